@@ -142,6 +142,7 @@ lock: $(READY)
 	@echo uv | $(COMPILE) - -c requirements/dev.txt -o requirements/uv.txt
 	@$(COMPILE) --no-annotate --excludes requirements/penguiflow-excluded.txt requirements/penguiflow.in pyproject.toml \
 		-o requirements/penguiflow.txt
+	@$(COMPILE) --no-annotate requirements/fastmcp.in -o requirements/fastmcp.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* demo-output bench-output .fuzz .mutate dist build site

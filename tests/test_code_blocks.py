@@ -35,6 +35,7 @@ PNG = base64.b64encode((ROOT / "webapp_fixture" / "samples" / "picture.png").rea
 RUN_BY = {
     ("tutorial.md", None): "tests/e2e/test_packaging.py",
     ("write-an-app.md", None): "tests/e2e/test_write_an_app.py",
+    ("views.md", None): "tests/e2e/test_views_page.py",
     ("hosts.md", "python"): "tests/hosts/test_penguiflow.py",
     ("command-line.md", "console"): "tests/surfaces/cli/test_command_line_page.py",
 }

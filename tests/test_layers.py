@@ -43,7 +43,7 @@ RANKS = {
 #: Rooms whose parts are rooms: none imports its siblings.
 PARTED = ("adapters", "surfaces")
 #: The files that may import siblings: the commands that start another surface.
-STARTERS = ("surfaces/cli/_mcp.py", "surfaces/cli/_serve.py")
+STARTERS = ("surfaces/cli/_mcp.py", "surfaces/cli/_proxy.py", "surfaces/cli/_serve.py")
 
 ROOT = Path(transports.__file__).parent
 

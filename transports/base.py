@@ -2,13 +2,16 @@
 
 A transport moves :class:`~transports.Message` values and content; artifacts, retries and results are the session's.
 Third parties implement :class:`Transport` and register it under the entry-point group ``abp.transports``
-(``docs/write-a-transport.md``). :class:`PageTools` and :class:`ResourceTools` are optional abilities.
+(``docs/write-a-transport.md``). :class:`PageTools`, :class:`ResourceTools` and :class:`ViewTools` are optional
+abilities. :func:`keeping_calls` collects calls of an MCP server as its views are shown them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -33,9 +36,15 @@ __all__ = [
     "ResourcePage",
     "ResourceTools",
     "ScreenshotOptions",
+    "ServerCall",
     "Transport",
+    "ViewTools",
     "WebResource",
     "WrappedTransport",
+    "keep_call",
+    "keeping_calls",
+    "keeps_calls",
+    "view_tools",
 ]
 
 
@@ -215,6 +224,55 @@ class ResourceTools(Protocol):
 
     async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
         """End the subscription."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCall:
+    """A call of an MCP server's tool as JSON values of MCP: the ``tool`` as it is listed, ``arguments``, ``result``."""
+
+    tool: Mapping[str, object]
+    arguments: Mapping[str, object]
+    result: Mapping[str, object]
+
+
+_kept_calls: ContextVar[list[ServerCall] | None] = ContextVar("_kept_calls", default=None)
+
+
+@contextmanager
+def keeping_calls() -> Iterator[list[ServerCall]]:
+    """Collect the calls of MCP servers' tools that begin in this block."""
+    kept: list[ServerCall] = []
+    token = _kept_calls.set(kept)
+    try:
+        yield kept
+    finally:
+        _kept_calls.reset(token)
+
+
+def keeps_calls() -> bool:
+    """Return whether this runs in a block of :func:`keeping_calls`."""
+    return _kept_calls.get() is not None
+
+
+def keep_call(*calls: ServerCall) -> None:
+    """Add calls to those of :func:`keeping_calls`; outside such a block nothing happens."""
+    if (kept := _kept_calls.get()) is not None:
+        kept += calls
+
+
+@runtime_checkable
+class ViewTools(Protocol):
+    """Tools of a transport to a server whose tools have views (MCP Apps), beside calls. ``timeout`` is in seconds."""
+
+    async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
+        """Send a request of a view to the server, and return the result as JSON values.
+
+        Raises :class:`~transports.errors.CapabilityError` for a method or a tool that is not for views, and if the
+        server refuses, and the errors of :meth:`Transport.request`."""
+
+    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
+        """Return a view's entry in the server's list of resources, or ``None``: if its document (``read``, the result
+        of ``resources/read``) declares its policy itself, or if it is not listed."""
 
 
 class Transport(ABC):
@@ -420,3 +478,12 @@ class WrappedTransport(Transport):
     ) -> Fetched:
         """Download with the wrapped transport."""
         return await self.wrapped.fetch_download(reference, staged, fetch)
+
+
+def view_tools(transport: Transport) -> ViewTools | None:
+    """Return the outermost of a transport and those around which it is wrapped that serves views, or ``None``."""
+    while not isinstance(transport, ViewTools):
+        if not isinstance(transport, WrappedTransport):
+            return None
+        transport = transport.wrapped
+    return transport

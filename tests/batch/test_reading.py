@@ -14,7 +14,7 @@ from transports.batch._jobs import Job, job_document, parse_job
 from transports.batch.ledger import Added
 from transports.batch.running import input_notes
 from transports.batch.running._outputs import write_parquet
-from transports.batch.running._reading import fingerprint, read_jobs, spool_jobs, spool_stream
+from transports.batch.running._reading import EXAMPLE, fingerprint, read_jobs, spool_jobs, spool_stream
 from transports.errors import UsageError
 from transports.protocol import encode_json
 
@@ -54,7 +54,13 @@ def test_the_same_jobs_are_read_from_lines_a_table_and_parquet(tmp_path: Path) -
     [
         ("a.jsonl", '{"capability": "do"}\n\n{"capability"}', r"line 3 is not JSON \("),
         ("a.jsonl", "[]", "line 1 is not a JSON object such as"),
-        ("a.jsonl", '{"params": {}}', "line 1: capability is missing"),
+        ("a.jsonl", '{"params": {}}', "line 1: capability is missing; each job needs one"),
+        (
+            "a.jsonl",
+            '{"capabilty": "do"}',
+            'line 1: capability is missing; there is "capabilty": did you mean "capability"',
+        ),
+        ("a.jsonl", '{"CAPABILITY": "do"}', 'there is "CAPABILITY": did you mean "capability"'),
         ("a.jsonl", '{"capability": 3}', "line 1: capability must be text"),
         ("a.jsonl", '{"capability": "do", "params": []}', "line 1: params must be a JSON object"),
         ("a.jsonl", '{"capability": "do", "timeout": -1}', "line 1: timeout must be a positive number of seconds"),
@@ -93,16 +99,38 @@ def test_all_lines_that_are_no_jobs_are_told_at_once(tmp_path: Path) -> None:
         read(path)
     first, *lines = refused.value.message.splitlines()
     assert first == f"{path} has 1003 invalid lines; nothing was run: correct them, and give the same command again"
-    assert lines[0].startswith("line 2 is not JSON (") and lines[1].startswith("line 3: capability is missing")
-    assert lines[2].startswith("line 4 is not a JSON object") and lines[19].startswith("line 21: ")
-    assert lines[20:] == ["and 983 more"]
+    assert lines[0].startswith("line 2 is not JSON (") and lines[1].startswith("lines 3, 5-1004: capability is missing")
+    assert lines[2].startswith("line 4 is not a JSON object") and len(lines) == 3
     table = tmp_path / "a.csv"
     table.write_text("capability,timeout\ndo,x\ndo,2\ndo,1,1\n" + "do,never\n" * 2)
     with pytest.raises(UsageError, match=r"4 invalid lines") as refused:
         read(table)
     assert [line.split(":")[0].split(" has")[0] for line in refused.value.message.splitlines()[1:]] == [
-        f"line {n}" for n in (2, 4, 5, 6)
+        "lines 2, 5-6",
+        "line 4",
     ]
+
+
+def test_lines_with_the_same_fault_are_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    other = [f'{{"capability": "do", "timeout": "{n}"}}' for n in ("1", "2")]
+    path.write_text("[]\n" * 3 + "\n".join(f"{line}\n{{}}" for line in other * 6))
+    assert refusal_of(path) == [
+        f"lines 1-3: each is not a JSON object such as {EXAMPLE}",
+        "lines 5, 7, 9, 11, 13, 15, 17, 19, 21, 23 and 2 more: capability is missing; "
+        "each job needs one, such as export.pdf",
+    ]
+    # faults that differ have a line each, the first 20 of them
+    path.write_text("".join(f'{{"capability": "do", "files": {{"f{n}": {n}}}}}\n' for n in range(100)))
+    lines = refusal_of(path)
+    assert lines[0] == "line 1: files.f0 must be text" and lines[19] == "line 20: files.f19 must be text"
+    assert lines[20:] == ["and 80 more"]
+
+
+def refusal_of(path: Path) -> list[str]:
+    with pytest.raises(UsageError) as refused:
+        read(path)
+    return refused.value.message.splitlines()[1:]
 
 
 def test_a_job_needs_a_target_and_an_input_must_exist(tmp_path: Path) -> None:

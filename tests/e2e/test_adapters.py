@@ -77,9 +77,16 @@ async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
     twice = "abp.capability('x', {}, () => 1)\n" * 2
     for text, reason in (
         ("abp.capability('x'", "the adapter own.js is not valid JavaScript: line 1"),
-        ("// one\n// two\nthrow new Error('mine')", r"the adapter own\.js failed \(own\.js:3\): mine"),
+        (
+            "// one\n// two\nthrow new Error('mine')",
+            r"^the adapter own\.js failed \(own\.js:3\): mine; it ran in the page",
+        ),
         ("abp.capability('x', {}, 7)", r"failed \(own\.js:1\): .*run is no function"),
-        (f"// one\n{twice}", r"failed \(own\.js:3\): the name \"x\" stands twice"),
+        (
+            f"// one\n{twice}",
+            r"^the adapter own\.js failed \(own\.js:3\): the name \"x\" stands twice; it ran in the page at \S+ "
+            r"\(title '.*'\) \[NOT_SUPPORTED\]$",
+        ),
         ("// nothing", r"no window\.abp .*; the adapter own\.js ran and registered nothing: call abp\.capability"),
     ):
         script.write_text(text)

@@ -395,6 +395,7 @@ async def test_an_unreadable_resource_raises_a_typed_error_and_leaves_no_file(ap
         with pytest.raises(CapabilityError) as gone:
             await session.resources.read("tableau://views/gone")
         assert gone.value.details["code"] in (-32002, -32602)
+        assert gone.value.message.startswith("tableau://views/gone: "), gone.value
         with pytest.raises(BadEncoding):
             await session.resources.read("tableau://files/broken")
         with pytest.raises(SizeMismatch):

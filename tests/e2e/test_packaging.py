@@ -51,6 +51,7 @@ def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None
     assert {
         "tests/support/packaging.py",
         "examples/minimal_app/app.js",
+        "examples/mcp_app/view.html",
         "docs/conformance.md",
         "hatch_build.py",
         "pyproject.toml",
@@ -73,6 +74,11 @@ def test_a_project_of_three_files_and_the_tutorial_in_a_fresh_environment(
         binaries / "abp", "doctor", "--json", cwd=tmp_path, env={"ABP_OUTPUT_DIR": str(tmp_path / "out")}
     )
     assert '"self_test":{"ok":true' in said and '"mcp":{"distribution":"mcp","version":null}' in said
+
+
+def test_the_example_of_views_in_a_fresh_environment(published: tuple[Path, Path], tmp_path: Path) -> None:
+    binaries = packaging.environment(tmp_path / "venv", sys.executable, f"{published[0]}[mcp,test]")
+    assert packaging.example_of_views(binaries, tmp_path).startswith("4 passed")
 
 
 def test_uvx_runs_the_command_without_installing(published: tuple[Path, Path]) -> None:

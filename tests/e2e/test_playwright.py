@@ -370,37 +370,6 @@ async def test_many_calls_at_once_each_get_their_own_answer(connected: Connect) 
 # --- pages that are no apps -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("status", "said", "adapter"),
-    [
-        (
-            404,
-            r"the server answers HTTP 404 \(Not Found\) for http.*: its page .* no window.abp .*; correct the address",
-            "",
-        ),
-        (404, "HTTP 404 .*; correct the address", "// registers nothing"),
-        (503, r"HTTP 503 \(Service Unavailable\) .*; see what the server or its log says", ""),
-        (599, "the server answers HTTP 599 for ", ""),
-        (401, "HTTP 401 .*; it asks to sign in", ""),
-    ],
-)
-async def test_the_error_of_a_server_is_told_first_and_needs_no_adapter(
-    browser: Browser, status: int, said: str, adapter: str, tmp_path: Path
-) -> None:
-    url, context = "http://gone.test/", await browser.playwright.new_context()
-    await context.route(f"{url}**", lambda route: route.fulfill(status=status, body="<title>Oh</title>"))
-    script = tmp_path / "adapter.js"
-    script.write_text(adapter)
-    transport = PlaywrightTransport(url, context=context, grace=0.1, adapter=script if adapter else None)
-    try:
-        with pytest.raises(NotAbpApp, match=said) as failed:
-            async with connect(url, transport=transport, store="none:"):
-                pass
-        assert "adapter" not in failed.value.message
-    finally:
-        await context.close()
-
-
 async def test_an_app_may_come_with_any_status(browser: Browser) -> None:
     url, context = "http://spa.test/", await browser.playwright.new_context()
     app = "window.abp = {initialize: () => ({app: {name: 'SPA'}, capabilities: []}), call: () => ({})}"
@@ -434,6 +403,44 @@ async def test_an_incomplete_abp_raises_with_what_was_found(connected: Connect, 
     with pytest.raises(NotAbpApp, match=words):
         async with connected(query, grace=0.3):
             pass
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (404, "the server answers 404 Not Found at http://gone.test/a; correct the address"),
+        (403, "the server answers 403 Forbidden at http://gone.test/a; sign in with profile= or storage_state="),
+        (503, "the server answers 503 Service Unavailable at http://gone.test/a; the log of the server says why"),
+        (599, "the server answers 599 at http://gone.test/a; the log of the server says why"),
+    ],
+)
+async def test_a_page_without_abp_begins_with_the_error_of_the_server(browser: Browser, status: int, said: str) -> None:
+    context = await browser.playwright.new_context()
+    body = "<title>Oops</title>"
+
+    async def serve(route: Route) -> None:
+        await route.fulfill(status=status, body=body, content_type="text/html")
+
+    await context.route("http://gone.test/**", serve)
+
+    async def open_it(grace: float) -> str:
+        transport = PlaywrightTransport("http://gone.test/a", context=context, grace=grace)
+        async with connect("http://gone.test/a", transport=transport, store="none:") as app:
+            return app.info.name
+
+    try:
+        with pytest.raises(NotAbpApp) as caught:
+            await open_it(0.1)
+        assert caught.value.message.startswith(said)
+        assert "(the page, title 'Oops', has no window.abp 0.1 s after it loaded)" in caught.value.message
+        assert "adapter" not in caught.value.message
+        # an app that a server sends with such a status, as for each path of an app of one page, is an app
+        app = "{app: {id: 'x', name: 'X', version: '1'}, sessionId: '1', protocolVersion: '0.1', capabilities: []}"
+        late = f"window.abp = {{initialize: async () => ({app}), call() {{}}}}"
+        body = f"<script>setTimeout(() => {{ {late} }}, 50)</script>"
+        assert await open_it(5.0) == "X"
+    finally:
+        await context.close()
 
 
 @pytest.mark.fault(9)

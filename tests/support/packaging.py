@@ -117,6 +117,14 @@ def three_files(binaries: Path, folder: Path) -> str:
     return run(binaries / "python", "-m", "pytest", "-q", cwd=project).strip().splitlines()[-1]
 
 
+def example_of_views(binaries: Path, folder: Path) -> str:
+    """``examples/mcp_app`` tested as its author does, with the installed package. The last line of pytest."""
+    copy = shutil.copytree(
+        EXAMPLE.with_name("mcp_app"), folder / "mcp_app", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    return run(binaries / "python", "-m", "pytest", "-q", cwd=copy).strip().splitlines()[-1]
+
+
 def tutorial(binaries: Path, folder: Path) -> str:
     """``docs/tutorial.md`` followed word for word, but for its installation and ports. All that it printed."""
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")

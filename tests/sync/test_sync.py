@@ -125,12 +125,13 @@ GIVEN = {
 #: Playwright's own objects, which can be awaited in the session's loop only; what sessions tell each other; and a
 #: stream of the loop's: ``stage()`` takes chunks.
 LEFT_OUT = {"Browser.playwright", "Browser.context", "Browser.cdp", "Browser.on_end", "Browser.mark_ended"}
+LEFT_OUT |= {"View.frame"}  # its methods block, as those of playwright.sync_api
 LEFT_OUT |= {"Pool.lend"}  # what a session asks it
 LEFT_OUT |= {"Browser.note_download"}  # what a download tells it
 LEFT_OUT |= {"NoneStore.describe", "NoneStore.warn_once"}  # what the router asks it
 LEFT_OUT |= {f"{name}.put_stream" for name in ("ArtifactStore", "LocalStore", "NoneStore")}
-#: Made by connect, open_store and stage, around an asynchronous object.
-FACADES = {"ArtifactStore", "CallHandle", "Session", "Staged"}
+#: Made by connect, open_store, open_view and stage, around an asynchronous object.
+FACADES = {"ArtifactStore", "CallHandle", "Session", "Staged", "View"}
 
 
 def awaited(value: object) -> bool:

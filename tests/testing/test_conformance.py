@@ -23,13 +23,14 @@ from websockets.sync.server import ServerConnection, serve as serve_websocket
 
 import webapp_fixture
 from tests.support.planted import ALL, ALLOWED, PLANTED
+from tests.support.planted_views import PLANTED_VIEWS
 from transports import BinaryData
 from transports.binary.detect import find
 from transports.errors import CallTimeout, Disconnected
 from transports.protocol import Capability
 from transports.surfaces.cli import main
 from transports.testing import CannotGenerate, generated_params
-from transports.testing.conformance import CHECKS, Outcome
+from transports.testing.conformance import CHECKS, VIEW_CHECKS, Outcome
 from transports.testing.conformance._client import measured_content
 from transports.testing.conformance._evidence import ContentItem, Evidence, Exchange, Trial
 from transports.testing.conformance._gather import _long_calls
@@ -489,3 +490,25 @@ def test_the_docs_have_the_table_of_faults() -> None:
     planted = [[f"`{one.name}`", over(one.kinds), f"`{one.check}`", levels[one.check]] for one in PLANTED]
     assert rows("Planted faults") == planted
     assert rows("Allowed behaviour") == [[f"`{one.name}`", over(one.kinds)] for one in ALLOWED]
+
+
+def test_every_check_of_views_finds_a_planted_fault() -> None:
+    assert {check.id for check in VIEW_CHECKS} == {one.check for one in PLANTED_VIEWS}
+
+
+def test_the_rules_of_mcp_apps_are_all_there() -> None:
+    """Ids of `src/validator/rules.ts` in `modelcontextprotocol/ext-apps`."""
+    official = [*range(1, 12), *range(100, 107)]
+    assert [check.id for check in VIEW_CHECKS if check.theme == "APP"] == [f"APP-{number:03}" for number in official]
+    warnings = {check.id for check in VIEW_CHECKS if check.level == "SHOULD" and check.theme == "APP"}
+    assert warnings == {"APP-006", "APP-010", "APP-104"}
+
+
+def test_the_docs_name_every_check_and_fault_of_views() -> None:
+    expected = [[f"`{check.id}`", check.level, check.title, check.source] for check in VIEW_CHECKS]
+    assert rows("Checks of views") == expected
+    levels = {check.id: "failed" if check.level == "MUST" else "warning" for check in VIEW_CHECKS}
+    planted = [
+        [one.name, "opened" if one.opens else "listed", f"`{one.check}`", levels[one.check]] for one in PLANTED_VIEWS
+    ]
+    assert rows("Planted faults of views") == planted

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+from transports.testing import Golden
 from transports.testing._failure_report import FailureReport
 from transports.testing.plugin import new_run_name, remove_older_runs
 
@@ -227,3 +230,24 @@ def test_the_words_about_a_trace_are_a_command_that_shows_it(tmp_path: Path) -> 
     (folder / "trace.zip").write_bytes(b"PK")
     said = FailureReport(folder, artifacts=tmp_path / "none", recordings=tmp_path / "none").write()
     assert said.endswith(f": trace.zip (see it with: playwright show-trace '{folder}/trace.zip')")
+
+
+# --- golden pictures --------------------------------------------------------------------------------------------------
+
+
+def test_a_share_of_the_pixels_may_differ_and_no_more(tmp_path: Path) -> None:
+    def picture(different: int) -> bytes:
+        image = Image.new("RGB", (20, 10), (200, 200, 200))
+        for x in range(different):
+            image.putpixel((x, 0), (0, 0, 0))
+        image.save(out := io.BytesIO(), "PNG")
+        return out.getvalue()
+
+    golden = Golden(tmp_path / "golden", test="it", update=None, output=tmp_path / "out")
+    golden.folder.mkdir()
+    (golden.folder / "a.png").write_bytes(picture(0))
+    golden.check(picture(4), "a.png", differing=0.02)
+    with pytest.raises(AssertionError, match=r"5 of 200 pixels differ .*tolerance 0, 4 pixels may differ by more"):
+        golden.check(picture(5), "a.png", differing=0.02)
+    with pytest.raises(AssertionError, match=r"1 of 200 pixels differ from .*a.png \(tolerance 8\)"):
+        golden.check(picture(1), "a.png", tolerance=8)

@@ -7,6 +7,7 @@ convert between jobs and JSON objects.
 from __future__ import annotations
 
 import copy
+import difflib
 import hashlib
 import math
 from collections.abc import Mapping, Sized
@@ -171,7 +172,7 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
     if is_deeper([params, carried], MAX_DEPTH):
         raise UsageError(f"params are nested deeper than {MAX_DEPTH} levels")
     return Job(
-        capability=_text(given, "capability"),
+        capability=_text(given, "capability", hint=_misspelt("capability", given)),
         params=params,
         target=_text(given, "target", "") or target,
         id=str(given["id"]) if isinstance(given.get("id"), str | int) else _text(given, "id", "") or None,
@@ -197,10 +198,19 @@ def _object(given: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:
     return value
 
 
-def _text(given: Mapping[str, object], name: str, default: str | None = None, *, where: str = "") -> str:
+def _misspelt(name: str, given: Mapping[str, object]) -> str:
+    """Return a hint at the field that was probably meant to be ``name``; empty without one."""
+    others = {other.lower(): other for other in given if other not in _OWN}
+    close = difflib.get_close_matches(name, others, n=1)
+    return f'there is "{others[close[0]]}": did you mean "{name}"?' if close else ""
+
+
+def _text(
+    given: Mapping[str, object], name: str, default: str | None = None, *, where: str = "", hint: str = ""
+) -> str:
     value = given.get(name, default)
     if value is None:
-        raise UsageError(f"{where}{name} is missing; each job needs one, such as export.pdf")
+        raise UsageError(f"{where}{name} is missing; {hint or 'each job needs one, such as export.pdf'}")
     if not isinstance(value, str):
         raise UsageError(f"{where}{name} must be text")
     return value

@@ -32,19 +32,17 @@ from .page._agent import MARK, Document, FrameTools, PageAgent, ToolFrame, is_cl
 from .page._channel import FrameWatcher
 from .page._problems import (
     advice_for,
-    advice_for_error,
     app_fault,
     asks_to_sign_in,
     explain_load_failure,
-    is_error,
     not_abp,
     now_at,
-    phrase_of,
     read_problems,
+    refused_page,
     same_document,
 )
 from .page._received import Effect, FoundApp, parse_json
-from .page._scripts import Adapter, not_installed, read_adapter
+from .page._scripts import Adapter, failure_of, not_installed, read_adapter
 from .process._extension import extension_folder, extension_page_in
 
 if TYPE_CHECKING:
@@ -197,13 +195,19 @@ class TopPageTransport(PageTransport):
             self.name = "webmcp"
             agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
         elif fault := app_fault(found, self._script_options.get("protocol", "abp"), self._grace):
-            address, title = redact_url(self._target) + now_at(page.url, self._target), f"title {found.title[:200]!r}"
-            if not found.present and is_error(status):
-                about = f"the server answers HTTP {status}{phrase_of(status)} for {address}: its page ({title}) {fault}"
-            else:
-                about = f"the page at {address} ({title}{f', HTTP {status}' if status else ''}) {fault}"
             asks = not found.present and await asks_to_sign_in(page.main_frame, self._target)
-            raise not_abp(about, self._advice(found, status), await read_problems(page), sign_in=asks)
+            about, advice = self._explained(found, fault, page.url, status)
+            raise not_abp(about, advice, await read_problems(page), sign_in=asks)
+
+    def _explained(self, found: FoundApp, fault: str, url: str, status: int | None) -> tuple[str, str]:
+        """Return why the page, now at ``url``, is not an app, and advice."""
+        title, moved = f"title {found.title[:200]!r}", now_at(url, self._target)
+        if self._adapter is not None and (failed := failure_of(self._adapter, found.threw)):
+            return f"{failed}; it ran in the page at {redact_url(self._target)}{moved} ({title})", ""
+        if refused := refused_page(found, status, self._target):
+            return f"{refused} (the page{moved.removesuffix(',')}, {title}, {fault})", ""
+        seen = title + (f", HTTP {status}" if status else "")
+        return f"the page at {redact_url(self._target)}{moved} ({seen}) {fault}", self._advice(found, status)
 
     async def _find_app(self, agent: PageAgent) -> FoundApp:
         """Look for the app, with a few retries if the page navigates to another document meanwhile."""
@@ -231,10 +235,8 @@ class TopPageTransport(PageTransport):
             await agent.invoke("findInFrames", timeout=self._timeout)
 
     def _advice(self, found: FoundApp, status: int | None) -> str:
-        if found.present:
+        if found.present or found.threw:
             return ""
-        if is_error(status):
-            return advice_for_error(status)
         if self._adapter is not None and origin_of(self.url) != self._adapter.origin:
             return not_installed(self._adapter, self._target, self.url or "")
         if self._adapter is not None:
@@ -242,7 +244,7 @@ class TopPageTransport(PageTransport):
                 f"the adapter {self._adapter.name} ran and registered nothing: call abp.capability(name, schema, run) "
                 "in it, at once or as soon as the page is ready"
             )
-        return advice_for(found, self._script_options.get("protocol", "abp"))
+        return advice_for(found, self._script_options.get("protocol", "abp"), status)
 
     # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
 

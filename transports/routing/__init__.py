@@ -18,7 +18,7 @@ from ..binary.detect import Signature
 if TYPE_CHECKING:
     from ._events import CustomEvent, ObservationClamped, OnRoutingEvent, TransformContext
     from ._guard import MAX_BYTES as MAX_BYTES, MIN_BYTES as MIN_BYTES, clamp, json_size as json_size
-    from ._layers import Fetcher, OnDownload, human_size as human_size
+    from ._layers import Fetcher, OnDownload, human_size as human_size, match_fields as match_fields
     from ._policy import (
         ABP,
         GITHUB,
@@ -52,7 +52,7 @@ else:
         {
             "_events": ("CustomEvent", "ObservationClamped", "OnRoutingEvent", "TransformContext"),
             "_guard": ("MAX_BYTES", "MIN_BYTES", "clamp", "json_size"),
-            "_layers": ("Fetcher", "OnDownload", "human_size"),
+            "_layers": ("Fetcher", "OnDownload", "human_size", "match_fields"),
             "_policy": (
                 "ABP",
                 "AgentLimits",

@@ -60,14 +60,21 @@ if TYPE_CHECKING:
         BRIDGE_RETENTION as BRIDGE_RETENTION,
         Settings as Settings,
         read_config as read_config,
+        require_known as require_known,
         retention_settings as retention_settings,
         routing_of as routing_of,
         settings_error as settings_error,
         settings_variables as settings_variables,
         trust_found_file as trust_found_file,
+        unknown_variables as unknown_variables,
+        unread as unread,
     )
     from ._sign_in import sign_in as sign_in
-    from ._targets import reject_options as reject_options
+    from ._targets import (
+        is_mcp_server as is_mcp_server,
+        reject_options as reject_options,
+        transport_for as transport_for,
+    )
     from ._views import View as View, ViewOptions as ViewOptions, server_of as server_of
 else:
     __getattr__ = lazy_names(
@@ -122,11 +129,14 @@ else:
                 "retention_settings",
                 "routing_of",
                 "settings_error",
+                "require_known",
                 "settings_variables",
+                "unknown_variables",
+                "unread",
                 "trust_found_file",
             ),
             "_sign_in": ("sign_in",),
-            "_targets": ("reject_options",),
+            "_targets": ("is_mcp_server", "reject_options", "transport_for"),
             "_views": ("View", "ViewOptions", "server_of"),
         },
     )

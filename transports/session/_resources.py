@@ -88,6 +88,7 @@ class ResourceCache:
 READ_HINT = "not read; resources.read reads it, with this uri"
 #: Pages of a list that are read at most; the list of a faulty server may never end.
 _MAX_PAGES = 1000
+_MAX_SHOWN = 200  # characters of an address in a message
 _METHOD_NOT_FOUND = -32601  # JSON-RPC 2.0 §5.1
 
 _CURSOR = {"cursor": {"type": "string", "description": "nextCursor of the page before"}}
@@ -196,7 +197,10 @@ class Resources:
         if not fresh and (cached := await self._cache.get(uri)) is not None:
             return cached
         started, changes = time.perf_counter(), self._cache.changes
-        answer = await tools.read_resource(uri, timeout=self._timeout_or_default(timeout))
+        try:
+            answer = await tools.read_resource(uri, timeout=self._timeout_or_default(timeout))
+        except CapabilityError as error:  # many servers do not say which one
+            raise error.located(protocol.plain_line(protocol.redact_url(uri), _MAX_SHOWN)) from None
         contents = answer.get("contents")
         if not isinstance(contents, list):
             raise ProtocolError("the server's answer to resources/read has no contents")

@@ -27,8 +27,13 @@ from ..base import (
     ResourcePage,
     ResourceTools,
     ScreenshotOptions,
+    ServerCall,
     Transport,
     WrappedTransport,
+    keep_call,
+    keeping_calls,
+    keeps_calls,
+    view_tools,
 )
 from ..binary import BinaryData, Handle
 from ..browser import SIGN_IN
@@ -411,7 +416,39 @@ class _GuardedPage(Guarded):
 
 
 class _GuardedServer(Guarded):
-    """Guarded transport with the resources of a server."""
+    """Guarded transport with the resources of a server, and what its views are shown.
+
+    A view is not the session's user: names of secrets in what it asks are sent as they stand."""
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        if not keeps_calls():
+            return await super().request(message, timeout=timeout)
+        with keeping_calls() as kept:
+            reply = await super().request(message, timeout=timeout)
+        for call in kept:
+            keep_call(ServerCall(*[await self._named(part) for part in (call.tool, call.arguments, call.result)]))
+        return reply
+
+    async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
+        """Send a request of a view, and return the answer with the names of secrets."""
+        server = view_tools(self.wrapped)
+        if server is None:
+            raise UsageError(f"{self.name} has no views")
+        with self._cleaned():
+            return await self._named(await server.relay(method, params, timeout=timeout))
+
+    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
+        server = view_tools(self.wrapped)
+        if server is None:
+            return None
+        with self._cleaned():
+            listed = await server.listed_view(uri, read, timeout=timeout)
+        return None if listed is None else await self._named(listed)
+
+    async def _named(self, tree: Mapping[str, object]) -> Mapping[str, object]:
+        named: object = await _run(self._guard.known.tree, tree)
+        assert isinstance(named, dict)  # a tree keeps its shape
+        return named
 
     @property
     def has_resources(self) -> bool:

@@ -9,6 +9,7 @@ import hashlib
 import logging
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -153,6 +154,39 @@ def settings_variables() -> set[str]:
     return {_PREFIX + name.upper() for name in _READERS} | {
         _RETENTION_PREFIX + name.upper() for name in RetentionFields.model_fields
     }
+
+
+#: Variables that Kubernetes sets for a Service called ``abp-mcp`` or ``abp-serve``.
+_OF_SERVICES = re.compile(r"ABP_\w*?_(?:SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\d+_(?:TCP|UDP|SCTP)\w*)")
+
+
+def unknown_variables(known: Callable[[], Collection[str]], prefix: str = _PREFIX) -> dict[str, str | None]:
+    """Return the variables with this ``prefix`` that nothing reads, each with the known one that was probably meant.
+
+    ``known`` returns the names of variables that are read; it is called only if there are others than those of
+    :class:`Settings`. Empty variables count as not set."""
+    given = sorted(name for name, text in os.environ.items() if text and name.upper().startswith(prefix))
+    plain = {"ABP_BROWSER", *(_PREFIX + name.upper() for name in _READERS)}
+    if not (others := [name for name in given if name.upper() not in plain and not _OF_SERVICES.fullmatch(name)]):
+        return {}
+    names = {*plain, *known()}
+    unknown = (name for name in others if name.upper() not in names)
+    return {
+        name: next(iter(difflib.get_close_matches(name.upper(), names, n=1, cutoff=0.75)), None) for name in unknown
+    }
+
+
+def unread(name: str, meant: str | None) -> str:
+    """Return the message for a variable that nothing reads; ``meant`` is the one that was probably meant."""
+    return f"{name}: nothing reads this variable; " + (f"did you mean {meant}?" if meant else "correct it, or unset it")
+
+
+def require_known(prefix: str, fields: Collection[str]) -> None:
+    """Raise :class:`~transports.errors.UsageError` for a variable with this ``prefix`` that is none of ``fields``.
+
+    A misspelt limit or list of hosts would leave open what it was to close."""
+    for name, meant in unknown_variables(lambda: {prefix + one.upper() for one in fields}, prefix).items():
+        raise UsageError(unread(name, meant))
 
 
 def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:

@@ -53,6 +53,11 @@ def make_transport(name: str, target: str, *, timeout: float) -> Transport | Non
     return made
 
 
+def is_mcp_server(target: str) -> bool:
+    """Return whether ``target`` names an MCP server by its scheme."""
+    return target.partition(":")[0].lower() in _MCP
+
+
 def transport_for(
     target: str,
     name: str,
@@ -71,14 +76,8 @@ def transport_for(
     without a transport, a name that does not fit the target, and an option that the transport does not take.
     """
     seconds = timeout_seconds(timeout, settings.browser_timeout)
-    if target.partition(":")[0].lower() in _MCP and name in ("auto", "mcp"):
-        shown_in: dict[str, Any] = _only(browser_options, *_FOR_VIEWS)
-        reject_options(
-            {name: value for name, value in browser_options.items() if name not in shown_in},
-            "an MCP server, whose views have pages of their own",
-        )
-        headless = settings.headless if headless is None else headless
-        source = browsers.PageSource(**shown_in, headless=headless)
+    if is_mcp_server(target) and name in ("auto", "mcp"):
+        source = _pages_for_views(browser_options, {}, settings, headless, "an MCP server")
         return _mcp_transport(target, seconds, settings, sampling=sampling, views=source, **request_options)
     if (plugged := _plugin_transport(target, name, seconds)) is not None:
         reject_options({**browser_options, **request_options}, "the transport of another distribution")
@@ -88,10 +87,14 @@ def transport_for(
         raise UsageError(_unfit_transport(target, name, names))
     chosen = names[0] if name == "auto" else name
     if chosen == "replay":
-        from ..adapters.recording import replay_transport
+        from ..adapters.recording import ServerReplay, replay_transport
 
-        reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
-        return replay_transport(target[len(_REPLAY) :])
+        replay = replay_transport(target[len(_REPLAY) :])
+        if not isinstance(replay, ServerReplay):
+            reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
+            return replay
+        replay.views = _pages_for_views(browser_options, request_options, settings, headless, "a recording")
+        return replay
     if chosen == "websocket":
         from ..adapters.websocket import WebSocketTransport
 
@@ -135,6 +138,20 @@ def discovery_for(target: str, transport: Transport, settings: Settings) -> Call
 
 async def _discover(target: str, settings: Settings) -> Discovery:
     return await http.discover(target, allow_private=settings.allow_private_addresses)
+
+
+def _pages_for_views(
+    browser_options: Mapping[str, Any],
+    request_options: Mapping[str, Any],
+    settings: Settings,
+    headless: bool | None,
+    whose: str,
+) -> browsers.PageSource:
+    """Return the source of pages for the views of an MCP server. Raises for options that such pages do not take."""
+    shown_in: dict[str, Any] = _only(browser_options, *_FOR_VIEWS)
+    others = {name: value for name, value in browser_options.items() if name not in shown_in} | {**request_options}
+    reject_options(others, f"{whose}, whose views have pages of their own")
+    return browsers.PageSource(**shown_in, headless=settings.headless if headless is None else headless)
 
 
 def takes_browser(target: str, transport: str = "auto") -> bool:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TypedDict
 
-from ..adapters.mcp import MCPTransport
 from ..adapters.views import (
     CspMode,
     Decision,
@@ -19,12 +19,13 @@ from ..adapters.views import (
     ViewRequest,
     ViewTransport,
     read_document,
+    read_profile,
 )
 from ..artifacts import ArtifactRef
-from ..base import Transport, WrappedTransport
+from ..base import Transport, ViewTools, WrappedTransport, keeping_calls, view_tools
 from ..binary import BinaryData
 from ..browser import PageSource
-from ..errors import Disconnected, UsageError, short_traceback
+from ..errors import NotRecorded, UsageError, short_traceback
 from ..protocol.messages import new_id
 from ..routing import Result
 from ._session import Session, check_arguments
@@ -36,12 +37,15 @@ if TYPE_CHECKING:
 class ViewOptions(TypedDict, total=False):
     """Options of :meth:`Session.open_view <transports.Session.open_view>`.
 
-    The view learns its surroundings: ``theme`` (``"light"``), ``locale`` (BCP 47, ``"en-US"``), ``timezone`` (IANA,
-    ``"UTC"``), ``display_mode`` (``"inline"``) and ``size`` in CSS pixels (``(900, 700)``). ``csp`` is its policy: as
+    ``host`` is the host to imitate: ``"spec"`` (the default), ``"claude"``, ``"chatgpt"``, ``"goose"``,
+    ``"basic-host"``, or the path of a profile of one's own. The view learns its surroundings: ``theme`` (``"light"``),
+    ``locale`` (BCP 47, ``"en-US"``), ``timezone`` (IANA, ``"UTC"``), ``display_mode`` (``"inline"``) and ``size`` in
+    CSS pixels (``(900, 700)``). ``csp`` is its policy: as
     its server declares it, that of the specification for views that declare nothing (``"spec"``), or ``"loose"``. The
     handlers decide what a person would: they get an address, a message or a display mode, and refuse with ``False``;
     without them all is granted. ``timeout`` in seconds is for the tool and for the view, each."""
 
+    host: str | Path
     theme: Literal["light", "dark"]
     locale: str
     timezone: str
@@ -70,19 +74,24 @@ class View(Session):
             others = f"; tools with views: {', '.join(with_views[:10])}" if with_views else ""
             raise UsageError(f"{capability!r} has no view{others}")
         timeout = options.get("timeout")
+        self._profile = read_profile(options.get("host", "spec"))
+        mode = options.get("display_mode", "inline")
+        if mode not in self._profile.display_modes:
+            raise UsageError(f"{self._profile.name} shows views {', '.join(self._profile.display_modes)}, not {mode!r}")
         self._parent = parent
         self._files: list[ArtifactRef] = []
         self._result: Result | None = None
         self._view = ViewTransport(
             declared.view,
             partial(self._open_tool, server, capability, params, declared.view),
-            source=server.views or PageSource(),
+            source=_pages_for(parent.transport),
             relay=partial(server.relay, timeout=parent._timeout_or_default(timeout)),
             context=_context(options),
             handlers=ViewHandlers(
                 options.get("on_open_link"), options.get("on_message"), options.get("on_display_mode")
             ),
             csp=options.get("csp", "declared"),
+            profile=self._profile,
             timeout=parent._connect_timeout if timeout is None else timeout,
         )
         self._view.on_file = self._store_file
@@ -96,17 +105,16 @@ class View(Session):
         )
 
     async def _open_tool(
-        self, server: MCPTransport, capability: str, params: Mapping[str, object] | None, uri: str
+        self, server: ViewTools, capability: str, params: Mapping[str, object] | None, uri: str
     ) -> OpenedTool:
         parent, seconds = self._parent, self._call_timeout
-        with server.keeping_results() as kept:
+        with keeping_calls() as kept:
             self._result = await parent.call(capability, params, timeout=seconds)
         if not kept:
-            raise Disconnected("the tool's result did not come from its server")
-        arguments, result = kept[-1]
+            raise NotRecorded(f"this call of {capability} was recorded without its view; record again, with open_view")
         read = await server.relay("resources/read", {"uri": uri}, timeout=seconds)
         document = read_document(uri, read, await server.listed_view(uri, read, timeout=seconds))
-        return OpenedTool(server.tool(capability), arguments, result, document)
+        return OpenedTool(kept[-1].tool, kept[-1].arguments, kept[-1].result, document)
 
     async def _store_file(self, content: BinaryData) -> None:
         stored = await self._results.from_data({"file": content}, "ui/download-file", time.perf_counter(), new_id())
@@ -171,7 +179,7 @@ class View(Session):
         }  # fmt: skip
         before = self._view.host.context
         after = replace(before, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-        old, new = before.as_json({}), after.as_json({})
+        old, new = before.as_json({}, self._profile), after.as_json({}, self._profile)
         await self._view.update(after, {name: value for name, value in new.items() if value != old[name]})
 
     async def send_input(self, partial: Mapping[str, object]) -> None:
@@ -190,10 +198,17 @@ def _context(options: ViewOptions) -> HostContext:
     return HostContext(**{name: options[name] for name in names if name in options})  # type: ignore[literal-required]
 
 
-def server_of(transport: Transport) -> MCPTransport:
-    """Return the transport to the MCP server, which may be wrapped."""
+def server_of(transport: Transport) -> ViewTools:
+    """Return the transport to an MCP server, as its views reach it. Raises :class:`~transports.errors.UsageError`."""
+    server = view_tools(transport)
+    if server is None:
+        raise UsageError(f"views belong to the tools of MCP servers; this app is reached by {transport.name}")
+    return server
+
+
+def _pages_for(transport: Transport) -> PageSource:
+    """Return the source of pages for views of a transport's tools, a browser of its own by default."""
     while isinstance(transport, WrappedTransport):
         transport = transport.wrapped
-    if not isinstance(transport, MCPTransport):
-        raise UsageError(f"views belong to the tools of MCP servers; this app is reached by {transport.name}")
-    return transport
+    views = getattr(transport, "views", None)
+    return views if isinstance(views, PageSource) else PageSource()

@@ -15,7 +15,7 @@ need that object.
 works in the page's thread, and only while a call of this API or of Playwright's waits: events arrive only then.
 
 * :mod:`._bridge` — the event loop in its thread; blocking twins of asynchronous functions and context managers.
-* :mod:`._session` — the names of this package; :mod:`.batch` — those of :mod:`transports.batch`.
+* :mod:`._session`, :mod:`._views` — the names of this package; :mod:`.batch` — those of :mod:`transports.batch`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         discover,
         open_store,
     )
+    from ._views import View
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -57,6 +58,7 @@ else:
                 "discover",
                 "open_store",
             ),
+            "_views": ("View",),
         },
     )
 
@@ -69,6 +71,7 @@ __all__ = [
     "Router",
     "Session",
     "Staged",
+    "View",
     "connect",
     "discover",
     "open_store",

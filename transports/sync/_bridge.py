@@ -269,7 +269,7 @@ def _blocking_text(text: str) -> str:
     return text.replace("async with", "with").replace("async for", "for").replace("await ", "")
 
 
-def _blocking_error(error: ABPError) -> ABPError:
+def blocking_error(error: ABPError) -> ABPError:
     """Return an error, changed in place, whose advice is in blocking terms, with a short traceback."""
     if isinstance(error, UsageError):
         error.message = _blocking_text(error.message)
@@ -310,7 +310,7 @@ def blocking(
             coroutine: Coroutine[Any, Any, T] = getattr(self.wrapped, method.__name__)(*args, **kwargs)
             return self._runner.run(coroutine)
         except ABPError as error:
-            raise _blocking_error(error)  # noqa: B904 - it is the same error
+            raise blocking_error(error)  # noqa: B904 - it is the same error
 
     return namesake(call, method)
 
@@ -338,7 +338,7 @@ def blocking_function(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable
         try:
             return SHARED.run(function(*args, **kwargs))
         except ABPError as error:
-            raise _blocking_error(error)  # noqa: B904 - it is the same error
+            raise blocking_error(error)  # noqa: B904 - it is the same error
 
     return namesake(call, function)
 
@@ -516,7 +516,7 @@ class Resource(Blocking[M]):
         try:
             manager.enter()
         except ABPError as error:
-            raise _blocking_error(error)  # noqa: B904 - it is the same error
+            raise blocking_error(error)  # noqa: B904 - it is the same error
         self._open_manager = manager
         weakref.finalize(self, manager.abandon).atexit = False  # at the end of the program Background._finish closes it
         return self
@@ -526,7 +526,7 @@ class Resource(Blocking[M]):
         try:
             self._close(*exc_info)
         except ABPError as error:
-            raise _blocking_error(error)  # noqa: B904 - it is the same error
+            raise blocking_error(error)  # noqa: B904 - it is the same error
 
     def _close(self, *exc_info: object) -> None:
         if self._open_manager is None:

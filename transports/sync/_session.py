@@ -14,6 +14,7 @@ from .. import artifacts, browser as browsers, http, routing, session
 from .._options import showing
 from ..artifacts import Durability, HostFacade, HostStore, Scope
 from ..base import Transport
+from ..errors import ABPError
 from ..routing import Fetcher, OnRoutingEvent, RoutingPolicy
 from ._bridge import (
     SHARED,
@@ -21,6 +22,7 @@ from ._bridge import (
     Resource,
     Runner,
     blocking,
+    blocking_error,
     blocking_function,
     closing,
     described,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
     from ..browser import BrowserLender
     from ..protocol import AppInfo, Capability
+    from ..session import ViewOptions
+    from . import View
 
 
 class Browser(Resource[browsers.Browser]):
@@ -242,6 +246,19 @@ class Session(Resource[session.Session]):
     screenshot = blocking(session.Session.screenshot)
     events = managing(session.Session.events, iterate)
     close = closing(session.Session.aclose)
+
+    @described(session.Session.open_view)
+    def open_view(
+        self, capability: str, params: Mapping[str, object] | None = None, **options: Unpack[ViewOptions]
+    ) -> View:
+        """Open as :meth:`transports.Session.open_view`, whose docstring replaces this one."""
+        __tracebackhide__ = True
+        from . import View  # late, as the original
+
+        try:
+            return View(self.wrapped.open_view(capability, params, **options), self._runner)
+        except ABPError as error:
+            raise blocking_error(error)  # noqa: B904 - it is the same error
 
     def open(self) -> Self:
         """Open the session outside a ``with`` block; the blocking form of ``await connect(…)``."""

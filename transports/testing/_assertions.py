@@ -56,12 +56,14 @@ class Golden:
     def __init__(self, folder: Path, *, test: str, update: Path | None, output: Path) -> None:
         self.folder, self._test, self._update, self._output = folder, test, update, output
 
-    def check(self, actual: ArtifactRef | Path | bytes, name: str, *, tolerance: int = 0) -> None:
+    def check(
+        self, actual: ArtifactRef | Path | bytes, name: str, *, tolerance: int = 0, differing: float = 0.0
+    ) -> None:
         """Assert that ``actual`` equals the golden file ``name``.
 
-        Images are compared pixel by pixel: each channel, 0 to 255, may differ by ``tolerance``. A picture of the
-        difference is written. PDFs are compared by their text, page by page, everything else byte by byte; for texts
-        the differing lines are shown.
+        Images are compared pixel by pixel: each channel, 0 to 255, may differ by ``tolerance``, and a share of the
+        pixels, ``differing`` from 0 to 1, by more. A picture of the difference is written. PDFs are compared by their
+        text, page by page, everything else byte by byte; for texts the differing lines are shown.
 
         Raises :class:`AssertionError`, which names a copy of the result in the report of the test. Raises
         :class:`~transports.errors.UsageError` for an artifact without a file, and for an update that differs from the
@@ -72,7 +74,7 @@ class Golden:
         if golden.resolve().parent != self.folder.resolve():
             raise UsageError(f"{name!r} is not a plain file name")
         if self._update is None:
-            if difference := self._compare(data, golden, tolerance):
+            if difference := self._compare(data, golden, tolerance, differing):
                 new = "if it is right, run pytest with --abp-update-golden"
                 raise AssertionError(f"{difference}; {'--abp-update-golden accepts it' if golden.is_file() else new}")
             return
@@ -84,13 +86,13 @@ class Golden:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 golden.write_bytes(data)
                 note.write_text(self._test)
-            elif difference := self._compare(data, golden, tolerance):
+            elif difference := self._compare(data, golden, tolerance, differing):
                 raise UsageError(
                     f"{writer} and {self._test} have different results for one golden file; give one of them "
                     f"another name\n{difference}"
                 )
 
-    def _compare(self, data: bytes, golden: Path, tolerance: int) -> str:
+    def _compare(self, data: bytes, golden: Path, tolerance: int, differing: float) -> str:
         """Return a description of the difference between a result and a golden file, with the path of a copy of the
         result; an empty text if they are equal."""
         if not golden.is_file():
@@ -100,7 +102,7 @@ class Golden:
             return ""
         kind = sniff(expected[:4096]) or ""
         if kind.startswith("image/") and kind != "image/svg+xml":
-            difference = self._compare_pixels(data, expected, golden, tolerance)
+            difference = self._compare_pixels(data, expected, golden, tolerance, differing)
         elif kind == "application/pdf":
             difference = _compare_pages(data, expected, golden)
         else:
@@ -114,7 +116,7 @@ class Golden:
         result.write_bytes(data)
         return result
 
-    def _compare_pixels(self, data: bytes, expected: bytes, golden: Path, tolerance: int) -> str:
+    def _compare_pixels(self, data: bytes, expected: bytes, golden: Path, tolerance: int, differing: float) -> str:
         """Return a description of the difference between two images, or an empty text, and write a picture of it."""
         from PIL import Image, UnidentifiedImageError
 
@@ -126,13 +128,14 @@ class Golden:
         if actual.size != golden_image.size:
             return f"the image has {actual.size} pixels, {golden} has {golden_image.size}"
         picture, count = _difference(actual, golden_image, tolerance)
-        if not count:
+        pixels = actual.width * actual.height
+        if count <= pixels * differing:
             return ""
         self._output.mkdir(parents=True, exist_ok=True)
         shown = self._output / f"{golden.stem}.difference.png"
         picture.save(shown)
-        pixels = actual.width * actual.height
-        return f"{count} of {pixels} pixels differ from {golden} (tolerance {tolerance}); see {shown}"
+        allowed = f", {int(pixels * differing)} pixels may differ by more" if differing else ""
+        return f"{count} of {pixels} pixels differ from {golden} (tolerance {tolerance}{allowed}); see {shown}"
 
 
 def _bytes(actual: ArtifactRef | Path | bytes) -> bytes:

@@ -1,21 +1,29 @@
-"""Report of a failed test: recordings of its sessions, problems of its pages, a trace, its artifacts."""
+"""Report of a failed test: recordings of its sessions, its views, problems of its pages, a trace, its artifacts."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import dataclasses
 import json
 import shlex
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base import Transport
 from ..browser import HasPage, page_of, read_problems
+from ..privacy import KNOWN_SECRETS, Redactor
 from ..sync import SHARED
+
+if TYPE_CHECKING:
+    from ..session import View
 
 #: Maximum characters of one message in a log.
 _MAX_CHARS = 1000
+#: Milliseconds for the picture of a view.
+_PICTURE_TIMEOUT = 5000
 
 
 class FailureReport:
@@ -30,13 +38,13 @@ class FailureReport:
         self._artifacts = artifacts
         self._recordings = recordings
         self._sessions: list[Path] = []
-        self._traced: HasPage | None = None
+        self._views: list[tuple[View, Callable[[Coroutine[Any, Any, None]], None] | None]] = []
+        self._traced: list[HasPage] = []
         self._page: tuple[HasPage, Callable[[Coroutine[Any, Any, None]], None]] | None = None
 
     def new_recording(self) -> Path:
         """Return the file for recording another session of the test: ``session.jsonl``, ``session-2.jsonl``, …"""
-        number = f"-{len(self._sessions) + 1}" * bool(self._sessions)
-        self._sessions.append(self._recordings / f"session{number}.jsonl")
+        self._sessions.append(self._recordings / _numbered("session.jsonl", len(self._sessions) + 1))
         return self._sessions[-1]
 
     def write(self) -> str:
@@ -52,12 +60,17 @@ class FailureReport:
                 run(self._write_problems(page))
         if (self._folder / "page.txt").is_file():
             written.append("page.txt (problems of the page)")
-        if self._traced is not None:
-            traced, self._traced = self._traced, None
-            SHARED.run(_stop(traced, self._folder / "trace.zip"))
-        if (self._folder / "trace.zip").is_file():
-            command = shlex.join(("playwright", "show-trace", str(self._folder / "trace.zip")))
-            written.append(f"trace.zip (see it with: {command})")
+        for number, (view, run_view) in enumerate(self._views, 1):
+            if run_view is not None:
+                with contextlib.suppress(Exception):  # its page may have gone
+                    run_view(self._write_view(view, number))
+        self._views.clear()
+        written += sorted(file.name for file in self._folder.glob("view*.*"))
+        traced, self._traced = self._traced, []
+        for number, page_traced in enumerate(traced, 1):
+            SHARED.run(_stop(page_traced, self._folder / _numbered("trace.zip", number)))
+        for trace in sorted(self._folder.glob("trace*.zip")):
+            written.append(f"{trace.name} (see it with: {shlex.join(('playwright', 'show-trace', str(trace)))})")
         if self._copy_artifacts():
             written.append("artifacts")
         return (
@@ -100,6 +113,34 @@ class FailureReport:
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / "page.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
+    def watch_view(self, view: View, run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        """Register a view, before it is opened, for :meth:`write` to report it. ``run`` runs work in its loop."""
+        self._views.append((view, run))
+
+    @contextlib.asynccontextmanager
+    async def keeping_view(self, view: View, *, passing: type[BaseException]) -> AsyncIterator[View]:
+        """Open a view in the test's own event loop, and report it if it does not open, or if an exception leaves the
+        block, except ``passing`` ones."""
+        self._views.append((view, None))
+        number = len(self._views)
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                yield await stack.enter_async_context(view)
+            except BaseException as error:
+                if not isinstance(error, passing):
+                    await self._write_view(view, number)
+                raise
+
+    async def _write_view(self, view: View, number: int) -> None:
+        """Write what a view asked of its host to ``view.json``, without secrets, and its picture to ``view.png``."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(Exception):  # it was not shown, or its page has gone; the test's own error matters
+            file = self._folder / _numbered("view.json", number)
+            text = json.dumps(await asyncio.to_thread(_described, view), ensure_ascii=False, indent=2, default=str)
+            file.write_text(f"{text}\n", encoding="utf-8")
+            picture = self._folder / _numbered("view.png", number)
+            await view.frame.page.screenshot(path=picture, timeout=_PICTURE_TIMEOUT)
+
     def start_trace(self, transport: Transport) -> None:
         """Start a Playwright trace of a blocking session, if it has a page.
 
@@ -107,13 +148,13 @@ class FailureReport:
         """
         if (page := page_of(transport)) is not None:
             SHARED.run(_start(page))
-            self._traced = page
+            self._traced.append(page)
 
     def discard_trace(self) -> None:
-        """End a trace without keeping it, unless it has been written."""
-        if self._traced is not None:
-            traced, self._traced = self._traced, None
-            SHARED.run(_stop(traced, None))
+        """End the traces without keeping them, unless they have been written."""
+        traced, self._traced = self._traced, []
+        for page in traced:
+            SHARED.run(_stop(page, None))
 
     @contextlib.asynccontextmanager
     async def tracing(self, transport: Transport, *, passing: type[BaseException]) -> AsyncIterator[None]:
@@ -137,6 +178,25 @@ class FailureReport:
             raise
         finally:
             await _stop(page, path)
+
+
+def _numbered(name: str, number: int) -> str:
+    """Return ``trace.zip``, ``trace-2.zip``, ``trace-3.zip``, …"""
+    stem, ending = name.split(".")
+    return name if number == 1 else f"{stem}-{number}.{ending}"
+
+
+def _described(view: View) -> object:
+    return Redactor((), (), known=KNOWN_SECRETS).tree(
+        {
+            "capabilities": sorted(view.capabilities),
+            "requests": [dataclasses.asdict(request) for request in view.requests],
+            "model_context": view.model_context,
+            "violations": [*view.violations],
+            "warnings": [*view.warnings],
+            "files": [file.as_dict() for file in view.files],
+        }
+    )
 
 
 def write_log(recording: Path, log: Path) -> None:

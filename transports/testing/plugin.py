@@ -16,7 +16,9 @@ import functools
 import inspect
 import os
 import re
+import shlex
 import shutil
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
@@ -35,8 +37,8 @@ from ..sync import SHARED
 if TYPE_CHECKING:
     from webapp_fixture import Fixture
 
-    from ..session import Session
-    from ..sync import ArtifactStore, Session as BlockingSession
+    from ..session import Session, View
+    from ..sync import ArtifactStore, Session as BlockingSession, View as BlockingView
     from ._assertions import Golden
     from ._failure_report import FailureReport
 
@@ -45,6 +47,7 @@ __all__ = [
     "browser_options",
     "check_options",
     "evidence_option",
+    "is_server",
     "new_run_name",
     "number_option",
     "output_folder",
@@ -68,6 +71,8 @@ _NAME = re.compile(r"\d{8}-\d{6}-\d+")
 _REPORT: pytest.StashKey[FailureReport] = pytest.StashKey()
 _RUN: pytest.StashKey[str] = pytest.StashKey()
 _NO_LOOP = "_abp_no_running_loop"
+#: Endings of files beside the test that the marker may name.
+_FILES = (".html", ".htm", ".py", ".jsonl")
 _WAYS_TO_NAME_AN_APP = (
     "@pytest.mark.abp('http://…'), --abp-target, a fixture abp_target of your own, or the fixture abp_fixture_app"
 )
@@ -163,10 +168,15 @@ def output_folder(config: pytest.Config) -> Path:
     return config.rootpath / str(config.getoption("--abp-output"))
 
 
-def starts_browser(target: str, options: Mapping[str, object]) -> bool:
+def is_server(target: str) -> bool:
+    """Return whether a target is an MCP server, or a recording, which may be one of an MCP server."""
+    return target.lower().startswith(("mcp", "replay:"))
+
+
+def starts_browser(target: str, options: Mapping[str, object], *, shows_views: bool = False) -> bool:
     """Return whether a session needs a browser that its options do not name."""
     named = {"page", "browser", "profile", "cdp_url", "browser_server", "context", "storage_state", "headless"}
-    return is_page(target) and not named & set(options)
+    return (shows_views or is_page(target)) and not named & set(options)
 
 
 def new_run_name() -> str:
@@ -234,7 +244,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Insert :func:`_abp_no_running_loop` before all fixtures of a test with its own event loop."""
     if isinstance(item, pytest.Function) and _NO_LOOP not in item.fixturenames:
         own = any(name.startswith("abp_") for name in item.fixturenames)
-        if "abp_app_async" in item.fixturenames or (own and inspect.iscoroutinefunction(item.obj)):
+        if {"abp_app_async", "abp_open_view_async"} & set(item.fixturenames) or (
+            own and inspect.iscoroutinefunction(item.obj)
+        ):
             item.fixturenames.insert(0, _NO_LOOP)
 
 
@@ -284,19 +296,21 @@ def abp_transport(request: pytest.FixtureRequest) -> str:
 def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: Callable[[Path], str]) -> str:
     """Return the app's address: the marker's, ``--abp-target``, or the reference app if the test uses it.
 
-    An HTML file beside the test is served, with its folder. Override the fixture for an app whose address is known only
-    at run time.
+    An HTML file beside the test is served, with its folder; a Python file is started as an MCP server; a ``.jsonl``
+    file is a recording to replay. Override the fixture for an app whose address is known only at run time.
     """
     __tracebackhide__ = True
     marker = request.node.get_closest_marker("abp")
     given = marker.args[0] if marker is not None and marker.args else request.config.getoption("--abp-target")
     if given:
-        page = request.path.parent / str(given)
-        if page.suffix not in (".html", ".htm") or "://" in str(given):
+        file = request.path.parent / str(given)
+        if file.suffix not in _FILES or ":" in str(given):
             return str(given)
-        if not page.is_file():
-            raise pytest.UsageError(f"{request.node.nodeid}: no such file beside the test: {page}")
-        return _abp_pages(page)
+        if not file.is_file():
+            raise pytest.UsageError(f"{request.node.nodeid}: no such file beside the test: {file}")
+        if file.suffix == ".py":
+            return f"mcp+stdio:{shlex.join((sys.executable, str(file)))}"
+        return f"replay:{file}" if file.suffix == ".jsonl" else _abp_pages(file)
     if "abp_fixture_app" not in request.fixturenames:
         raise pytest.UsageError(f"{request.node.nodeid}: which app is meant? Say it with {_WAYS_TO_NAME_AN_APP}")
     served: Fixture = request.getfixturevalue("abp_fixture_app")
@@ -358,10 +372,11 @@ def abp_app(
     """
     __tracebackhide__ = True
     options = _options(request, abp_target, abp_transport)
-    if starts_browser(abp_target, options):
+    shows_views = "abp_open_view" in request.fixturenames and is_server(abp_target)
+    if starts_browser(abp_target, options, shows_views=shows_views):
         options["browser"] = request.getfixturevalue("abp_browser")
     report = _new_report(request, tmp_path)
-    options = {"record": _recording(report, abp_target), **options}
+    options = {"record": report.new_recording(), **options}
     with sync.connect(abp_target, transport=abp_transport, store=abp_artifacts, **options) as app:
         report.watch_page(app.transport, app._runner.run)
         if traces_here(options):
@@ -386,10 +401,12 @@ def abp_app_async(
 
     @contextlib.asynccontextmanager
     async def connected(**options: Any) -> AsyncIterator[Session]:
-        defaults = {"store": tmp_path / "artifacts", "record": _recording(report, abp_target)}
+        defaults = {"store": tmp_path / "artifacts", "record": report.new_recording()}
         options = {**defaults, **marked, **options}
+        shows_views = "abp_open_view_async" in request.fixturenames and is_server(abp_target)
         async with contextlib.AsyncExitStack() as stack:
-            if (wanted := browser_options(request.config)) and starts_browser(abp_target, options):
+            wanted = browser_options(request.config)
+            if wanted and starts_browser(abp_target, options, shows_views=shows_views):
                 options["browser"] = await stack.enter_async_context(browsers.Browser(**wanted))
             app = await stack.enter_async_context(sessions.connect(abp_target, transport=abp_transport, **options))
             if traces_here(options):
@@ -397,6 +414,55 @@ def abp_app_async(
             yield app
 
     return connected
+
+
+@pytest.fixture
+def abp_open_view(request: pytest.FixtureRequest, abp_app: BlockingSession) -> Iterator[Callable[..., BlockingView]]:
+    """Return a function that calls a tool of ``abp_app``, an MCP server, and opens its view until the test ends.
+
+    Use it as ``view = abp_open_view("board", {"n": 4}, theme="dark")``. It takes the arguments of
+    :meth:`transports.Session.open_view` and returns a :class:`transports.sync.View`.
+    """
+    report = request.node.stash[_REPORT]
+    with contextlib.ExitStack() as stack:
+
+        def opened(capability: str, params: Mapping[str, object] | None = None, **options: Any) -> BlockingView:
+            __tracebackhide__ = True
+            view = abp_app.open_view(capability, params, **options)
+            report.watch_view(view.wrapped, view._runner.run)
+            stack.enter_context(view)
+            report.start_trace(view.transport)
+            return view
+
+        try:
+            yield opened
+        finally:
+            report.discard_trace()
+
+
+@pytest.fixture
+def abp_open_view_async(
+    request: pytest.FixtureRequest, abp_app_async: Callable[..., AbstractAsyncContextManager[Session]]
+) -> Callable[..., AbstractAsyncContextManager[View]]:
+    """Return a function that opens a session with an MCP server and the view of one of its tools, in the test's loop.
+
+    Use it as ``async with abp_open_view_async("board", {"n": 4}, theme="dark") as view``. It takes the arguments of
+    :meth:`transports.Session.open_view`.
+    """
+    report: FailureReport = request.node.stash[_REPORT]
+
+    @contextlib.asynccontextmanager
+    async def opened(
+        capability: str, params: Mapping[str, object] | None = None, **options: Any
+    ) -> AsyncIterator[View]:
+        async with (
+            abp_app_async() as app,
+            report.keeping_view(app.open_view(capability, params, **options), passing=pytest.skip.Exception) as view,
+            report.tracing(view.transport, passing=pytest.skip.Exception),
+        ):
+            yield view
+
+    return opened
 
 
 def _options(request: pytest.FixtureRequest, target: str, transport: str) -> dict[str, Any]:
@@ -408,7 +474,8 @@ def _options(request: pytest.FixtureRequest, target: str, transport: str) -> dic
     if is_page(target) and transport in ("auto", "playwright", "webmcp") and "page" in request.fixturenames:
         return {**options, "page": request.getfixturevalue("page")}
     options = {**evidence_option(request.config), **options}
-    if {"browser", "profile", "storage_state"} & set(options) and "headless" in browser_options(request.config):
+    starts_its_own = {"browser", "profile", "storage_state"} & set(options) or target.lower().startswith("mcp")
+    if starts_its_own and "headless" in browser_options(request.config):
         return {"headless": False, **options}  # a browser that connect() starts, not the plugin
     return options
 
@@ -421,11 +488,6 @@ def _new_report(request: pytest.FixtureRequest, tmp_path: Path) -> FailureReport
     )
     request.node.stash[_REPORT] = report
     return report
-
-
-def _recording(report: FailureReport, target: str) -> Path | None:
-    """Return the file to record a session in; ``None`` for an MCP server, since recordings lack resources."""
-    return None if target.lower().startswith("mcp") else report.new_recording()
 
 
 def _report_folder(request: pytest.FixtureRequest) -> Path:

@@ -19,17 +19,29 @@ DOCUMENTS = {
     "board": f"{CLIENT}<script>begin();</script>",
     "plain": f"{CLIENT}<script>begin({{}});</script>",
     "modes": f"{CLIENT}<script>begin({{ availableDisplayModes: ['inline', 'fullscreen'] }});</script>",
+    "openai": """<!doctype html><p><script>
+      document.querySelector("p").textContent = JSON.stringify([openai.toolInput, openai.toolOutput, openai.theme]);
+      const seen = [];
+      addEventListener("openai:set_globals", (event) => seen.push(event.detail.globals));
+      </script>""",
     "blank": "<!doctype html><p>Nothing here speaks.",
     "half": f'{CLIENT}<script>rpc("ui/initialize", {{ appInfo: {{ name: "Half" }}, appCapabilities: {{}} }});</script>',
     "fails": "<!doctype html><script>\n\nundefined.begin();</script>",
+    "told": CLIENT
+    + """<script>begin().then(() => {
+      const { theme, locale } = init.result.hostContext;
+      tell("notifications/message", { level: "info", data: { theme, locale, name: init.result.hostInfo.name } });
+    });</script>""",
+    "hollow": CLIENT.replace("<h1>A view</h1>", '<script src="https://cdn.example/lib.js"></script>')
+    + "<script>begin();</script>",
     "forbidden": '<!doctype html><script src="https://cdn.example/lib.js"></script>',
 }
 apps = Apps()
 for name, html in DOCUMENTS.items():
     uri = f"ui://views/{name}.html"
 
-    def tool(n: int = 1) -> CallToolResult:
-        text = TextContent(type="text", text=f"n is {n}")
+    def tool(n: int = 1, note: str = "") -> CallToolResult:
+        text = TextContent(type="text", text=f"n is {n} {note}".strip())
         picture = ImageContent(type="image", data=base64.b64encode(bytes(100)).decode(), mime_type="image/png")
         return CallToolResult(content=[text, picture], structured_content={"n": n})
 

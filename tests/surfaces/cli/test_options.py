@@ -55,7 +55,7 @@ def _options_of(command: str) -> set[str]:
 
 def test_commands_that_reach_an_app_have_the_same_options() -> None:
     ways = [f"--{field.name.replace('_', '-')}" for field in fields(ConnectionOptions)]
-    commands = ("call", "capabilities", "shell", "bench")
+    commands = ("call", "capabilities", "shell", "bench", "view")
     assert {name: [way for way in ways if way not in _options_of(name)] for name in commands} == {
         name: [] for name in commands
     }

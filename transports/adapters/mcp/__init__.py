@@ -15,7 +15,12 @@ from ._servers import HttpServer, Server, StdioServer, parse_server
 from ._transport import MCPTransport
 
 if TYPE_CHECKING:
-    from ._connection import VIEW_TYPE as VIEW_TYPE
+    from ._connection import (
+        VIEW_TYPE as VIEW_TYPE,
+        end_process as end_process,
+        exit_reason as exit_reason,
+        start_process as start_process,
+    )
     from ._wire import (
         error_answer as error_answer,
         request_id as request_id,
@@ -26,7 +31,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "_connection": ("VIEW_TYPE",),
+            "_connection": ("VIEW_TYPE", "end_process", "exit_reason", "start_process"),
             "_wire": ("error_answer", "request_id", "to_answer", "to_arguments"),
         },
     )

@@ -399,11 +399,11 @@ async def stdio_streams(
 
     Raises :class:`~transports.errors.ConnectFailed` if the server cannot be started.
     """
-    process, closing = await _start(server), False
+    process, closing = await start_process(server), False
 
     def lose() -> None:
         if not closing:  # a server that ends because it was told to is not lost
-            on_exit(_exit_reason(server, process, stderr))
+            on_exit(exit_reason(server, process, stderr.summary()))
 
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
     outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
@@ -421,20 +421,25 @@ async def stdio_streams(
         finally:
             closing = True
             with anyio.CancelScope(shield=True):
-                await _terminate(process)
+                await end_process(process)
                 for task in tasks:
                     task.cancel()
                 await asyncio.wait(tasks)
 
 
-async def _start(server: StdioServer) -> asyncio.subprocess.Process:
+async def start_process(
+    server: StdioServer, stderr: int | None = asyncio.subprocess.PIPE
+) -> asyncio.subprocess.Process:
+    """Start a server in a process group of its own. With ``stderr=None`` its stderr is that of this process.
+
+    Raises :class:`~transports.errors.ConnectFailed` if it cannot be started."""
     try:
         return await asyncio.create_subprocess_exec(
             _executable(server.command),
             *server.args,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=stderr,
             env=get_default_environment() | dict(server.env),
             cwd=server.cwd,
             start_new_session=True,  # a process group, which can be ended as a whole
@@ -498,10 +503,11 @@ async def _listen(process: asyncio.subprocess.Process, stderr: Stderr) -> None:
         stderr.add(chunk)
 
 
-def _exit_reason(server: StdioServer, process: asyncio.subprocess.Process, stderr: Stderr) -> str:
+def exit_reason(server: StdioServer, process: asyncio.subprocess.Process, said: str = "") -> str:
+    """Return how a server ended, for a message, and what it ``said`` before."""
     code = process.returncode
     how = "closed its stdout" if code is None else f"ended with status {code}" if code >= 0 else _signal_name(-code)
-    return f"{server} {how}{stderr.summary()}"
+    return f"{server} {how}{said}"
 
 
 def _signal_name(number: int) -> str:
@@ -511,7 +517,7 @@ def _signal_name(number: int) -> str:
         return f"was ended by signal {number}"
 
 
-async def _terminate(process: asyncio.subprocess.Process) -> None:
+async def end_process(process: asyncio.subprocess.Process) -> None:
     """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
 
     The whole group is killed even if the server has ended, since its children may hold its pipes. Without process

@@ -16,8 +16,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import httpx2
@@ -49,7 +48,7 @@ from mcp_types import (
 )
 from pydantic import RootModel, ValidationError
 
-from ...base import Features, ResourcePage, Transport
+from ...base import Features, ResourcePage, ServerCall, Transport, keep_call, keeps_calls
 from ...errors import (
     ABPError,
     CapabilityError,
@@ -194,9 +193,6 @@ _RELAYED: Mapping[str, type[Request[Any, Any]]] = {
     "resources/templates/list": ListResourceTemplatesRequest,
     "prompts/list": ListPromptsRequest,
 }
-#: Where the results of the calls of a block are collected, as the server sent them.
-KeptResults: TypeAlias = "list[tuple[Mapping[str, object], Mapping[str, object]]]"
-_kept_results: ContextVar[KeptResults | None] = ContextVar("_kept_results", default=None)
 
 _T = TypeVar("_T")
 
@@ -463,9 +459,10 @@ class MCPTransport(Transport):
         self._pending[call] = sending = asyncio.ensure_future(send_request(connection, make, progress))
         try:
             result = await sending
-            if (kept := _kept_results.get()) is not None:
+            if keeps_calls():
                 shown = await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
-                kept.append((arguments, shown))
+                listed = self.tool(name) if name in self._tools else {"name": name}
+                keep_call(ServerCall(listed, arguments, shown))
                 self._offered.add_links(shown)
             answer = await in_thread(to_answer, result) if is_larger(result, MANY) else to_answer(result)
         except CapabilityError as error:
@@ -483,21 +480,16 @@ class MCPTransport(Transport):
 
     # --- views --------------------------------------------------------------------------------------------------------
 
+    @property
+    def tools(self) -> Mapping[str, Mapping[str, object]]:
+        """All tools as the server lists them, by name, also those for views only."""
+        return {name: self.tool(name) for name in self._tools}
+
     def tool(self, name: str) -> Mapping[str, object]:
         """Return a tool as the server lists it. Raises :class:`~transports.errors.UsageError` for an unknown one."""
         if name not in self._tools:
             raise UsageError(f"{self._server} has no tool {name!r}")
         return self._tools[name].model_dump(mode="json", by_alias=True, exclude_none=True)
-
-    @contextlib.contextmanager
-    def keeping_results(self) -> Iterator[KeptResults]:
-        """Collect arguments and result of the calls that begin in this block, as JSON values of MCP."""
-        kept: KeptResults = []
-        token = _kept_results.set(kept)
-        try:
-            yield kept
-        finally:
-            _kept_results.reset(token)
 
     async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
         """Return a view's entry in the list of resources, if its document (``read``) declares nothing itself.

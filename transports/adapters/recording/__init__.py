@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..._lazy import lazy_names
 from ._file import Recording
-from ._recorder import Recorder, record_transport, replay_transport as replay_transport
+from ._recorder import Recorder, ServerReplay as ServerReplay, record_transport, replay_transport as replay_transport
 
 if TYPE_CHECKING:
     from ._replay import ReplayTransport as ReplayTransport

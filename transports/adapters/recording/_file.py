@@ -52,8 +52,10 @@ FORMAT = 1
 STATE = "recorder/state"
 
 Kind: TypeAlias = Literal[
-    "open", "close", "discover", "request", "notify", "save", "download", "render_to_pdf", "screenshot"
-]
+    "open", "close", "discover", "request", "notify", "save", "download", "render_to_pdf", "screenshot",
+    "relay", "listed_view", "list_resources", "list_templates", "read_resource",
+    "subscribe_resource", "unsubscribe_resource",
+]  # fmt: skip
 
 
 class _Line(BaseModel):
@@ -86,13 +88,14 @@ class Header(_Line):
     """First line of a recording.
 
     ``abp_recording`` is the version of the format. ``transport`` is the name of the recorded transport. ``tools`` is
-    true if it has a page's tools, ``discovers`` if the page's manifest was read too. ``fields`` are names of secrets in
-    addition to the usual ones.
+    true if it has a page's tools, ``server`` if it is an MCP server, ``discovers`` if the page's manifest was read too.
+    ``fields`` are names of secrets in addition to the usual ones.
     """
 
     abp_recording: int
     transport: str
     tools: bool = False
+    server: bool = False
     discovers: bool = False
     fields: list[str] = []
 
@@ -123,7 +126,10 @@ class RecordedEffect(_Line):
 
 
 class Answer(_Line):
-    """Result of the operation ``n``."""
+    """Result of the operation ``n``.
+
+    ``shown`` are ``tool``, ``arguments`` and ``result`` of an MCP server's call, if a view was opened with it.
+    """
 
     does: Literal["answer"] = "answer"
     n: int
@@ -134,6 +140,8 @@ class Answer(_Line):
     outputs: list[ContentEntry] = []
     effects: list[RecordedEffect] = []
     warnings: list[str] = []
+    shown: dict[str, object] | None = None
+    shown_leaves: list[ContentEntry] = []
 
 
 class RecordedError(_Line):

@@ -1,6 +1,7 @@
 """Recorder of another transport: every operation with its outcome, and every event, as they happen.
 
-:func:`record_transport` and :func:`replay_transport` choose the classes with a page's tools where there are any.
+:func:`record_transport` and :func:`replay_transport` choose the classes with the tools of a page or a server, where
+there are any.
 """
 
 from __future__ import annotations
@@ -13,10 +14,25 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
 
 from ...artifacts import ArtifactRef, PutOptions, Staged
-from ...base import Fetch, Fetched, PageTools, PdfOptions, ScreenshotOptions, Transport, WrappedTransport
+from ...base import (
+    Fetch,
+    Fetched,
+    PageTools,
+    PdfOptions,
+    ResourcePage,
+    ResourceTools,
+    ScreenshotOptions,
+    ServerCall,
+    Transport,
+    WrappedTransport,
+    keep_call,
+    keeping_calls,
+    keeps_calls,
+    view_tools,
+)
 from ...binary import BinaryData, Download, Handle
 from ...errors import ABPError, Disconnected, NotRecorded
 from ...http import Discovery
@@ -39,9 +55,13 @@ from ._file import (
     read_header,
     record_error,
     scrubbed,
+    unpack,
     unpack_content,
 )
 from ._replay import ReplayTransport
+
+if TYPE_CHECKING:
+    from ...browser import PageSource
 
 logger = logging.getLogger("transports.recording")
 
@@ -113,6 +133,7 @@ class Recorder(WrappedTransport):
             abp_recording=FORMAT,
             transport=self.name,
             tools=isinstance(self.wrapped, PageTools),
+            server=isinstance(self.wrapped, ResourceTools),
             discovers=self._discovers,
             fields=[*self._recording.fields],
         )
@@ -132,10 +153,21 @@ class Recorder(WrappedTransport):
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Pass a request on, and record its reply or error."""
+        return await self._record_request(message, timeout=timeout)
+
+    async def _record_request(
+        self, message: Message, more: Callable[[], Awaitable[Fields]] | None = None, *, timeout: float
+    ) -> Message:
+        """Pass a request on and record its reply, with ``more`` fields that are known after it."""
+
+        async def describe(reply: Message) -> Fields:
+            fields = await self._reply(reply)
+            return fields if more is None else {**fields, **await more()}
+
         return await self._record(
             "request",
             lambda: self.wrapped.request(message, timeout=timeout),
-            self._reply,
+            describe,
             type=message.type,
             id=message.id,
             payload=message.payload,
@@ -289,14 +321,16 @@ class Recorder(WrappedTransport):
 
 
 def record_transport(transport: Transport, recording: Recording) -> Recorder:
-    """Return a recording wrapper of ``transport``, with its page's tools if it has any."""
-    return (PageRecorder if isinstance(transport, PageTools) else Recorder)(transport, recording)
+    """Return a recording wrapper of ``transport``, with its tools of a page or a server if it has any."""
+    kind = PageRecorder if isinstance(transport, PageTools) else Recorder
+    return (ServerRecorder if isinstance(transport, ResourceTools) else kind)(transport, recording)
 
 
 def replay_transport(path: str | Path) -> ReplayTransport:
-    """Return a transport that plays the recording ``path``, with a page's tools if the recorded transport had them."""
+    """Return a transport that plays the recording ``path``, with the tools of a page or a server if it has any."""
     header = read_header(Path(path))
-    return (PageReplay if header is not None and header.tools else ReplayTransport)(path)
+    kind = PageReplay if header is not None and header.tools else ReplayTransport
+    return (ServerReplay if header is not None and header.server else kind)(path)
 
 
 class PageRecorder(Recorder):
@@ -347,3 +381,155 @@ class PageReplay(ReplayTransport):
             if isinstance(made := unpack_content(self._reader, line, leaf), BinaryData):
                 return made
         raise self._reader.error(line, "the content is missing", "undo the edit, or record again")
+
+
+class ServerRecorder(Recorder):
+    """Recorder of a transport to an MCP server: resources, and what its views are shown and ask."""
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """Pass a request on, and record its reply or error, and the call as the server's view is shown it."""
+        if not keeps_calls():
+            return await super().request(message, timeout=timeout)
+        with keeping_calls() as kept:
+            reply = await self._record_request(message, lambda: self._shown(kept), timeout=timeout)
+        keep_call(*kept)
+        return reply
+
+    async def _shown(self, kept: list[ServerCall]) -> Fields:
+        if not kept:
+            return {}
+        shown, leaves = await self._require_open()[1].pack(dataclasses.asdict(kept[-1]))
+        return {"shown": shown, "shown_leaves": leaves}
+
+    async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
+        """Pass a request of a view on, and record its answer."""
+        server = view_tools(self.wrapped)
+        assert server is not None
+        return await self._record(
+            "relay",
+            lambda: server.relay(method, params, timeout=timeout),
+            self._payload,
+            type=method,
+            payload=dict(params),
+        )
+
+    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
+        """Return a view's entry in the list of resources, and record it."""
+        server = view_tools(self.wrapped)
+        assert server is not None
+
+        async def describe(listed: Mapping[str, object] | None) -> Fields:
+            return await self._payload({"listed": listed})
+
+        return await self._record(
+            "listed_view", lambda: server.listed_view(uri, read, timeout=timeout), describe, payload={"uri": uri}
+        )
+
+    @property
+    def has_resources(self) -> bool:
+        """True if the server declares resources."""
+        return self._tools().has_resources
+
+    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
+        """Return a page of the server's list, and record it."""
+        tools = self._tools()
+        return await self._record(
+            "list_resources",
+            lambda: tools.list_resources(cursor, timeout=timeout),
+            self._page,
+            payload={"cursor": cursor},
+        )
+
+    async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
+        """Return a page of the server's list, and record it."""
+        tools = self._tools()
+        return await self._record(
+            "list_templates",
+            lambda: tools.list_templates(cursor, timeout=timeout),
+            self._page,
+            payload={"cursor": cursor},
+        )
+
+    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
+        """Read a resource, and record it with its content."""
+        tools = self._tools()
+        return await self._record(
+            "read_resource", lambda: tools.read_resource(uri, timeout=timeout), self._payload, payload={"uri": uri}
+        )
+
+    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
+        """Subscribe to changes of a resource, and record that."""
+        tools = self._tools()
+        await self._record(
+            "subscribe_resource", lambda: tools.subscribe_resource(uri, timeout=timeout), payload={"uri": uri}
+        )
+
+    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
+        """End a subscription, and record that."""
+        tools = self._tools()
+        await self._record(
+            "unsubscribe_resource", lambda: tools.unsubscribe_resource(uri, timeout=timeout), payload={"uri": uri}
+        )
+
+    def _tools(self) -> ResourceTools:
+        assert isinstance(self.wrapped, ResourceTools)
+        return self.wrapped
+
+    async def _payload(self, result: Mapping[str, object]) -> Fields:
+        payload, leaves = await self._require_open()[1].pack(dict(result))
+        return {"payload": payload, "leaves": leaves}
+
+    async def _page(self, page: ResourcePage) -> Fields:
+        return await self._payload({"items": [*page.items], "cursor": page.cursor})
+
+
+class ServerReplay(ReplayTransport):
+    """Replay of a transport to an MCP server. ``views`` is the source of the pages in which its views are shown."""
+
+    views: PageSource | None = None
+
+    @property
+    def has_resources(self) -> bool:
+        """True: what was not recorded is an error of its own."""
+        return True
+
+    async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
+        """Return the recorded answer to a request of a view."""
+        return await self._play_payload("relay", dict(params), type=method)
+
+    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
+        """Return a view's recorded entry in the list of resources."""
+        listed = (await self._play_payload("listed_view", {"uri": uri})).get("listed")
+        return listed if isinstance(listed, dict) else None
+
+    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
+        """Return a recorded page of the server's resources."""
+        return _page_of(await self._play_payload("list_resources", {"cursor": cursor}))
+
+    async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
+        """Return a recorded page of the server's templates."""
+        return _page_of(await self._play_payload("list_templates", {"cursor": cursor}))
+
+    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
+        """Return a recorded resource."""
+        return await self._play_payload("read_resource", {"uri": uri})
+
+    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
+        """Repeat a recorded subscription."""
+        await self._play(await self._operation_for("subscribe_resource", {"uri": uri}))
+
+    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
+        """Repeat the recorded end of a subscription."""
+        await self._play(await self._operation_for("unsubscribe_resource", {"uri": uri}))
+
+    async def _play_payload(self, kind: Kind, payload: object, *, type: str = "") -> dict[str, Any]:
+        asked = (await self._operation_for(kind, payload)).model_copy(update={"type": type})
+        action, answer = await self._play(asked)
+        line = action.end or action.start
+        whole = await asyncio.to_thread(unpack, self._reader, line, answer.payload, answer.leaves)
+        return self._object(line, whole)
+
+
+def _page_of(payload: Mapping[str, Any]) -> ResourcePage:
+    items = payload.get("items")
+    return ResourcePage(items if isinstance(items, list) else [], payload.get("cursor"))

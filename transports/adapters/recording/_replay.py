@@ -1,6 +1,7 @@
 """Replay of a recorded app, ``replay:FILE``: the same answers, events and files without a browser, a socket or the app.
 
-Calls match by capability and parameters (content by its SHA-256, secrets removed), equal calls in recorded order. An
+Calls match by capability and parameters (content by its SHA-256, secrets removed), equal calls in recorded order; a
+view may ask its server the same more often than recorded. An
 answer comes once everything recorded before it has happened: its events, questions of the app, the ends of other calls.
 A program that behaves differently than recorded is delayed by a second at most. Waiting times are not repeated: a
 call that timed out does so at once.
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ...artifacts import Staged
-from ...base import Features, Fetched, Transport
+from ...base import Features, Fetched, ServerCall, Transport, keep_call, keeps_calls
 from ...binary import BinaryData, Download, Handle
 from ...binary.detect import Place, replace
 from ...errors import BadRecording, Disconnected, NotRecorded, no_answer
@@ -151,11 +152,15 @@ class Script:
         return next((action for action in self.actions if _is_response(action.ask) and action.ask.id == question), None)
 
     def take(self, ask: Operation) -> Action:
-        """Return the next recorded action that equals ``ask``. Raises :class:`~transports.errors.NotRecorded`."""
+        """Return the next recorded action that equals ``ask``; of requests of a view the last one again and again.
+
+        Raises :class:`~transports.errors.NotRecorded`."""
         key = match_key(ask)
-        if not self._unplayed.get(key):
+        if not (unplayed := self._unplayed.get(key)):
             raise self._not_recorded(ask, key)
-        return self._unplayed[key].popleft()
+        if ask.kind == "relay" and len(unplayed) == 1:
+            return unplayed[0]  # views ask as often as their own timers say
+        return unplayed.popleft()
 
     def _not_recorded(self, ask: Operation, key: str) -> NotRecorded:
         what, path = _label(ask), self._reader.path
@@ -215,6 +220,8 @@ def _comparable(ask: Operation) -> object:
             return payload.get("callId")
         case "notify", "shutdown":
             return None
+        case "relay", _ if isinstance(payload, dict):  # _meta has a token of the connection
+            return _sorted({name: value for name, value in payload.items() if name != "_meta"})
         case _:
             return _sorted(payload)
 
@@ -395,8 +402,15 @@ class ReplayTransport(Transport):
             raise no_answer(message.type, timeout) from None
         has_content = answer.leaves or answer.outputs
         reply = await asyncio.to_thread(self._reply, action, answer) if has_content else self._reply(action, answer)
+        if answer.shown is not None and keeps_calls():
+            keep_call(await asyncio.to_thread(self._shown, action, answer))
         reply.id = message.id
         return reply
+
+    def _shown(self, action: Action, answer: Answer) -> ServerCall:
+        line = action.end or action.start
+        whole = self._object(line, unpack(self._reader, line, answer.shown, answer.shown_leaves))
+        return ServerCall(*(self._object(line, whole.get(field.name)) for field in fields(ServerCall)))
 
     def _reply(self, action: Action, answer: Answer) -> Message:
         line = action.end or action.start

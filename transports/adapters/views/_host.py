@@ -8,7 +8,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import pybase64
@@ -17,6 +17,7 @@ from ...binary import BinaryData, Handle
 from ...errors import ABPError, CapabilityError, ProtocolError
 from ...protocol import encode_json
 from ...protocol.messages import package_version
+from ...tasks import in_thread
 from ._messages import (
     DisplayMode,
     DownloadFile,
@@ -26,6 +27,7 @@ from ._messages import (
     Invalid,
     Log,
     Notification,
+    OpenAIUsed,
     OpenLink,
     Ping,
     Request,
@@ -38,12 +40,12 @@ from ._messages import (
     read_params,
     read_request,
 )
+from ._profiles import HostProfile, read_profile
 
 logger = logging.getLogger("transports.views")
 
 #: Version of MCP Apps that this host speaks.
 PROTOCOL_VERSION = "2026-01-26"
-_MODES: tuple[DisplayMode, ...] = get_args(DisplayMode)
 RequestKind: TypeAlias = Literal[
     "open-link", "message", "model-context", "display-mode", "size", "download-file", "log"
 ]
@@ -94,35 +96,44 @@ class HostContext:
     display_mode: DisplayMode = "inline"
     size: tuple[int, int] = (900, 700)
 
-    def as_json(self, tool: Mapping[str, object]) -> dict[str, object]:
-        """Return the context of a view of ``tool`` as the view reads it."""
+    def as_json(self, tool: Mapping[str, object], profile: HostProfile | None = None) -> dict[str, object]:
+        """Return the context of a view of ``tool`` as the view reads it, in the host of ``profile`` (``"spec"``)."""
+        profile = profile or read_profile("spec")
         width, height = self.size
         return {
             "toolInfo": {"tool": tool},
             "theme": self.theme,
             "displayMode": self.display_mode,
-            "availableDisplayModes": list(_MODES),
+            "availableDisplayModes": list(profile.display_modes),
             "containerDimensions": {"width": width, "maxHeight": height},
             "locale": self.locale,
             "timeZone": self.timezone,
-            "userAgent": f"abp-transports/{package_version()}",
-            "platform": "desktop",
+            "userAgent": profile.user_agent or f"abp-transports/{package_version()}",
+            "platform": profile.platform,
+            **({"styles": {"variables": dict(profile.styles)}} if profile.styles else {}),
             "deviceCapabilities": {"touch": False, "hover": True},
             "safeAreaInsets": {"top": 0, "right": 0, "bottom": 0, "left": 0},
         }
 
 
-#: Abilities of this host.
-_CAPABILITIES: Mapping[str, object] = {
-    "openLinks": {},
-    "downloadFile": {},
-    "serverTools": {},
-    "serverResources": {},
-    "logging": {},
-    "updateModelContext": {
-        kind: {} for kind in ("text", "image", "audio", "resource", "resourceLink", "structuredContent")
-    },
-    "message": {kind: {} for kind in ("text", "image", "audio", "resource", "resourceLink", "structuredContent")},
+#: The ability of a host that a request of a view needs. What needs none, every host has.
+_NEEDS: Mapping[str, str] = {
+    "ui/open-link": "openLinks",
+    "ui/message": "message",
+    "ui/update-model-context": "updateModelContext",
+    "ui/download-file": "downloadFile",
+    "tools/call": "serverTools",
+    "resources/read": "serverResources",
+    "resources/list": "serverResources",
+    "resources/templates/list": "serverResources",
+    "prompts/list": "serverResources",
+    "notifications/message": "logging",
+}
+_KINDS: Mapping[str, RequestKind] = {
+    "ui/open-link": "open-link",
+    "ui/message": "message",
+    "ui/update-model-context": "model-context",
+    "ui/download-file": "download-file",
 }
 
 Relay: TypeAlias = Callable[[str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
@@ -141,7 +152,8 @@ class Host:
     """Host of one view.
 
     ``relay`` sends a request to the view's server. ``save_file`` takes a file that the view hands out, ``discard``
-    content of a file that is refused. ``current_call`` returns the id of the call under way."""
+    content of a file that is refused. ``current_call`` returns the id of the call under way. ``profile`` is the host
+    that is imitated, by default the specification's."""
 
     def __init__(
         self,
@@ -152,6 +164,7 @@ class Host:
         relay: Relay,
         save_file: SaveFile,
         discard: Callable[[Handle], Awaitable[None]] | None = None,
+        profile: HostProfile | None = None,
         current_call: Callable[[], str | None],
     ) -> None:
         self.requests: deque[ViewRequest] = deque()
@@ -162,12 +175,15 @@ class Host:
         self.app_capabilities: Mapping[str, object] = {}
         self.has_begun = False
         self.initialized = asyncio.Event()
+        #: Set once the view has read ``window.openai``.
+        self.openai_used = asyncio.Event()
         self.context = context
         self._tool = tool
         self._handlers = handlers
         self._relay = relay
         self._save_file = save_file
         self._discard = discard
+        self._profile = profile or read_profile("spec")
         self._current_call = current_call
         self._warnings: list[str] = []
         self._sizes: deque[int] = deque()
@@ -180,10 +196,15 @@ class Host:
         """Return the JSON-RPC ``result`` or ``error`` for a message of the view; ``None`` for a notification."""
         try:
             params = read_params(text)
+            able = method not in _NEEDS or _NEEDS[method] in self._profile.capabilities
             if not is_request:
-                self._notified(read_notification(method, params), params)
+                if able:
+                    self._notified(read_notification(method, params), params)
                 return None
-            return {"result": await self._result(method, params, read_request(method, params))}
+            request = read_request(method, params)
+            if not able:
+                raise self._unable(method, params)
+            return {"result": await self._result(method, params, request)}
         except Invalid as invalid:
             code, message = _INVALID_PARAMS, str(invalid)
             self._ignored += not is_request
@@ -216,9 +237,18 @@ class Host:
             case Ping():
                 return {}
             case ForServer():
-                return await self._relay(method, params)
+                return await self._ask_server(method, params)
             case None:
                 raise _Refused(_METHOD_NOT_FOUND, f"this host has no {method}")
+
+    def _unable(self, method: str, params: Mapping[str, object]) -> _Refused:
+        refused = _Refused(
+            _METHOD_NOT_FOUND, f"{self._profile.name} has no {method}: it does not claim {_NEEDS[method]}"
+        )
+        if method in _KINDS:
+            error = {"code": refused.code, "message": str(refused)}
+            self._recorded(_KINDS[method], _without_handles(params), {"error": error})
+        return refused
 
     def _notified(self, notification: Notification | None, params: Mapping[str, object]) -> None:
         match notification:
@@ -229,6 +259,8 @@ class Host:
                 self._recorded("size", params, {})
             case Log():
                 self._recorded("log", params, {})
+            case OpenAIUsed():
+                self.openai_used.set()
             case RequestTeardown():
                 self._warn("the view asked to be closed")
 
@@ -241,13 +273,29 @@ class Host:
             self._modes = request.app_capabilities.available_display_modes
         return {
             "protocolVersion": PROTOCOL_VERSION,
-            "hostInfo": {"name": "abp-transports", "version": package_version()},
-            "hostCapabilities": _CAPABILITIES,
-            "hostContext": self.context.as_json(self._tool),
+            "hostInfo": {"name": self._profile.name, "version": self._profile.version or package_version()},
+            "hostCapabilities": self._profile.capabilities,
+            "hostContext": self.context.as_json(self._tool, self._profile),
         }
 
+    async def _ask_server(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+        limits = self._profile.limits
+        try:
+            async with asyncio.timeout(limits.call_seconds):
+                result = await self._relay(method, params)
+        except TimeoutError:
+            raise _Refused(_INTERNAL, f"{self._profile.name} waits {limits.call_seconds:g} s for an answer") from None
+        if limits.result_characters is not None:
+            characters = len(await in_thread(encode_json, result))
+            if characters > limits.result_characters:
+                self._warn(
+                    f"an answer of {method} has {characters:,} characters; "
+                    f"{self._profile.name} takes about {limits.result_characters:,}"
+                )
+        return result
+
     async def _display_mode(self, mode: DisplayMode, params: Mapping[str, object]) -> Mapping[str, object]:
-        declared = self._modes is None or mode in self._modes
+        declared = mode in self._profile.display_modes and (self._modes is None or mode in self._modes)
         if declared and await _decided(self._handlers.on_display_mode, mode):
             self.context = replace(self.context, display_mode=mode)
         return self._recorded("display-mode", params, {"mode": self.context.display_mode})
@@ -318,7 +366,8 @@ async def _decided(handler: Callable[[Any], Decision] | None, given: object) -> 
     if handler is None:
         return True
     try:
-        decision = handler(given)
+        # a plain function gets a thread, as other callbacks do: it may use the blocking API
+        decision = handler(given) if inspect.iscoroutinefunction(handler) else await asyncio.to_thread(handler, given)
         return (await decision if inspect.isawaitable(decision) else decision) is not False
     except Exception:
         logger.exception("a handler of the view's requests failed; the request is refused")

@@ -109,6 +109,10 @@ class RequestTeardown(_Message, frozen=True):
     """``ui/notifications/request-teardown``."""
 
 
+class OpenAIUsed(_Message, frozen=True):
+    """The view has read ``window.openai``, which needs no handshake."""
+
+
 class ForServer(_Message, frozen=True):
     """A request that the server of the view answers."""
 
@@ -119,7 +123,7 @@ class ForServer(_Message, frozen=True):
 Request: TypeAlias = (
     Initialize | OpenLink | SendMessage | RequestDisplayMode | UpdateModelContext | DownloadFile | Ping | ForServer
 )
-Notification: TypeAlias = Initialized | SizeChanged | Log | RequestTeardown
+Notification: TypeAlias = Initialized | SizeChanged | Log | RequestTeardown | OpenAIUsed
 
 _REQUESTS: Mapping[str, type[Request]] = {
     "ui/initialize": Initialize,
@@ -134,6 +138,7 @@ _NOTIFICATIONS: Mapping[str, type[Notification]] = {
     "ui/notifications/initialized": Initialized,
     "ui/notifications/size-changed": SizeChanged,
     "ui/notifications/request-teardown": RequestTeardown,
+    "ui/notifications/openai-used": OpenAIUsed,
     "notifications/message": Log,
 }
 

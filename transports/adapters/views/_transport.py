@@ -11,9 +11,11 @@ import contextlib
 import logging
 import re
 import secrets
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import Error as PlaywrightError
@@ -36,6 +38,8 @@ from ...tasks import in_thread, spawn
 from ..mcp import error_answer, to_answer, to_arguments
 from ._document import CspMode, ViewDocument
 from ._host import Host, HostContext, Relay, ViewHandlers
+from ._look import syntax_errors
+from ._profiles import HostProfile, read_profile, with_openai
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Route
@@ -51,6 +55,8 @@ _MAX_TOOLS = 500
 _MAX_FILES_OF_CALL, _MAX_FILES = 64, 1000
 #: Seconds that a view has to answer before it is taken down.
 _TEARDOWN = 2.0
+#: Seconds for the handshake of a view that has read ``window.openai``.
+_HANDSHAKE = 1.0
 #: Reports of a policy, and errors of scripts, that are kept.
 _MAX_REPORTS = 100
 #: Characters of one of them.
@@ -58,6 +64,8 @@ _MAX_REPORT = 500
 #: Line and column of a script in a stack.
 _LINE = re.compile(r":(\d+):\d+\)?$", re.MULTILINE)
 _VIOLATION = re.compile(r"violates the following Content Security Policy directive")
+#: Addresses that hold a whole file would hide the directive.
+_LONG_ADDRESS = re.compile(r"'((?:data|blob):[^']{60})[^']+'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +81,8 @@ class OpenedTool:
 class ViewTransport(PageTransport):
     """Transport to one view. ``call_tool`` calls the tool and reads its view; it is called once, when this opens.
 
-    ``relay`` sends requests of the view to its server. The other options are those of
-    :class:`~transports.PlaywrightTransport`."""
+    ``relay`` sends requests of the view to its server. ``profile`` is the host that is imitated. The other
+    options are those of :class:`~transports.PlaywrightTransport`."""
 
     name = "view"
     features = Features(listing=True, reconnects=True, appends=True)
@@ -90,6 +98,7 @@ class ViewTransport(PageTransport):
         context: HostContext,
         handlers: ViewHandlers,
         csp: CspMode = "declared",
+        profile: HostProfile | None = None,
         timeout: float = 30.0,
     ) -> None:
         super().__init__(uri, source=source, timeout=timeout)
@@ -98,9 +107,11 @@ class ViewTransport(PageTransport):
         self._context = context
         self._handlers = handlers
         self._csp = csp
+        self._profile = profile or read_profile("spec")
         self._opened: OpenedTool | None = None
         self._host: Host | None = None
         self._frame: Frame | None = None
+        self._deadline = 0.0
         self._answering: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
         self._handed_out: Counter[str | None] = Counter()
@@ -158,6 +169,10 @@ class ViewTransport(PageTransport):
             task.cancel()
         await super().aclose()
 
+    async def _open_page(self) -> PageAgent:
+        self._deadline = time.monotonic() + self._timeout
+        return await super()._open_page()
+
     async def _load_app(self, page: Page, agent: PageAgent) -> None:
         opened = self._opened
         assert opened is not None
@@ -168,30 +183,59 @@ class ViewTransport(PageTransport):
             relay=self._relay,
             save_file=self._save_file,
             discard=self.release,
+            profile=self._profile,
             current_call=lambda: self._effects.current_call,
         )
         self.violations.clear()
         self.script_errors.clear()
         own, views = (f"http://{kind}-{secrets.token_hex(8)}.localhost" for kind in ("abp-host", "abp-view"))
-        policy = opened.document.policy(self._csp)
+        policy = opened.document.policy(self._csp, self._profile.csp_sources if self._csp == "declared" else None)
         frames = f"default-src 'none'; style-src 'unsafe-inline'; frame-src {views}"
         await page.set_viewport_size({"width": self._context.size[0], "height": self._context.size[1]})
         await page.emulate_media(color_scheme=self._context.theme)
         await page.route(f"{own}/**", _serving(_HOST_HTML, frames))
-        await page.route(f"{views}/**", _serving(opened.document.html, policy))
+        await page.route(f"{views}/**", _serving(self._html(opened), policy))
         self._listen(page)
         await page.goto(f"{own}/")
         allow = "; ".join(opened.document.permissions)
         await agent.invoke("show", f"{views}/", views, _SANDBOX, allow, timeout=self._timeout)
         self._frame = page.main_frame.child_frames[0]
         await self._watch_policy(page, self._frame)
+        # ends before the time for opening does, whose error would not say why the view stays blank
+        patience = min(self._timeout / 2, 0.9 * (self._deadline - time.monotonic()))
         try:
-            async with asyncio.timeout(self._timeout / 2):
-                await host.initialized.wait()
+            async with asyncio.timeout(patience):
+                await self._begun(host)
         except TimeoutError:
-            raise self._blank(self._timeout / 2) from None
+            raise self._blank(patience) from None
         await self.tell("ui/notifications/tool-input", {"arguments": opened.arguments})
         await self.tell("ui/notifications/tool-result", opened.result)
+
+    def _html(self, opened: OpenedTool) -> str:
+        if not self._profile.openai:
+            return opened.document.html
+        context = self._context
+        given = {
+            "theme": context.theme, "locale": context.locale, "displayMode": context.display_mode,
+            "maxHeight": context.size[1], "safeArea": {"insets": {"top": 0, "right": 0, "bottom": 0, "left": 0}},
+            "userAgent": {"device": {"type": "desktop"}, "capabilities": {"hover": True, "touch": False}},
+            "toolInput": opened.arguments, "toolOutput": opened.result.get("structuredContent"),
+            "toolResponseMetadata": opened.result.get("_meta"), "widgetState": None,
+        }  # fmt: skip
+        return with_openai(opened.document.html, given)
+
+    async def _begun(self, host: Host) -> None:
+        """Wait for the handshake, or for a view that knows ``window.openai`` only."""
+        if not self._profile.openai:
+            await host.initialized.wait()
+            return
+        ways = [asyncio.ensure_future(one.wait()) for one in (host.initialized, host.openai_used)]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ways[:1], timeout=_HANDSHAKE)  # most views speak both
+        finally:
+            for way in ways:
+                way.cancel()
 
     async def _save_file(self, content: BinaryData) -> None:
         call = self._effects.current_call
@@ -206,7 +250,7 @@ class ViewTransport(PageTransport):
             self._effects.add_file(content, "a file of the view")
 
     def _listen(self, page: Page) -> None:
-        on_error = listener(self._on_script_error)
+        on_error = listener(partial(self._on_script_error, page))
         page.on("pageerror", on_error)
         self._page_stack.callback(page.remove_listener, "pageerror", on_error)
 
@@ -229,12 +273,20 @@ class ViewTransport(PageTransport):
 
     def _on_report(self, text: str) -> None:
         if _VIOLATION.search(text):
-            _keep(self.violations, text)
+            _keep(self.violations, _LONG_ADDRESS.sub(r"'\1…'", text))
 
-    def _on_script_error(self, error: PlaywrightError) -> None:
+    def _on_script_error(self, page: Page, error: PlaywrightError) -> None:
         text = f"{error.name}: {error.message}" if error.name else error.message
         line = _LINE.search(error.stack or "")
         _keep(self.script_errors, f"{text} (line {line[1]})" if line else text)
+        if not line and len(frames := page.main_frame.child_frames) == 1:
+            spawn(self._locate(frames[0], text[:_MAX_REPORT]), self._answering)
+
+    async def _locate(self, frame: Frame, error: str) -> None:
+        """Add the line to an error of the syntax, which has no stack."""
+        line = (await syntax_errors(frame)).get(error)
+        if line is not None and error in self.script_errors:
+            self.script_errors[self.script_errors.index(error)] = f"{error} (line {line})"
 
     def _blank(self, waited: float) -> NotAbpApp:
         """Return the error for a view that does not begin, with the likely reason."""
@@ -310,7 +362,7 @@ class ViewTransport(PageTransport):
         return Message("initialize-result", payload, id=message.id)
 
     async def _listed(self, message: Message, timeout: float) -> list[object]:
-        if not isinstance(self.host.app_capabilities.get("tools"), dict):
+        if not self._profile.app_tools or not isinstance(self.host.app_capabilities.get("tools"), dict):
             return []
         asked = Message("capabilities/list", id=message.id)
         answer: Any = (await super().request(asked, timeout=timeout)).payload

@@ -20,8 +20,8 @@ from .._jobs import Job, job_document, parse_job, require_few_fields
 
 #: An example line of JSON Lines.
 EXAMPLE = '{"capability": "export.pdf", "params": {}}'
-#: Refused lines in a message, and characters of each.
-_MOST, _MAX_CHARS = 20, 300
+#: Faults in a message, characters of each, and runs of lines with the same fault.
+_MOST, _MAX_CHARS, _RUNS = 20, 300, 10
 #: Columns in a message, and characters of each name.
 _COLUMNS, _COLUMN_CHARS = 20, 60
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
@@ -31,32 +31,63 @@ _BATCH, _BATCH_BYTES = 500, 16 << 20
 
 
 class Refused:
-    """Invalid lines of the input at ``path``."""
+    """Invalid lines of the input at ``path``. Lines with the same fault are told together."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._count = 0
-        self._reasons: list[str] = []
+        self._faults: dict[str, _Places] = {}
 
-    def add(self, reason: str) -> None:
-        """Add an error with its position, such as ``line 3: capability is missing``."""
+    def add(self, place: str, fault: str) -> None:
+        """Add a fault at a place: ``line 3`` and ``: capability is missing``, or ``line 3`` and `` has a fault``."""
         self._count += 1
-        reason = " ".join(reason.split())
-        if len(self._reasons) < _MOST:
-            self._reasons.append(reason if len(reason) <= _MAX_CHARS else reason[:_MAX_CHARS] + "…")
+        kind, number = place.split()
+        fault = " " * fault.startswith(" ") + " ".join(fault.split())
+        fault = fault if len(fault) <= _MAX_CHARS else fault[:_MAX_CHARS] + "…"
+        if fault in self._faults or len(self._faults) < _MOST:
+            self._faults.setdefault(fault, _Places(kind)).add(int(number))
 
     def check(self) -> None:
         """Raise :class:`~transports.errors.UsageError` if a line was refused."""
+        told = [f"{places}{places.joined(fault)}" for fault, places in self._faults.items()]
         if self._count == 1:
-            raise UsageError(f"{self._path}, {self._reasons[0]}; nothing was run: {_AGAIN}")
+            raise UsageError(f"{self._path}, {told[0]}; nothing was run: {_AGAIN}")
         if self._count:
-            more = [f"and {self._count - _MOST} more"] if self._count > _MOST else []
-            lines = "\n".join([*self._reasons, *more])
+            rest = self._count - sum(places.count for places in self._faults.values())
+            lines = "\n".join([*told, *([f"and {rest} more"] if rest else [])])
             again = _AGAIN.replace("it", "them", 1)
             raise UsageError(
                 f"{self._path} has {self._count} invalid lines; nothing was run: {again}\n{lines}",
                 details={"refused": lines},
             )
+
+
+class _Places:
+    """Places of one fault: ``line 3``, or ``lines 3, 5-9 and 2 more``."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._runs: list[list[int]] = []
+        self.count = self._left_out = 0
+
+    def add(self, number: int) -> None:
+        """Add a line or a row by its number. Numbers come in order."""
+        self.count += 1
+        if self._runs and not self._left_out and number == self._runs[-1][1] + 1:
+            self._runs[-1][1] = number
+        elif len(self._runs) < _RUNS:
+            self._runs.append([number, number])
+        else:
+            self._left_out += 1
+
+    def joined(self, fault: str) -> str:
+        """Return the fault as it follows these places."""
+        return fault if self.count == 1 or fault.startswith(":") else f": each{fault}"
+
+    def __str__(self) -> str:
+        runs = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in self._runs)
+        more = f" and {self._left_out} more" if self._left_out else ""
+        return f"{self._kind}{'s' * (self.count > 1)} {runs}{more}"
 
 
 def require_columns(path: Path, names: Sequence[str], delimiter: str | None = None) -> None:
@@ -140,8 +171,8 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
     Lines. Jobs without a target get ``target``. The jobs' files are read to compute the keys. A job beyond ``consent``
     is invalid; relative paths start at its folder.
 
-    Raises :class:`~transports.errors.UsageError` at the end for invalid jobs, with the first 20 lines and reasons, and
-    for an empty input.
+    Raises :class:`~transports.errors.UsageError` at the end for invalid jobs, with their lines and the first 20
+    faults, and for an empty input.
     """
     batch: list[Job] = []
     taken = held = 0
@@ -157,7 +188,7 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
             _ = job.key
             batch.append(job)
         except ABPError as error:
-            refused.add(f"{where}: {error.message}")
+            refused.add(where, f": {error.message}")
         empty = False
         taken += 1
         held += size
@@ -204,11 +235,11 @@ def _table(path: Path, delimiter: str, refused: Refused) -> Iterator[_Found]:
             for row in reader:
                 where = f"line {reader.line_num}"
                 if None in row:
-                    refused.add(f"{where} has more cells than the first line has names")
+                    refused.add(where, " has more cells than the first line has names")
                 else:
                     yield where, sum(len(cell or "") for cell in row.values()), row
         except csv.Error as error:  # the boundaries of later rows are unknown
-            refused.add(f"line {reader.reader.line_num} cannot be read ({error})")
+            refused.add(f"line {reader.reader.line_num}", f" cannot be read ({error})")
         except UnicodeDecodeError as error:
             raise UsageError(
                 f"{path} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"

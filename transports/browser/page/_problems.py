@@ -2,7 +2,7 @@
 
 Nothing is collected while the page works: the browser keeps these records anyway, and they are read after a failure
 (:func:`read_problems`). The rest explains why an address is not an app: :func:`explain_load_failure`,
-:func:`app_fault`, :func:`advice_for`, :func:`advice_for_error`, :func:`asks_to_sign_in`.
+:func:`app_fault`, :func:`advice_for`, :func:`asks_to_sign_in`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeGuard
+from http.client import responses
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from ...errors import NOTHING_LISTENS, NotAbpApp, first_line, format_seconds
@@ -273,30 +273,31 @@ def app_fault(found: FoundApp, protocol: str, grace: float) -> str:
     return ""
 
 
-def is_error(status: int | None) -> TypeGuard[int]:
-    """Return whether an HTTP status is an error, which explains a page without an app. An app may come with any."""
-    return status is not None and status >= 400
+#: Advice for statuses of HTTP that a page without an app may have, before that for all of 400 or 500 and more.
+_STATUS_ADVICE = {
+    401: "sign in with profile= or storage_state=, or correct the address",
+    403: "sign in with profile= or storage_state=, or correct the address",
+    429: "wait, and connect again",
+    400: "correct the address",
+    500: "the log of the server says why",
+}
+#: Upgrade Required: the address is that of a WebSocket.
+_UPGRADE = 426
 
 
-def phrase_of(status: int) -> str:
-    """Return the words of an HTTP status in parentheses, such as `` (Not Found)``; empty for an unknown status."""
-    try:
-        return f" ({HTTPStatus(status).phrase})"
-    except ValueError:
+def refused_page(found: FoundApp, status: int | None, url: str) -> str:
+    """Return what the server said in the place of an app, with advice; empty unless ``status`` is an error of HTTP."""
+    if found.present or found.threw or status is None or status < 400 or status == _UPGRADE:
         return ""
+    advice = _STATUS_ADVICE.get(status) or _STATUS_ADVICE[500 if status >= 500 else 400]
+    phrase = responses.get(status, "")
+    return f"the server answers {f'{status} {phrase}'.strip()} at {redact_url(url)}; {advice}"
 
 
-def advice_for_error(status: int) -> str:
-    """Return advice for a page without an app that came with an HTTP status of an error."""
-    if status == HTTPStatus.UPGRADE_REQUIRED:
+def advice_for(found: FoundApp, protocol: str, status: int | None) -> str:
+    """Return advice for a page without an app; ``status`` is its HTTP status if known."""
+    if status == _UPGRADE:
         return "use ws:// for a WebSocket"
-    if status == HTTPStatus.UNAUTHORIZED:
-        return SIGN_IN
-    return "correct the address" if status < 500 else "see what the server or its log says"
-
-
-def advice_for(found: FoundApp, protocol: str) -> str:
-    """Return advice for a page without an app."""
     if protocol != "webmcp":
         return (
             "is it the right address, and does the app speak ABP? a page that speaks no protocol needs a script that "

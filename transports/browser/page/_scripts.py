@@ -12,6 +12,9 @@ from urllib.parse import urlsplit
 from ...errors import UsageError
 from ...protocol import origin_of, redact_url
 
+#: Characters of the reason why an adapter failed, in a message.
+_MAX_REASON = 300
+
 
 @cache
 def load_script(name: str) -> str:
@@ -50,6 +53,13 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"the adapter {str(path)!r} cannot be read: {reason}") from error
     return Adapter(path.name, script, origin_of(target) or "")
+
+
+def failure_of(adapter: Adapter, threw: str | None) -> str:
+    """Return the failure of the adapter itself, from the text of what ``window.abp`` of a page threw; empty if the page
+    threw something else. An adapter that fails leaves a ``window.abp`` that throws its reason (``adapter.js``)."""
+    reason = (threw or "").removeprefix("Error: ")
+    return reason[:_MAX_REASON] if reason.startswith(f"the adapter {adapter.name} failed") else ""
 
 
 def not_installed(adapter: Adapter, target: str, url: str) -> str:

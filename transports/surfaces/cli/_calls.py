@@ -65,8 +65,10 @@ _MAX_CELL, _MAX_CHOICES = 40, 200
 
 
 def flags_of(capability: Capability) -> str:
-    """Return the flags of a capability, such as `` [deprecated]``: availability, maturity, and hints of its effects."""
+    """Return the flags of a capability, such as `` [deprecated]``: availability, maturity, hints of its effects, and
+    whether it has a view."""
     flags = "" if capability.available else " [unavailable]"
+    flags += " [view]" * (capability.view is not None)
     flags += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
     return flags + "".join(f" [{word}]" for hint, word in _HINTS.items() if capability.annotations.get(hint) is True)
 
@@ -399,6 +401,11 @@ def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> No
     version = app.version if app.version != "0" else ""  # that of a page with an adapter, which has none
     identity = (app.name, version, f"({app.id})" if app.id else "")
     print_text(" ".join(filter(None, map(plain_line, identity))))
+    print_names(capabilities)
+
+
+def print_names(capabilities: Collection[Capability]) -> None:
+    """Print a line with name, description and flags for each capability."""
     names = [plain_line(capability.name) for capability in capabilities]
     width = max(map(len, names), default=0)
     for name, capability in zip(names, capabilities, strict=True):

@@ -24,9 +24,11 @@ from . import (
     _doctor as doctor,
     _init as init,
     _mcp as mcp,
+    _proxy as proxy,
     _resources as resources,
     _serve as serve,
     _shell as shell,
+    _views as views,
 )
 from ._login import login
 from ._output import add_options, print_text, report_error, require_output, start_output, version_of
@@ -118,6 +120,7 @@ app.command()(calls.capabilities)
 app.command()(login)
 app.command()(shell.shell)
 app.command()(resources.resources)
+app.command(cls=views.OrderedCommand)(views.view)
 app.command()(discover.discover)
 app.command()(conformance.conformance)
 app.command()(bench.bench)
@@ -125,6 +128,7 @@ app.command()(doctor.doctor)
 app.command()(fixture.fixture)
 app.command()(demo.demo)
 app.command()(mcp.mcp)
+app.command()(proxy.proxy)
 app.command()(serve.serve)
 artifacts.app.command("link")(serve.link)
 app.add_typer(artifacts.app, name="artifacts")

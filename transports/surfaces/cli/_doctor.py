@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib.resources import files
 from itertools import zip_longest
 from textwrap import wrap
@@ -227,24 +226,23 @@ async def _settings(facts: Facts) -> None:
     shown = {name: os.environ[name] if name in _PRINTED_VARIABLES else None for name in names}
     text = ", ".join(f"{name} (set)" if value is None else f"{name}={value}" for name, value in shown.items())
     facts["settings"] = Fact(text or "all as they are by default", shown)
-    if unknown := _unknown(names):
+    if unknown := _unknown():
         likely = {name: f" (did you mean {meant}?)" if meant else "" for name, meant in unknown.items()}
         facts["unknown settings"] = Fact(", ".join(f"{name}{meant}" for name, meant in likely.items()), unknown)
 
 
-def _unknown(names: Iterable[str]) -> dict[str, str | None]:
+def _unknown() -> dict[str, str | None]:
     """Return the variables that nothing reads, each with the known one that was probably meant."""
-    from ...session import settings_variables
+    from ...session import settings_variables, unknown_variables
     from . import _mcp as mcp, _serve as serve
 
-    known = {"ABP_BROWSER", *settings_variables(), *serve.variables()}
-    unknown = [name for name in names if name.upper() not in known]
+    known = {*settings_variables(), *serve.variables()}
     try:
         known |= mcp.variables()
     except ImportError:  # without the extra [mcp] the names of the bridge's settings are not known
-        unknown = [name for name in unknown if not name.upper().startswith("ABP_MCP_")]
-    unknown = [name for name in unknown if name.upper() not in known]
-    return {name: next(iter(get_close_matches(name.upper(), known, n=1, cutoff=0.75)), None) for name in unknown}
+        found = unknown_variables(lambda: known)
+        return {name: meant for name, meant in found.items() if not name.upper().startswith("ABP_MCP_")}
+    return unknown_variables(lambda: known)
 
 
 async def _store(facts: Facts) -> None:

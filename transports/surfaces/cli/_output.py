@@ -179,6 +179,9 @@ _READER_GONE = 141
 #: Codes of apps for invalid parameters. These are bad usage, whether the app or the kit finds them.
 _BAD_PARAMS = ("INVALID_PARAMS", "MISSING_PARAM", "INVALID_TYPE")
 
+#: Prefixes of variables that the bridge and the web server read, and check themselves.
+_OF_SERVERS = ("ABP_MCP_", "ABP_SERVE_")
+
 _printed = False
 #: Whether something was to be printed on a stdout that is closed.
 _lost = False
@@ -303,9 +306,12 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
 
     The part of ``work`` before it returns its coroutine runs outside the loop, where a signal ends it at once. Waiting
     for stdin belongs there."""
-    from ...session import Settings  # late: `abp --help` need not wait for these imports
+    from ...session import Settings, settings_variables, unknown_variables, unread  # late: `abp --help` need not wait
 
     level = log_level(Settings.load().log_level)
+    for name, meant in unknown_variables(settings_variables).items():
+        if not name.upper().startswith(_OF_SERVERS):
+            print_note(unread(name, meant))
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_PlainFormatter("abp: %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])

@@ -11,5 +11,23 @@ from ._bridge import Bridge
 from ._http import serve_http
 from ._options import Options
 from ._stdio import serve_stdio
+from .proxy._running import MAX_INLINE, ProxyOptions, relay_of, run_proxy, server_of
+from .proxy._stats import Count, Stats, log_file, read_log, table
 
-__all__ = ["Bridge", "Options", "parse_tokens", "serve_http", "serve_stdio"]
+__all__ = [
+    "MAX_INLINE",
+    "Bridge",
+    "Count",
+    "Options",
+    "ProxyOptions",
+    "Stats",
+    "log_file",
+    "parse_tokens",
+    "read_log",
+    "relay_of",
+    "run_proxy",
+    "serve_http",
+    "serve_stdio",
+    "server_of",
+    "table",
+]

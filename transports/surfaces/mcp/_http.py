@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -32,7 +33,7 @@ from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
 from ._bridge import Bridge
 from ._request_limits import ServedConnection, SlowReply, TooLargeReply, UserLimits
 
-_PATH = "/mcp"
+PATH = "/mcp"
 #: Seconds for running requests when the server ends.
 _SHUTDOWN_TIMEOUT = 1
 
@@ -52,6 +53,15 @@ def metrics_route(exposition: Exposition, security: TransportSecuritySettings, s
     return Route("/metrics", endpoint=RequireAuthMiddleware(show, [*scopes]), methods=["GET"])
 
 
+def local_security(host: str) -> TransportSecuritySettings:
+    """Return the allowed ``Host`` and ``Origin`` of a server at ``host``: this machine and ``host``."""
+    names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host}
+    return TransportSecuritySettings(
+        allowed_hosts=[*(f"{name}:*" for name in names), *names],
+        allowed_origins=[f"http://{name}:*" for name in names],
+    )
+
+
 def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exposition: Exposition) -> Starlette:
     """Return the ASGI application at the address ``url``. ``exposition`` is served at ``/metrics``, behind the same
     checks.
@@ -60,14 +70,10 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, expo
     this machine, ``host`` or the public address, against DNS rebinding by other web pages. With signed tokens the
     bridge is an OAuth resource server and publishes its issuer and scopes (RFC 9728). Raises
     :class:`~transports.errors.UsageError` for keys of signed tokens that cannot be used."""
-    names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host}
-    security = TransportSecuritySettings(
-        allowed_hosts=[*(f"{name}:*" for name in names), *names],
-        allowed_origins=[f"http://{name}:*" for name in names],
-    )
+    security = local_security(host)
     options = bridge.options
     if options.public_url is not None:
-        url = options.public_url + _PATH
+        url = options.public_url + PATH
         security.allowed_hosts.append(urlsplit(url).netloc)
         security.allowed_origins.append(f"{urlsplit(url).scheme}://{urlsplit(url).netloc}")
     scopes = bridge.scopes()
@@ -82,7 +88,7 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, expo
             }
         )
     app = bridge.server.streamable_http_app(
-        streamable_http_path=_PATH,
+        streamable_http_path=PATH,
         host=host,
         transport_security=security,
         max_request_body_size=options.max_request_bytes,
@@ -122,16 +128,45 @@ async def serve_http(
     those of another server of this process, to share its limits. Port 0 takes a free port.
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
+    exposition = Exposition(package_version())
+
+    @asynccontextmanager
+    async def running() -> AsyncIterator[None]:
+        retiring = asyncio.ensure_future(bridge.retire_idle())
+        try:
+            with exposition.recording():
+                yield
+        finally:
+            await cancel_and_wait((retiring,))
+            await bridge.aclose()  # first: running calls would delay the end of the server
+
+    def app(url: str) -> Starlette:
+        return http_app(bridge, users, host, url, exposition)
+
+    await serve_app(app, host, port, on_started, running(), connections=connections)
+
+
+async def serve_app(
+    make: Callable[[str], Starlette],
+    host: str,
+    port: int,
+    on_started: Callable[[str], object],
+    running: AbstractAsyncContextManager[None],
+    *,
+    connections: Connections | None = None,
+) -> None:
+    """Serve the application that ``make`` returns for its address until cancelled; ``running`` is open meanwhile.
+
+    Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
     connections = connections or Connections()
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise cannot_listen(host, port, error, f"--http {host}:PORT") from error
     display_host = f"[{host}]" if ":" in host else host
-    url = f"http://{display_host}:{listening.getsockname()[1]}{_PATH}"
-    exposition = Exposition(package_version())
+    url = f"http://{display_host}:{listening.getsockname()[1]}{PATH}"
     try:
-        app = http_app(bridge, users, host, url, exposition)
+        app = make(url)
     except BaseException:
         listening.close()
         raise
@@ -155,14 +190,13 @@ async def serve_http(
     )
     server = _Uvicorn(config)
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))
-    retiring = asyncio.ensure_future(bridge.retire_idle())
     try:
-        with exposition.recording():
-            on_started(url)
-            await asyncio.shield(serving)
+        async with running:
+            try:
+                on_started(url)
+                await asyncio.shield(serving)
+            finally:
+                server.should_exit = True
     finally:
-        server.should_exit = True
-        await cancel_and_wait((retiring,))
-        await bridge.aclose()  # first: running calls would delay the end of the server
         await asyncio.wait((serving,), timeout=2 * _SHUTDOWN_TIMEOUT)
         listening.close()

@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
 from ...routing import MAX_BYTES, FileLimits
-from ...session import checked_evidence, read_config, settings_error
+from ...session import checked_evidence, read_config, require_known, settings_error
 from ..shared import adapter_options, base_url
 
 #: Allowed bytes of a request over HTTP besides its files.
@@ -241,8 +241,10 @@ class Options(BaseSettings):
         ``given`` that are not ``None`` take precedence.
 
         An untrusted file may only narrow permissions; its other settings are ignored with a warning. Raises
-        :class:`~transports.errors.UsageError`, which names the file or variable and the key at fault.
+        :class:`~transports.errors.UsageError`, which names the file or variable and the key at fault, also for an
+        unknown variable.
         """
+        require_known(_PREFIX, cls.model_fields)
         read = read_config(config)
         file = read.path
         from_file = {} if file is None else _table(file, _documented_table(file, read.table(_TABLE)), cls.model_fields)

@@ -22,7 +22,7 @@ from ._request_limits import TOO_MANY
 #: Seconds between two checks of the parent process: another process may hold the pipe open (docs/faults.md 7).
 _PARENT_CHECK = 0.5
 #: Deadline in seconds for this process to exit after its client, even if closing hangs.
-_GRACE = 4.0
+GRACE = 4.0
 _CHUNK = 1 << 20
 
 
@@ -40,11 +40,11 @@ async def serve_stdio(bridge: Bridge) -> None:
     except* BrokenPipeError:
         pass  # the client is gone: the normal end
     finally:
-        _exit_within(_GRACE)
+        exit_within()
         await bridge.aclose()
 
 
-def _exit_within(seconds: float) -> None:
+def exit_within(seconds: float = GRACE) -> None:
     """Exit the process after a delay: a client that stopped reading may block a thread in a write for ever."""
     timer = threading.Timer(seconds, os._exit, (0,))
     timer.daemon = True
@@ -64,13 +64,12 @@ def _parent_lives() -> Callable[[], bool]:
         return lambda: False
 
 
-class _Lines:
-    """Asynchronous lines of stdin, until stdin or the parent process ends.
+class Stdin:
+    """Asynchronous chunks of stdin, at most 1 MiB each, until stdin or the parent process ends. Then this process has
+    four seconds to exit.
 
     A daemon thread reads, since only a daemon can be abandoned while another process holds the pipe open. Stdin is
-    replaced by an empty file for this process and its children. A request of more than 50,000 values and names is
-    answered with an error here and not passed on.
-    """
+    replaced by an empty file for this process and its children."""
 
     def __init__(self) -> None:
         self._fd = os.dup(0)
@@ -78,28 +77,16 @@ class _Lines:
         os.dup2(empty, 0)
         os.close(empty)
         self._loop = asyncio.get_running_loop()
-        #: Function that sends the error of a refused line; set once stdout is open.
-        self.refuse: asyncio.Future[Callable[[SessionMessage], Awaitable[None]]] = self._loop.create_future()
         # bounded: a client that sends faster than requests are read must wait, as with any pipe
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(4)
         self._parent_lives = _parent_lives()
         for work in (self._read, self._watch):
             threading.Thread(target=work, daemon=True).start()
 
-    async def __aiter__(self) -> AsyncIterator[str]:
-        parts: list[bytes] = []
+    async def __aiter__(self) -> AsyncIterator[bytes]:
         while (chunk := await self._queue.get()) is not None:
-            *lines, rest = chunk.split(b"\n")
-            for line in lines:
-                whole, parts = b"".join((*parts, line)), []
-                if len(whole) <= MAX_REQUESTED or not await asyncio.to_thread(has_more_values, whole, MAX_REQUESTED):
-                    yield whole.decode("utf-8", "replace")
-                elif (identity := request_id(whole, whole)) is not None:
-                    error = ErrorData.model_validate(TOO_MANY["error"])
-                    refused = JSONRPCError(jsonrpc="2.0", id=identity, error=error)
-                    await (await self.refuse)(SessionMessage(refused))
-            parts.append(rest)
-        _exit_within(_GRACE)
+            yield chunk
+        exit_within()
 
     def _read(self) -> None:
         try:
@@ -113,7 +100,7 @@ class _Lines:
         stop = threading.Event()
         while self._parent_lives():
             stop.wait(_PARENT_CHECK)
-        _exit_within(_GRACE)
+        exit_within()
         self._end()
 
     def _put(self, chunk: bytes | None) -> None:
@@ -122,3 +109,29 @@ class _Lines:
     def _end(self) -> None:
         with contextlib.suppress(RuntimeError):
             self._put(None)
+
+
+class _Lines:
+    """Asynchronous lines of stdin. A request of more than 50,000 values and names is answered with an error here and
+    not passed on."""
+
+    def __init__(self) -> None:
+        #: Function that sends the error of a refused line; set once stdout is open.
+        self.refuse: asyncio.Future[Callable[[SessionMessage], Awaitable[None]]] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self._chunks = Stdin()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        parts: list[bytes] = []
+        async for chunk in self._chunks:
+            *lines, rest = chunk.split(b"\n")
+            for line in lines:
+                whole, parts = b"".join((*parts, line)), []
+                if len(whole) <= MAX_REQUESTED or not await asyncio.to_thread(has_more_values, whole, MAX_REQUESTED):
+                    yield whole.decode("utf-8", "replace")
+                elif (identity := request_id(whole, whole)) is not None:
+                    error = ErrorData.model_validate(TOO_MANY["error"])
+                    refused = JSONRPCError(jsonrpc="2.0", id=identity, error=error)
+                    await (await self.refuse)(SessionMessage(refused))
+            parts.append(rest)

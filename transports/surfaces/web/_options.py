@@ -6,7 +6,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ...artifacts import Scope
-from ...session import checked_evidence, settings_error
+from ...session import checked_evidence, require_known, settings_error
 from ..shared import base_url
 
 _MIN_SECRET = 16
@@ -84,7 +84,8 @@ class Options(BaseSettings):
     def load(cls, *, token: str | None = None, browsers: int | None = None) -> Options:
         """Return the settings of the environment; arguments other than ``None`` take precedence.
 
-        Raises :class:`~transports.errors.UsageError` with the name of an invalid variable."""
+        Raises :class:`~transports.errors.UsageError` with the name of an invalid or unknown variable."""
+        require_known("ABP_SERVE_", cls.model_fields)
         try:
             given = {"token": token, "browsers": browsers}
             return cls(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]

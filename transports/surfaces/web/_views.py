@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from ...artifacts import Scope
+from ...base import ServerCall, keeping_calls
 from ...errors import ABPError, TooLarge, UsageError, format_seconds
 from ...protocol import encode_json, is_loopback
 from ...routing import Result, Router
@@ -107,18 +108,18 @@ class ViewRoutes:
             self._forget(next(iter(self._views)))
         try:
             try:
-                server = server_of(app.session.transport)
+                server_of(app.session.transport)
             except UsageError as error:  # any app may say that it has views
                 view.set_exception(error)
                 return await app.session.call(capability, params, timeout=timeout, call_id=call)
-            with server.keeping_results() as kept:
+            with keeping_calls() as kept:
                 result = await app.session.call(capability, params, timeout=timeout, call_id=call)
             if view.done():
                 return result
             try:
                 if not kept:
                     raise UsageError("the tool's result did not come from its server")
-                live = await self._live(app, capability, call, *kept[-1])
+                live = await self._live(app, capability, call, kept[-1])
             except ABPError as error:
                 if not view.done():
                     view.set_exception(error)
@@ -130,21 +131,19 @@ class ViewRoutes:
             if not view.done():
                 self._forget(call)
 
-    async def _live(
-        self, app: App, capability: str, call: str, arguments: Mapping[str, object], result: Mapping[str, object]
-    ) -> LiveView:
+    async def _live(self, app: App, capability: str, call: str, made: ServerCall) -> LiveView:
         from ...adapters.views import Host, HostContext, OpenedTool, ViewHandlers, read_document
         from ...session import server_of
 
         server, store = server_of(app.session.transport), app.session.store
         uri = app.session.capabilities[capability].view or ""
         document = read_document(uri, await server.relay("resources/read", {"uri": uri}, timeout=_RELAY_TIMEOUT))
-        given = await in_thread(encode_json, {"arguments": arguments, "result": result})
+        given = await in_thread(encode_json, {"arguments": made.arguments, "result": made.result})
         if len(document.html) > _MAX_HTML or len(given) > _MAX_GIVEN:
             raise TooLarge(
                 f"the page shows views of {_MAX_HTML:,} characters and results of {_MAX_GIVEN:,} bytes at most"
             )
-        opened = OpenedTool(server.tool(capability), arguments, {}, document)
+        opened = OpenedTool(made.tool, made.arguments, {}, document)
 
         async def relay(method: str, params: Mapping[str, object]) -> Mapping[str, object]:
             return await server.relay(method, params, timeout=_RELAY_TIMEOUT)

@@ -1,7 +1,7 @@
 """Conformance check of an app against ABP (docs/protocol.md): ``abp conformance TARGET``, or :func:`check_app`.
 
 * :mod:`._gather` — collects evidence from the app, with :mod:`._client` (requests, binaries of answers) and
-  :mod:`._inputs` (parameters for calls).
+  :mod:`._inputs` (parameters for calls); :mod:`._gather_views` — from an MCP server and its views.
 * :mod:`._evidence` — the plan, the collected facts, and the types of checks; no I/O.
 * :mod:`.checks` — the rules, by theme, which judge the evidence; no I/O.
 * :mod:`._report` — the outcomes as text, JSON, JUnit XML and a badge; no I/O.
@@ -18,12 +18,12 @@ from ...protocol import redact_url
 from ._evidence import Check, Evidence, Outcome, Plan
 from ._gather import gather
 from ._report import Report
-from .checks import CHECKS, WEBMCP_CHECKS
+from .checks import CHECKS, VIEW_CHECKS, WEBMCP_CHECKS
 
 if TYPE_CHECKING:
     from ...browser import Browser, StorageState
 
-__all__ = ["CHECKS", "WEBMCP_CHECKS", "Check", "Evidence", "Outcome", "Plan", "Report", "check_app"]
+__all__ = ["CHECKS", "VIEW_CHECKS", "WEBMCP_CHECKS", "Check", "Evidence", "Outcome", "Plan", "Report", "check_app"]
 
 
 async def check_app(
@@ -39,9 +39,10 @@ async def check_app(
 ) -> Report:
     """Check the app at ``target`` against every rule, and return the report.
 
-    ``target`` is ``http(s)://…`` (with ``transport="postmessage"`` embedded in an iframe), ``ws(s)://…`` or
-    ``extension:FOLDER``. A page is judged by its ``window.abp``, or without one by its WebMCP tools; ``"playwright"``
-    accepts only the first, ``"webmcp"`` only the second. ``plan`` restricts the capabilities that are called, for real.
+    ``target`` is ``http(s)://…`` (with ``transport="postmessage"`` embedded in an iframe), ``ws(s)://…``,
+    ``extension:FOLDER`` or ``mcp+stdio:COMMAND``. A page is judged by its ``window.abp``, or without one by its WebMCP
+    tools; ``"playwright"`` accepts only the first, ``"webmcp"`` only the second. An MCP server is judged by the rules
+    for the views of its tools. ``plan`` restricts the capabilities that are called, for real.
     ``browser``, ``storage_state``, ``adapter``, ``headless`` and ``headers`` are those of :func:`transports.connect`.
 
     A page that is not an app, or refuses to be initialized, is a finding, not an exception. Raises
@@ -60,9 +61,9 @@ async def check_app(
         headless=headless,
         headers=headers,
     )
-    checks = WEBMCP_CHECKS if evidence.kind == "webmcp" else CHECKS
+    checks = {"webmcp": WEBMCP_CHECKS, "mcp": VIEW_CHECKS}.get(evidence.kind, CHECKS)
     about = evidence.session_info.get("app")
-    named = [str(about[key]) for key in ("name", "version") if key in about] if isinstance(about, dict) else []
+    named = [str(about[key]) for key in ("name", "version") if about.get(key)] if isinstance(about, dict) else []
     return Report(
         target=redact_url(target) or target,
         kind=evidence.kind,

@@ -19,10 +19,10 @@ from ...errors import ABPError, UsageError
 from ...http import Discovery
 from ...protocol import Capability, is_page
 from ...protocol.messages import Effect, Sender
-from ...session import Settings
+from ...session import Settings, is_mcp_server
 
 #: Way to reach the app. Some rules apply only to some kinds.
-Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp"]
+Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp", "mcp"]
 #: Maximum findings of a check in the report: an app with a hundred capabilities may break a rule a hundred times.
 _MAX_FINDINGS = 8
 #: Maximum characters of one finding.
@@ -129,6 +129,59 @@ class ProbeStep:
 
 
 @dataclass(slots=True)
+class ViewTrial:
+    """View of an MCP server's tool, opened once for the result of the ``tool``.
+
+    ``opened`` is false if the document could not be shown at all. ``error`` is set if the view did not begin.
+    ``messages`` are methods and parameters as the view sent them, ``malformed`` texts of messages that are not
+    JSON-RPC. ``tools_answer`` is the answer to ``tools/list``, ``None`` if the view declares no tools. ``violations``
+    are the browser's reports about the view's policy, ``script_errors`` those of its scripts.
+    """
+
+    tool: str
+    uri: str
+    opened: bool = False
+    error: ABPError | None = None
+    messages: list[tuple[str, Mapping[str, object]]] = field(default_factory=list)
+    malformed: list[str] = field(default_factory=list)
+    tools_answer: Exchange | None = None
+    blank: bool = True
+    violations: list[str] = field(default_factory=list)
+    script_errors: list[str] = field(default_factory=list)
+
+    def asked(self, method: str) -> list[Mapping[str, object]]:
+        """Return the parameters of the messages with this method."""
+        return [params for sent, params in self.messages if sent == method]
+
+    @property
+    def why_blank(self) -> str:
+        """The likely reason why the view shows nothing."""
+        if self.error is not None:
+            return self.error.message.partition(f"the view {self.uri} ")[2] or self.error.message
+        if self.violations:
+            return f"its policy stops it: {self.violations[0]}"
+        if self.script_errors:
+            return f"its script failed: {self.script_errors[0]}"
+        return "its document draws nothing, and no script of it failed"
+
+
+@dataclass(slots=True)
+class ServerViews:
+    """Views of an MCP server.
+
+    ``tools`` are those that have a view, or metadata about views, as the server lists them. ``resources`` are the
+    entries of ``resources/list``, ``documents`` the answers to ``resources/read`` by address, ``results`` those of
+    tools that succeeded, by name, as JSON values of MCP.
+    """
+
+    tools: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    resources: list[Mapping[str, object]] = field(default_factory=list)
+    documents: dict[str, Exchange] = field(default_factory=dict)
+    results: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    trials: list[ViewTrial] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Evidence:
     """Evidence about the app at ``target``.
 
@@ -136,7 +189,7 @@ class Evidence:
     the app could not be reached or initialized; the rest is empty then. ``page_steps`` are the results of the page
     probe by name, ``None`` without a page object. ``transport_findings`` describe faults of frames and of posted
     messages. ``tool_facts`` are ``{tools, forms, api, secure}`` of a page with WebMCP tools, inspected by the script
-    ``webmcp_tools.js`` after the calls.
+    ``webmcp_tools.js`` after the calls. ``views`` is filled for an MCP server only.
     """
 
     target: str
@@ -160,6 +213,7 @@ class Evidence:
     effects_outside_calls: list[Effect] = field(default_factory=list)
     transport_findings: list[str] = field(default_factory=list)
     tool_facts: Mapping[str, object] = field(default_factory=dict)
+    views: ServerViews = field(default_factory=ServerViews)
 
     @property
     def session_info(self) -> Mapping[str, object]:
@@ -220,14 +274,17 @@ def kind_of(target: str, transport: str) -> Kind:
         found: Kind = "extension"
     elif target.lower().startswith(("ws://", "wss://")):
         found = "websocket"
+    elif is_mcp_server(target):
+        found = "mcp"
     elif is_page(target):
         found = {"postmessage": "embedded", "webmcp": "webmcp"}.get(transport, "page")  # type: ignore[assignment]
     else:
         raise UsageError(
-            f"{target!r} is not an app; give http(s)://…, ws(s)://… or extension:FOLDER; a file has to be served"
+            f"{target!r} is not an app; give http(s)://…, ws(s)://…, mcp+stdio:COMMAND or extension:FOLDER; a file has "
+            "to be served"
         )
     names = {"page": "playwright", "extension": "playwright", "embedded": "postmessage", "websocket": "websocket"}
-    names["webmcp"] = "webmcp"
+    names |= {"webmcp": "webmcp", "mcp": "mcp"}
     if transport not in ("auto", names[found]):
         raise UsageError(
             f"{target!r} cannot be reached by {transport!r}; leave --transport out, or say {names[found]!r}"
@@ -268,8 +325,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Rule and its judge. ``id`` is ``theme.name``, ``source`` cites sections of docs/protocol.md or an RFC, ``fix`` is
-    advice for the author of an app."""
+    """Rule and its judge. ``id`` is ``theme.name``, or ``APP-…`` for rules of MCP Apps, ``source`` cites sections of
+    docs/protocol.md, an RFC or MCP Apps, ``fix`` is advice for the author of an app."""
 
     id: str
     level: Level
@@ -280,8 +337,8 @@ class Check:
 
     @property
     def theme(self) -> str:
-        """First part of the id: ``session``, ``binary``."""
-        return self.id.partition(".")[0]
+        """First part of the id: ``session``, ``binary``, ``APP``."""
+        return self.id.partition(".")[0].partition("-")[0]
 
     def outcome(self, evidence: Evidence) -> Outcome:
         """Judge the evidence."""

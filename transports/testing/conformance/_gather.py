@@ -219,6 +219,12 @@ async def gather(
     page_options: dict[str, Any] = {"adapter": adapter} if adapter is not None else {}
     if evidence.kind not in ("page", "webmcp"):
         reject_options(page_options, "an app that is not a top page")
+    if evidence.kind == "mcp":
+        reject_options({"storage_state": storage_state} if storage_state else {}, "an MCP server; give headers=")
+        from ._gather_views import gather_views  # late: it needs the extra [mcp]
+
+        await gather_views(evidence, plan, browser=browser, headless=headless, headers=headers)
+        return evidence
     script = read_adapter(adapter, target) if adapter is not None else None
     if evidence.kind == "page" and transport == "auto":
         page_options["protocol"] = "auto"

@@ -12,11 +12,12 @@ from . import (
     _page as page,
     _schemas as schemas,
     _session as session,
+    _views as views,
     _webmcp as webmcp,
     _wire as wire,
 )
 
-__all__ = ["CHECKS", "WEBMCP_CHECKS"]
+__all__ = ["CHECKS", "VIEW_CHECKS", "WEBMCP_CHECKS"]
 
 #: All checks. Their ids are stable.
 CHECKS: tuple[Check, ...] = (
@@ -32,3 +33,5 @@ CHECKS: tuple[Check, ...] = (
 )
 #: Checks of a page with WebMCP tools, which need not speak ABP.
 WEBMCP_CHECKS: tuple[Check, ...] = (*webmcp.RULES, *schemas.RULES, *binaries.RULES)
+#: Checks of an MCP server whose tools have views.
+VIEW_CHECKS: tuple[Check, ...] = (*views.RULES,)

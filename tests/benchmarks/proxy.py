@@ -1,0 +1,89 @@
+"""``abp proxy``: a small call and a large blob through it, against the bare server with the same client."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+
+import psutil
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.pages import Bench
+from tests.benchmarks.report import Row, Table
+from tests.support.mcp_servers import FOLDER
+
+__all__ = ["proxied_results"]
+
+_SMALL = {"size": 1000}
+
+
+async def proxied_results(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """A tool's small result and a blob of 20 MB, received by the SDK's client from the server and through the proxy,
+    which stores the blob."""
+    size, calls, rounds = 20 * MB, 20 if bench.quick else 100, 3 if bench.quick else 7
+    server = [sys.executable, str(FOLDER / "plain.py")]
+    store = ["--out", str(bench.folder / "proxied")]
+    proxy = [sys.executable, "-m", "transports.surfaces.cli", "proxy", *store, "--", *server]
+    environment = {**os.environ, "XDG_STATE_HOME": str(bench.folder / "state")}
+
+    def started(command: Sequence[str]) -> Client:
+        parameters = StdioServerParameters(command=command[0], args=list(command[1:]), env=environment)
+        return Client(stdio_client(parameters, errlog=sys.stderr), mode="legacy")
+
+    async with started(server) as bare, started(proxy) as proxied:
+        own = next(one for one in psutil.Process().children() if "proxy" in one.cmdline())
+
+        async def small(client: Client) -> Sequence[float]:
+            taken = []
+            for _ in range(calls):
+                begun = time.perf_counter()
+                await client.call_tool("text", _SMALL)
+                taken.append(time.perf_counter() - begun)
+            return taken
+
+        async def large(client: Client) -> Sequence[float]:
+            begun = time.perf_counter()
+            await client.call_tool("blob", {"size": size})
+            return [time.perf_counter() - begun]
+
+        texts = await in_turns({"bare": lambda: small(bare), "proxy": lambda: small(proxied)}, rounds=rounds)
+        await large(proxied)
+        before = own.memory_info().rss
+        blobs = await in_turns({"bare": lambda: large(bare), "proxy": lambda: large(proxied)}, rounds=rounds)
+        grown = (own.memory_info().rss - before) / MB
+    return [
+        _row("abp proxy, a text of 1 KB through it", texts, 0.5, "a second process reads and writes each message"),
+        _row(
+            f"abp proxy, a blob of {size // MB} MB → link and verified file", blobs, 0.8, "it also decodes and stores"
+        ),
+        Row(
+            f"abp proxy, memory of the process after blobs of {size // MB} MB",
+            "the same after the first one",
+            grown,
+            "MB",
+            f"{grown:.1f} MB more after {rounds + 1} blobs",
+            10,
+            10,
+        ),
+    ], []
+
+
+def _row(work: str, times: dict[str, list[float]], least: float, reason: str) -> Row:
+    middle = {name: 1000 * statistics.median(taken) for name, taken in times.items()}
+    best = {name: 1000 * min(taken) for name, taken in times.items()}
+    return Row(
+        work,
+        "the bare server, the same client",
+        middle["bare"] / middle["proxy"],
+        "×",
+        f"{middle['proxy']:.2f} ms against {middle['bare']:.2f} ms (best: {best['proxy']:.2f} and "
+        f"{best['bare']:.2f} ms)",
+        least,
+        least,
+        reason,
+    )

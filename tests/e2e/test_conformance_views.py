@@ -1,0 +1,100 @@
+"""``abp conformance`` over MCP servers whose tools have views: every planted fault is found, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from tests.support.mcp_servers import target
+from tests.support.planted_views import ALLOWED_VIEWS, PLANTED_VIEWS, PlantedView
+from transports import Browser, UsageError
+from transports.adapters.mcp import VIEW_TYPE
+from transports.errors import ConnectFailed
+from transports.surfaces.cli import main
+from transports.testing.conformance import VIEW_CHECKS, Plan, Report, check_app
+from transports.testing.conformance.checks import _views as checks
+
+pytestmark = pytest.mark.browser
+in_session = pytest.mark.asyncio(loop_scope="session")
+
+
+def found(report: Report) -> dict[str, tuple[str, ...]]:
+    return {one.check.id: one.findings for one in report.outcomes if one.status in ("failed", "warning")}
+
+
+async def checked(planted: PlantedView, browser: Browser) -> Report:
+    return await check_app(planted.target, Plan(timeout=1.5, calls=planted.opens), browser=browser)
+
+
+@pytest.mark.parametrize("planted", PLANTED_VIEWS, ids=lambda one: f"{one.name}-{one.check}")
+@in_session
+async def test_a_planted_fault_is_found(planted: PlantedView, browser: Browser) -> None:
+    report = await checked(planted, browser)
+    by = found(report)
+    assert planted.check in by, by
+    assert report.conformant is not any(check.level == "MUST" for check in VIEW_CHECKS if check.id in by)
+
+
+@pytest.mark.parametrize(
+    "planted", [PlantedView("", "", opens=True), *ALLOWED_VIEWS], ids=lambda one: one.name or "good"
+)
+@in_session
+async def test_what_is_allowed_is_no_fault(planted: PlantedView, browser: Browser) -> None:
+    report = await checked(planted, browser)
+    assert found(report) == {} and report.conformant and report.kind == "mcp" and report.app == "planted 1"
+    if planted.name == "":
+        assert {one.check.id for one in report.with_status("passed")} == {check.id for check in VIEW_CHECKS}
+        assert report.called == ("show",) and report.skipped == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("the type is text/html", "is text/html; hosts show text/html;profile=mcp-app only"),
+        ("no ui/initialize", "it sent no ui/initialize"),
+        ("a script does not parse", "(line 2)"),
+        ("a foreign library", "script-src 'self' 'unsafe-inline'"),
+    ],
+)
+@in_session
+async def test_the_reason_of_a_blank_view(name: str, reason: str, browser: Browser) -> None:
+    (said,) = found(await checked(PlantedView(name, "", opens=True), browser))["view.shown"]
+    assert said.startswith("ui://planted/view.html: ") and reason in said
+
+
+@in_session
+async def test_without_calls_no_view_is_opened_and_the_report_says_so(browser: Browser) -> None:
+    report = await checked(PlantedView("no ui/initialize", ""), browser)
+    reasons = {one.check.id: one.findings for one in report.with_status("not-applicable")}
+    assert reasons["APP-100"] == ("no view was opened",) and report.called == ()
+    assert report.skipped == {"show": "no capability was to be called"} and report.conformant
+
+
+@in_session
+async def test_a_server_that_is_not_there_and_options_that_do_not_fit() -> None:
+    with pytest.raises(ConnectFailed):
+        await check_app("mcp+stdio:/nonexistent/server")
+    with pytest.raises(UsageError, match="storage_state= cannot go with an MCP server"):
+        await check_app(target("views"), storage_state="state.json")
+    with pytest.raises(UsageError, match="say 'mcp'"):
+        await check_app(target("views"), transport="playwright")
+
+
+def test_the_command_writes_a_report_with_the_official_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    junit, planted = tmp_path / "junit.xml", PlantedView("a space in the type", "APP-002")
+    assert main(["conformance", planted.target, "--no-calls", "--json", "--junit", str(junit)]) == 1
+    document = json.loads(capsys.readouterr().out)
+    (failed,) = [one for one in document["checks"] if one["status"] == "failed"]
+    assert (failed["id"], failed["level"], document["kind"]) == ("APP-002", "MUST", "mcp")
+    suite = ElementTree.parse(junit).getroot()[0]
+    (case,) = [case for case in suite if case.find("failure") is not None]
+    assert (case.get("classname"), case.get("name")) == ("abp.APP", "APP-002") and len(suite) == len(VIEW_CHECKS)
+
+
+def test_the_type_of_views_is_that_of_the_client() -> None:
+    assert checks.VIEW_TYPE == VIEW_TYPE

@@ -1,0 +1,176 @@
+"""The pytest plugin for tests of views, as the author of an MCP server uses it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from tests.e2e.test_pytest_plugin import ARGS, ROOT, ran
+from tests.support.mcp_servers import FOLDER
+
+pytest_plugins = ("pytester",)
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(autouse=True)
+def server_beside_the_test(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\naddopts = --strict-markers\n")
+    for name, of in (("server.py", "views.py"), ("view.html", "view.html")):
+        shutil.copy(FOLDER / of, pytester.path / name)
+
+
+def kept(pytester: pytest.Pytester, test: str) -> Path:
+    (folder,) = (pytester.path / "abp-results").glob(f"*/*{test}")
+    return folder
+
+
+def test_views_of_a_server_beside_the_test_and_of_its_recording(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_a="""
+        import pytest
+        from transports import sync
+
+        pytestmark = pytest.mark.abp("server.py", record="board.jsonl")
+
+        def test_blocking(abp_open_view, abp_app, abp_golden, abp_artifacts):
+            view = abp_open_view("board", {"n": 4}, theme="dark")
+            assert isinstance(view, sync.View) and view.result.data["n"] == 4
+            assert view.call("echo", {"text": "a"}).data == {"text": "a"}
+            handed = view.call("hands")
+            file = handed.artifact()
+            assert file.filename == "three.bin" and abp_artifacts.get(file) == bytes([1, 2, 3])
+            assert view.frame.get_by_role("heading").inner_text() == "A view"
+            assert [one.inner_text() for one in view.frame.locator("h1").all()] == ["A view"]
+            assert view.frame.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+            other = abp_open_view("plain")
+            assert dict(other.capabilities) == {} and view.call("echo", {"text": "b"}).data == {"text": "b"}
+            view.update(theme="light")
+            view.send_input({"n": 5})
+            assert (view.requests[-1].kind, view.model_context) == ("download-file", None)
+            assert (view.violations, view.files, view.warnings) == ((), (), ())
+    """,
+        test_b="""
+        import pytest
+        from transports.errors import UsageError
+
+        pytestmark = pytest.mark.abp("board.jsonl")
+
+        @pytest.mark.asyncio
+        async def test_async(abp_open_view_async):
+            async with abp_open_view_async("board", {"n": 4}) as view:
+                assert (await view.call("echo", {"text": "a"})).data == {"text": "a"}
+                assert await view.frame.get_by_role("heading").inner_text() == "A view"
+
+        def test_blocking(abp_open_view):
+            assert abp_open_view("board", {"n": 4}).result.data["n"] == 4
+            with pytest.raises(UsageError, match="has no view"):
+                abp_open_view("model_only")
+    """,
+    )
+    (pytester.path / "test_b.py").rename(pytester.path / "test_b.py.later")
+    ran(pytester).assert_outcomes(passed=1)
+    (pytester.path / "test_b.py.later").rename(pytester.path / "test_b.py")
+    (pytester.path / "server.py").unlink()  # the recording needs none
+    ran(pytester, "test_b.py").assert_outcomes(passed=2)
+    assert not (pytester.path / "abp-results").exists()
+
+
+def test_a_failure_leaves_what_the_view_asked_and_its_picture(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        pytestmark = pytest.mark.abp("server.py")
+        LINK = {"url": "https://example.com/?api_key=rosebud"}
+
+        def test_blocking(abp_open_view):
+            view = abp_open_view("board")
+            view.frame.evaluate("(link) => rpc('ui/open-link', link)", LINK)
+            view.frame.evaluate("fetch('/').then(String, String)")
+            view.call("echo", {"text": "a"})
+            assert not view.violations or abp_open_view("plain").frame, "on purpose"
+            assert False, "on purpose"
+
+        @pytest.mark.asyncio
+        async def test_async(abp_open_view_async):
+            async with abp_open_view_async("board") as view:
+                await view.frame.evaluate("(link) => rpc('ui/open-link', link)", LINK)
+                assert False, "on purpose"
+
+        @pytest.mark.asyncio
+        async def test_blank(abp_open_view_async):
+            async with abp_open_view_async("fails", timeout=8):
+                pass
+
+        @pytest.mark.asyncio
+        async def test_skipped(abp_open_view_async):
+            async with abp_open_view_async("plain"):
+                pytest.skip("on purpose")
+    """)
+    result = ran(pytester)
+    result.assert_outcomes(failed=3, skipped=1)
+    result.stdout.fnmatch_lines(["kept in *: session.jsonl, session.txt, *view.json, view.png*"])
+    for test in ("test_blocking", "test_async"):
+        folder = kept(pytester, test)
+        seen = json.loads((folder / "view.json").read_text())
+        (link,) = (one for one in seen["requests"] if one["kind"] == "open-link")
+        assert link["params"]["url"].startswith("https://example.com/") and "rosebud" not in json.dumps(seen)
+        assert (folder / "view.png").read_bytes().startswith(b"\x89PNG") and (folder / "trace.zip").stat().st_size
+        assert "resources/read" in (folder / "session.txt").read_text()
+    assert any(
+        "connect-src" in text
+        for text in json.loads((kept(pytester, "blocking") / "view.json").read_text())["violations"]
+    )
+    assert {"view-2.json", "view-2.png", "trace-2.zip"} <= {file.name for file in kept(pytester, "blocking").iterdir()}
+    blank = json.loads((kept(pytester, "blank") / "view.json").read_text())
+    assert "TypeError" in blank["warnings"][0] and not (kept(pytester, "blank") / "view.png").exists()
+    assert len([*(pytester.path / "abp-results").glob("*/*")]) == 3
+
+
+def test_golden_pictures_of_a_view(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import pytest
+
+        pytestmark = pytest.mark.abp("server.py")
+
+        @pytest.fixture
+        def view(abp_open_view):
+            return abp_open_view("board", size=(300, 200))
+
+        def test_same(view, abp_golden):
+            abp_golden.check(view.screenshot().artifact(), "board.png")
+
+        def test_changed(view, abp_golden):
+            view.frame.evaluate(
+                "document.body.insertAdjacentHTML('beforeend', '<svg width=20 height=10><rect width=20 height=10>')"
+            )
+            abp_golden.check(view.screenshot().artifact(), "board.png", differing=0.02)
+            abp_golden.check(view.screenshot().artifact(), "board.png", differing=0.001)
+    """)
+    ran(pytester, "-k", "same").assert_outcomes(failed=1)  # there is none yet
+    ran(pytester, "-k", "same", "--abp-update-golden").assert_outcomes(passed=1)
+    result = ran(pytester)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        ["*of 60000 pixels differ from *board.png (tolerance 0, 60 pixels may differ by more)*"]
+    )
+    assert (kept(pytester, "test_changed") / "board.difference.png").is_file()
+
+
+def test_the_example_is_a_server_with_a_view_and_its_tests() -> None:
+    """In place, so that its golden picture counts."""
+    folder = ROOT / "examples" / "mcp_app"
+    args = ["-o", "asyncio_default_fixture_loop_scope=function", "-q", str(folder)]
+    command = [sys.executable, "-m", "pytest", *ARGS, *args]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "4 passed" in done.stdout
+    lines = {name: len((folder / name).read_text().splitlines()) for name in ("server.py", "view.html", "test_poll.py")}
+    assert lines["server.py"] <= 40 and lines["view.html"] <= 140 and lines["test_poll.py"] <= 60

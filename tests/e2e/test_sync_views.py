@@ -1,0 +1,37 @@
+"""Views in the blocking API: the same attributes, and handlers that may use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from tests.support.mcp_servers import target
+from transports.sync import connect
+
+pytestmark = pytest.mark.browser
+ASK = "([method, params]) => rpc(method, params)"
+
+
+def test_a_view_as_a_blocking_context_manager(tmp_path: Path) -> None:
+    asked: list[object] = []
+    with connect(target("views"), store=tmp_path) as app:
+
+        def decide(url: str) -> bool:
+            asked.append((url, app.call("links").data))  # in a thread of its own
+            return False
+
+        with app.open_view("board", {"n": 2}, on_open_link=decide, theme="dark") as view:
+            assert view.info.name == "Board" and isinstance(view.result.data, dict) and view.result.data["n"] == 2
+            assert view.call("echo", {"text": "a"}).data == {"text": "a"}
+            assert view.call("hands").artifact().filename == "three.bin"
+            view.update(theme="light")
+            view.send_input({"n": 3})
+            link = view.frame.evaluate(ASK, ["ui/open-link", {"url": "https://a.example/"}])
+            assert link["result"] == {"isError": True} and len(asked) == 1
+            assert [one.kind for one in view.requests] == ["download-file", "open-link"]
+            assert view.model_context is None and view.files == () and view.violations == () and len(view.warnings) == 1
+            assert view.screenshot().artifact().mime_type == "image/png"
+            assert view.render_to_pdf("<p>Hi").artifact().mime_type == "application/pdf"

@@ -1,0 +1,126 @@
+"""Views that are opened from a recording, without their server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from tests.support.mcp_servers import target
+from transports import Browser, CapabilityError, Recording, UsageError, connect
+from transports.errors import NotRecorded
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+ASK = "([method, params]) => rpc(method, params)"
+#: A text that a recording keeps in a file.
+LONG = "long " * 20_000 + "end"
+LINK = {"contents": [{"type": "resource_link", "uri": "data://report.csv", "name": "report"}]}
+
+
+def secret(key: str) -> tuple[str, dict[str, object]]:
+    return ("tools/call", {"name": "secret", "arguments": {"key": key}})
+
+
+async def test_a_view_is_opened_from_a_recording_without_its_server(browser: Browser, tmp_path: Path) -> None:
+    file, store = tmp_path / "views.jsonl", tmp_path / "store"
+    seen = []
+    for where in (target("views"), f"replay:{file}"):
+        record = file if not where.startswith("replay:") else None
+        async with (
+            connect(where, browser=browser, store=store, record=record) as app,
+            app.open_view("board", {"n": 4}, theme="dark") as view,
+        ):
+            assert app.capabilities["board"].view == "ui://views/board.html"
+            heard = await view.frame.evaluate("heard.filter((one) => one.id === undefined)")
+            (picture,) = view.result.artifacts.values()
+            relayed = [await view.frame.evaluate(ASK, secret(key)) for key in ("a", "b")]
+            refused = await view.frame.evaluate(ASK, ["tools/call", {"name": "model_only", "arguments": {}}])
+            assert (await view.frame.evaluate(ASK, ["ui/download-file", LINK]))["result"] == {}
+            (report,) = view.files
+            assert report.path is not None and report.path.read_text() == "a,b\n1,2\n"
+            assert (await view.call("echo", {"text": "ü"})).data == {"text": "ü"}  # the view itself is alive
+            shown = [one["result"]["content"] for one in relayed]
+            seen.append((heard, view.result.data, picture.sha256, shown, refused["error"]))
+    assert seen[0] == seen[1] and seen[0][0][1]["params"]["content"][1]["data"].startswith("AAAA")
+
+
+async def test_what_a_view_asks_more_often_or_otherwise_than_recorded(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "views.jsonl"
+    async with connect(target("views"), browser=browser, store=tmp_path / "store", record=file) as app:
+        await app.call("legacy")
+        async with app.open_view("board", {"note": LONG}) as view:
+            for key in ("a", "b"):
+                await view.frame.evaluate(ASK, secret(key))
+    async with connect(f"replay:{file}", browser=browser, store=tmp_path / "store") as app:
+        async with app.open_view("board", {"note": LONG}) as view:
+            assert await view.frame.evaluate("heard[1].params.content[0].text") == f"n is 1 {LONG}"
+            for number, key in enumerate(("b", "b", "a", "b")):  # a view's own timers decide how often it asks
+                method, params = secret(key)
+                asked = [method, {**params, "_meta": {"progressToken": number}}]
+                answer = await view.frame.evaluate(ASK, asked)
+                assert answer["result"]["content"][0]["text"] == f"for views: {key}"
+            other = await view.frame.evaluate(ASK, secret("c"))
+            assert "record again" in other["error"]["message"]
+        with pytest.raises(NotRecorded, match="requested once more"):
+            async with app.open_view("board", {"note": LONG}):
+                pass
+        with pytest.raises(NotRecorded, match="recorded without its view"):
+            async with app.open_view("legacy"):
+                pass
+
+
+async def test_secrets_of_views_do_not_reach_a_recording(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "views.jsonl"
+    recording = Recording(file, fields=["key"], patterns=[r"for views: (?P<secret>\w+)"])
+    async with (
+        connect(target("views"), browser=browser, store=tmp_path / "store", record=recording) as app,
+        app.open_view("board") as view,
+    ):
+        answer = await view.frame.evaluate(ASK, secret("rosebud"))
+        assert answer["result"]["content"][0]["text"] == "for views: rosebud"
+    recorded = [path.read_bytes() for path in tmp_path.glob("views.jsonl*/**/*") if path.is_file()]
+    assert b"<redacted>" in file.read_bytes() and not [
+        one for one in [file.read_bytes(), *recorded] if b"rosebud" in one
+    ]
+    async with (
+        connect(f"replay:{file}", browser=browser, store=tmp_path / "store") as app,
+        app.open_view("board") as view,
+    ):
+        answer = await view.frame.evaluate(ASK, secret("any other"))
+        assert answer["result"]["content"][0]["text"] == "for views: <redacted>"
+
+
+async def test_resources_of_a_server_are_recorded_and_played(tmp_path: Path) -> None:
+    file = tmp_path / "resources.jsonl"
+    seen: list[Any] = []
+    for where in (target("views"), f"replay:{file}"):
+        record = None if where.startswith("replay:") else file
+        async with connect(where, store=tmp_path / "store", record=record) as app:
+            listed = [(one.uri, one.mime_type) for one in await app.resources.list()]
+            templates = [*await app.resources.templates()]
+            read = await app.resources.read("data://report.csv")
+            with pytest.raises(CapabilityError) as caught:
+                await app.resources.read("data://nothing")
+            seen.append((listed, templates, read.data, caught.value.code))
+    assert seen[0] == seen[1] and ("data://report.csv", "text/csv") in seen[0][0]
+    with pytest.raises(NotRecorded):
+        async with connect(f"replay:{file}", store=tmp_path / "store") as app:
+            await app.resources.read("data://report.csv", fresh=True)
+            await app.resources.read("data://other")
+
+
+async def test_a_recording_takes_the_options_of_views_and_no_others(tmp_path: Path) -> None:
+    file = tmp_path / "server.jsonl"
+    async with connect(target("views"), store=tmp_path / "store", record=file):
+        pass
+    with pytest.raises(UsageError, match="profile= cannot go with a recording"):
+        connect(f"replay:{file}", profile=tmp_path / "profile")
+    header = {"abp_recording": 1, "transport": "playwright"}
+    (page := tmp_path / "page.jsonl").write_text(json.dumps(header) + "\n")
+    with pytest.raises(UsageError, match="which needs no browser"):
+        connect(f"replay:{page}", browser="chromium")

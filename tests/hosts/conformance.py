@@ -1,0 +1,118 @@
+"""The official conformance suite against ``server-everything``, bare and behind ``abp proxy``.
+
+``python -m tests.hosts.conformance`` prints the checks of both."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from tests.hosts.environment import ROOT
+from tests.hosts.proxied import ABP, installed
+from tests.mcp_official.node import Node
+from tests.mcp_official.proxy import proxied
+from tests.support.eventually import eventually
+
+__all__ = ["checks"]
+
+_TOKEN = "official-0123456789abcdef"
+_SECONDS = 240.0
+#: A line of the runner's summary: ``✓ tools-list: 3 passed, 0 failed``.
+_LINE = re.compile(r"^\s*(?:✓|✗|✔|×)?\s*([\w-]+): (\d+) passed, (\d+) failed", re.MULTILINE)
+
+
+async def checks(node: Node, folder: Path, *, behind: bool) -> Mapping[str, tuple[int, int]]:
+    """The numbers of passed and failed checks by scenario. Both ways have the same proxy for the token before them."""
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(_everything(node, folder))
+        if behind:
+            url = await stack.enter_async_context(_proxy(folder, url))
+        front = await stack.enter_async_context(proxied(url, _TOKEN))
+        process = await asyncio.create_subprocess_exec(
+            *node.command("conformance"), "server", "--url", front,
+            cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        async with asyncio.timeout(_SECONDS):
+            out, _ = await process.communicate()
+    text = out.decode()
+    found = {name: (int(passed), int(failed)) for name, passed, failed in _LINE.findall(text)}
+    assert found, text[-3000:]
+    return found
+
+
+@asynccontextmanager
+async def _everything(node: Node, folder: Path) -> AsyncIterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [*node.command("mcp-server-everything"), "streamableHttp"]
+    async with _running(command, folder, PORT=str(port)):
+        url = f"http://127.0.0.1:{port}/mcp"
+
+        async def answers() -> bool:
+            try:
+                async with aiohttp.ClientSession() as http, http.get(url):
+                    return True
+            except aiohttp.ClientError:
+                return False
+
+        await eventually(answers)
+        yield url
+
+
+@asynccontextmanager
+async def _proxy(folder: Path, url: str) -> AsyncIterator[str]:
+    command = [*ABP, "--url", url, "--http", "127.0.0.1:0", "--out", str(folder / "store")]
+    state = str(folder / "state")
+    async with _running(command, folder, ABP_MCP_TOKEN=_TOKEN, PYTHONPATH=str(ROOT), XDG_STATE_HOME=state) as process:
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            while "serving at" not in (line := (await process.stderr.readline()).decode()):
+                assert line, "abp proxy has ended"
+        reading = asyncio.ensure_future(process.stderr.read())
+        try:
+            yield line.split()[-1]
+        finally:
+            reading.cancel()
+
+
+@asynccontextmanager
+async def _running(command: Sequence[str], folder: Path, **variables: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=folder,
+        env={**os.environ, **variables},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE if "proxy" in command else asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def main() -> int:
+    node = installed()
+    found = {}
+    for behind in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            found[behind] = await checks(node, Path(folder), behind=behind)
+    print("scenario: passed and failed, bare | behind the proxy")
+    for name, bare in found[False].items():
+        print(f"{name}: {bare} | {found[True].get(name)}")
+    worse = [name for name, (passed, _) in found[False].items() if found[True].get(name, (0, 0))[0] < passed]
+    print(f"{sum(p for p, _ in found[False].values())} passed bare; fewer behind the proxy: {worse or 'none'}")
+    return 1 if worse else 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

@@ -1,0 +1,303 @@
+"""MCP servers of other people, bare and behind ``abp proxy``: the same calls by the official SDK's client.
+
+``python -m tests.hosts.proxied`` measures them and writes the table of docs/proxy.md."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import random
+import re
+import struct
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from tests.hosts.environment import ROOT, python_of
+from tests.mcp_official.node import Node, _binary as node_binary, packages
+from tests.support.mcp_servers import FOLDER
+from transports.browser import find_browser
+
+__all__ = [
+    "ABP",
+    "DOCUMENT",
+    "SERVERS",
+    "Answer",
+    "Server",
+    "compare",
+    "documented",
+    "files",
+    "installed",
+    "measured",
+    "table",
+]
+
+DOCUMENT = ROOT / "docs" / "proxy.md"
+PINS = Path(__file__).with_name("proxied.json")
+ABP = [sys.executable, "-m", "transports.surfaces.cli", "proxy"]
+LIMIT = 64 * 1024
+_BEGIN, _END = "<!-- measured -->\n", "<!-- end -->\n"
+#: Seconds for all calls of one server.
+_SECONDS = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server, its command and the calls. ``volatile`` are words that differ from run to run."""
+
+    name: str
+    command: Callable[[Node, Path], Sequence[str]]
+    calls: Callable[[Path], Sequence[tuple[str, Mapping[str, object]]]]
+    volatile: str = ""
+
+
+@dataclass(slots=True)
+class Answer:
+    """Answer to one call: as JSON, its size, and the contents behind its links by SHA-256."""
+
+    tool: str
+    result: dict[str, Any]
+    contents: list[str] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return len(json.dumps(self.result).encode())
+
+
+def files(folder: Path) -> None:
+    (folder / "photo.png").write_bytes(png(1200, 400))
+    (folder / "log.txt").write_text("2026-01-01 12:00:00 INFO all is well\n" * 20_000)
+    (folder / "small.txt").write_text("a few words\n")
+    (folder / "paper.pdf").write_bytes(pdf())
+    text = "".join(f"<li>item {number} with a link <a href='#{number}'>here</a></li>" for number in range(3000))
+    style = "<style>body{background:url(photo.png)}</style>"
+    (folder / "page.html").write_text(f"<title>Many items</title>{style}<h1>Items</h1><ul>{text}</ul>")
+
+
+def png(width: int, height: int) -> bytes:
+    """Noise, which no format makes smaller."""
+    rows = b"".join(b"\0" + random.Random(row).randbytes(3 * width) for row in range(height))
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def pdf() -> bytes:
+    """A page with a large attachment of noise."""
+    noise = random.Random(3).randbytes(400_000)
+    parts = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 200 200]>>",
+        b"<</Length %d>>stream\n" % len(noise) + noise + b"\nendstream",
+    ]
+    out, places = b"%PDF-1.4\n", []
+    for number, part in enumerate(parts, 1):
+        places.append(len(out))
+        out += b"%d 0 obj" % number + part + b"endobj\n"
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    end = b"trailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % len(out)
+    return out + b"xref\n0 5\n0000000000 65535 f \n" + table + end
+
+
+def _browser() -> str:
+    found = find_browser()
+    assert found is not None
+    return found.path
+
+
+SERVERS = (
+    Server(
+        "server-everything",
+        lambda node, _: [*node.command("mcp-server-everything"), "stdio"],
+        lambda _: [
+            ("echo", {"message": "héllo"}),
+            ("get-sum", {"a": 1, "b": 2}),
+            ("get-tiny-image", {}),
+            ("get-structured-content", {"location": "Chicago"}),
+            ("get-annotated-message", {"messageType": "error", "includeImage": True}),
+            ("echo", {"message": "long " * 40_000}),
+        ],
+    ),
+    Server(
+        "server-filesystem",
+        lambda node, folder: [*node.command("mcp-server-filesystem"), str(folder)],
+        lambda folder: [
+            ("read_text_file", {"path": str(folder / "small.txt")}),
+            ("list_directory", {"path": str(folder)}),
+            ("read_media_file", {"path": str(folder / "photo.png")}),
+            ("read_text_file", {"path": str(folder / "log.txt")}),
+        ],
+    ),
+    Server(
+        "server-pdf",
+        lambda node, folder: [*node.command("mcp-pdf-server"), "--stdio", str(folder / "paper.pdf")],
+        lambda folder: [
+            ("list_pdfs", {}),
+            ("read_pdf_bytes", {"url": str(folder / "paper.pdf"), "offset": 0, "byteCount": 400_000}),
+        ],
+    ),
+    Server(
+        "playwright-mcp",
+        lambda node, folder: [
+            *node.command("playwright-mcp"),
+            *("--headless", "--isolated", "--no-sandbox", "--allow-unrestricted-file-access"),
+            *("--executable-path", _browser(), "--output-dir", str(folder / "output")),
+        ],
+        lambda folder: [
+            ("browser_navigate", {"url": (folder / "page.html").as_uri()}),
+            ("browser_evaluate", {"function": "() => document.title"}),
+            ("browser_evaluate", {"function": "() => document.body.innerHTML"}),
+            ("browser_take_screenshot", {"type": "png"}),
+        ],
+        r"page-[\dT-]+Z?-?\d*|console-[\dT-]+Z?|[\d-]+T[\d-]+Z",
+    ),
+    Server(
+        "chrome-devtools-mcp",
+        lambda node, _: [
+            *node.command("chrome-devtools-mcp"),
+            *("--headless", "--isolated", "--no-usage-statistics", "--executablePath", _browser()),
+            *("--chromeArg=--no-sandbox", "--chromeArg=--disable-dev-shm-usage"),
+        ],
+        lambda folder: [
+            ("new_page", {"url": (folder / "page.html").as_uri()}),
+            ("evaluate_script", {"pageId": 2, "function": "() => document.title"}),
+            ("take_snapshot", {"pageId": 2}),
+            ("take_screenshot", {"pageId": 2, "format": "jpeg", "quality": 60}),
+        ],
+        r"/tmp/[\w./-]+",
+    ),
+    Server(
+        "fastmcp",
+        lambda _, __: [str(python_of("fastmcp")), str(FOLDER / "fast.py")],
+        lambda _: [("rows", {"count": 3}), ("rows", {"count": 4000}), ("chart", {}), ("report", {})],
+    ),
+)
+
+
+def installed() -> Node:
+    """The servers of npm, installed first if need be. Raises :class:`tests.mcp_official.node.Missing`."""
+    folder = packages(PINS)
+    return Node(node_binary(folder), folder)
+
+
+async def measured(server: Server, node: Node, folder: Path, *, proxied: bool) -> list[Answer]:
+    """The answers of a server to its calls, bare or behind the proxy."""
+    given = folder / "files"
+    command = list(server.command(node, given))
+    whole = [*ABP, "--out", str(folder / "store"), "--", *command] if proxied else command
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "state")}
+    started = StdioServerParameters(command=whole[0], args=whole[1:], env=environment, cwd=given)
+    answers: list[Answer] = []
+    with (folder / "stderr.txt").open("a") as said:
+        async with asyncio.timeout(_SECONDS), Client(stdio_client(started, errlog=said), mode="legacy") as client:
+            about = {
+                "server": client.server_info.model_dump(mode="json") if client.server_info else None,
+                "tools": [tool.model_dump(mode="json") for tool in (await client.list_tools()).tools],
+            }
+            answers.append(Answer("tools/list", about))
+            for tool, arguments in server.calls(given):
+                result = await client.call_tool(tool, dict(arguments))
+                answer = Answer(tool, result.model_dump(mode="json", by_alias=True, exclude_none=True))
+                for uri in _links(answer.result) if proxied else ():
+                    (item,) = (await client.read_resource(uri)).contents
+                    data = item.model_dump()
+                    content = base64.b64decode(data["blob"]) if "blob" in data else data["text"].encode()
+                    answer.contents.append(hashlib.sha256(content).hexdigest())
+                answers.append(answer)
+    return answers
+
+
+def _links(result: Mapping[str, Any]) -> list[str]:
+    return [one["uri"] for one in result["content"] if one["type"] == "resource_link" and _is_ours(one["uri"])]
+
+
+def _is_ours(uri: str) -> bool:
+    return uri.startswith("artifact://")
+
+
+def large_values(node: object) -> Iterator[str]:
+    """SHA-256 of each large value of a bare answer: of a text, and of what it is as base64."""
+    if isinstance(node, dict):
+        for value in node.values():
+            yield from large_values(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from large_values(value)
+    elif isinstance(node, str) and len(node) > 1000:
+        yield hashlib.sha256(node.encode()).hexdigest()
+        with suppress(ValueError):
+            yield hashlib.sha256(base64.b64decode(node, validate=True)).hexdigest()
+
+
+def compare(server: Server, bare: Sequence[Answer], proxied: Sequence[Answer]) -> None:
+    """Raise :class:`AssertionError` unless small answers are equal, and large ones whole behind their links."""
+    assert len(bare) == len(proxied)
+    for one, other in zip(bare, proxied, strict=True):
+        if one.size <= LIMIT or one.tool == "tools/list":
+            assert _plain(server, one) == _plain(server, other), (server.name, one.tool)
+            assert not other.contents
+        else:
+            assert other.size < LIMIT, (server.name, one.tool, other.size)
+            whole = set(large_values(one.result))
+            structured = one.result.get("structuredContent")
+            if structured is not None:
+                whole.add(hashlib.sha256(json.dumps(structured, separators=(",", ":")).encode()).hexdigest())
+            assert other.contents and set(other.contents) <= whole, (server.name, one.tool, other.result)
+
+
+def _plain(server: Server, answer: Answer) -> str:
+    text = json.dumps(answer.result)
+    return re.sub(server.volatile, "…", text) if server.volatile else text
+
+
+def table(found: Mapping[str, tuple[Sequence[Answer], Sequence[Answer]]]) -> str:
+    """The table of docs/proxy.md."""
+    lines = ["| server | tool | bare | behind the proxy |", "|---|---|--:|--:|"]
+    for name, (bare, proxied) in found.items():
+        for one, other in zip(bare[1:], proxied[1:], strict=True):
+            lines.append(f"| {name} | `{one.tool}` | {one.size:,} | {other.size:,} |")
+        total = [f"{sum(answer.size for answer in answers[1:]):,}" for answers in (bare, proxied)]
+        lines.append(f"| **{name}** | all {len(bare) - 1} calls | **{total[0]}** | **{total[1]}** |")
+    return "\n".join(lines) + "\n"
+
+
+def documented() -> str:
+    return DOCUMENT.read_text().partition(_BEGIN)[2].partition(_END)[0]
+
+
+async def main(names: Sequence[str]) -> None:
+    node, found = installed(), dict[str, tuple[Sequence[Answer], Sequence[Answer]]]()
+    for server in SERVERS:
+        if names and server.name not in names:
+            continue
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            (folder / "files").mkdir()
+            files(folder / "files")
+            bare = await measured(server, node, folder, proxied=False)
+            proxied = await measured(server, node, folder, proxied=True)
+        compare(server, bare, proxied)
+        found[server.name] = bare, proxied
+        print(table({server.name: found[server.name]}), flush=True)
+    if not names and DOCUMENT.exists():
+        before, _, rest = DOCUMENT.read_text().partition(_BEGIN)
+        DOCUMENT.write_text(before + _BEGIN + table(found) + _END + rest.partition(_END)[2])
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))

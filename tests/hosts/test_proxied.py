@@ -1,0 +1,47 @@
+"""MCP servers of other people behind ``abp proxy``: what docs/proxy.md says is measured, and the conformance suite."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.hosts import environment
+from tests.hosts.conformance import checks
+from tests.hosts.proxied import SERVERS, Server, compare, documented, files, installed, measured
+from tests.mcp_official.node import Missing, Node
+from tests.support.needs import missing
+
+pytestmark = pytest.mark.hosts
+
+
+@pytest.fixture(scope="module")
+def node() -> Node:
+    try:
+        return installed()
+    except Missing as error:
+        missing("npm", error)
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.name)
+async def test_small_answers_are_equal_and_large_ones_whole(node: Node, tmp_path: Path, server: Server) -> None:
+    (tmp_path / "files").mkdir()
+    files(tmp_path / "files")
+    try:
+        bare = await measured(server, node, tmp_path, proxied=False)
+    except environment.Missing as error:
+        missing("fastmcp", error)
+    proxied = await measured(server, node, tmp_path, proxied=True)
+    compare(server, bare, proxied)
+    line = re.search(rf"^\| \*\*{server.name}\*\* .*", documented(), re.MULTILINE)
+    assert line is not None
+    said = [int(size.replace(",", "")) for size in re.findall(r"\*\*(\d[\d,]*)\*\*", line[0])]
+    found = [sum(answer.size for answer in answers[1:]) for answers in (bare, proxied)]
+    assert found == pytest.approx(said, rel=0.2), "run python -m tests.hosts.proxied"
+
+
+async def test_no_official_check_fails_that_passes_bare(node: Node, tmp_path: Path) -> None:
+    bare, behind = [await checks(node, tmp_path, behind=behind) for behind in (False, True)]
+    assert sum(passed for passed, _ in bare.values()) > 10
+    assert [name for name, (passed, _) in bare.items() if behind.get(name, (0, 0))[0] < passed] == []

@@ -1,0 +1,182 @@
+"""The proxy over HTTP, and before a server behind an address: both eras, clients apart."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import random
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+import httpx2 as httpx
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import ResourceLink, TextContent
+
+from tests.support.mcp_clients import ERAS
+from tests.support.mcp_servers import FOLDER
+from tests.support.relayed import LARGE
+from transports.adapters.mcp import HttpServer, Server
+from transports.artifacts import open_store
+from transports.surfaces.mcp import ProxyOptions, Stats, parse_tokens, run_proxy, server_of
+
+ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
+USERS = parse_tokens(f"ann={ANN},bob={BOB}")
+PLAIN = server_of([sys.executable, str(LARGE)])
+SDK = server_of([sys.executable, str(FOLDER / "both.py")])
+
+
+@asynccontextmanager
+async def served(folder: Path, server: Server, **options: Any) -> AsyncIterator[str]:
+    """The address of a proxy for Ann and Bob."""
+    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with open_store(folder) as store:
+        running = asyncio.ensure_future(
+            run_proxy(
+                server,
+                store,
+                ProxyOptions(**options),
+                Stats("test"),
+                http=("127.0.0.1", 0),
+                users=USERS,
+                on_started=started.set_result,
+            )
+        )
+        try:
+            yield await started
+        finally:
+            running.cancel()
+            await asyncio.wait((running,), timeout=30)
+
+
+@asynccontextmanager
+async def client_of(url: str, token: str = ANN, era: str = "legacy") -> AsyncIterator[Client]:
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        httpx.AsyncClient(headers=headers, timeout=60) as http,
+        Client(streamable_http_client(url, http_client=http), mode=era) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_both_eras_through_two_proxies(tmp_path: Path, era: str) -> None:
+    """A proxy before a started server, and another one before the first one's address."""
+    async with served(tmp_path / "1", SDK, max_inline=1 << 30) as inner:
+        outer = HttpServer(inner, {"Authorization": f"Bearer {BOB}"})
+        async with (
+            served(tmp_path / "2", outer) as url,
+            client_of(inner, era=era) as bare,
+            client_of(url, era=era) as client,
+        ):
+            assert client.protocol_version == bare.protocol_version
+            assert client.server_info == bare.server_info
+            assert await client.list_tools() == await bare.list_tools()
+            assert (await client.call_tool("double", {"number": 4})).structured_content == {"result": 8}
+            seen: list[float] = []
+
+            async def progressed(progress: float, total: float | None, message: str | None) -> None:
+                seen.append(progress)
+
+            assert not (await client.call_tool("steps", {}, progress_callback=progressed)).is_error
+            assert seen == [1.0, 2.0]
+            result = await client.call_tool("picture", {"size": 300_000})
+            (link,) = [block for block in result.content if isinstance(block, ResourceLink)]
+            (content,) = (await client.read_resource(link.uri)).contents
+            data = content.model_dump()["blob"]
+            assert base64.b64decode(data) == random.Random(1).randbytes(300_000)
+            with pytest.raises(MCPError):
+                await client.read_resource("artifact://none_000000000000")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_nothing_of_one_client_reaches_another(tmp_path: Path, era: str) -> None:
+    async with (
+        served(tmp_path, SDK) as url,
+        client_of(url, ANN, era) as ann,
+        client_of(url, BOB, era) as bob,
+    ):
+        (link,) = [
+            block
+            for block in (await ann.call_tool("picture", {"size": 300_000})).content
+            if isinstance(block, ResourceLink)
+        ]
+        await ann.read_resource(link.uri)
+        with pytest.raises(MCPError):
+            await bob.read_resource(link.uri)
+        calls = [one.call_tool("double", {"number": number}) for number in range(20) for one in (ann, bob)]
+        answers = [answer.structured_content for answer in await asyncio.gather(*calls)]
+        assert answers == [{"result": 2 * number} for number in range(20) for _ in range(2)]
+        pids = [(await one.call_tool("pid", {})).structured_content for one in (ann, bob)]
+        assert pids[0] != pids[1]  # each has a server
+
+
+async def test_two_clients_of_one_user_without_sessions_do_not_mix(tmp_path: Path) -> None:
+    async with served(tmp_path, SDK) as url, client_of(url, ANN, ERAS[1]) as one, client_of(url, ANN, ERAS[1]) as two:
+        seen: dict[str, list[float]] = {"one": [], "two": []}
+
+        def noting(name: str) -> Any:
+            async def progressed(progress: float, total: float | None, message: str | None) -> None:
+                seen[name].append(progress)
+
+            return progressed
+
+        await asyncio.gather(
+            one.call_tool("steps", {}, progress_callback=noting("one")),
+            two.call_tool("steps", {}, progress_callback=noting("two")),
+        )
+        assert seen == {"one": [1.0, 2.0], "two": [1.0, 2.0]}
+
+
+async def test_what_is_not_for_this_server_is_refused(tmp_path: Path) -> None:
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    own = {"Authorization": f"Bearer {ANN}", "Accept": "application/json, text/event-stream"}
+    async with served(tmp_path, PLAIN) as url, httpx.AsyncClient() as http:
+        assert (await http.post(url, json=hello)).status_code == 401
+        assert (await http.post(url, json=hello, headers={**own, "Authorization": "Bearer no"})).status_code == 401
+        assert (await http.post(url, json=hello, headers={**own, "Host": "evil.example"})).status_code == 421
+        assert (await http.post(url, json=hello, headers={**own, "Origin": "http://evil.example"})).status_code == 403
+        assert (await http.post(url, json=hello, headers=own)).status_code == 400  # without a handshake
+        assert (await http.post(url, json=hello, headers={**own, "mcp-session-id": "x"})).status_code == 404
+        bad = await http.post(url, content=b"{", headers={**own, "Content-Type": "application/json"})
+        assert bad.status_code == 400 and bad.json()["error"]["code"] == -32700
+
+
+async def test_a_session_is_its_user_s_and_ends_with_delete(tmp_path: Path) -> None:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    ann, bob = ({"Authorization": f"Bearer {token}"} for token in (ANN, BOB))
+    async with served(tmp_path, PLAIN) as url, httpx.AsyncClient(timeout=60) as http:
+        opened = await http.post(url, json=hello, headers=ann)
+        assert opened.status_code == 200 and '"serverInfo"' in opened.text
+        session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+        assert '"result"' in (await http.post(url, json=ping, headers=ann | session)).text
+        assert (await http.post(url, json=ping, headers=bob | session)).status_code == 404
+        assert (await http.delete(url, headers=bob | session)).status_code == 404
+        assert (await http.delete(url, headers=ann | session)).status_code == 200
+        assert (await http.post(url, json=ping, headers=ann | session)).status_code == 404
+
+
+async def test_a_server_that_cannot_be_reached_is_an_error_of_the_request(tmp_path: Path) -> None:
+    nobody = HttpServer("http://127.0.0.1:9/mcp", {"Authorization": "Bearer secret-of-mine"})
+    async with served(tmp_path, nobody) as url:
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
+        async with httpx.AsyncClient(timeout=60) as http:
+            said = (await http.post(url, json=hello, headers={"Authorization": f"Bearer {ANN}"})).text
+        assert "cannot be reached" in said and "secret-of-mine" not in said
+
+
+async def test_texts_of_both_sides_arrive_as_they_were(tmp_path: Path) -> None:
+    async with served(tmp_path, SDK) as url, client_of(url) as client:
+        text = 'é\n\r\n😀 \\ " ' * 2000
+        result = await client.call_tool("say", {"text": text})
+        assert isinstance(result.content[0], TextContent) and result.content[0].text == text

@@ -1,0 +1,304 @@
+"""The relay of ``abp proxy``: what passes, what is replaced, files as arguments, and the server's death."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from tests.support.eventually import eventually
+from tests.support.relayed import LARGE, relayed
+from transports.surfaces.mcp import read_log, table
+
+LIMIT = 64 * 1024
+
+
+def bytes_of(size: int) -> bytes:
+    return random.Random(1).randbytes(size)
+
+
+def base64_of(size: int) -> str:
+    return base64.b64encode(bytes_of(size)).decode()
+
+
+def text_of(size: int) -> str:
+    return ("line é\n" * size)[:size]
+
+
+def links(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [block for block in result["content"] if block["type"] == "resource_link"]
+
+
+async def test_everything_small_passes_byte_for_byte(tmp_path: Path) -> None:
+    result = '{"content":[],"a":1.0,"b":1e3,"c":12345678901234567890123,"d":"\\u00e9\\/"}'
+    odd = f'{{"id":7, "method":"tools/call","params":{{"name":"give","arguments":{{"result":{result}}}}}}}'
+    async with relayed(tmp_path) as client:
+        client.chunks.put_nowait(odd.encode() + b"\n")
+        await client.until(lambda: 7 in client.raw)
+        assert client.raw[7] == json.dumps({"jsonrpc": "2.0", "id": 7, "result": json.loads(result)}).encode()
+        small = {"type": "image", "data": base64_of(40_000), "mimeType": "image/png"}
+        assert (await client.give({"content": [small]}))["content"] == [small]
+        assert await client.store.list() == []
+
+
+async def test_a_value_at_the_limit_stays_and_one_beyond_is_a_link(tmp_path: Path) -> None:
+    async with relayed(tmp_path, max_inline=10_000) as client:
+        frame = len(json.dumps({"type": "text", "text": ""}))
+        at = {"type": "text", "text": "x" * (10_000 - frame)}
+        assert (await client.give({"content": [at], "more": "y" * 5000}))["content"] == [at]
+        beyond = {"type": "text", "text": at["text"] + "x"}
+        shown, link = (await client.give({"content": [beyond]}))["content"]
+        assert shown["type"] == "text" and len(shown["text"]) < 4000
+        assert (await client.content(link["uri"])).decode() == beyond["text"]
+
+
+@pytest.mark.parametrize("size", [60_000, 300_000, 5_000_000])
+async def test_binaries_become_links_in_their_places(tmp_path: Path, size: int) -> None:
+    image = {"type": "image", "data": f"@base64:{size}", "mimeType": "image/webp", "annotations": {"priority": 1}}
+    resource = {"uri": "file:///r/report.bin", "mimeType": "application/x-report", "blob": f"@base64:{size + 1}"}
+    async with relayed(tmp_path) as client:
+        result = await client.give(
+            {
+                "content": [
+                    {"type": "text", "text": "a"},
+                    image,
+                    {"type": "resource", "resource": resource},
+                    {"type": "text", "text": "z"},
+                ]
+            }
+        )
+        first, image, file, last = result["content"]
+        assert [first["text"], last["text"]] == ["a", "z"]
+        assert image["type"] == file["type"] == "resource_link"
+        assert image["size"] == size and image["annotations"]["priority"] == 1 and image["mimeType"] == "image/webp"
+        assert file["name"] == "report.bin" and file["mimeType"] == "application/x-report"
+        for block, expected in ((image, bytes_of(size)), (file, bytes_of(size + 1))):
+            assert block["_meta"]["sha256"] == hashlib.sha256(expected).hexdigest()
+            assert await client.content(block["uri"]) == expected
+        assert result["_meta"]["abp-transports/artifacts"]["content.1.data"]["uri"] == image["uri"]
+
+
+async def test_long_texts_show_their_beginning_their_shape_and_a_link(tmp_path: Path) -> None:
+    rows = json.dumps([{"id": number, "name": "n" * 30} for number in range(3000)])
+    async with relayed(tmp_path) as client:
+        text, link = (await client.give({"content": [{"type": "text", "text": "@text:200000"}]}))["content"]
+        assert text["text"].startswith("line é\nline é\n") and "200,000 characters, 28,572 lines" in text["text"]
+        assert link["uri"] in text["text"]
+        assert (await client.content(link["uri"])).decode() == text_of(200_000)
+        text, link = (await client.give({"content": [{"type": "text", "text": rows}]}))["content"]
+        assert "a list of 3,000 items, each with id, name" in text["text"] and link["mimeType"] == "application/json"
+        assert (await client.content(link["uri"])).decode() == rows
+    async with relayed(tmp_path / "json", json_previews=True) as client:
+        text, link = (await client.give({"content": [{"type": "text", "text": rows}]}))["content"]
+        assert json.loads(text["text"])[0] == {"id": 0, "name": "n" * 30}
+
+
+async def test_many_texts_below_the_limit_are_together_within_it(tmp_path: Path) -> None:
+    texts = [{"type": "text", "text": f"{number}" * 20_000} for number in range(8)]
+    async with relayed(tmp_path) as client:
+        result = await client.give({"content": texts})
+        assert len(json.dumps(result)) < 1.5 * LIMIT
+        kept = [block for block in result["content"] if block in texts]
+        assert len(kept) == 3 and len(links(result)) == 5
+
+
+async def test_files_in_json_texts_are_stored_and_the_json_stays_json(tmp_path: Path) -> None:
+    pdf = b"%PDF-1.4\n" + bytes_of(100_000)
+    text = json.dumps({"name": "x", "content": base64.b64encode(pdf).decode(), "pages": [1, 2]})
+    async with relayed(tmp_path) as client:
+        shown, link = (await client.give({"content": [{"type": "text", "text": text}]}))["content"]
+        document = json.loads(shown["text"])
+        assert document["name"] == "x" and document["pages"] == [1, 2] and link["uri"] in document["content"]
+        assert await client.content(link["uri"]) == pdf
+
+
+async def test_broken_base64_is_kept_as_it_came(tmp_path: Path) -> None:
+    broken = base64_of(60_000)[:-2] + "!!"
+    async with relayed(tmp_path) as client:
+        block = {"type": "image", "data": broken, "mimeType": "image/png"}
+        result = await client.give({"content": [block]})
+        assert (await client.content(links(result)[0]["uri"])).decode() == broken
+        assert "base64" in result["_meta"]["abp-transports/warnings"][0]
+
+
+async def test_structured_content_holds_its_schema(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        content = {"data": "@base64:300000", "mimeType": "image/png", "n": 1}
+        result = await client.give({"content": [], "structuredContent": content}, "loose")
+        (link,) = links(result)
+        assert result["structuredContent"]["data"].startswith(link["uri"]) and result["structuredContent"]["n"] == 1
+        assert await client.content(link["uri"]) == bytes_of(300_000)
+        result = await client.give({"content": [], "structuredContent": {"rows": "@rows:5000"}}, "loose")
+        (link,) = links(result)
+        assert result["structuredContent"]["rows"][0] == {"id": 0, "name": "row 0"}
+        assert len(json.loads(await client.content(link["uri"]))["rows"]) == 5000
+
+
+async def test_what_a_schema_forbids_stays_with_a_warning(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        result = await client.give({"content": [], "structuredContent": {"data": "@base64:300000"}}, "strict")
+        assert result["structuredContent"]["data"] == base64_of(300_000) and links(result) == []
+        assert "outputSchema" in result["_meta"]["abp-transports/warnings"][0]
+        result = await client.give({"content": [], "structuredContent": {"rows": "@rows:5000"}}, "strict")
+        assert len(result["structuredContent"]["rows"]) == 5000
+        assert "outputSchema" in result["_meta"]["abp-transports/warnings"][0]
+
+
+async def test_resources_are_replaced_and_views_are_not(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        (item,) = (await client.request("resources/read", uri="thing://200000"))["contents"]
+        assert item["uri"] == "thing://200000" and "blob" not in item
+        (about,) = item["_meta"]["abp-transports/artifacts"]
+        assert await client.content(about["uri"]) == bytes_of(200_000)
+        (view,) = (await client.request("resources/read", uri="ui://view"))["contents"]
+        assert len(view["text"]) > LIMIT and view["mimeType"] == "text/html;profile=mcp-app"
+
+
+async def test_ranges_of_artifacts_and_unknown_ones(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        (link,) = links(
+            await client.give({"content": [{"type": "audio", "data": "@base64:90000", "mimeType": "audio/wav"}]})
+        )
+        assert await client.content(link["uri"] + "?offset=10&length=20") == bytes_of(90_000)[10:30]
+        answer = await client.answer(client.ask("resources/read", uri="artifact://none_000000000000"))
+        assert answer["error"]["data"]["code"] == "ARTIFACT_NOT_FOUND"
+
+
+async def test_a_server_without_resources_gets_the_capability(tmp_path: Path) -> None:
+    async with relayed(tmp_path, "--bare") as client:
+        described = json.loads(client.raw[1])["result"]
+        assert described["capabilities"] == {"tools": {}, "resources": {}}
+        assert described["serverInfo"] == {"name": "large", "version": "1.0"}
+        assert await client.request("resources/list") == {"resources": []}
+        (template,) = (await client.request("resources/templates/list"))["resourceTemplates"]
+        assert template["uriTemplate"].startswith("artifact://")
+    async with relayed(tmp_path) as client:
+        assert "resources" in json.loads(client.raw[1])["result"]["capabilities"]
+        assert "error" in await client.answer(client.ask("resources/list"))  # the server's own answer
+
+
+async def test_older_clients_get_texts_for_links(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        await client.request("initialize", protocolVersion="2025-03-26", capabilities={}, clientInfo={})
+        result = await client.give({"content": [{"type": "image", "data": "@base64:90000", "mimeType": "image/png"}]})
+        assert [block["type"] for block in result["content"]] == ["text"]
+        assert result["content"][0]["text"].startswith("artifact://give_")
+
+
+async def test_questions_and_progress_pass_both_ways(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        call = client.ask("tools/call", name="ask", arguments={}, _meta={"progressToken": "p"})
+        await client.until(lambda: client.other)
+        assert client.other[0]["method"] == "sampling/createMessage" and client.other[0]["id"] == "q1"
+        client.send({"id": "q1", "result": {"role": "assistant", "content": "x" * 200_000}})
+        answer = await client.answer(call)
+        assert client.other[1]["method"] == "notifications/progress"
+        (link,) = links(answer["result"])
+        assert json.loads(await client.content(link["uri"]))["result"]["content"] == "x" * 200_000
+
+
+# --- files as arguments -----------------------------------------------------------------------------------------------
+
+
+async def test_artifacts_and_files_in_roots_are_arguments(tmp_path: Path) -> None:
+    root = tmp_path / "shared folder"
+    root.mkdir()
+    (root / "a b.txt").write_bytes(b"of the root")
+    (tmp_path / "secret.txt").write_bytes(b"outside")
+    (root / "way out").symlink_to(tmp_path / "secret.txt")
+    async with relayed(tmp_path) as client:
+        client.roots = [root.as_uri()]
+        ref = await client.store.put_bytes(bytes_of(200_000), mime_type="image/png", filename="p.png")
+        outside, way_out = str(tmp_path / "secret.txt"), str(root / "way out")
+        taken = await client.call(
+            "take", file=ref.uri, bytes=ref.uri, files=[(root / "a b.txt").as_uri(), outside, way_out], text=ref.uri
+        )
+        heads, sums = taken["structuredContent"]["heads"], taken["structuredContent"]["sums"]
+        whole = hashlib.sha256(bytes_of(200_000)).hexdigest()
+        assert heads["file"][0].startswith("data:image/png;name=p.png;base64,") and sums["file"] == [whole]
+        assert sums["bytes"] == [whole] and not heads["bytes"][0].startswith("data:")
+        assert heads["files"][0].startswith("data:text/plain;name=a%20b.txt;base64,")
+        assert sums["files"][0] == hashlib.sha256(b"of the root").hexdigest()
+        assert heads["files"][1:] == [outside, way_out]  # as the client gave them
+        assert heads["text"] == [ref.uri]
+
+
+async def test_files_over_the_limit_and_unknown_ones_are_refused(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        at, beyond = [await client.store.put_bytes(bytes(size)) for size in (1_000_000, 1_000_001)]
+        assert "structuredContent" in await client.call("take", file=at.uri)
+        for uri, code in ((beyond.uri, "TOO_LARGE"), ("artifact://none_000000000000", "ARTIFACT_NOT_FOUND")):
+            answer = await client.answer(client.ask("tools/call", name="take", arguments={"file": uri}))
+            assert answer["error"]["data"]["code"] == code
+
+
+# --- the server's death -----------------------------------------------------------------------------------------------
+
+
+async def test_a_dead_server_is_started_again_for_what_may_be_repeated(tmp_path: Path) -> None:
+    async with relayed(tmp_path, "--once", str(tmp_path / "died")) as client:
+        assert (await client.call("fragile"))["content"][0]["text"] == "alive"
+        assert (tmp_path / "died").exists()
+        assert len([key for key in client.raw if key == 1]) == 1  # the handshake is not answered twice
+        (tmp_path / "died").unlink()
+        assert (await client.request("resources/read", uri="thing://10"))["contents"][0]["blob"]
+
+
+async def test_a_call_that_may_have_run_is_not_repeated(tmp_path: Path) -> None:
+    async with relayed(tmp_path, "--once", str(tmp_path / "died")) as client:
+        answer = await client.answer(client.ask("tools/call", name="risky", arguments={}))
+        assert answer["error"]["data"]["code"] == "DISCONNECTED" and "may have run" in answer["error"]["message"]
+        assert (await client.call("risky"))["content"][0]["text"] == "alive"  # a new call, of a new server
+
+
+async def test_nothing_is_left_of_a_server(tmp_path: Path) -> None:
+    def servers() -> list[psutil.Process]:
+        return [one for one in psutil.Process().children(recursive=True) if str(LARGE) in " ".join(one.cmdline())]
+
+    before = len(servers())
+    async with relayed(tmp_path):
+        assert len(servers()) == before + 1
+    await eventually(lambda: len(servers()) == before)
+
+
+# --- bounds and counts ------------------------------------------------------------------------------------------------
+
+
+async def test_a_huge_message_stays_out_of_memory(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        await client.call("huge", size=20_000_000)
+        before = psutil.Process().memory_info().rss
+        (link,) = links(await client.call("huge", size=300_000_000))
+        assert link["size"] == 300_000_000 // 196_608 * 196_608
+        assert psutil.Process().memory_info().rss - before < 60_000_000
+
+
+async def test_a_message_of_very_many_values_is_an_error_of_its_request(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        answer = await client.answer(
+            client.ask("tools/call", name="give", arguments={"result": {"content": [], "x": "@rows:300000"}})
+        )
+        assert answer["error"]["data"]["code"] == "TOO_LARGE"
+        assert await client.request("ping") == {}
+
+
+async def test_bytes_are_counted_by_tool(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    async with relayed(tmp_path, log=log) as client:
+        await client.give({"content": [{"type": "image", "data": "@base64:300000", "mimeType": "image/png"}]})
+        await client.give({"content": []})
+        counted = client.stats.tools["give"]
+        assert (counted.calls, counted.files) == (2, 1)
+        assert counted.bytes_in > 400_000 and counted.bytes_out < 4000
+    assert read_log(log) == {"large": {"give": counted}}
+    assert log.stat().st_mode & 0o077 == 0
+    assert "give" in table(read_log(log))[1]

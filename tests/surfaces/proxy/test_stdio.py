@@ -1,0 +1,158 @@
+"""``abp proxy`` as a process: its command line, its end, and kills of each part."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from tests.support.eventually import eventually
+from tests.support.relayed import LARGE
+
+ROOT = Path(__file__).parents[3]
+CLIENT = ROOT / "tests" / "support" / "proxy_client.py"
+ABP = [sys.executable, "-m", "transports.surfaces.cli", "proxy"]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    ours = {"PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "state"), "ABP_OUTPUT_DIR": str(folder / "out")}
+    return {**os.environ, **ours}
+
+
+def alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+async def killed(folder: Path, part: str, after: int) -> list[str]:
+    """Kill one part after so many answers, and look that nothing is left. Return what the client saw."""
+    folder.mkdir()
+    client = await asyncio.create_subprocess_exec(
+        sys.executable, str(CLIENT), str(folder / "store"),
+        env=environment(folder), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL, limit=1 << 20,
+    )  # fmt: skip
+    assert client.stdout is not None
+    try:
+        async with asyncio.timeout(120):
+            proxy = psutil.Process(int(await client.stdout.readline()))
+            said = [(await client.stdout.readline()).decode().strip() for _ in range(after)]
+            below = proxy.children(recursive=True)
+            (server,) = [one for one in below if str(LARGE) in " ".join(one.cmdline())]
+            {"server": server, "proxy": proxy, "client": psutil.Process(client.pid)}[part].kill()
+            if part == "server":  # the next answers come from another server; then the client goes
+                said += [(await client.stdout.readline()).decode().strip() for _ in range(8)]
+                below += proxy.children(recursive=True)
+                client.kill()
+            else:
+                said += (await client.stdout.read()).decode().split("\n")[:-1]
+            await client.wait()
+        await eventually(lambda: not alive([proxy, *below]), within=40, what="the end of all")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            client.kill()
+    return said
+
+
+def check(part: str, said: list[str]) -> None:
+    """Each request has one answer, in order; a killed server costs no request that may be repeated."""
+    answers = [line.split() for line in said if not line.startswith("end")]
+    assert [int(identity) for identity, _ in answers] == list(range(len(answers))), said
+    errors = [int(identity) for identity, outcome in answers if outcome == "error"]
+    if part == "server":
+        assert len(errors) <= 1 and all((2 + identity % 3) == 2 for identity in errors), said  # only `give` may be lost
+    else:
+        assert errors == [], said
+    if part == "proxy":
+        assert said[-1].startswith("end"), said
+
+
+@pytest.mark.parametrize("part", ["server", "proxy", "client"])
+async def test_a_kill_has_one_outcome_and_leaves_nothing(tmp_path: Path, part: str) -> None:
+    check(part, await killed(tmp_path / "run", part, 5))
+
+
+@pytest.mark.exhaustive
+async def test_twenty_kills(tmp_path: Path) -> None:
+    for number in range(20):
+        part = ("server", "proxy", "client")[number % 3]
+        check(part, await killed(tmp_path / f"{number}", part, 2 + number))
+
+
+def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
+    def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*ABP, *arguments], capture_output=True, text=True, env=environment(tmp_path), timeout=120, check=False
+        )
+
+    none = ran()
+    assert none.returncode == 2 and "abp proxy -- COMMAND" in none.stderr and none.stdout == ""
+    both = ran("--url", "https://mcp.example/mcp", "--", "server")
+    assert both.returncode == 2 and "not both" in both.stderr
+    header = ran("--header", "X: y", "--", "server")
+    assert header.returncode == 2 and "--url" in header.stderr
+    missing = ran("--", "/no/such/server")
+    assert missing.returncode == 1 and "cannot be started" in missing.stderr and missing.stdout == ""
+
+
+def test_a_run_over_pipes_and_its_stats(tmp_path: Path) -> None:
+    image = {"type": "image", "data": "@base64:150000", "mimeType": "image/png"}
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    asked = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {
+            "jsonrpc": "2.0",
+            "id": 2,
+            "method": "tools/call",
+            "params": {"name": "give", "arguments": {"result": {"content": [image]}}},
+        },
+    ]
+    process = subprocess.Popen(
+        [*ABP, "--stats", "--max-inline", "1000", "--", sys.executable, str(LARGE)],
+        env=environment(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for message in asked:
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+    assert answer["result"]["content"][0]["type"] == "resource_link"
+    out, said = process.communicate(timeout=60)
+    assert out == b"" and process.returncode == 0
+    assert b"bytes to the model" in said and b"give" in said
+    summed = subprocess.run(
+        [*ABP, "--stats", "--json"], capture_output=True, env=environment(tmp_path), timeout=120, check=True
+    )
+    counted = json.loads(summed.stdout)["large"]["give"]
+    assert counted["calls"] == 1 and counted["bytes_in"] > 200_000 and counted["bytes_out"] < 3000
+
+
+async def test_ctrl_c_ends_the_server_too(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *ABP, "--", sys.executable, str(LARGE),
+        env=environment(tmp_path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+    await process.stdout.readline()
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGTERM)
+    assert await process.wait() == 143
+    await eventually(lambda: not alive(below))

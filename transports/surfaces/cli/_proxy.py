@@ -1,0 +1,140 @@
+"""``abp proxy``: another MCP server, with its large content as links."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ._options import Headers, Json, Output, headers_of
+from ._output import asynchronous, print_line, print_note, print_text
+from ._retention import Limits, Ttl, open_limited_store
+
+if TYPE_CHECKING:
+    from ...adapters.mcp import Server
+    from ..mcp import Count
+
+
+@asynchronous
+async def proxy(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COMMAND…", help="Command of the server, after --.", show_default=False),
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="The server is behind this address instead.")
+    ] = None,
+    header: Headers = None,
+    max_inline: Annotated[
+        int,
+        typer.Option("--max-inline", metavar="BYTES", min=0, help="Largest value that stays in an answer."),
+    ] = 64 * 1024,
+    output: Output = None,
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP instead of stdin and stdout."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token", metavar="[USER=]TOKEN,…", help="Tokens for --http (default: ABP_MCP_TOKEN, or a new one)."
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option("--preset", metavar="NAME", help="Rules for files in answers: tableau, github, or a plug-in."),
+    ] = None,
+    json_previews: Annotated[
+        bool, typer.Option("--json-previews", help="Shorten a long JSON text to JSON, without words after it.")
+    ] = False,
+    stats: Annotated[
+        bool,
+        typer.Option("--stats", help="Print bytes by tool: of this run at its end; without a server, of all runs."),
+    ] = False,
+    ttl: Ttl = None,
+    limits: Limits = None,
+    as_json: Json = False,
+) -> int:
+    """Run another MCP server, with its large content as links."""
+    from ...artifacts import sweeping
+    from ...errors import UsageError
+    from ...routing import ABP, named_preset
+    from ...session import BRIDGE_RETENTION
+    from ..shared import parse_address
+
+    try:
+        from ..mcp import ProxyOptions, Stats, log_file, parse_tokens, run_proxy
+    except ImportError as error:
+        raise UsageError(
+            f"`abp proxy` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
+        ) from error
+    server = _server(command or (), url, header)
+    if server is None:
+        return _all_stats(as_json=as_json, wanted=stats)
+    options = ProxyOptions(max_inline, named_preset(preset) if preset else ABP, json_previews)
+    listen, users = None, {}
+    if http is not None:
+        listen = parse_address(http, "--http", None)
+        given = token or os.environ.get("ABP_MCP_TOKEN") or secrets.token_urlsafe()
+        if not token and not os.environ.get("ABP_MCP_TOKEN"):
+            print_note(f"clients need this token: {given}", always=True)
+        users = parse_tokens(given)
+    counted = Stats(str(server), log_file())
+    async with open_limited_store(output, ttl, limits, config=None, own=BRIDGE_RETENTION) as store, sweeping(store):
+        try:
+            ended = await run_proxy(
+                server,
+                store,
+                options,
+                counted,
+                http=listen,
+                users=users,
+                on_started=lambda at: print_note(f"serving at {at}", always=True),
+            )
+        finally:
+            if stats:
+                _print(counted.as_dict(), {counted.server: counted.tools}, as_json=as_json, out=print_line)
+    return 0 if ended else 1
+
+
+def _server(command: Sequence[str], url: str | None, header: Sequence[str] | None) -> Server | None:
+    """Return the server of a command or an address, or ``None`` without both."""
+    from ...adapters.mcp import parse_server
+    from ...errors import UsageError
+    from ..mcp import server_of
+
+    if command and url is not None:
+        raise UsageError("give either a command or --url, not both")
+    if url is not None:
+        return parse_server(f"mcp+{url}", headers_of(None, header or ()))
+    if header:
+        raise UsageError("--header is for --url; give a server that is started environment variables")
+    return server_of(command) if command else None
+
+
+def _all_stats(*, as_json: bool, wanted: bool) -> int:
+    """Print the counts of the activity log."""
+    from ...errors import UsageError
+    from ..mcp import log_file, read_log
+
+    if not wanted:
+        raise UsageError("name the server: abp proxy -- COMMAND …, or abp proxy --url https://…/mcp")
+    log = log_file()
+    servers = {} if log is None else read_log(log)
+    document = {server: {tool: asdict(one) for tool, one in tools.items()} for server, tools in servers.items()}
+    _print(document, servers, as_json=as_json, out=print_text)
+    return 0
+
+
+def _print(
+    document: object, servers: Mapping[str, Mapping[str, Count]], *, as_json: bool, out: Callable[[str], None]
+) -> None:
+    from ...protocol import encode_json
+    from ..mcp import table
+
+    for line in [encode_json(document).decode()] if as_json else table(servers):
+        out(line)

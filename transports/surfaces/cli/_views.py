@@ -1,0 +1,276 @@
+"""``abp view``: the view of an MCP server's tool, opened, called, described and pictured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Coroutine, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import typer.core
+
+from ...errors import ABPError
+from ...protocol import plain_line
+from ._calls import fitting, print_names
+from ._options import ConnectionOptions, Json, Output, Target, Timeout, open_app, spread_groups
+from ._output import (
+    ProgressBar,
+    evidence_lines,
+    naming_options,
+    print_error,
+    print_json,
+    print_note,
+    print_text,
+    run_async,
+)
+from ._params import ParamOptions, Params, json_line, require_folder
+from ._results import print_result, print_warnings
+
+if TYPE_CHECKING:
+    from ...session import View, ViewOptions
+
+#: Requests of a view that are printed, and characters of the parameters of each.
+_MAX_REQUESTS, _MAX_PARAMS = 50, 200
+#: Key of the context for the order of the options: a parser collects the values of each option by itself.
+_ORDER = "transports.view.order"
+_SIZE = re.compile(r"(\d{1,4})x(\d{1,4})", re.IGNORECASE)
+
+
+class Theme(StrEnum):
+    """Value of ``--theme``."""
+
+    LIGHT = "light"
+    DARK = "dark"
+
+
+class Csp(StrEnum):
+    """Value of ``--csp``."""
+
+    DECLARED = "declared"
+    SPEC = "spec"
+    LOOSE = "loose"
+
+
+class OrderedCommand(typer.core.TyperCommand):
+    """Command that notes the order of its options, in which ``-p`` belongs to the ``--call`` before it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, and keep the names of the options in their order."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        ctx.meta[_ORDER] = [param.name for param in order]
+        return super().parse_args(ctx, args)
+
+
+def _read_size(text: str) -> tuple[int, int]:
+    found = _SIZE.fullmatch(text)
+    size = (int(found[1]), int(found[2])) if found else (0, 0)
+    if min(size) < 1:
+        raise typer.BadParameter(f"{text!r} is not a size in pixels of the form WIDTHxHEIGHT, such as 900x700")
+    return size
+
+
+@spread_groups
+def view(
+    ctx: typer.Context,
+    target: Target,
+    tool: Annotated[
+        str, typer.Argument(metavar="TOOL", help="A tool with a view; `abp capabilities TARGET` marks it.")
+    ],
+    *,
+    params: ParamOptions,
+    call: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--call",
+            metavar="TOOL",
+            help="Call this tool of the view, with the -p and --file that follow it (repeatable, in this order).",
+        ),
+    ] = None,
+    screenshot: Annotated[
+        Path | None, typer.Option("--screenshot", metavar="FILE", help="Also write a picture of the view, a PNG.")
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--host",
+            metavar="NAME",
+            help="Host to imitate: spec, claude, chatgpt, goose, basic-host, or the file of a profile.",
+        ),
+    ] = None,
+    theme: Annotated[Theme, typer.Option("--theme", help="Colours that the host has.")] = Theme.LIGHT,
+    locale: Annotated[
+        str | None, typer.Option("--locale", metavar="TAG", help="Language of the host, such as de-DE.")
+    ] = None,
+    size: Annotated[
+        Any,
+        typer.Option("--size", metavar="WxH", parser=_read_size, help="Size in pixels (default: 900x700)."),
+    ] = None,
+    csp: Annotated[
+        Csp,
+        typer.Option("--csp", help="Policy of the view: its server's, that of the specification, or hardly any."),
+    ] = Csp.DECLARED,
+    output: Output = None,
+    timeout: Timeout = None,
+    options: ConnectionOptions,
+    as_json: Json = False,
+) -> int:
+    """Open the view of an MCP server's tool, and call the tools of the view; every result becomes a file.
+
+    Prints the result of the tool, the tools of the view, what the view asked of its host, and why it stays blank."""
+    connection = options.connection()
+    surroundings: ViewOptions = {"theme": theme.value, "csp": csp.value}
+    if host is not None:
+        surroundings["host"] = host
+    if locale is not None:
+        surroundings["locale"] = locale
+    if size is not None:
+        surroundings["size"] = size
+    if timeout is not None:
+        surroundings["timeout"] = timeout
+
+    def work() -> Coroutine[object, object, int]:
+        require_folder(screenshot)
+        first, *later = _in_order(ctx.meta[_ORDER], params, call or ())
+        return answer(first.read(), [(name, given.read()) for name, given in zip(call or (), later, strict=True)])
+
+    async def answer(given: Params, calls: Sequence[tuple[str, Params]]) -> int:
+        from ...protocol import find_capability
+
+        with ProgressBar(tool) as bar:
+            async with open_app(target, connection, store=output, pause=bar.pause) as app:
+                find_capability(app.info.name, tool, app.capabilities)
+                async with app.open_view(tool, fitting(given, app, tool), **surroundings) as shown:
+                    results = await _call_in_order(shown, calls, timeout, bar)
+                    document = await _document(shown, app.capabilities[tool].view, results)
+                    if screenshot is not None:
+                        await app.save((await shown.screenshot()).artifact(), screenshot)
+                        document["screenshot"] = str(screenshot)
+                    with bar.pause():
+                        _print(shown, document, as_json=as_json)
+        return 0 if document["success"] else 1
+
+    return run_async(work)
+
+
+def _in_order(order: Sequence[str], options: ParamOptions, calls: Sequence[str]) -> list[ParamOptions]:
+    """Return the parameters of the tool, then those of each ``--call``: the options that follow it."""
+    pairs, files = iter(options.pairs or ()), iter(options.files or ())
+    found: list[tuple[list[str], list[str]]] = [([], [])]
+    for name in order:
+        match name:
+            case "call":
+                found.append(([], []))
+            case "pairs":
+                found[-1][0].append(next(pairs))
+            case "files":
+                found[-1][1].append(next(files))
+    return [
+        ParamOptions(options.params if number == 0 else None, texts, paths)
+        for number, (texts, paths) in enumerate(found)
+    ]
+
+
+async def _call_in_order(
+    view: View, calls: Sequence[tuple[str, Params]], timeout: float | None, bar: ProgressBar
+) -> list[tuple[str, object]]:
+    """Return the result or the error of each call. A failed call does not end the others, unless the view has gone."""
+    results: list[tuple[str, object]] = []
+    for name, given in calls:
+        bar.set_label(name)
+        try:
+            results.append((name, await view.call(name, fitting(given, view, name), timeout=timeout)))
+        except ABPError as error:
+            results.append((name, naming_options(error)))
+            if not error.session_survives:
+                break
+    return results
+
+
+async def _document(view: View, uri: str | None, results: Sequence[tuple[str, object]]) -> dict[str, Any]:
+    """Return the document of ``--json``."""
+    from ...adapters.views import is_blank
+
+    blank = await is_blank(view.frame)
+    called: list[dict[str, object]] = []
+    for name, result in results:
+        if isinstance(result, ABPError):
+            cancelled = getattr(result, "cancelled", False)
+            called.append({"capability": name, "success": False, "error": result.as_dict(), "cancelled": cancelled})
+        else:
+            called.append(result.as_dict())  # type: ignore[attr-defined]
+    return {
+        "success": all(one["success"] for one in called),
+        "result": view.result.as_dict(),
+        "view": {"name": view.info.name, "version": view.info.version, "uri": uri, "blank": blank},
+        "tools": [capability.model_dump(by_alias=True) for capability in view.capabilities.values()],
+        "calls": called,
+        "requests": [
+            {"kind": one.kind, "params": one.params, "answer": one.answer, "call": one.call} for one in view.requests
+        ],
+        "model_context": view.model_context,
+        "files": [one.as_dict() for one in view.files],
+        "violations": list(view.violations),
+        "warnings": list(view.warnings),
+        "screenshot": None,
+        "_results": results,
+    }
+
+
+def _print(view: View, document: dict[str, Any], *, as_json: bool) -> None:
+    results = document.pop("_results")
+    if as_json:
+        print_warnings(view.result)
+    else:
+        print_result(view.result)
+        _print_view(view, document["view"]["uri"], results)
+        if document["screenshot"] is not None:
+            print_text(f"screenshot: {document['screenshot']}")
+    for _, result in results:
+        if isinstance(result, ABPError):
+            print_error(result.code, result.message, as_json=False, document=result.as_dict())
+            for line in evidence_lines(result.evidence):
+                print_note(line)
+        elif as_json:
+            print_warnings(result)
+    for warning in document["warnings"]:
+        print_note(f"warning: {warning}")
+    for violation in document["violations"]:
+        print_note(f"forbidden: {violation}")
+    if document["view"]["blank"]:
+        print_note(f"the view shows nothing: {_why_blank(view)}", always=True)
+    if as_json:
+        print_json(document)
+
+
+def _why_blank(view: View) -> str:
+    if view.violations:
+        return f"its policy stops it: {view.violations[0]}"
+    failed = next((one for one in view.warnings if one.startswith("a script of the view failed")), None)
+    return failed or "its document draws nothing, and no script of it failed"
+
+
+def _print_view(view: View, uri: str, results: Sequence[tuple[str, object]]) -> None:
+    print_text(f"\n{plain_line(f'view: {view.info.name} {view.info.version} ({uri})')}")
+    if view.capabilities:
+        print_text("tools:")
+        print_names(view.capabilities.values())
+    for name, result in results:
+        print_text(f"\n{plain_line(name)}")
+        if not isinstance(result, ABPError):
+            print_result(result)  # type: ignore[arg-type]
+    lines = list(_request_lines(view))
+    if lines:
+        print_text("\n".join(("\nrequests:", *lines)))
+    for file in view.files:
+        print_text(f"File saved: {file.local_path or file.uri}")
+
+
+def _request_lines(view: View) -> Iterator[str]:
+    requests = view.requests
+    for one in requests[:_MAX_REQUESTS]:
+        text = plain_line(json_line(dict(one.params)))
+        yield f"  {one.kind}  {text if len(text) <= _MAX_PARAMS else text[: _MAX_PARAMS - 1] + '…'}"
+    if len(requests) > _MAX_REQUESTS:
+        yield f"  … and {len(requests) - _MAX_REQUESTS} more"

@@ -1,0 +1,89 @@
+"""A server that is started as a process, and speaks over its stdin and stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import suppress
+
+from ....adapters.mcp import StdioServer, end_process, exit_reason, start_process
+from ....tasks import finished
+from ._lines import Line, LineReader
+
+_CHUNK = 1 << 20
+#: Seconds for the exit status of a server that has closed its stdout.
+_EXIT = 1.0
+#: Seconds for a server to end by itself after the proxy was killed.
+_GRACE = 2
+#: Ends the server's process group when its stdin closes, since this process has died.
+_GUARD = f'read _; sleep {_GRACE}; kill -TERM -"$0"; sleep 1; kill -KILL -"$0"'
+
+
+class ProcessServer:
+    """A started server: an :class:`~._relay.Upstream`. Its stderr is ours.
+
+    A guard, a small shell, ends the server's process group if this process is killed. Windows has none."""
+
+    def __init__(self, server: StdioServer, process: asyncio.subprocess.Process) -> None:
+        self._server = server
+        self._process = process
+        self._guard = _guard(process.pid)
+
+    @classmethod
+    async def start(cls, server: StdioServer) -> ProcessServer:
+        """Start a server. Raises :class:`~transports.errors.ConnectFailed`."""
+        return cls(server, await start_process(server, stderr=None))
+
+    async def lines(self) -> AsyncGenerator[Line, None]:
+        """Yield the server's messages until it closes its stdout."""
+        reader, stdout = LineReader(), self._process.stdout
+        assert stdout is not None
+        try:
+            while chunk := await stdout.read(_CHUNK):
+                for line in reader.feed(chunk):
+                    yield line
+        finally:
+            reader.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), _EXIT)
+
+    async def send(self, pieces: Iterable[bytes]) -> None:
+        """Write a message, as fast as the server reads. Nothing happens if it has ended."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        with suppress(ConnectionError, RuntimeError):  # its death is reported by the end of `lines`
+            for piece in pieces:
+                stdin.write(piece)
+                await stdin.drain()
+            stdin.write(b"\n")
+            await stdin.drain()
+
+    def reason(self) -> str:
+        """Return how the server ended."""
+        return exit_reason(self._server, self._process)
+
+    async def aclose(self) -> None:
+        """End the server and everything it started, within three seconds."""
+        await finished(asyncio.ensure_future(self._end()))
+
+    async def _end(self) -> None:
+        await end_process(self._process)
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.wait()
+            assert self._guard.stdin is not None
+            self._guard.stdin.close()
+
+
+def _guard(group: int) -> subprocess.Popen[bytes] | None:
+    if os.name == "nt":
+        return None
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _GUARD, str(group)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )

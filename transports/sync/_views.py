@@ -1,0 +1,116 @@
+"""Blocking views of MCP servers, with Playwright's frame in blocking form."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from .. import session
+from ..artifacts import ArtifactRef
+from ._bridge import Runner, described
+from ._session import Session
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Frame
+
+    from ..adapters.views import DisplayMode, ViewRequest
+    from ..routing import Result
+
+
+class View(Session):
+    """Blocking session with a view, made by :meth:`Session.open_view`; see :class:`transports.View`."""
+
+    wrapped: session.View
+
+    @described(session.View.update)
+    def update(
+        self,
+        *,
+        theme: Literal["light", "dark"] | None = None,
+        locale: str | None = None,
+        timezone: str | None = None,
+        display_mode: DisplayMode | None = None,
+        size: tuple[int, int] | None = None,
+    ) -> None:
+        """Update as :meth:`transports.View.update`, whose docstring replaces this one."""
+        self._runner.run(
+            self.wrapped.update(theme=theme, locale=locale, timezone=timezone, display_mode=display_mode, size=size)
+        )
+
+    @described(session.View.send_input)
+    def send_input(self, partial: Mapping[str, object]) -> None:
+        """Send as :meth:`transports.View.send_input`, whose docstring replaces this one."""
+        self._runner.run(self.wrapped.send_input(partial))
+
+    @property
+    def files(self) -> Sequence[ArtifactRef]:
+        """Files that the view handed out while no call was under way."""
+        return self.wrapped.files
+
+    @property
+    def result(self) -> Result:
+        """The result of the tool that opened the view."""
+        return self.wrapped.result
+
+    @property
+    def frame(self) -> Frame:
+        """The view's frame, with the methods of ``playwright.sync_api``: ``view.frame.get_by_role("button").click()``.
+
+        Its locators are not those that ``playwright.sync_api.expect`` takes."""
+        return cast("Frame", BlockingPlaywright(self.wrapped.frame, self._runner))
+
+    @property
+    def requests(self) -> Sequence[ViewRequest]:
+        """The last 1,000 requests of the view to its host, in order."""
+        return self.wrapped.requests
+
+    @property
+    def model_context(self) -> Mapping[str, object] | None:
+        """The last context that the view gave its model, or ``None``."""
+        return self.wrapped.model_context
+
+    @property
+    def violations(self) -> Sequence[str]:
+        """Reports of the browser about what the view's policy forbids, at most 100."""
+        return self.wrapped.violations
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings about the view: files that were refused, errors of its scripts, requests that are not remembered."""
+        return self.wrapped.warnings
+
+
+class BlockingPlaywright:
+    """An object of ``playwright.async_api``, whose coroutine functions block, and which gives such objects."""
+
+    def __init__(self, wrapped: object, runner: Runner) -> None:
+        self._wrapped = wrapped
+        self._runner = runner
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._wrapped!r}>"
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self._wrapped, name)
+        if not inspect.ismethod(found):
+            return self._shown(found)
+
+        def call(*args: object, **kwargs: object) -> object:
+            __tracebackhide__ = True
+            taken = {key: _plain(value) for key, value in kwargs.items()}
+            made: Any = found(*map(_plain, args), **taken)
+            return self._shown(self._runner.run(made) if inspect.iscoroutine(made) else made)
+
+        return call
+
+    def _shown(self, value: object) -> object:
+        if isinstance(value, list):
+            return [self._shown(item) for item in value]
+        if type(value).__module__.startswith("playwright.async_api"):
+            return BlockingPlaywright(value, self._runner)
+        return value
+
+
+def _plain(value: object) -> object:
+    return value._wrapped if isinstance(value, BlockingPlaywright) else value

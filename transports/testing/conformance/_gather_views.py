@@ -1,0 +1,293 @@
+"""Collection of evidence from an MCP server and the views of its tools.
+
+* :class:`StrictView` — a view whose messages are all recorded, also those that its host would drop.
+* :func:`gather_views` — all steps in order: lists, documents, then each tool with a view, and its view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from playwright.async_api import Error as PlaywrightError
+
+from ...adapters.mcp import MCPTransport
+from ...adapters.views import (
+    HostContext,
+    OpenedTool,
+    ViewHandlers,
+    ViewTransport,
+    is_blank,
+    read_document,
+    read_profile,
+)
+from ...base import keeping_calls
+from ...browser import Browser, PageSource, ViewMessage
+from ...errors import ABPError, ProtocolError
+from ...protocol import Capability, decode_json
+from ...protocol.messages import Message
+from ...session import Settings, transport_for
+from ._client import Client
+from ._evidence import Evidence, Exchange, Plan, Trial, ViewTrial
+from ._inputs import CannotGenerate, generated_params
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from ...browser import PageAgent
+
+#: Pages of a list of resources, and messages of a view, that are read.
+_MAX_PAGES, _MAX_MESSAGES = 50, 1000
+#: Seconds without a message after which a view has begun, and the longest wait for that.
+_QUIET, _OBSERVED = 0.5, 3.0
+#: Minimum timeout in seconds for reaching the server, and for opening a page.
+_REACHING, _OPENING = 15.0, 6.0
+#: Notes messages that are not JSON-RPC in the host's page, where the view cannot reach them.
+_NOTING = """if (window === top) {
+  const seen = [];
+  Object.defineProperty(window, "__abpMalformed", { value: seen });
+  addEventListener("message", ({ data, source }) => {
+    if (source === window || source === null || seen.length >= 8) return;
+    const isObject = (value) => typeof value === "object" && value !== null;
+    const isAnswer = data?.id !== undefined && (isObject(data.result) || isObject(data.error));
+    if (data?.jsonrpc === "2.0" && (typeof data.method === "string" || isAnswer)) return;
+    let text;
+    try { text = JSON.stringify(data); } catch { /* such as a cycle */ }
+    seen.push((text ?? String(data)).slice(0, 200));
+  });
+}"""
+
+
+class StrictView(ViewTransport):
+    """Transport to a view that records into ``trial`` what the view sends and what goes wrong."""
+
+    def __init__(self, trial: ViewTrial, *args: Any, **options: Any) -> None:
+        super().__init__(trial.uri, *args, **options)
+        self._trial = trial
+        self._heard = asyncio.Event()
+
+    def _on_event(self, kind: str, payload: Any) -> None:
+        if isinstance(payload, ViewMessage):
+            self._heard.set()
+            if len(self._trial.messages) < _MAX_MESSAGES:
+                self._trial.messages.append((payload.method, _params_of(payload.params)))
+        super()._on_event(kind, payload)
+
+    async def _load_app(self, page: Page, agent: PageAgent) -> None:
+        self._trial.opened = True
+        await page.add_init_script(_NOTING)
+        try:
+            await super()._load_app(page, agent)
+        finally:
+            await self._note(page)
+
+    async def _note(self, page: Page) -> None:
+        with contextlib.suppress(PlaywrightError, TimeoutError):
+            async with asyncio.timeout(1):
+                self._trial.malformed = [str(text) for text in await page.evaluate("window.__abpMalformed")]
+        self._trial.violations, self._trial.script_errors = [*self.violations], [*self.script_errors]
+
+    async def observe(self, timeout: float) -> None:
+        """Watch the open view until it is quiet, then ask for its tools if it declares some, and look at it."""
+        trial = self._trial
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(timeout, _OBSERVED)):
+                while await self._heard_something() or not trial.asked("ui/notifications/size-changed"):
+                    pass
+        if self.host.app_capabilities.get("tools") is not None:
+            trial.tools_answer = await self._ask_for_tools(timeout)
+        trial.blank = await is_blank(self.frame)
+        await self._note(self.frame.page)
+
+    async def _heard_something(self) -> bool:
+        self._heard.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_QUIET):
+                await self._heard.wait()
+        return self._heard.is_set()
+
+    async def _ask_for_tools(self, timeout: float) -> Exchange:
+        asked = Message("capabilities/list", id=str(uuid.uuid4()))
+        try:
+            return Exchange(answer=(await super(ViewTransport, self).request(asked, timeout=timeout)).payload)
+        except ABPError as error:
+            return Exchange(error=error)
+
+
+def _params_of(text: str) -> Mapping[str, Any]:
+    with contextlib.suppress(ProtocolError):
+        params = decode_json(text)
+        if isinstance(params, dict):
+            return params
+    return {}
+
+
+async def gather_views(
+    evidence: Evidence,
+    plan: Plan,
+    *,
+    browser: Browser | str | None,
+    headless: bool | None,
+    headers: Mapping[str, str] | None,
+) -> None:
+    """Collect the evidence about an MCP server. Raises the errors of :func:`.check_app`."""
+    settings = Settings.load()
+    shown = settings.headless if headless is None else headless
+
+    def make_transport() -> MCPTransport:
+        made = transport_for(
+            evidence.target,
+            "mcp",
+            settings=settings,
+            timeout=max(plan.timeout, _REACHING),
+            headless=headless,
+            sampling=False,
+            browser_options={},
+            request_options={"headers": headers} if headers else {},
+        )
+        assert isinstance(made, MCPTransport)
+        return made
+
+    async with contextlib.AsyncExitStack() as stack, Client(make_transport, timeout=plan.timeout) as client:
+        plan.on_step("tools")
+        await client.connect()
+        initialized = await client.initialize()
+        if initialized.error is not None:
+            raise initialized.error
+        evidence.initialize_answer = initialized.answer
+        server = _server(client)
+        views = evidence.views
+        views.tools = {name: tool for name, tool in server.tools.items() if _concerns_views(tool)}
+        plan.on_step("resources")
+        views.resources = await _listed_resources(server, plan.timeout)
+        addresses = {name: address for name, tool in views.tools.items() if (address := _address(tool)) is not None}
+        for uri in dict.fromkeys(addresses.values()):
+            views.documents[uri] = await _read(server, uri, plan.timeout)
+        shared: Browser | None = browser if isinstance(browser, Browser) else None
+        for trial in _trials(evidence, plan):
+            plan.on_step(trial.name)
+            arguments, result = await _called(client, trial, plan.timeout)
+            if result is not None and not result.get("isError"):
+                views.results[trial.name] = result
+            uri = addresses[trial.name]
+            if any(one.uri == uri for one in views.trials):
+                continue
+            view = ViewTrial(trial.name, uri)
+            views.trials.append(view)
+            if shared is None and views.documents[uri].error is None:
+                shared = await stack.enter_async_context(Browser(name=browser, headless=shown))  # type: ignore[arg-type]
+            opened = (views.tools[trial.name], arguments, result or _failed(trial))
+            await _open(view, views.documents[uri], opened, _server(client), plan.timeout, PageSource(browser=shared))
+
+
+def _server(client: Client) -> MCPTransport:
+    assert isinstance(client.transport, MCPTransport)
+    return client.transport
+
+
+def _concerns_views(tool: Mapping[str, Any]) -> bool:
+    meta = tool.get("_meta")
+    return isinstance(meta, Mapping) and ("ui" in meta or _address(tool) is not None)
+
+
+def _address(tool: Mapping[str, Any]) -> str | None:
+    """Return the address of a tool's view, whatever its scheme."""
+    meta = tool.get("_meta")
+    if not isinstance(meta, Mapping):
+        return None
+    ui = meta.get("ui")
+    given = ui.get("resourceUri") if isinstance(ui, Mapping) else None
+    found = given if given is not None else meta.get("ui/resourceUri", meta.get("openai/outputTemplate"))
+    return found if isinstance(found, str) else None
+
+
+async def _listed_resources(server: MCPTransport, timeout: float) -> list[Mapping[str, Any]]:
+    """Return the list of resources. A server may leave those of views out, or have no list at all."""
+    found: list[Mapping[str, Any]] = []
+    cursor: str | None = None
+    with contextlib.suppress(ABPError):
+        for _ in range(_MAX_PAGES if server.has_resources else 0):
+            page = await server.list_resources(cursor, timeout=timeout)
+            found += [one for one in page.items if isinstance(one, Mapping)]
+            if (cursor := page.cursor) is None:
+                break
+    return found
+
+
+async def _read(server: MCPTransport, uri: str, timeout: float) -> Exchange:
+    try:
+        return Exchange(answer=await server.relay("resources/read", {"uri": uri}, timeout=timeout))
+    except ABPError as error:
+        return Exchange(error=error)
+
+
+def _trials(evidence: Evidence, plan: Plan) -> list[Trial]:
+    """Return the tools with views that are to be called, with their parameters, and note the others as skipped."""
+    entries = evidence.session_info.get("capabilities")
+    called: list[Trial] = []
+    for entry in entries if isinstance(entries, list) else ():
+        name = entry.get("name")
+        if name not in evidence.views.tools or _address(evidence.views.tools[name]) is None:
+            continue
+        trial = Trial(Capability.model_validate(entry), entry, plan.excluded(name))
+        evidence.trials.append(trial)
+        if not trial.skipped:
+            try:
+                trial.params = generated_params(name, trial.capability.input_schema)[0]
+                called.append(trial)
+            except CannotGenerate as reason:
+                trial.skipped = str(reason)
+    return called
+
+
+async def _called(
+    client: Client, trial: Trial, timeout: float
+) -> tuple[Mapping[str, object], Mapping[str, Any] | None]:
+    """Call a tool. Return arguments and result as MCP has them; ``None`` if there was no result."""
+    with keeping_calls() as kept:
+        trial.call = await client.call(trial.name, trial.params, timeout)
+    return (kept[-1].arguments, kept[-1].result) if kept else (dict(trial.params), None)
+
+
+def _failed(trial: Trial) -> Mapping[str, object]:
+    """Return the result that a host shows for a call that has none."""
+    call = trial.call or Exchange()
+    error = call.fields.get("error")
+    said = error.get("message") if isinstance(error, Mapping) else call.error.message if call.error else "no answer"
+    return {"isError": True, "content": [{"type": "text", "text": str(said)}]}
+
+
+async def _open(
+    view: ViewTrial,
+    read: Exchange,
+    opened: tuple[Mapping[str, Any], Mapping[str, object], Mapping[str, object]],
+    server: MCPTransport,
+    timeout: float,
+    source: PageSource,
+) -> None:
+    async def tool_with_document() -> OpenedTool:
+        if read.error is not None:
+            raise read.error
+        listed = await server.listed_view(view.uri, read.fields, timeout=timeout)
+        return OpenedTool(*opened, read_document(view.uri, read.fields, listed))
+
+    transport = StrictView(
+        view,
+        tool_with_document,
+        source=source,
+        relay=partial(server.relay, timeout=timeout),
+        context=HostContext(),
+        profile=msgspec.structs.replace(read_profile("spec"), display_modes=("inline",)),
+        handlers=ViewHandlers(on_display_mode=lambda mode: mode == "inline"),
+        timeout=max(2 * timeout, _OPENING),
+    )
+    try:
+        async with transport:
+            await transport.observe(timeout)
+    except ABPError as error:
+        view.error = error

@@ -1,0 +1,476 @@
+"""Checks of an MCP server whose tools have views, by the ids of the rules of MCP Apps (docs/conformance.md).
+
+``APP-001`` to ``APP-011`` judge the server, ``APP-100`` to ``APP-106`` its views; ``view.…`` are rules of this kit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+import pybase64
+
+from .._evidence import Evidence, NotApplicable, Rules, ServerViews, ViewTrial
+
+RULES = Rules()
+
+#: Type of the documents of views. That of `adapters.mcp` would need the extra [mcp] for every check.
+VIEW_TYPE = "text/html;profile=mcp-app"
+_FORMAT = "MCP Apps, UI Resource Format"
+_DISCOVERY = "MCP Apps, Resource Discovery"
+_LEGACY = ("ui/resourceUri", "openai/outputTemplate")
+_ORIGIN = re.compile(r"(?:https?|wss?)://(?:\*\.)?[^\s/*]+")
+_HTML = re.compile(r"<html[\s>]", re.IGNORECASE)
+_DOMAINS = ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains")
+_PERMISSIONS = ("camera", "microphone", "geolocation", "clipboardWrite")
+#: Characters of a document in which its beginning must be.
+_HEAD = 1024
+_METHODS = {
+    "ui/initialize",
+    "ui/notifications/initialized",
+    "ui/notifications/size-changed",
+    "ui/notifications/request-teardown",
+    "ui/open-link",
+    "ui/download-file",
+    "ui/message",
+    "ui/update-model-context",
+    "ui/request-display-mode",
+    "tools/call",
+    "tools/list",
+    "resources/read",
+    "resources/list",
+    "resources/templates/list",
+    "prompts/list",
+    "sampling/createMessage",
+    "ping",
+}
+
+
+def _is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)
+
+
+def _ui(entry: Mapping[str, Any]) -> object:
+    meta = entry.get("_meta")
+    return meta.get("ui") if _is_object(meta) else None
+
+
+def _views(app: Evidence) -> ServerViews:
+    if not app.views.tools:
+        raise NotApplicable("no tool of the server has a view")
+    return app.views
+
+
+def _addresses(app: Evidence) -> Iterator[tuple[str, object]]:
+    """Yield each tool with the address of its view, of any key."""
+    for name, tool in _views(app).tools.items():
+        ui, meta = _ui(tool), tool.get("_meta")
+        given = ui.get("resourceUri") if _is_object(ui) else None
+        older = [meta[key] for key in _LEGACY if key in meta] if _is_object(meta) else []
+        for address in ([given] if given is not None else older)[:1]:
+            yield name, address
+
+
+def _contents(app: Evidence) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the contents of the documents that could be read, each with its address."""
+    for uri, exchange in _views(app).documents.items():
+        contents = exchange.fields.get("contents")
+        for content in contents if isinstance(contents, list) else ():
+            if _is_object(content):
+                yield uri, content
+
+
+def _metadata(app: Evidence) -> Iterator[tuple[str, object]]:
+    """Yield the metadata of resources, listed and read."""
+    views = _views(app)
+    listed = [(str(one.get("uri")), one) for one in views.resources if str(one.get("uri")).startswith("ui://")]
+    for uri, entry in (*listed, *_contents(app)):
+        if (ui := _ui(entry)) is not None:
+            yield uri, ui
+
+
+def _html(content: Mapping[str, Any]) -> str | None:
+    text, blob = content.get("text"), content.get("blob")
+    if isinstance(text, str):
+        return text
+    if not isinstance(blob, str):
+        return None
+    try:
+        return pybase64.b64decode(blob, validate=True).decode(errors="replace")
+    except ValueError:
+        return ""
+
+
+@RULES(
+    "APP-001",
+    "MUST",
+    "The address of a view begins with ui://",
+    source=_FORMAT,
+    fix="name the resource ui://…, in the tool and in the list of resources",
+)
+def _scheme(app: Evidence) -> Iterator[str]:
+    for name, address in _addresses(app):
+        if isinstance(address, str) and not address.startswith("ui://"):
+            yield f"the tool {name} has the view {address}"
+    for one in app.views.resources:
+        uri = str(one.get("uri"))
+        if not uri.startswith("ui://") and (_ui(one) is not None or one.get("mimeType") == VIEW_TYPE):
+            yield f"the resource {uri} is a view by its type or its metadata"
+
+
+@RULES(
+    "APP-002",
+    "MUST",
+    "The MIME type of a view is text/html;profile=mcp-app",
+    source=_FORMAT,
+    fix="answer this type, without a space, in resources/list and resources/read; hosts show no other",
+)
+def _type(app: Evidence) -> Iterator[str]:
+    for one in _views(app).resources:
+        if str(one.get("uri")).startswith("ui://") and one.get("mimeType") != VIEW_TYPE:
+            yield f"{one.get('uri')}: the listed type is {one.get('mimeType')!r}"
+    for uri, content in _contents(app):
+        if content.get("mimeType") != VIEW_TYPE:
+            yield f"{uri}: the type is {content.get('mimeType')!r}"
+
+
+@RULES(
+    "APP-003",
+    "MUST",
+    "A view is given as text or as blob",
+    source=_FORMAT,
+    fix="answer the HTML in text, or its base64 in blob",
+)
+def _given(app: Evidence) -> Iterator[str]:
+    for uri, exchange in _views(app).documents.items():
+        if exchange.error is not None and _lacks_content(exchange.error.message):
+            yield f"{uri}: neither text nor blob"
+    for uri, content in _contents(app):
+        if _html(content) is None:
+            yield f"{uri}: neither text nor blob"
+
+
+def _lacks_content(message: str) -> bool:
+    return bool(re.search(r"not valid MCP: contents\.\d+.*\b(?:text|blob): Field required", message))
+
+
+@RULES(
+    "APP-004",
+    "MUST",
+    "A view is an HTML document",
+    source=_FORMAT,
+    fix="begin it with <!doctype html>; the beginning must be within its first 1,024 characters",
+)
+def _document(app: Evidence) -> Iterator[str]:
+    for uri, content in _contents(app):
+        html = _html(content)
+        if html is not None:
+            head = html.strip()[:_HEAD]
+            if not head.lower().startswith("<!doctype html") and not _HTML.search(head):
+                yield f"{uri} begins with {head[:40]!r}" if head else f"{uri} is empty, or is not base64"
+
+
+@RULES(
+    "APP-005",
+    "MUST",
+    "The view that a tool names exists",
+    source=_DISCOVERY,
+    fix="answer resources/read for the address in the tool's metadata",
+)
+def _exists(app: Evidence) -> Iterator[str]:
+    for uri, exchange in _views(app).documents.items():
+        if exchange.error is not None and not _lacks_content(exchange.error.message):
+            yield f"{uri}: {exchange.error.message}"
+        elif exchange.error is None and not exchange.fields.get("contents"):
+            yield f"{uri}: resources/read answered no contents"
+
+
+@RULES(
+    "APP-006",
+    "SHOULD",
+    "A tool names its view in _meta.ui.resourceUri",
+    source=_DISCOVERY,
+    fix="add _meta.ui.resourceUri beside the older key, which some hosts do not read",
+)
+def _current_key(app: Evidence) -> Iterator[str]:
+    for name, tool in _views(app).tools.items():
+        ui, meta = _ui(tool), tool.get("_meta")
+        older = [key for key in _LEGACY if _is_object(meta) and key in meta]
+        if older and (not _is_object(ui) or ui.get("resourceUri") is None):
+            yield f"{name}: {older[0]} alone"
+
+
+@RULES(
+    "APP-007",
+    "MUST",
+    "The metadata of a tool has the declared form",
+    source=_DISCOVERY,
+    fix="_meta.ui is {resourceUri: text, visibility: [texts]}; csp and permissions belong to the resource",
+)
+def _tool_metadata(app: Evidence) -> Iterator[str]:
+    for name, tool in _views(app).tools.items():
+        ui = _ui(tool)
+        if ui is None:
+            continue
+        if not _is_object(ui):
+            yield f"{name}: _meta.ui is {_kind(ui)}"
+            continue
+        if not isinstance(ui.get("resourceUri", ""), str):
+            yield f"{name}: resourceUri is {_kind(ui['resourceUri'])}"
+        if not isinstance(ui.get("visibility", []), list):
+            yield f"{name}: visibility is {_kind(ui['visibility'])}"
+        yield from (f"{name}: {key} belongs to the resource" for key in ("csp", "permissions") if key in ui)
+
+
+@RULES(
+    "APP-008",
+    "MUST",
+    "The metadata of a view has the declared form",
+    source=_FORMAT,
+    fix="_meta.ui is {csp: {…Domains: [texts]}, permissions: {camera: {}}, domain: text, prefersBorder: true}",
+)
+def _view_metadata(app: Evidence) -> Iterator[str]:
+    for uri, ui in _metadata(app):
+        yield from (f"{uri}: {fault}" for fault in _faults_of_metadata(ui))
+
+
+def _faults_of_metadata(ui: object) -> Iterator[str]:
+    if not _is_object(ui):
+        yield f"_meta.ui is {_kind(ui)}"
+        return
+    csp, permissions = ui.get("csp", {}), ui.get("permissions", {})
+    if not _is_object(csp):
+        yield f"csp is {_kind(csp)}"
+    else:
+        for key in _DOMAINS:
+            domains = csp.get(key, [])
+            if not isinstance(domains, list) or not all(isinstance(one, str) for one in domains):
+                yield f"csp.{key} is not a list of texts"
+    if not _is_object(permissions):
+        yield f"permissions is {_kind(permissions)}"
+    else:
+        for key in _PERMISSIONS:
+            if not _is_object(permissions.get(key, {})):
+                yield f"permissions.{key} is {_kind(permissions[key])}, not {{}}"
+    if not isinstance(ui.get("domain", ""), str):
+        yield f"domain is {_kind(ui['domain'])}"
+    if not isinstance(ui.get("prefersBorder", True), bool):
+        yield f"prefersBorder is {_kind(ui['prefersBorder'])}"
+
+
+@RULES(
+    "APP-009",
+    "MUST",
+    "The declared domains are origins",
+    source="MCP Apps, UI Resource Format, McpUiResourceCsp",
+    fix="write https://api.example.com or https://*.example.com: a scheme and a host, no path and no bare *",
+)
+def _origins(app: Evidence) -> Iterator[str]:
+    for uri, ui in _metadata(app):
+        csp = ui.get("csp") if _is_object(ui) else None
+        for key, domains in csp.items() if _is_object(csp) else ():
+            for one in domains if isinstance(domains, list) else ():
+                if isinstance(one, str) and not _ORIGIN.fullmatch(one):
+                    yield f"{uri}: csp.{key} has {one[:80]!r}"
+
+
+@RULES(
+    "APP-010",
+    "SHOULD",
+    "A tool with a view answers content for hosts without views, too",
+    source="MCP Apps, Graceful Degradation",
+    fix="add a text to the result that says what the view shows",
+)
+def _degrades(app: Evidence) -> Iterator[str]:
+    results = _views(app).results
+    if not results:
+        raise NotApplicable("no tool with a view was called, or none succeeded")
+    for name, result in results.items():
+        content = result.get("content")
+        if not any(map(_is_meaningful, content if isinstance(content, list) else ())):
+            yield f"{name} answered no content" if not content else f"{name} answered empty texts alone"
+
+
+def _is_meaningful(block: object) -> bool:
+    return _is_object(block) and (block.get("type") != "text" or bool(str(block.get("text", "")).strip()))
+
+
+@RULES(
+    "APP-011",
+    "MUST",
+    'visibility holds "model" and "app" only',
+    source="MCP Apps, Resource Discovery, Visibility",
+    fix='write ["model"], ["app"] or both, or leave it out',
+)
+def _visibility(app: Evidence) -> Iterator[str]:
+    for name, tool in _views(app).tools.items():
+        ui = _ui(tool)
+        visibility = ui.get("visibility") if _is_object(ui) else None
+        for one in visibility if isinstance(visibility, list) else ():
+            if one not in ("model", "app"):
+                yield f"{name}: {one!r}"
+
+
+# --- the views themselves ---------------------------------------------------------------------------------------------
+
+
+def _opened(app: Evidence) -> Sequence[ViewTrial]:
+    _views(app)
+    found = [one for one in app.views.trials if one.opened]
+    if not found:
+        reasons = [f"{one.uri}: {one.error.message}" for one in app.views.trials if one.error is not None]
+        raise NotApplicable(f"no view was opened{': ' + reasons[0] if reasons else ''}")
+    return found
+
+
+def _begun(app: Evidence) -> Sequence[ViewTrial]:
+    found = [one for one in _opened(app) if one.asked("ui/initialize")]
+    if not found:
+        raise NotApplicable("no view sent ui/initialize")
+    return found
+
+
+@RULES(
+    "APP-100",
+    "MUST",
+    "A view sends ui/initialize when it loads",
+    source="MCP Apps, Lifecycle",
+    fix="connect to the host while the document loads, with the App of the SDK or by hand",
+)
+def _initializes(app: Evidence) -> Iterator[str]:
+    for view in _opened(app):
+        if not view.asked("ui/initialize"):
+            yield f"{view.uri} sent none: {view.why_blank}"
+
+
+@RULES(
+    "APP-101",
+    "MUST",
+    "ui/initialize names the capabilities of the view",
+    source="MCP Apps, App Capabilities in ui/initialize",
+    fix="send appCapabilities, {} if there are none",
+)
+def _capabilities(app: Evidence) -> Iterator[str]:
+    for view in _begun(app):
+        if not _is_object(view.asked("ui/initialize")[0].get("appCapabilities")):
+            yield f"{view.uri}: no appCapabilities"
+
+
+@RULES(
+    "APP-102",
+    "MUST",
+    "A view sends ui/notifications/initialized after the answer to ui/initialize",
+    source="MCP Apps, Lifecycle",
+    fix="send the notification once the answer is there; until then the host sends nothing",
+)
+def _initialized(app: Evidence) -> Iterator[str]:
+    for view in _begun(app):
+        if not view.asked("ui/notifications/initialized"):
+            yield f"{view.uri} sent none: {view.why_blank}"
+
+
+@RULES(
+    "APP-103",
+    "MUST",
+    "The messages of a view are JSON-RPC 2.0, with methods that MCP Apps knows",
+    source="MCP Apps, Communication Protocol",
+    fix="send {jsonrpc: '2.0', method, params} with a method of the specification, and nothing else to the parent",
+)
+def _messages(app: Evidence) -> Iterator[str]:
+    for view in _opened(app):
+        yield from (f"{view.uri} sent {text}" for text in view.malformed)
+        for method in dict.fromkeys(method for method, _ in view.messages):
+            if method not in _METHODS and not method.startswith("notifications/"):
+                yield f"{view.uri} sent the unknown method {method!r}"
+
+
+@RULES(
+    "APP-104",
+    "SHOULD",
+    "A view tells its size",
+    source="MCP Apps, Notifications (View to Host)",
+    fix="send ui/notifications/size-changed from a ResizeObserver, as the App of the SDK does with autoResize",
+)
+def _tells_size(app: Evidence) -> Iterator[str]:
+    for view in _begun(app):
+        if view.error is None and not view.asked("ui/notifications/size-changed"):
+            yield f"{view.uri}: no ui/notifications/size-changed"
+
+
+@RULES(
+    "APP-105",
+    "MUST",
+    "A view that declares tools answers tools/list",
+    source="MCP Apps, Requests (Host to App)",
+    fix="answer {tools: [{name, inputSchema}, …]}, or leave tools out of appCapabilities",
+)
+def _lists_tools(app: Evidence) -> Iterator[str]:
+    declaring = [view for view in _begun(app) if view.tools_answer is not None]
+    if not declaring:
+        raise NotApplicable("no view declares tools")
+    for view in declaring:
+        answer = view.tools_answer.fields if view.tools_answer else {}
+        result = answer.get("result")
+        if not (_is_object(result) and isinstance(result.get("tools"), list)):
+            assert view.tools_answer is not None
+            error = view.tools_answer.error or answer.get("error") or answer
+            yield f"{view.uri}: {error.message if hasattr(error, 'message') else error}"
+
+
+@RULES(
+    "APP-106",
+    "MUST",
+    "A view asks only for display modes that its host has",
+    source="MCP Apps, Display Modes",
+    fix="look into availableDisplayModes of the host's context first; this host has inline alone",
+)
+def _modes(app: Evidence) -> Iterator[str]:
+    for view in _begun(app):
+        for params in view.asked("ui/request-display-mode"):
+            if params.get("mode") != "inline":
+                yield f"{view.uri} asked for {params.get('mode')!r}"
+
+
+@RULES(
+    "view.shown",
+    "SHOULD",
+    "A view does not stay blank",
+    source="docs/conformance.md, Views of MCP servers",
+    fix="see the reason; `abp view TARGET TOOL --headed` shows the view",
+)
+def _shown(app: Evidence) -> Iterator[str]:
+    if not _views(app).trials:
+        raise NotApplicable("no view was opened")
+    for view in app.views.trials:
+        if view.blank:
+            yield f"{view.uri}: {view.why_blank}"
+
+
+@RULES(
+    "view.policy",
+    "SHOULD",
+    "The policy of a view forbids nothing that the view asks for",
+    source="MCP Apps, UI Resource Format, McpUiResourceCsp",
+    fix="declare the origin in _meta.ui.csp of the resource, or put the file into the document",
+)
+def _policy(app: Evidence) -> Iterator[str]:
+    for view in _opened(app):
+        yield from (f"{view.uri}: {text}" for text in view.violations)
+
+
+@RULES(
+    "view.scripts",
+    "SHOULD",
+    "No script of a view fails",
+    source="docs/conformance.md, Views of MCP servers",
+    fix="see the line; a view also opens with arguments and results that its author did not think of",
+)
+def _scripts(app: Evidence) -> Iterator[str]:
+    for view in _opened(app):
+        yield from (f"{view.uri}: {text}" for text in view.script_errors)
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
