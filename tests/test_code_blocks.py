@@ -120,7 +120,7 @@ def commands(text: str) -> Iterator[list[str]]:
         words = shlex.split(line.removeprefix("$ "), comments=True)
         while "abp" in words:
             words = words[words.index("abp") + 1 :]
-            ends = [at for at, word in enumerate(words) if word in ("|", "&", "||", "&&", ";")]
+            ends = [at for at, word in enumerate(words) if word in ("|", "&", "||", "&&", ";", ">")]
             yield words[: ends[0]] if ends else words
 
 

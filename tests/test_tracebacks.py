@@ -1,5 +1,6 @@
 """Tracebacks of errors that leave the library: the caller's lines, not ours, in Python and in pytest."""
 
+import asyncio
 import logging
 import traceback
 from collections.abc import Mapping
@@ -45,6 +46,34 @@ async def test_of_an_asynchronous_session(app_of: Connect) -> None:
             pass
     for caught in (refused, late, misused, failed):
         check(caught)
+
+
+async def test_of_a_cancellation(app_of: Connect) -> None:
+    """Ctrl-C prints it: where the caller waited, and not the places in the library or in Playwright."""
+    async with app_of({"hang": hang}) as app:
+        waiting = asyncio.ensure_future(app.call("hang"))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await waiting
+    printed = "".join(traceback.format_exception(caught.value))
+    assert __file__ in printed and printed.count(f'File "{PACKAGE}') <= 1, printed
+
+
+async def test_of_a_cancellation_in_code_of_the_caller() -> None:
+    @short_traceback
+    async def call() -> None:
+        await mine()
+
+    async def mine() -> None:
+        await asyncio.sleep(60)
+
+    waiting = asyncio.ensure_future(call())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await waiting
+    assert "await asyncio.sleep(60)" in "".join(traceback.format_exception(caught.value))
 
 
 def test_of_a_blocking_session() -> None:

@@ -277,9 +277,11 @@ async def test_a_phone_needs_no_scrolling_sideways(gallery: Gallery, browser: Br
     await gallery.call("chart.render", csv="a,b\n1,2")
     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     async with visiting(
-        gallery, browser, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True
+        gallery, browser, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True, locale="en-US"
     ) as page:
         await expect(page.locator(".card")).to_have_count(3)
+        facts = await page.locator(".card .facts").first.text_content()
+        assert re.search(r"· \d\d:\d\d:\d\d[\u00a0\u202f][AP]M$", facts or "")  # AM and PM stay with their time
         assert await page.evaluate(wide) == 0
         for name in (long, "wide.csv", "chart.png"):
             dialog = await opened(page, name)
@@ -291,5 +293,6 @@ async def test_a_phone_needs_no_scrolling_sideways(gallery: Gallery, browser: Br
         await page.get_by_role("link", name="Calls").click()
         await page.locator(".call > summary").click()
         assert await page.evaluate(wide) == 0
-        await run(page, "image.resize")
+        work = await run(page, "image.resize")
         assert await page.evaluate(wide) == 0
+        await expect(work.get_by_text("* needed")).to_be_visible()

@@ -5,6 +5,7 @@ Docstrings of errors are part of the documentation: their first sentences are th
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import functools
 import logging
@@ -330,7 +331,8 @@ _LIBRARIES = (_PACKAGE, *(sysconfig.get_path(name) for name in ("purelib", "plat
 
 
 def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Decorate a public function that returns an awaitable: an :class:`ABPError` gets the :func:`shortened` traceback.
+    """Decorate a public function that returns an awaitable: an :class:`ABPError` gets the :func:`shortened` traceback,
+    a cancellation none unless code of the caller is in it.
 
     The decorated function is a coroutine function. The whole traceback is logged at the level DEBUG of the logger
     ``transports``. Other exceptions are faults of this library or of a callback, and keep their tracebacks. Pytest
@@ -346,6 +348,10 @@ def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutin
             if logger.isEnabledFor(logging.DEBUG):
                 logger.debug("%s", error.message, exc_info=error)
             raise shortened(error)  # noqa: B904 - it is the same error
+        except asyncio.CancelledError as stop:  # Ctrl-C, or a timeout of the caller: no fault, so only where it waited
+            if _is_of_caller(stop.__traceback__):
+                raise
+            raise stop.with_traceback(None)  # noqa: B904 - it is the same exception
 
     return call
 

@@ -259,8 +259,8 @@ class BatchProgress:
             if self._bar is not None:
                 self._draw()
             else:
-                failed, rate = f"{self._failed} failed" if self._failed else "", self._rate()
-                said = ", ".join(filter(None, (failed, rate)))
+                failed = f"{self._failed} failed" if self._failed else ""
+                said = ", ".join(filter(None, (failed, self._rate())))
                 print_note(f"{self._ended} of {self._total} jobs have ended{f' ({said})' if said else ''}")
 
     def _show(self, ended: int, failed: int) -> None:

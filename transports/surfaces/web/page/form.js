@@ -143,6 +143,8 @@ export function formFor(schema) {
   if (none) return { node: h('p', { class: 'muted' }, 'It takes no parameters.'), read: () => ({ params: {}, files: [] }) };
   const fields = Object.keys(schema.properties ?? {}).length > 0;
   const all = field(schema, { label: 'Parameters', required: fields, path: [], files, root: schema });
+  // Read out with each field already, as "required".
+  if (all.node.querySelector('.required')) all.node.append(h('p', { class: 'hint', 'aria-hidden': true }, h('span', { class: 'required' }, '*'), ' needed'));
   return {
     node: all.node,
     read: () => ({ params: all.read() ?? {}, files: [...files].filter(([, choose]) => choose()).map(([param, choose]) => ({ param, artifact: choose() })) }),

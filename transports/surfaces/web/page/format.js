@@ -28,7 +28,7 @@ export function duration(ms) {
 /** The time of day; with the date unless it is today. */
 export function moment(text) {
   const at = new Date(text);
-  const time = at.toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+  const time = at.toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' }).replaceAll(' ', '\u00a0'); // “PM” alone on a line would be lost
   return at.toDateString() === new Date().toDateString() ? time : `${at.toLocaleDateString(undefined, { dateStyle: 'medium' })}, ${time}`;
 }
 

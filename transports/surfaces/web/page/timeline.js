@@ -38,7 +38,7 @@ function stepOf(span) {
 
 function row(call) {
   const parts = {
-    mark: h('span', { class: 'mark' }), what: h('strong', {}, call.capability), how: h('span', { class: 'muted' }, `${call.app ?? call.session} · ${call.transport}`),
+    mark: h('span', { class: 'mark' }), what: h('strong', {}, call.capability), how: h('span', { class: 'muted' }, [call.app ?? call.session, call.transport, call.detached && 'detached'].filter(Boolean).join(' · ')),
     bar: h('span', { class: 'bar' }), fill: h('span', { class: 'fill' }), took: h('span', { class: 'took' }), outcome: h('span', { class: 'told' }),
   };
   const node = h('details', { class: 'call', id: `call-${call.id}` },
@@ -147,16 +147,7 @@ export function openCall(id) {
 }
 
 export function startTimeline(place) {
-  const detached = h('section', { class: 'card-like detached-calls', 'aria-labelledby': 'detached-title' });
-  place.append(h('div', { class: 'title' }, h('h1', { id: 'calls-title' }, 'Calls')), emptyState, detached, list);
-  detached.hidden = true;
-  const showDetached = async () => {
-    if (!detached.hidden || ![...calls.values()].some((call) => call.detached)) return;
-    detached.hidden = false;
-    (await import('./detached.js')).startDetached(detached); // loaded late: most servers have no detached calls
-  };
-  on('calls_changed', showDetached);
-  showDetached();
+  place.append(h('div', { class: 'title' }, h('h1', { id: 'calls-title' }, 'Calls')), emptyState, list);
   on('calls_changed', renderSoon);
   on('call_finished', (call) => say(`${call.capability} ${call.status}${call.status === 'failed' ? `: ${call.error?.code}` : ''}`));
   on('reset', () => loadCalls().catch((error) => error.status !== 401 && notice(error.message)));
