@@ -29,6 +29,7 @@ from tests.benchmarks import (
     sockets,
     speed,
     stores,
+    views,
     volume,
     webmcp,
 )
