@@ -29,6 +29,7 @@ from tests.benchmarks import (
     sockets,
     speed,
     stores,
+    views,
     volume,
     webmcp,
 )
@@ -66,6 +67,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "indexed": indexed.indexed_artifacts,
     "routing": routing.hidden_files,
     "mcp": mcp.mcp_results,
+    "views": views.views,
     "proxy": proxy.proxied_results,
     "ladder": rungs.ladder,
     "inputs": rungs.inputs,
