@@ -230,6 +230,28 @@ async def test_names_types_and_hostile_names(store: ArtifactStore) -> None:
     assert lie.mime_type == "text/html" and lie.source["declared_mime_type"] == "image/png"
 
 
+@pytest.mark.parametrize(
+    ("filename", "content", "mime_type"),
+    [
+        ("people.csv", "n,ö\n1,2\n".encode(), "text/csv"),
+        ("notes.MD", b"# a", "text/markdown"),
+        ("a.json", b"{}", "application/json"),
+        ("people.csv", "é".encode("latin-1"), "application/octet-stream"),
+        ("people.csv", b"a\0b", "application/octet-stream"),
+        ("people.csv", b"%PDF-1.7\n", "application/pdf"),
+        ("page.html", b"no markup", "application/octet-stream"),
+        ("run.js", b"alert(1)", "application/octet-stream"),
+        ("photo.png", b"text", "application/octet-stream"),
+    ],
+)
+async def test_text_without_a_type_has_that_of_its_name(
+    store: ArtifactStore, filename: str, content: bytes, mime_type: str
+) -> None:
+    assert (await store.put_bytes(content, filename=filename)).mime_type == mime_type
+    declared = await store.put_bytes(content + b"x", filename=filename, mime_type="application/octet-stream")
+    assert declared.mime_type == "application/octet-stream"
+
+
 @pytest.mark.fault(36)
 @pytest.mark.requirement("R2-2.1b", "R2-5.4a", "R2-5.4b")
 async def test_a_reference_is_fit_for_a_model(store: ArtifactStore) -> None:

@@ -128,6 +128,8 @@ async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog
     (folder / "abp.toml").write_text(described("127.0.0.1:9"))
     with pytest.raises(UsageError, match=r"found, not named, and may come from someone else.*abp mcp --trust"):
         connect("crm", store="memory:")
+    with pytest.raises(UsageError, match=r"there is no app 'crn'; .*abp\.toml describes crm, but was found, not named"):
+        connect("crn", store="memory:")
     connect("ws://127.0.0.1:9/abp", store="memory:")
     assert "ignored secrets.CRM" in caplog.text
 

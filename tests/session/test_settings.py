@@ -229,6 +229,7 @@ def test_a_target_that_is_almost_one_is_told_what_was_meant(tmp_path: Path) -> N
         "localhost": "did you mean http://localhost?",
         str(page): f"{served}, then give http://127.0.0.1:8000/my%20app.html",
         page.as_uri(): f"{served}, then give http://127.0.0.1:8000/my%20app.html",
+        "./my page": "`python -m http.server --bind 127.0.0.1 --directory './my page'`, then give http://127.0.0.1:8000/",
         "u:hunter2@h:80/": "give the app's address",
         "crm\0": "give the app's address",
         "x" * 5000: "give the app's address",

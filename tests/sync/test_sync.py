@@ -342,7 +342,7 @@ async def test_it_works_inside_a_running_loop(app_of: App) -> None:
         assert app.call("echo", {"n": 1}).data == {"given": {"n": "int"}, "document": None}
         with pytest.raises(TypeError, match="await"):
             await app.call("echo")  # type: ignore[misc]
-    with pytest.raises(TypeError):
+    with pytest.raises(UsageError, match="is opened with `with`"):
         async with app_of():  # type: ignore[attr-defined]
             pass
 

@@ -18,7 +18,16 @@ from functools import lru_cache
 from threading import Event, Thread
 from typing import Literal, TypeAlias, TypedDict, Unpack
 
-from ..binary import OCTET_STREAM, contradicts, extension_for, normalise_mime, safe_filename, sniff, verify_size
+from ..binary import (
+    OCTET_STREAM,
+    contradicts,
+    extension_for,
+    normalise_mime,
+    safe_filename,
+    sniff,
+    text_type_of_name,
+    verify_size,
+)
 from ..errors import ABPError, StoreError, TooLarge, UsageError
 from ..privacy import NO_SECRETS, Redactor
 from ..protocol import decode_json, encode_json, iso_utc, redact_url
@@ -174,13 +183,14 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
     Unix seconds.
 
     The declared type is used unless the first bytes prove another one; the proven type then replaces it, with a line
-    in ``source["warnings"]``. Raises :class:`~transports.errors.SizeMismatch`, and
-    :class:`~transports.errors.UsageError` if ``meta`` is not JSON.
+    in ``source["warnings"]``. Without both, the extension of the name says which type a text has. Raises
+    :class:`~transports.errors.SizeMismatch`, and :class:`~transports.errors.UsageError` if ``meta`` is not JSON.
     """
     size, filename = options.get("size"), options.get("filename")
     verify_size(size, meter.size)
     declared, sniffed = normalise_mime(options.get("mime_type")), sniff(meter.head)
-    chosen = declared or sniffed or OCTET_STREAM
+    whole = meter.size == len(meter.head)
+    chosen = declared or sniffed or text_type_of_name(filename, meter.head, whole=whole) or OCTET_STREAM
     notes = readable_copy(options.get("meta"))
     now = time.time() if now is None else now
     notes |= {

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         normalise_mime as normalise_mime,
         safe_filename as safe_filename,
         sniff as sniff,
+        text_type_of_name as text_type_of_name,
         type_of_extension as type_of_extension,
     )
 else:
@@ -37,6 +38,7 @@ else:
                 "normalise_mime",
                 "safe_filename",
                 "sniff",
+                "text_type_of_name",
                 "type_of_extension",
             ),
         },

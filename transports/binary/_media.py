@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import unicodedata
 from collections.abc import Container, Mapping
@@ -291,6 +292,21 @@ def extension_for(mime_type: str | None) -> str:
 def type_of_extension(extension: str) -> str | None:
     """Return the type whose files have an extension, given without its dot (``pdf``); ``None`` for an unknown one."""
     return next((mime_type for mime_type, own in _EXTENSIONS.items() if own == f".{extension.lower()}"), None)
+
+
+def text_type_of_name(filename: str | None, head: bytes, *, whole: bool) -> str | None:
+    """Return the text type whose extension a file name has, if content that begins with ``head`` is text in UTF-8.
+    ``whole`` is true if that is all of it; otherwise its last character may be cut.
+
+    ``None`` for other types: their content has a signature, or is markup, which a browser could run."""
+    named = type_of_extension((filename or "").rpartition(".")[2])
+    if named is None or is_binary_mime(named) or named in _MARKUP or b"\0" in head:
+        return None
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head, whole)
+    except UnicodeDecodeError:
+        return None
+    return named
 
 
 def contradicts(declared: str, sniffed: str) -> bool:

@@ -104,10 +104,12 @@ def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None
     """
     if not is_app_name(target):
         return None
-    if file.path is not None and not file.trusted and target in file.table("apps"):
+    described = [] if file.trusted else [name for name in file.table("apps") if is_app_name(name)]
+    if near := difflib.get_close_matches(target, described, n=1):
+        unknown = "" if target in described else f"there is no app {target!r}; "
         raise UsageError(
-            f"{file.path} describes {target}, but was found, not named, and may come from someone else; to trust it, "
-            f"run `abp mcp --trust` in its folder, or name it: ABP_CONFIG={file.path}",
+            f"{unknown}{file.path} describes {near[0]}, but was found, not named, and may come from someone else; "
+            f"to trust it, run `abp mcp --trust` in its folder, or name it: ABP_CONFIG={file.path}",
             code="PERMISSION_DENIED",
         )
     entries = {name: entry for name, entry in app_entries(file).items() if entry.is_for(user)}

@@ -31,6 +31,8 @@ _TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("web
 _REPLAY = "replay:"
 #: An address whose scheme was left out: a host with a port, or this machine.
 _HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]|$)")
+#: Beginning of the path of a folder.
+_FOLDER = re.compile(r"(?:\.{1,2}|~)?/|\.{1,2}$")
 #: Schemes of MCP servers (:mod:`transports.adapters.mcp._servers`).
 _MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
 #: Options of a browser that a session with an MCP server takes, for the views of its tools.
@@ -223,12 +225,17 @@ def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
 
 
 def _meant_address(target: str) -> str:
-    """Return advice for a file, or for an address without its scheme; an empty text for any other target."""
+    """Return advice for a file, a folder, or an address without its scheme; an empty text for any other target."""
     named = target.lower().startswith("file://")
     file = Path(unquote(target[len("file://") :]) if named else target)
     if named or file.suffix.lower() in (".html", ".htm"):  # by its name: must not reveal whether the file exists
         return (
             "a file has to be served: `python -m http.server --bind 127.0.0.1 --directory "
             f"{shlex.quote(str(file.parent))}`, then give http://127.0.0.1:8000/{quote(file.name)}"
+        )
+    if _FOLDER.match(target):
+        return (
+            "a folder is one if it is a Chrome extension, with a manifest.json; a page in it has to be served: "
+            f"`python -m http.server --bind 127.0.0.1 --directory {shlex.quote(target)}`, then give http://127.0.0.1:8000/"
         )
     return f"did you mean {redact_url(f'http://{target}')}?" if _HOST_AND_PORT.match(target) else ""
