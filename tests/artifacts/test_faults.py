@@ -168,6 +168,28 @@ async def test_an_index_that_cannot_be_written_holds_up_nobody(store: LocalStore
     assert {ref.id for ref in await LocalStore(root).list()} == {ref.id for ref in (*refs, mine)}
 
 
+async def test_a_row_that_could_not_be_removed_is_not_taken_for_that_of_a_new_file_with_the_same_inode(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transports.artifacts.local._index._WAIT", 0.05)
+    store = LocalStore(root, retention=KEEPS)
+    old = await store.put_bytes(b"same", filename="old.txt")
+    assert await store.list() == [old]
+    with closing(database(root)) as db:
+        db.execute("BEGIN IMMEDIATE")  # such as another process that was stopped
+        await store.delete(old.id)
+        new = await store.put_bytes(b"same", filename="new.txt")
+        db.execute("ROLLBACK")
+        assert new.id == old.id
+        await store.aclose()
+        inode = (root / f".abp/meta/{new.id}.json").stat().st_ino
+        db.execute("UPDATE artifacts SET inode = ?", (inode,))  # as file systems often do
+        db.commit()
+    reader = LocalStore(root)
+    assert await reader.list() == [new]
+    assert (await reader.fsck()).problems == ()
+
+
 @pytest.mark.fault(39)
 async def test_a_full_disk_and_the_index(small_disk: Path) -> None:
     store = LocalStore(small_disk / "out")

@@ -87,6 +87,24 @@ async def test_nothing_is_said_of_work_that_was_given_up() -> None:
     assert (said, warned) == ([], [])
 
 
+async def test_nothing_is_said_of_work_that_fails_right_after_its_page_was_lost() -> None:
+    said: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, about: said.append(about))
+    agent, answer = _agent(), loop.create_future()
+    waiting = asyncio.ensure_future(agent.with_deadline(_answered(answer), "waiting", timeout=60))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    answer.set_exception(LookupError())
+    agent.mark_lost(Disconnected("the page was closed"))
+    results = await asyncio.gather(waiting, return_exceptions=True)
+    assert [type(result) for result in results] == [Disconnected]
+    del waiting, answer, results
+    gc.collect()
+    await asyncio.sleep(0)
+    assert said == []
+
+
 async def _fails_when_cancelled() -> None:
     try:
         await asyncio.Event().wait()

@@ -52,7 +52,7 @@ async def test_resources_are_browsed_read_and_watched(tmp_path: Path, browser: B
         await page.keyboard.type("gone")  # in place of the variable, which is selected
         await expect(page.get_by_label("Address", exact=True)).to_have_value("note:///gone")
         await page.keyboard.press("Enter")
-        await expect(shown.get_by_role("alert")).to_have_text("there is no such resource")
+        await expect(shown.get_by_role("alert")).to_have_text("note:///gone: there is no such resource")
 
         server.resources["note:///new"] = {"mimeType": "text/plain", "text": "<img src=x onerror=alert(1)>"}
         server.change_list()

@@ -122,6 +122,9 @@ class Index:
         self._users = 0  # blocks of ``kept_open``
         #: True if a change could not be written to the index.
         self.incomplete = False
+        # Ids whose rows could not be changed. A new file of such an id may get the inode of an old one, which is free
+        # again, and its row would look valid: it is removed as soon as the index can be written.
+        self._outdated: set[str] = set()
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
@@ -147,18 +150,12 @@ class Index:
                 db.execute(_CHANGED)
             return len(rows)
 
-        return self._try(work) or 0
+        return self._try(work, changed=[str(row[0]) for row in rows]) or 0
 
     def forget(self, keys: Iterable[str]) -> None:
         """Remove the rows of these ids, if there is an index."""
-        parameters = [(key,) for key in keys]
-
-        def work(db: sqlite3.Connection) -> None:
-            with database.sqlite_transaction(db):
-                db.executemany("DELETE FROM artifacts WHERE id = ?", parameters)
-                db.execute(_CHANGED)
-
-        self._try(work, create=False)
+        gone = list(keys)
+        self._try(lambda db: _delete(db, gone), create=False, changed=gone)
 
     def touch(self, key: str) -> None:
         """Record the use of an artifact."""
@@ -237,12 +234,21 @@ class Index:
     def close(self) -> None:
         """Close the connection, if one is open; the next method call opens it again."""
         with self._lock:
+            if self._outdated:
+                with suppress(OSError, sqlite3.Error):  # the index is gone, or still cannot be written
+                    self._delete_outdated(self._open(create=False))
             self._close()
 
-    def _try(self, work: Callable[[sqlite3.Connection], T], *, create: bool = True) -> T | None:
+    def _delete_outdated(self, db: sqlite3.Connection) -> None:
+        _delete(db, self._outdated)
+        self._outdated.clear()
+
+    def _try(
+        self, work: Callable[[sqlite3.Connection], T], *, create: bool = True, changed: Collection[str] = ()
+    ) -> T | None:
         with self._lock:
             try:
-                return self._use(work, create)
+                return self._use(work, create, changed)
             except FileNotFoundError:  # there is no store yet, or no index
                 return None
             except (
@@ -251,6 +257,7 @@ class Index:
                 sqlite3.Error,
             ) as error:  # busy, full, read-only, a vast inode
                 self.incomplete = True
+                self._outdated.update(changed)
                 self._pause = time.monotonic() + _PAUSE
                 self._close()
                 if isinstance(error, PermissionError):  # of another user, or read-only: nothing is wrong with it
@@ -262,12 +269,16 @@ class Index:
                 if not self.live and not self._users:
                     self._close()
 
-    def _use(self, work: Callable[[sqlite3.Connection], T], create: bool) -> T | None:
+    def _use(self, work: Callable[[sqlite3.Connection], T], create: bool, changed: Collection[str]) -> T | None:
         if time.monotonic() < self._pause:
             self.incomplete = True
+            self._outdated.update(changed)
             return None
         try:
-            return work(self._open(create))
+            db = self._open(create)
+            if self._outdated:
+                self._delete_outdated(db)
+            return work(db)
         except sqlite3.OperationalError:
             raise
         except sqlite3.DatabaseError as error:
@@ -317,6 +328,12 @@ class Index:
         db, self._db = self._db, None
         if db:
             _close(db, self._opened[0])
+
+
+def _delete(db: sqlite3.Connection, keys: Iterable[str]) -> None:
+    with database.sqlite_transaction(db):
+        db.executemany("DELETE FROM artifacts WHERE id = ?", [(key,) for key in keys])
+        db.execute(_CHANGED)
 
 
 def _remove(tree: Tree, files: Iterable[str]) -> None:

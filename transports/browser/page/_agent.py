@@ -385,6 +385,8 @@ class PageAgent(Agent):
             if not task.done():
                 task.cancel()
                 task.add_done_callback(partial(drop, work))
+            elif not task.cancelled():
+                task.exception()  # mark it as retrieved: after a loss, the caller gets that in its place
 
     def loss(self, *, sent: bool | None = None) -> TransportError:
         """Return a new error with the reason of the loss."""
