@@ -26,6 +26,7 @@ from tests.site.__main__ import configuration
 from tests.site.commands import commands_page
 from tests.site.error_codes import classes_in_full, codes_of_single_errors, errors_page
 from tests.site.made import MADE
+from tests.site.notebooks import NOTEBOOKS
 from tests.site.stage import stage
 from transports.browser import find_browser
 from transports.session import Settings
@@ -51,7 +52,7 @@ def leaves(nav: list[dict[str, Any]]) -> Iterator[str]:
 
 def test_the_navigation_names_every_page_once() -> None:
     project = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
-    made = {"changelog.md", "conduct.md", "contributing.md", "reporting.md", "versioning.md"}
+    made = {"changelog.md", "conduct.md", "contributing.md", "reporting.md", "versioning.md", *NOTEBOOKS.values()}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")} | made
     assert Counter(leaves(project["nav"])) == Counter(pages)
 

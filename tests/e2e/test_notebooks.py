@@ -1,0 +1,159 @@
+"""Notebooks: those of the examples run and show what they should, and a kernel leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+from tests.e2e.test_cli_browser import workbench as workbench
+from tests.site.notebooks import NOTEBOOKS, execute, jupyter_in, page
+from tests.support.processes import processes
+from transports.sync import connect
+
+pytestmark = pytest.mark.browser
+ROOT = Path(__file__).parents[2]
+#: What the outputs of each notebook show, in order.
+SHOWN = {
+    "first_steps": (
+        "<strong>Workbench</strong>",
+        "chart.render",
+        "parameter",
+        "<img",
+        "application/pdf",
+        "<img",
+        "text/csv",
+        "month,sum",
+        "&quot;coffee&quot;: 30",
+        "<progress",
+        "8 of 8",
+        "<img",
+        "did you mean export.pdf",
+        "closed",
+    ),
+    "batches_and_views": (
+        "<progress",
+        "13 of 13 · 1 failed",
+        "13 jobs",
+        "succeeded",
+        "manifest.jsonl",
+        "<img",
+        "[INVALID_PARAMS]",
+        "votes.csv",
+        "ui://poll/bars.html",
+        "<img",
+        "closed",
+    ),
+}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: Path(path).stem)
+def test_a_notebook_runs_and_shows_its_objects(path: str, tmp_path: Path) -> None:
+    before = processes()
+    notebook = execute(path)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert [output for output in outputs if output.get("name") == "stderr"] == []
+    html = "\n".join(output.get("text") or "".join(output["data"].get("text/html", "")) for output in outputs)
+    at = 0
+    for words in SHOWN[Path(path).stem]:
+        at = html.find(words, at)
+        assert at >= 0, words
+        at += len(words)
+    assert set(processes()) <= set(before)
+    text = page(notebook, tmp_path / "page.md")
+    assert "data:" not in text and not re.search(r"<(script|a|link|style)\b", text)
+    for machine in (str(ROOT), tempfile.gettempdir(), str(Path.home())):
+        assert machine not in text
+    pictures = re.findall(r'src="([^"]*)"', text)
+    assert pictures and all((tmp_path / name).stat().st_size > 500 for name in pictures)
+
+
+@contextmanager
+def kernel(folder: Path) -> Iterator[tuple[KernelManager, BlockingKernelClient]]:
+    """A kernel whose working folder is ``folder``, and a client of it."""
+    with jupyter_in(folder / "jupyter"):
+        manager = KernelManager(kernel_name="python3")
+        manager.start_kernel(cwd=str(folder), env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)})
+        client = manager.client()
+        client.start_channels()
+        try:
+            client.wait_for_ready(timeout=60)
+            yield manager, client
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
+            manager.cleanup_resources()
+
+
+def run(client: BlockingKernelClient, code: str) -> str:
+    """Run a cell, and return what it prints."""
+    printed: list[str] = []
+
+    def keep(message: Any) -> None:
+        if message["msg_type"] == "stream":
+            printed.append(message["content"]["text"])
+
+    reply = client.execute_interactive(code, timeout=60, output_hook=keep)
+    content = reply["content"]
+    assert content["status"] == "ok", content.get("traceback", content)
+    return "".join(printed)
+
+
+OPENED = """
+import os
+from transports import connect
+import transports.sync
+app = await connect({url!r}, store="out")
+other = transports.sync.connect({url!r}, store="out").open()
+print(os.getpid(), len((await app.call("file.generate", {{"megabytes": 2}})).artifacts))
+"""
+
+
+@pytest.mark.parametrize("end", ["restart", "shutdown", "kill"])
+def test_a_kernel_leaves_nothing(workbench: str, end: str, tmp_path: Path) -> None:
+    with kernel(tmp_path) as (manager, client):
+        pid, count = run(client, OPENED.format(url=workbench)).split()
+        assert count == "1"
+        family = psutil.Process(int(pid)).children(recursive=True)
+        assert len(family) > 2 and leftovers(tmp_path)
+        if end == "restart":
+            manager.restart_kernel(now=False)
+            client.wait_for_ready(timeout=60)
+            assert run(client, "print('app' in globals())") == "False\n"
+        else:
+            manager.shutdown_kernel(now=end == "kill")
+        alive = psutil.wait_procs(family, timeout=20)[1]
+        assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+    if end == "kill":  # nothing runs at the end of a killed process: the next one sweeps
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tempfile, "tempdir", str(tmp_path))
+            connect(workbench, store="none:").open().close()
+    assert leftovers(tmp_path) == []
+    assert not [path for path in (tmp_path / "out").rglob("*") if "stag" in path.name and any(path.iterdir())]
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Temporary folders of browsers."""
+    return [*folder.glob("abp-*"), *folder.glob("playwright*"), *folder.glob("org.chromium*")]
+
+
+def test_an_interrupted_cell_cancels_its_call_and_the_session_goes_on(workbench: str, tmp_path: Path) -> None:
+    with kernel(tmp_path) as (manager, client):
+        run(client, f'from transports import connect\napp = await connect({workbench!r}, store="out")')
+        waiting = client.execute('print("waits", flush=True)\nawait app.call("job.wait")')
+        while (message := client.get_iopub_msg(timeout=60))["msg_type"] != "stream":
+            assert message["msg_type"] != "error", message["content"]
+        manager.interrupt_kernel()
+        reply = client.get_shell_msg(timeout=60)
+        assert (reply["parent_header"]["msg_id"], reply["content"]["status"]) == (waiting, "error")
+        said = run(client, 'print((await app.call("file.list")).data is not None)\nawait app.aclose()')
+        assert said == "True\n"
