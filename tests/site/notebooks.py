@@ -64,7 +64,9 @@ def execute(path: str) -> Any:
 @contextmanager
 def jupyter_in(folder: Path) -> Iterator[None]:
     """Keep the files of Jupyter in a folder, and not in the user's home."""
-    own = {name: str(folder / name.lower()) for name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR")}
+    folder.mkdir()
+    names = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+    own = {name: str(folder / name.lower()) for name in names}
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
     try:
