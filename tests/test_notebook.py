@@ -195,7 +195,7 @@ async def test_an_outcome_and_a_report_in_a_notebook(tmp_path: Path) -> None:
         good, bad = [await pool.run(job) for job in jobs]
         report = await run(jobs, tmp_path / "run", pool=pool, on_progress=seen.append)
     shown = Seen(good._repr_html_()).check()
-    assert "make (one)" in shown.words and "succeeded" in shown.words and "img" in shown.tags
+    assert "one" in shown.words and "succeeded" in shown.words and "img" in shown.tags
     shown = Seen(bad._repr_html_()).check()
     assert "failed" in shown.words and "[UNKNOWN_CAPABILITY]" in shown.words
     shown = Seen(report._repr_html_()).check()
@@ -223,6 +223,11 @@ def test_a_file_that_was_not_stored_says_so() -> None:
     ref = ArtifactRef("truncated_1", "artifact://truncated_1", None, "a.txt", "text/plain", 3, "", {"truncated": True})
     assert repr(ref) == "<ArtifactRef 'a.txt', text/plain, 3 bytes, not stored>"
     assert "3 bytes, not stored" in Seen(ref._repr_html_()).check().words
+
+
+async def test_a_text_with_the_lines_of_windows_shows_its_lines(app_of: Connect) -> None:
+    (ref,) = await painted(app_of, (b"a,b\r\n1,2\r\n", "text/csv"))
+    assert Seen(ref._repr_html_()).check().words.endswith("a,b\n1,2\n")
 
 
 def test_capabilities_in_a_notebook() -> None:

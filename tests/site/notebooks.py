@@ -55,6 +55,7 @@ def execute(path: str) -> Any:
             timeout=_CELL,
             startup_timeout=_START,
             kernel_name="python3",
+            extra_arguments=["--log-level=ERROR"],
             resources={"metadata": {"path": str(examples / "notebooks")}},
         )
         client.execute(env={**os.environ, "PYTHONPATH": str(_ROOT)})

@@ -316,10 +316,10 @@ class Outcome:
         if self.error_code is not None:
             rows.append(("error", f"{self.error or ''} [{self.error_code}]".lstrip()))
         rows += [("attempts", self.attempts), ("time", f"{self.milliseconds / 1000:,.2f} s")]
+        if self.result is not None:  # which has the capability as its title
+            return notebook.table(("", ""), rows, title=self.job.id or "") + self.result._repr_html_()
         title = f"{self.job.capability} ({self.job.id})" if self.job.id else self.job.capability
         shown = notebook.table(("", ""), rows, title=title)
-        if self.result is not None:
-            return shown + self.result._repr_html_()
         return shown + files_table([("", ref) for ref in self.artifacts]) if self.artifacts else shown
 
     def files(self) -> list[dict[str, object]]:

@@ -66,7 +66,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str =
 
 def preformatted(text: str) -> Html:
     """Return the first lines of a text, as they are."""
-    lines = text[: MAX_TEXT + 1].split("\n")
+    lines = text[: MAX_TEXT + 1].replace("\r\n", "\n").split("\n")
     shown = "\n".join(lines[:MAX_LINES])
     more = "\n…" if len(lines) > MAX_LINES and len(shown) < MAX_TEXT else ""
     return Html(f'<pre style="white-space: pre-wrap; margin: 4px 0">{_escaped(shown, MAX_TEXT)}{more}</pre>')
@@ -98,7 +98,7 @@ class Picture:
         """Return the picture as an element; ``text`` describes it."""
         return Html(
             f'<div><img src="data:{escape(self.mime_type)};base64,{self.content}" alt="{_escaped(text, MAX_CELL)}" '
-            'style="max-width: 100%; max-height: 400px"></div>'
+            f'style="max-width: 100%; max-height: 400px; border: {_LINE}"></div>'
         )
 
 

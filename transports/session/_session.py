@@ -304,8 +304,9 @@ class Session(OpenedHere):
 
     def _repr_html_(self) -> str:
         """Return the session for a notebook: a table of its app and its state, and the last picture of the page."""
-        title = self.info.name or self.info.id if self._state == "open" else ""
-        parts = [notebook.table(("", ""), self._html_rows(), title=title or type(self).__name__)]
+        info: AppInfo | None = getattr(self._handshake, "info", None)  # missing before it has opened
+        title = (info and (info.name or info.id)) or type(self).__name__
+        parts = [notebook.table(("", ""), self._html_rows(), title=title)]
         if shown := shown_picture(self._html_pictures()):
             parts.append(shown.html("the last picture"))
         return "".join(parts)

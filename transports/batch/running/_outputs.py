@@ -191,8 +191,8 @@ class Report(dict[str, JSONValue]):
         if times := self._counts("milliseconds"):
             shown.append(notebook.table([name for name, _ in times], [[f"{value} ms" for _, value in times]]))
         files = [self.folder / name for name in ("manifest.jsonl", "failed.jsonl", "report.json")]
-        links = [[notebook.file_link(str(file.absolute()), file.name)] for file in files if file.is_file()]
-        shown.append(notebook.table(("",), links))
+        links = [notebook.file_link(str(file.absolute()), file.name) for file in files if file.is_file()]
+        shown.append(notebook.table([""], [links] if links else []))
         hints = self.get("hints")
         shown += [notebook.preformatted(f"Hint: {hint}") for hint in hints] if isinstance(hints, list) else []
         return "".join(shown)
