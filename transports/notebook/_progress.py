@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Protocol, Self
 
 from ._html import progress_html
@@ -98,6 +99,4 @@ def _displayed(output: Mapping[str, str]) -> Any:
     shell = ipython.get_ipython() if ipython is not None else None
     if not hasattr(shell, "kernel"):  # a terminal cannot draw an output anew
         return None
-    from IPython.display import display
-
-    return display(dict(output), raw=True, display_id=True)
+    return import_module("IPython.display").display(dict(output), raw=True, display_id=True)
