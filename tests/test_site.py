@@ -146,6 +146,11 @@ def test_the_site_is_built_and_nothing_in_it_leads_nowhere(site: Path) -> None:
     assert "JSON|@FILE|-" in (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert "(sessions.md): " in (site / "llms.txt").read_text(encoding="utf-8")
     assert "# Sessions\n" in (site / "llms-full.txt").read_text(encoding="utf-8")
+    for page in NOTEBOOKS.values():
+        shown = (site / page).with_suffix(".html").read_text(encoding="utf-8")
+        pictures = [name for name in re.findall(r'<img src="([^"]*)"', shown) if name.startswith(Path(page).stem)]
+        assert '<div class="output">' in shown and pictures
+        assert all((site / page).with_name(name).is_file() for name in pictures)
 
 
 @pytest.mark.load
@@ -160,7 +165,7 @@ def test_the_site_asks_no_other_host_and_can_be_searched(site: Path, way: str) -
         for scheme, width in looks:
             page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
             page.on("request", lambda request: asked.append(request.url))
-            for name in ("gallery", "reference/settings", "reference/errors", "index"):
+            for name in ("notebooks/first-steps", "gallery", "reference/settings", "reference/errors", "index"):
                 page.goto(f"{base}/{name}.html")
                 assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, width)
             shown = page.locator("article img:visible").evaluate_all("(all) => all.map((one) => one.src)")
