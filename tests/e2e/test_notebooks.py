@@ -21,6 +21,7 @@ from tests.support.processes import processes
 from transports.sync import connect
 
 pytestmark = pytest.mark.browser
+Kernel = tuple[KernelManager, BlockingKernelClient]
 ROOT = Path(__file__).parents[2]
 #: What the outputs of each notebook show, in order.
 SHOWN = {
@@ -78,7 +79,7 @@ def test_a_notebook_runs_and_shows_its_objects(path: str, tmp_path: Path) -> Non
 
 
 @contextmanager
-def kernel(folder: Path) -> Iterator[tuple[KernelManager, BlockingKernelClient]]:
+def kernel(folder: Path) -> Iterator[Kernel]:
     """A kernel whose working folder is ``folder``, and a client of it."""
     with jupyter_in(folder / "jupyter"):
         manager = KernelManager(kernel_name="python3")
@@ -118,23 +119,39 @@ print(os.getpid(), len((await app.call("file.generate", {{"megabytes": 2}})).art
 """
 
 
-@pytest.mark.parametrize("end", ["restart", "shutdown", "kill"])
-def test_a_kernel_leaves_nothing(workbench: str, end: str, tmp_path: Path) -> None:
+def opened(client: BlockingKernelClient, url: str) -> tuple[str, list[psutil.Process]]:
+    """Open sessions in a kernel, and return its process id and the processes that it has started."""
+    pid, count = run(client, OPENED.format(url=url)).split()
+    family = psutil.Process(int(pid)).children(recursive=True)
+    assert count == "1" and len(family) > 2 and folders_of(pid)
+    return pid, family
+
+
+def assert_ended(family: list[psutil.Process]) -> None:
+    alive = psutil.wait_procs(family, timeout=30)[1]
+    assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_a_kernel_that_is_restarted_or_ended_leaves_nothing(workbench: str, tmp_path: Path) -> None:
     with kernel(tmp_path) as (manager, client):
-        pid, count = run(client, OPENED.format(url=workbench)).split()
-        assert count == "1"
-        family = psutil.Process(int(pid)).children(recursive=True)
-        assert len(family) > 2 and folders_of(pid)
-        if end == "restart":
-            manager.restart_kernel(now=False)
-            client.wait_for_ready(timeout=60)
-            assert run(client, "print('app' in globals())") == "False\n"
-        else:
-            manager.shutdown_kernel(now=end == "kill")
-        alive = psutil.wait_procs(family, timeout=20)[1]
-        assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
-    if end == "kill":  # nothing runs at the end of a killed process: the next one sweeps
-        connect(workbench, store="none:").open().close()
+        pid, family = opened(client, workbench)
+        manager.restart_kernel(now=False)
+        client.wait_for_ready(timeout=60)
+        assert run(client, "print('app' in globals())") == "False\n"
+        assert_ended(family)
+        assert folders_of(pid) == []
+        pid, family = opened(client, workbench)
+        manager.shutdown_kernel(now=False)
+        assert_ended(family)
+        assert folders_of(pid) == []
+
+
+def test_the_processes_of_a_killed_kernel_end_and_the_next_session_sweeps(workbench: str, tmp_path: Path) -> None:
+    with kernel(tmp_path) as (manager, client):
+        pid, family = opened(client, workbench)
+        manager.shutdown_kernel(now=True)
+        assert_ended(family)
+    connect(workbench, store="none:").open().close()
     assert folders_of(pid) == []
 
 
@@ -144,14 +161,35 @@ def folders_of(pid: str) -> list[Path]:
     return [folder for base in bases for folder in base.glob(f"abp-run-{pid}-*")]
 
 
-def test_an_interrupted_cell_cancels_its_call_and_the_session_goes_on(workbench: str, tmp_path: Path) -> None:
-    with kernel(tmp_path) as (manager, client):
-        run(client, f'from transports import connect\napp = await connect({workbench!r}, store="out")')
-        waiting = client.execute('print("waits", flush=True)\nawait app.call("job.wait")')
-        while (message := client.get_iopub_msg(timeout=60))["msg_type"] != "stream":
-            assert message["msg_type"] != "error", message["content"]
-        manager.interrupt_kernel()
-        reply = client.get_shell_msg(timeout=60)
-        assert (reply["parent_header"]["msg_id"], reply["content"]["status"]) == (waiting, "error")
-        said = run(client, 'print((await app.call("file.list")).data is not None)\nawait app.aclose()')
-        assert said == "True\n"
+@pytest.fixture(scope="module")
+def connected_kernel(workbench: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    """A kernel with an open session ``app``, which needs no browser."""
+    with kernel(tmp_path_factory.mktemp("kernel")) as (manager, client):
+        url = workbench.replace("http", "ws") + "abp"
+        run(client, f'from transports import ProgressBar, connect\napp = await connect({url!r}, store="out")')
+        yield manager, client
+        run(client, "await app.aclose()")
+
+
+def test_progress_is_drawn_anew_in_the_cell_of_its_call(connected_kernel: Kernel) -> None:
+    drawn: list[str] = []
+
+    def keep(message: Any) -> None:
+        if message["msg_type"] in ("display_data", "update_display_data"):
+            drawn.append(message["content"]["data"]["text/html"])
+
+    cell = 'with ProgressBar() as bar:\n    await app.call("job.run", {"steps": 5, "delay": 120}, on_progress=bar)'
+    reply = connected_kernel[1].execute_interactive(cell, timeout=60, output_hook=keep)
+    assert reply["content"]["status"] == "ok"
+    assert len(drawn) > 2 and "5 of 5" in drawn[-1] and not any("5 of 5" in html for html in drawn[:2])
+
+
+def test_an_interrupted_cell_cancels_its_call_and_the_session_goes_on(connected_kernel: Kernel) -> None:
+    manager, client = connected_kernel
+    waiting = client.execute('print("waits", flush=True)\nawait app.call("job.wait")')
+    while (message := client.get_iopub_msg(timeout=60))["msg_type"] != "stream":
+        assert message["msg_type"] != "error", message["content"]
+    manager.interrupt_kernel()
+    reply = client.get_shell_msg(timeout=60)
+    assert (reply["parent_header"]["msg_id"], reply["content"]["status"]) == (waiting, "error")
+    assert run(client, 'print((await app.call("file.list")).data is not None)') == "True\n"
