@@ -214,6 +214,11 @@ def test_progress_is_escaped_and_has_a_line_for_each_call() -> None:
             bar(Progress(call=f"{n}", percentage=40, stage=EVIL))
         bar(Progress(call="3", progress=2, total=3))
         output = bar._output()
+        endless = ProgressBar()
+        with endless:
+            endless(Progress(status="waiting"))
+            assert "<progress" in endless._output()["text/html"]
+    assert "waiting" in endless._output()["text/html"] and "<progress" not in endless._output()["text/html"]
     seen = Seen(output["text/html"]).check()
     assert seen.words.count("40 %") == 19 and "2 of 3" in seen.words
     assert ("value", "0.667") in seen.attributes and output["text/html"].count("<progress") == 20

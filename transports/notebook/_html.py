@@ -150,14 +150,13 @@ def first_lines(path: str) -> Html:
     return preformatted(data.decode("utf-8", "replace"))
 
 
-def progress_html(label: str, lines: Sequence[tuple[float | None, str]], seconds: float) -> Html:
-    """Return bars with the text beside each. A line without a fraction is a bar that goes on."""
+def progress_html(label: str, lines: Sequence[tuple[float | None, str]], seconds: float, *, ended: bool) -> Html:
+    """Return bars with the text beside each. Without a fraction it goes on until all has ``ended``."""
     minutes, rest = divmod(int(seconds), 60)
     shown = [f"<div>{_escaped(label, MAX_CELL)} {minutes}:{rest:02}</div>"]
     for fraction, text in lines:
         value = "" if fraction is None else f' value="{fraction:.3f}"'
-        shown.append(
-            f'<div><progress max="1"{value} style="width: 240px; max-width: 60%; vertical-align: middle"></progress> '
-            f"{_escaped(text, MAX_CELL)}</div>"
-        )
+        style = "width: 240px; max-width: 60%; vertical-align: middle"
+        bar = "" if ended and fraction is None else f'<progress max="1"{value} style="{style}"></progress> '
+        shown.append(f"<div>{bar}{_escaped(text, MAX_CELL)}</div>")
     return Html("\n".join(shown))

@@ -52,9 +52,11 @@ class ProgressBar:
         self._started = self._drawn = time.monotonic()
         self._lock = threading.Lock()
         self._handle: Any = None
+        self._ended = False
 
     def __enter__(self) -> Self:
-        self._started = self._drawn = time.monotonic()
+        self._started, self._ended = time.monotonic(), False
+        self._drawn = self._started
         # A kernel finds the cell of an output by the context, and callbacks run in that of the session.
         self._context = contextvars.copy_context()
         self._handle = _displayed(self._output())
@@ -62,6 +64,7 @@ class ProgressBar:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
+            self._ended = True
             self._draw()
             self._handle = None
 
@@ -82,7 +85,7 @@ class ProgressBar:
         seconds = time.monotonic() - self._started
         lines = list(self._lines.values()) or [(None, "")]
         plain = ", ".join(filter(None, (self._label, *(words for _, words in lines))))
-        return {"text/html": progress_html(self._label, lines, seconds), "text/plain": plain}
+        return {"text/html": progress_html(self._label, lines, seconds, ended=self._ended), "text/plain": plain}
 
 
 def _words(progress: Reported) -> str:
