@@ -136,7 +136,7 @@ def site() -> Path:
     return ROOT / "site"
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_the_site_is_built_and_nothing_in_it_leads_nowhere(site: Path) -> None:
     assert "SIZE_MISMATCH" in (site / "search.json").read_text(encoding="utf-8")
     call = (site / "reference" / "sessions.html").read_text(encoding="utf-8")
@@ -153,7 +153,7 @@ def test_the_site_is_built_and_nothing_in_it_leads_nowhere(site: Path) -> None:
         assert all((site / page).with_name(name).is_file() for name in pictures)
 
 
-@pytest.mark.load
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize("way", ["http", "file"])
 def test_the_site_asks_no_other_host_and_can_be_searched(site: Path, way: str) -> None:
