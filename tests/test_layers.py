@@ -14,7 +14,8 @@ import transports
 #: room import each other freely, but not in a ring. Each adapter and each surface is a room of its own.
 RANKS = {
     "_lazy": 0,
-    "notebook": 1,
+    "notebook": 2,
+    "readers": 1,
     "_options": 0,
     "errors": 0,
     "files": 0,

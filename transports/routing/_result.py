@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 
 from .. import notebook
-from ..artifacts import ArtifactRef
+from ..artifacts import ArtifactRef, files_table, shown_picture
 from ..binary import is_binary_mime, normalise_mime, sniff
 from ..binary.detect import Place, field_of, replace
 from ..errors import UsageError
@@ -152,31 +152,23 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return the result for a notebook: its files in a table, its first picture or its data, and its warnings."""
-        rows = ((place or "(the answer)", *ref._html_cells()) for place, ref in self.artifacts.items())
-        head = ("place", "file", "type", "size")
-        parts = [notebook.table(head, rows, title=self.capability, count=len(self.artifacts))]
-        if (shown := self._shown_picture()) is not None:
-            ref, content = shown
-            parts.append(notebook.picture_html(content, ref.mime_type, ref.filename))
+        return self._repr_mimebundle_()["text/html"]
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the result for a notebook in all its forms: its first picture is one more."""
+        files = [(place or "(the answer)", ref) for place, ref in self.artifacts.items()]
+        files += [(f"evidence: {kind}", ref) for kind, ref in self.evidence.items()]
+        parts: list[str] = [files_table(files, self.capability)]
+        shown = shown_picture(ref for _, ref in files)
+        if shown is not None:
+            parts.append(shown.html(f"picture of {self.capability}"))
         else:
             seen = cut_texts(self.data, notebook.MAX_CELL, "…")
             seen = clamp(seen, notebook.MAX_TEXT, suffix="…") if json_size(seen) > notebook.MAX_TEXT else seen
             parts.append(notebook.preformatted(msgspec.json.format(encode_json(seen), indent=2).decode()))
         parts += [notebook.preformatted(f"Warning: {warning}") for warning in self.warnings[:10]]
-        return "".join(parts)
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Return the result for a notebook in all its forms: its first small picture is one more."""
-        forms = {"text/plain": repr(self), "text/html": self._repr_html_()}
-        shown = self._shown_picture()
-        return forms if shown is None else {**forms, shown[0].mime_type: shown[1]}
-
-    def _shown_picture(self) -> tuple[ArtifactRef, str] | None:
-        """Return the first picture that a notebook can show, and its content in base64."""
-        for ref in list(self.artifacts.values())[:_MAX_PLACES]:
-            if (content := ref._picture()) is not None:
-                return ref, content
-        return None
+        forms = {"text/plain": repr(self), "text/html": "".join(parts)}
+        return forms if shown is None else {**forms, shown.mime_type: shown.content}
 
     def artifact(self, place: str | None = None) -> ArtifactRef:
         """Return the reference at ``place``, or the only one.
