@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace as replace_field
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,12 +45,12 @@ from . import _tools as tools
 from ._effects import Dialogs, PageEffects, check_permissions, set_permissions
 from ._source import PageSource, Tab
 from .page._agent import Agent, Document, PageAgent, is_closed
-from .page._channel import FrameWatcher, PageObject
+from .page._channel import FrameWatcher
 from .page._channels import open_channel
 from .page._received import Elicitation, Flood, parse_reply
 from .process._browser_process import SESSION_CONTEXTS
 from .process._launch import Browser
-from .transfer._ladder import Ladder
+from .transfer._ladder import Ladder, is_elsewhere
 from .transfer._uploads import Uploads
 
 if TYPE_CHECKING:
@@ -369,43 +369,51 @@ class PageTransport(Transport):
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    async def request(self, message: Message, *, timeout: float) -> Message:
+    # Plain functions: each coroutine that only passes an answer on costs a small call time.
+    def request(self, message: Message, *, timeout: float) -> Coroutine[Any, Any, Message]:
         """Send a request to ``window.abp``. While the page is reopened, it fails unsent with ``DISCONNECTED``."""
         agent = self._require_agent()
         if agent.is_lost:
             raise agent.loss(sent=False)
         payload: Any = message.payload
         match message.type:
-            case "initialize":
-                return await self._ask(message, "initialize", encode_json(payload).decode(), timeout=timeout)
-            case "capabilities/list":
-                return await self._ask(message, "list", timeout=timeout)
             case "capabilities/call":
-                return await self._call(message, self._top, timeout)
+                return self._call(message, self._top, timeout)
+            case "initialize":
+                return self._ask(message, "initialize", encode_json(payload).decode(), timeout=timeout)
+            case "capabilities/list":
+                return self._ask(message, "list", timeout=timeout)
             case "capabilities/cancel":
-                try:
-                    return await self._ask(message, "cancel", *cancellation(payload), timeout=timeout)
-                except CallTimeout:  # either the app's own cancel() hangs, or the whole page does
-                    await agent.check_responsive()
-                    raise
+                return self._cancel(message, agent, timeout)
         raise ProtocolError(f"this transport has no request {message.type!r}")
+
+    async def _cancel(self, message: Message, agent: PageAgent, timeout: float) -> Message:
+        try:
+            return await self._ask(message, "cancel", *cancellation(message.payload), timeout=timeout)
+        except CallTimeout:  # either the app's own cancel() hangs, or the whole page does
+            await agent.check_responsive()
+            raise
 
     async def _call(self, message: Message, reach: Reach, timeout: float) -> Message:
         """Send a call to the document at ``reach``."""
         payload: Any = message.payload
         if message.origins is not None:
             payload = {**payload, "origins": sorted(message.origins)}
-        document = await reach.agent.document(timeout=timeout)  # pinned: only this document may answer the call
-        effects, deadline = self._effects, asyncio.get_running_loop().time() + timeout
+        # pinned: only this document may answer the call
+        document = reach.agent.known_document or await reach.agent.document(timeout=timeout)
+        effects, started = self._effects, time.monotonic()
         call = effects.begin_call(payload["options"]["callId"])
         try:
-            async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
-                reply = await self._ask(
-                    message, "call", text, *elements, timeout=timeout, reach=reach, of=document.agent
-                )
+            if message.content:
+                async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
+                    reply = await self._ask(message, "call", text, *elements, timeout=timeout, reach=reach, of=document)
+            else:
+                text = encode_json(payload).decode()
+                reply = await self._ask(message, "call", text, timeout=timeout, reach=reach, of=document)
             reply.sender = self._sender(document)
-            # at least a second, also after a call that used up its time: its outputs may be ready already
-            await effects.settle(call, reply, timeout=max(deadline - asyncio.get_running_loop().time(), 1.0))
+            if effects.has_some_for(call):
+                # at least a second, also after a call that used up its time: its outputs may be ready already
+                await effects.settle(call, reply, timeout=max(started + timeout - time.monotonic(), 1.0))
             return reply
         finally:
             effects.end_call(call)
@@ -430,16 +438,19 @@ class PageTransport(Transport):
         *args: object,
         timeout: float,
         reach: Reach | None = None,
-        of: PageObject | None = None,
+        of: Document | None = None,
     ) -> Message:
         """Call a method of the page's agent, or of the agent at ``reach``, and return its answer as the reply. A very
         long answer is fetched in the same way as content. ``of`` pins the call to the agent of one document."""
-        self._require_agent()
         reach = reach or self._top
-        answer = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=of)
-        text = await reach.ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
-        parse = partial(parse_reply, message, text, holder=reach.holder)
-        return parse() if len(text) <= PARSED_ON_LOOP else await in_thread(parse)
+        pinned = None if of is None else of.agent
+        answer = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=pinned)
+        text: str | bytes = answer
+        if is_elsewhere(answer):
+            text = await reach.ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
+        if len(text) <= PARSED_ON_LOOP:
+            return parse_reply(message, text, holder=reach.holder)
+        return await in_thread(parse_reply, message, text, holder=reach.holder)
 
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``. They have no reply."""
