@@ -5,20 +5,22 @@ The app has made each answer beforehand: its work is in no figure.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
+
+import msgspec
 
 from tests.benchmarks.measure import Way, in_turns
 from tests.benchmarks.pages import Bench, plain_page
 from tests.benchmarks.report import Row, Table
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page
+from tests.benchmarks.wire import page_without_driver
 
 __all__ = ["large_answers", "small_calls"]
 
@@ -28,6 +30,7 @@ _KEEP = """(rows) => {
   const table = (length, row) => ({ success: true, data: { rows: Array.from({ length }, (_, i) => row(i)) } });
   const kept = {
     "bench.file": { success: true, data: { file: { content: new Uint8Array(1024).buffer, mimeType: "a/b" } } },
+    "bench.empty": { success: true, data: null },
     "bench.small": table(14, (i) => ({ name: `person ${i}`, city: `town ${i}`, note: "a few more words" })),
     "bench.table": table(rows, (i) =>
       ({ id: i, name: `person ${i}`, city: `town ${i % 100}`, amount: i * 1.25, note: "a few words" })),
@@ -38,7 +41,13 @@ _PARAMS = {"query": "the same for all"}
 _OPTIONS = {"timeout": 60_000, "callId": "bench", "progressToken": "bench"}  # as the kit gives them
 _CALL = "([name, params, options]) => window.abp.call(name, params, options)"
 _TEXT = "async ([name, params, options]) => JSON.stringify(await window.abp.call(name, params, options))"
-_METHOD = "function (name, params, options) { return this.call(name, params, options); }"
+# The cheapest command for an answer: one text in, one text out. Values by value cost the browser and the driver more.
+_AS_TEXT = "async function (text) { return JSON.stringify(await this.call(...JSON.parse(text))); }"
+_AS_BASE64 = (
+    "async function (text) {"
+    " return new Uint8Array((await this.call(...JSON.parse(text))).data.file.content).toBase64(); }"
+)
+_JSON = msgspec.json.Decoder()
 
 
 def _timed(work: Callable[[], Awaitable[object]], calls: int) -> Way:
@@ -53,56 +62,113 @@ def _timed(work: Callable[[], Awaitable[object]], calls: int) -> Way:
     return way
 
 
-async def _command(page: Page, name: str) -> Callable[[], Awaitable[object]]:
-    """The call as one ``Runtime.callFunctionOn`` of a raw CDP session, its answer by value."""
-    cdp = await page.context.new_cdp_session(page)
-    app = (await cdp.send("Runtime.evaluate", {"expression": "window.abp"}))["result"]["objectId"]
-    call = {
+#: Sends one command of CDP.
+_Send: TypeAlias = Callable[[str, dict[str, object]], Awaitable[dict[str, Any]]]
+
+
+async def _command(send: _Send, name: str, function: str = _AS_TEXT) -> Callable[[], Awaitable[str]]:
+    """The call as one ``Runtime.callFunctionOn``, which answers a text."""
+    app = (await send("Runtime.evaluate", {"expression": "window.abp"}))["result"]["objectId"]
+    call: dict[str, object] = {
         "objectId": app,
-        "functionDeclaration": _METHOD,
-        "arguments": [{"value": value} for value in (name, _PARAMS, _OPTIONS)],
+        "functionDeclaration": function,
+        "arguments": [{"value": json.dumps([name, _PARAMS, _OPTIONS])}],
         "awaitPromise": True,
         "returnByValue": True,
     }
-    return partial(cdp.send, "Runtime.callFunctionOn", call)
+
+    async def command() -> str:
+        answer: str = (await send("Runtime.callFunctionOn", call))["result"]["value"]
+        return answer
+
+    return command
+
+
+def _parsed(command: Callable[[], Awaitable[str]]) -> Callable[[], Awaitable[object]]:
+    """The command and its answer as values."""
+
+    async def parsed() -> object:
+        return _JSON.decode(await command())
+
+    return parsed
+
+
+def _hashed(command: Callable[[], Awaitable[str]]) -> Callable[[], Awaitable[object]]:
+    """The command and the bytes that it answers, with their hash."""
+
+    async def hashed() -> object:
+        content = base64.b64decode(await command(), validate=True)
+        return content, hashlib.sha256(content).hexdigest()
+
+    return hashed
+
+
+_SMALL = {
+    "bench.small": "call answered with 1 KB of JSON, one after the other",
+    "bench.empty": "call answered with nothing, one after the other",
+    "bench.file": "call answered with a file of 1 KB, one after the other",
+}
 
 
 async def small_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
-    """Small answers one after the other; against ``evaluate`` of the very same call and one bare command of CDP."""
+    """Small answers one after the other, against the cheapest command for the same outcome: through Playwright's
+    driver, as the kit's, and, for information, without it."""
     calls, rounds = (30, 4) if bench.quick else (100, 10)
     medians: dict[str, dict[str, float]] = {}
     async with AsyncExitStack() as stack:
         app, _, page = await stack.enter_async_context(bench.session())
         plain = await stack.enter_async_context(plain_page(bench.browser, bench.url))
+        wired = await stack.enter_async_context(page_without_driver(bench.url, bench.folder / "wired"))
         for one in (page, plain):
             await one.evaluate(_KEEP, 0)
-        for name in ("bench.file", "bench.small"):
+        await wired.send("Runtime.evaluate", {"expression": f"({_KEEP})(0)"})
+        cdp = await plain.context.new_cdp_session(plain)
+        for name in _SMALL:
+            form, outcome = (_AS_BASE64, _hashed) if name == "bench.file" else (_AS_TEXT, _parsed)
             ways: dict[str, Callable[[], Awaitable[object]]] = {
                 "evaluate": partial(plain.evaluate, _CALL, [name, _PARAMS, _OPTIONS]),
-                "command": await _command(plain, name),
+                "command": outcome(await _command(cdp.send, name, form)),
+                "wire": outcome(await _command(wired.send, name, form)),
                 "kit": partial(app.call, name, _PARAMS),
             }
             times = await in_turns({way: _timed(work, calls) for way, work in ways.items()}, rounds=rounds)
             medians[name] = {way: median(taken) for way, taken in times.items()}
 
-    def row(work: str, baseline: str, name: str, way: str, at_least: float, want: float, reason: str) -> Row:
+    def row(name: str, way: str, baseline: str, at_least: float | None, want: float | None, more: str) -> Row:
         ours, theirs = medians[name]["kit"], medians[name][way]
         measured = f"median {1000 * ours:.2f} ms against {1000 * theirs:.2f} ms"
-        return Row(work, baseline, theirs / ours, "×", measured, at_least, want, reason)
+        reason = f"the kit's {1000 * (ours - theirs):.2f} ms on top of one bare command go into what that does not do: "
+        return Row(_SMALL[name], baseline, theirs / ours, "×", measured, at_least, want, reason + more)
 
-    small, spent = "call answered with 1 KB of JSON, one after the other", medians["bench.small"]
-    checks = (
-        f"the kit's {1000 * (spent['kit'] - spent['command']):.2f} ms on top of one bare command go into what that "
-        "does not do: an id and a deadline, a look for content in the page and in the answer, a result"
-    )
-    peer = "page.evaluate of the same window.abp.call"
-    return [
-        row("call answered with a file of 1 KB, one after the other", peer, "bench.file", "evaluate", 1, 1.5,
-            "the kit decodes, verifies, hashes and describes the file, of which evaluate gives nothing"),
-        row(small, peer, "bench.small", "evaluate", 1.5, 1.5, checks),
-        row(f"{small}, beside its limit", "one Runtime.callFunctionOn of the same call", "bench.small", "command",
-            0.85, 1, checks),
-    ], []  # fmt: skip
+    json_more = "an id and a deadline, side effects, a look for content in the page and in the answer, a result"
+    file_more = f"{json_more} with the file's name and type"
+    command, text = "one Runtime.callFunctionOn", "that answers one JSON text, then parsed"
+    rows = []
+    for name, form, more in (
+        ("bench.small", text, json_more),
+        ("bench.empty", text, json_more),
+        ("bench.file", "that answers base64, then decoded and hashed", file_more),
+    ):
+        rows += [
+            row(name, "command", f"{command} {form}", 0.8, 1, more),
+            row(
+                name,
+                "wire",
+                f"the same over a WebSocket to the browser, without the driver ({command})",
+                None,
+                None,
+                "",
+            ),
+            row(
+                name,
+                "evaluate",
+                "page.evaluate of the same window.abp.call",
+                1 if name == "bench.file" else 1.2,
+                1.5,
+                more,
+            ),
+        ]
+    return rows, []
 
 
 async def large_answers(bench: Bench) -> tuple[list[Row], list[Table]]:
