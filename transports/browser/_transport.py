@@ -17,6 +17,7 @@ import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace as replace_field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ from ..errors import (
 )
 from ..protocol import PARSED_ON_LOOP, checked_timeout, encode_json, origin_of, redact_url
 from ..protocol.messages import Message, Sender
-from ..tasks import backoff_delay, in_thread
+from ..tasks import backoff_delay, cancel_and_wait, drop, in_thread
 from . import _tools as tools
 from ._effects import Dialogs, PageEffects, check_permissions, set_permissions
 from ._source import PageSource, Tab
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports.browser")
 
+#: Turns of the event loop in which tasks begin, those that they begin too, and send their commands.
+_TURNS_TO_SEND = 3
 _EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
 
 
@@ -301,7 +304,11 @@ class PageTransport(Transport):
             self._page_stack.push_async_callback(agent.uninstall)
         else:
             self._page_stack.callback(agent.stop_listening)
-        await agent.install(*self._scripts, now=tab.borrowed, frames=self._watch_frames(agent), **self._script_options)
+        frames = self._watch_frames(agent)
+        installing = asyncio.ensure_future(
+            agent.install(*self._scripts, now=tab.borrowed, frames=frames, **self._script_options)
+        )
+        self._in_background(installing)
         if (downloads := await tab.downloads(agent)) is not None:
             self._page_stack.callback(downloads.close)
         self._agent = agent
@@ -315,12 +322,24 @@ class PageTransport(Transport):
             limits=self._limits,
         )
         self._page_stack.push_async_callback(self._effects.aclose)
-        await asyncio.gather(self._effects.prepare(downloads), set_permissions(tab, agent, self._permissions))
+        # The browser takes commands in order. So those of its own are only sent before the app is loaded, and their
+        # answers come meanwhile; the agent's are in another process, and waited for.
+        preparing = asyncio.gather(self._effects.prepare(downloads), set_permissions(tab, agent, self._permissions))
+        self._in_background(preparing)
+        for _ in range(_TURNS_TO_SEND):
+            await asyncio.sleep(0)
+        await installing
         self._downloads = downloads
         self._top = self._reach(agent)
         await self._load_app(tab.page, agent)
+        await preparing
         agent.pin()  # only now, as an app may navigate while it loads
         return agent
+
+    def _in_background(self, work: asyncio.Future[Any]) -> None:
+        """End ``work`` with the page. Its error is ignored, unless somebody awaits it."""
+        work.add_done_callback(partial(drop, work))
+        self._page_stack.push_async_callback(cancel_and_wait, (work,))
 
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
         """Return the watcher of documents in frames of the page, or ``None`` if they are left alone."""

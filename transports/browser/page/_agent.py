@@ -251,10 +251,9 @@ class PageAgent(Agent):
         """
         own = {"binding": self._binding, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT, "borrowed": now}
         source = f"({load_script('agent.js')})({', '.join((json.dumps(own | options), *map(load_script, parts)))})"
-        install = self.channel.install(
+        await self.channel.install(
             source, self._binding, on_emit=self._on_emit, on_document=self._on_document, now=now, frames=frames
         )
-        await (install if self.channel.cdp is None else asyncio.gather(install, self.target()))
 
     async def target(self) -> dict[str, Any]:
         """Return the page's CDP ``TargetInfo``, with ``targetId`` and ``browserContextId``. It is asked for once."""
