@@ -5,18 +5,13 @@ The app has made each answer beforehand: its work is in no figure.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from statistics import median
-from typing import Any, TypeAlias
 
-import msgspec
-
+from tests.benchmarks.commands import AS_BASE64, AS_TEXT, command, hashed, parsed
 from tests.benchmarks.measure import Way, in_turns
 from tests.benchmarks.pages import Bench, plain_page
 from tests.benchmarks.report import Row, Table
@@ -41,13 +36,6 @@ _PARAMS = {"query": "the same for all"}
 _OPTIONS = {"timeout": 60_000, "callId": "bench", "progressToken": "bench"}  # as the kit gives them
 _CALL = "([name, params, options]) => window.abp.call(name, params, options)"
 _TEXT = "async ([name, params, options]) => JSON.stringify(await window.abp.call(name, params, options))"
-# The cheapest command for an answer: one text in, one text out. Values by value cost the browser and the driver more.
-_AS_TEXT = "async function (text) { return JSON.stringify(await this.call(...JSON.parse(text))); }"
-_AS_BASE64 = (
-    "async function (text) {"
-    " return new Uint8Array((await this.call(...JSON.parse(text))).data.file.content).toBase64(); }"
-)
-_JSON = msgspec.json.Decoder()
 
 
 def _timed(work: Callable[[], Awaitable[object]], calls: int) -> Way:
@@ -62,51 +50,17 @@ def _timed(work: Callable[[], Awaitable[object]], calls: int) -> Way:
     return way
 
 
-#: Sends one command of CDP.
-_Send: TypeAlias = Callable[[str, dict[str, object]], Awaitable[dict[str, Any]]]
-
-
-async def _command(send: _Send, name: str, function: str = _AS_TEXT) -> Callable[[], Awaitable[str]]:
-    """The call as one ``Runtime.callFunctionOn``, which answers a text."""
-    app = (await send("Runtime.evaluate", {"expression": "window.abp"}))["result"]["objectId"]
-    call: dict[str, object] = {
-        "objectId": app,
-        "functionDeclaration": function,
-        "arguments": [{"value": json.dumps([name, _PARAMS, _OPTIONS])}],
-        "awaitPromise": True,
-        "returnByValue": True,
-    }
-
-    async def command() -> str:
-        answer: str = (await send("Runtime.callFunctionOn", call))["result"]["value"]
-        return answer
-
-    return command
-
-
-def _parsed(command: Callable[[], Awaitable[str]]) -> Callable[[], Awaitable[object]]:
-    """The command and its answer as values."""
-
-    async def parsed() -> object:
-        return _JSON.decode(await command())
-
-    return parsed
-
-
-def _hashed(command: Callable[[], Awaitable[str]]) -> Callable[[], Awaitable[object]]:
-    """The command and the bytes that it answers, with their hash."""
-
-    async def hashed() -> object:
-        content = base64.b64decode(await command(), validate=True)
-        return content, hashlib.sha256(content).hexdigest()
-
-    return hashed
-
-
 _SMALL = {
     "bench.small": "call answered with 1 KB of JSON, one after the other",
     "bench.empty": "call answered with nothing, one after the other",
     "bench.file": "call answered with a file of 1 KB, one after the other",
+}
+
+
+_OUTCOMES = {
+    "bench.small": "one JSON text, then parsed",
+    "bench.empty": "one JSON text, then parsed",
+    "bench.file": "base64, then decoded and hashed",
 }
 
 
@@ -124,56 +78,40 @@ async def small_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
         await wired.send("Runtime.evaluate", {"expression": f"({_KEEP})(0)"})
         cdp = await plain.context.new_cdp_session(plain)
         for name in _SMALL:
-            form, outcome = (_AS_BASE64, _hashed) if name == "bench.file" else (_AS_TEXT, _parsed)
+            of_text, form = (hashed, AS_BASE64) if name == "bench.file" else (parsed, AS_TEXT)
             ways: dict[str, Callable[[], Awaitable[object]]] = {
                 "evaluate": partial(plain.evaluate, _CALL, [name, _PARAMS, _OPTIONS]),
-                "command": outcome(await _command(cdp.send, name, form)),
-                "wire": outcome(await _command(wired.send, name, form)),
+                "command": of_text(await command(cdp.send, name, _PARAMS, _OPTIONS, form)),
+                "wire": of_text(await command(wired.send, name, _PARAMS, _OPTIONS, form)),
                 "kit": partial(app.call, name, _PARAMS),
             }
             times = await in_turns({way: _timed(work, calls) for way, work in ways.items()}, rounds=rounds)
             medians[name] = {way: median(taken) for way, taken in times.items()}
 
-    def row(name: str, way: str, baseline: str, at_least: float | None, want: float | None, more: str) -> Row:
+    def row(name: str, way: str, baseline: str, at_least: float | None = None, want: float | None = None) -> Row:
         ours, theirs = medians[name]["kit"], medians[name][way]
         measured = f"median {1000 * ours:.2f} ms against {1000 * theirs:.2f} ms"
-        reason = f"the kit's {1000 * (ours - theirs):.2f} ms on top of one bare command go into what that does not do: "
-        return Row(_SMALL[name], baseline, theirs / ours, "×", measured, at_least, want, reason + more)
+        reason = (
+            f"{1000 * (ours - theirs):.2f} ms go into what that does not do: an id, a deadline, side effects, a look "
+            "for content in the page and in the answer, a result"
+        )
+        return Row(_SMALL[name], baseline, theirs / ours, "×", measured, at_least, want, reason)
 
-    json_more = "an id and a deadline, side effects, a look for content in the page and in the answer, a result"
-    file_more = f"{json_more} with the file's name and type"
-    command, text = "one Runtime.callFunctionOn", "that answers one JSON text, then parsed"
     rows = []
-    for name, form, more in (
-        ("bench.small", text, json_more),
-        ("bench.empty", text, json_more),
-        ("bench.file", "that answers base64, then decoded and hashed", file_more),
-    ):
+    for name, outcome in _OUTCOMES.items():
+        sent = f"one Runtime.callFunctionOn that answers {outcome}"
         rows += [
-            row(name, "command", f"{command} {form}", 0.8, 1, more),
-            row(
-                name,
-                "wire",
-                f"the same over a WebSocket to the browser, without the driver ({command})",
-                None,
-                None,
-                "",
-            ),
-            row(
-                name,
-                "evaluate",
-                "page.evaluate of the same window.abp.call",
-                1 if name == "bench.file" else 1.2,
-                1.5,
-                more,
-            ),
+            row(name, "command", sent, 0.8, 1),
+            row(name, "wire", f"{sent}, over a WebSocket to the browser, without the driver"),
         ]
+    peer = "page.evaluate of the same window.abp.call"
+    rows += [row("bench.small", "evaluate", peer, 1.5, 1.5), row("bench.file", "evaluate", peer, 1, 1.5)]
     return rows, []
 
 
 async def large_answers(bench: Bench) -> tuple[list[Row], list[Table]]:
-    """A table of 20,000 rows, all of it looked at; against the way that a client finds for text."""
-    rows, rounds = (4_000, 3) if bench.quick else (20_000, 6)
+    """A table of 20,000 rows, all of it looked at; against the cheapest command for text."""
+    rows, repeated = (4_000, 3) if bench.quick else (20_000, 6)
     async with AsyncExitStack() as stack:
         app, transport, page = await stack.enter_async_context(bench.session())
         plain = await stack.enter_async_context(plain_page(bench.browser, bench.url))
@@ -186,18 +124,20 @@ async def large_answers(bench: Bench) -> tuple[list[Row], list[Table]]:
             assert isinstance(answer, dict)
             assert len(answer["rows"]) == rows  # type: ignore[arg-type]
 
-        async def documented() -> None:
-            answer = json.loads(await plain.evaluate(_TEXT, ["bench.table", _PARAMS, _OPTIONS]))
-            assert len(answer["data"]["rows"]) == rows
+        cdp = await plain.context.new_cdp_session(plain)
+        sent = parsed(await command(cdp.send, "bench.table", _PARAMS, _OPTIONS))
 
-        times = await in_turns({"text": _timed(documented, 2), "kit": _timed(kit, 2)}, rounds=rounds)
+        async def text() -> None:
+            assert len((await sent())["data"]["rows"]) == rows
+
+        times = await in_turns({"text": _timed(text, 2), "kit": _timed(kit, 2)}, rounds=repeated)
         used = dict(transport.rungs)
     ours, theirs = median(times["kit"]), median(times["text"])
     moved = ", ".join(f"{name} {number}" for name, number in used.items() if number) or "none (in the reply)"
     return [
         Row(
             work=f"{size / 1e6:.1f} MB of JSON, {rows:,} rows",
-            baseline="page.evaluate of JSON.stringify, then json.loads",
+            baseline="one Runtime.callFunctionOn that answers one JSON text, then parsed",
             figure=theirs / ours,
             unit="×",
             at_least=0.75,

@@ -84,7 +84,7 @@ async def _opened(bench: Bench, app: str, url: str, number: int) -> Row:
 
         return turn
 
-    rounds = (3 if bench.quick else 11) if number == 1 else (2 if bench.quick else 5)
+    rounds = (3 if bench.quick else 9) if number == 1 else (1 if bench.quick else 3)
     times = await in_turns({"plain": opening(plain), "kit": opening(kit)}, rounds=rounds)
     ours, theirs = median(times["kit"]), median(times["plain"])
     return Row(
@@ -120,7 +120,7 @@ async def cold_call(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         return turn
 
-    times = await in_turns({name: running(name) for name in programs}, rounds=2 if bench.quick else 7)
+    times = await in_turns({name: running(name) for name in programs}, rounds=2 if bench.quick else 5)
     ours, theirs = median(times["kit"]), median(times["plain"])
     row = Row(
         work="`abp call`, the whole process, its browser included",
@@ -145,7 +145,7 @@ async def imports(bench: Bench) -> tuple[list[Row], list[Table]]:
         return turn
 
     ways = {"plain": importing("import playwright.async_api"), "kit": importing("from transports import connect")}
-    times = await in_turns(ways, rounds=3 if bench.quick else 15)
+    times = await in_turns(ways, rounds=3 if bench.quick else 9)
     ours, theirs = median(times["kit"]), median(times["plain"])
     row = Row(
         work="`from transports import connect`, processor time",
