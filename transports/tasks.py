@@ -116,9 +116,12 @@ class Wait(Generic[T]):
     The work begins in the turn of the event loop in which it is awaited, in a copy of the caller's context. When the
     wait is ended, or its caller cancelled, the work is cancelled. Work that goes on all the same does so in a task of
     its own, and its outcome is ignored. A task for all work would take two turns of the event loop more.
+
+    For libraries that read the stack of each call, as Playwright does, the work begins in a turn of its own: down to
+    that, its stack has none of the caller's functions.
     """
 
-    __slots__ = ("_caller", "_cancelled", "_context", "_error", "_future", "_over", "_steps")
+    __slots__ = ("_caller", "_cancelled", "_context", "_error", "_future", "_over", "_raised", "_steps")
 
     def __init__(self, work: Awaitable[T]) -> None:
         caller = asyncio.current_task()
@@ -129,6 +132,7 @@ class Wait(Generic[T]):
         self._context = contextvars.copy_context()
         self._future: asyncio.Future[Any] | None = None  # what the work waits for
         self._error: BaseException | None = None
+        self._raised: BaseException | None = None  # by the first step of the work
         self._over = False
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
@@ -147,8 +151,11 @@ class Wait(Generic[T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         run, steps, stopped = self._context.run, self._steps, False
+        asyncio.Handle(self._begin, (), self.get_loop(), self._context)._run()
         try:
-            future = run(steps.send, None)
+            if self._raised is not None:
+                raise self._raised
+            future = self._future
             while self._error is None and self._caller.cancelling() == self._cancelled:
                 self._future = future
                 try:
@@ -170,7 +177,13 @@ class Wait(Generic[T]):
                 raise
             raise self._error from None
         finally:
-            self._over, self._future = True, None
+            self._over, self._future, self._raised = True, None, None
+
+    def _begin(self) -> None:
+        try:
+            self._future = self._steps.send(None)
+        except BaseException as raised:  # noqa: BLE001 - raised in the caller
+            self._raised = raised
 
     def _leave(self, future: asyncio.Future[Any] | None) -> None:
         """Let the work go on in a task, from its wait for ``future``."""

@@ -17,10 +17,10 @@ from tests.benchmarks.pages import Bench, plain_page
 from tests.benchmarks.report import Row, Table
 from tests.benchmarks.wire import page_without_driver
 
-__all__ = ["large_answers", "small_calls"]
+__all__ = ["KEEP", "OPTIONS", "PARAMS", "large_answers", "small_calls"]
 
 #: Answers that are made once: 1 KB of content, 1 KB of JSON, and a table.
-_KEEP = """(rows) => {
+KEEP = """(rows) => {
   const abp = window.abp, call = abp.call.bind(abp);
   const table = (length, row) => ({ success: true, data: { rows: Array.from({ length }, (_, i) => row(i)) } });
   const kept = {
@@ -32,8 +32,8 @@ _KEEP = """(rows) => {
   };
   abp.call = async (name, ...rest) => kept[name] ?? call(name, ...rest);
 }"""
-_PARAMS = {"query": "the same for all"}
-_OPTIONS = {"timeout": 60_000, "callId": "bench", "progressToken": "bench"}  # as the kit gives them
+PARAMS = {"query": "the same for all"}
+OPTIONS = {"timeout": 60_000, "callId": "bench", "progressToken": "bench"}  # as the kit gives them
 _CALL = "([name, params, options]) => window.abp.call(name, params, options)"
 _TEXT = "async ([name, params, options]) => JSON.stringify(await window.abp.call(name, params, options))"
 
@@ -74,16 +74,16 @@ async def small_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
         plain = await stack.enter_async_context(plain_page(bench.browser, bench.url))
         wired = await stack.enter_async_context(page_without_driver(bench.url, bench.folder / "wired"))
         for one in (page, plain):
-            await one.evaluate(_KEEP, 0)
-        await wired.send("Runtime.evaluate", {"expression": f"({_KEEP})(0)"})
+            await one.evaluate(KEEP, 0)
+        await wired.send("Runtime.evaluate", {"expression": f"({KEEP})(0)"})
         cdp = await plain.context.new_cdp_session(plain)
         for name in _SMALL:
             of_text, form = (hashed, AS_BASE64) if name == "bench.file" else (parsed, AS_TEXT)
             ways: dict[str, Callable[[], Awaitable[object]]] = {
-                "evaluate": partial(plain.evaluate, _CALL, [name, _PARAMS, _OPTIONS]),
-                "command": of_text(await command(cdp.send, name, _PARAMS, _OPTIONS, form)),
-                "wire": of_text(await command(wired.send, name, _PARAMS, _OPTIONS, form)),
-                "kit": partial(app.call, name, _PARAMS),
+                "evaluate": partial(plain.evaluate, _CALL, [name, PARAMS, OPTIONS]),
+                "command": of_text(await command(cdp.send, name, PARAMS, OPTIONS, form)),
+                "wire": of_text(await command(wired.send, name, PARAMS, OPTIONS, form)),
+                "kit": partial(app.call, name, PARAMS),
             }
             times = await in_turns({way: _timed(work, calls) for way, work in ways.items()}, rounds=rounds)
             medians[name] = {way: median(taken) for way, taken in times.items()}
@@ -116,16 +116,16 @@ async def large_answers(bench: Bench) -> tuple[list[Row], list[Table]]:
         app, transport, page = await stack.enter_async_context(bench.session())
         plain = await stack.enter_async_context(plain_page(bench.browser, bench.url))
         for one in (page, plain):
-            await one.evaluate(_KEEP, rows)
-        size = len(await plain.evaluate(_TEXT, ["bench.table", _PARAMS, _OPTIONS]))
+            await one.evaluate(KEEP, rows)
+        size = len(await plain.evaluate(_TEXT, ["bench.table", PARAMS, OPTIONS]))
 
         async def kit() -> None:
-            answer = (await app.call("bench.table", _PARAMS)).data
+            answer = (await app.call("bench.table", PARAMS)).data
             assert isinstance(answer, dict)
             assert len(answer["rows"]) == rows  # type: ignore[arg-type]
 
         cdp = await plain.context.new_cdp_session(plain)
-        sent = parsed(await command(cdp.send, "bench.table", _PARAMS, _OPTIONS))
+        sent = parsed(await command(cdp.send, "bench.table", PARAMS, OPTIONS))
 
         async def text() -> None:
             assert len((await sent())["data"]["rows"]) == rows
