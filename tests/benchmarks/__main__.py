@@ -31,6 +31,7 @@ from tests.benchmarks import (
     stores,
     views,
     volume,
+    waits,
     webmcp,
 )
 from tests.benchmarks.docs import DOCUMENT, PICTURE, document
@@ -47,6 +48,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "opening": opening.sessions,
     "cold": opening.cold_call,
     "imports": opening.imports,
+    "waits": waits.waits,
     "page": speed.page_to_file,
     "limit": limits.page_to_file_at_the_limit,
     "huge": volume.huge_file,
@@ -114,6 +116,7 @@ async def _run(arguments: argparse.Namespace) -> Report:
                     if report is None:
                         report = Report(machine(browser.version), arguments.quick)
                     bench = Bench(fixture.url, browser, Path(folder), quick=arguments.quick)
+                    begun = time.monotonic()
                     rows, tables = await _MEASUREMENTS[name](bench)
             report.rows += rows
             report.tables += tables
@@ -121,6 +124,8 @@ async def _run(arguments: argparse.Namespace) -> Report:
                 print_row(row)
             for table in tables:
                 print_table(table)
+            report.took[name] = round(time.monotonic() - begun, 1)
+            print(f"({name}: {report.took[name]:.0f} s)\n")
     assert report is not None
     report.seconds = time.monotonic() - started
     return report

@@ -22,6 +22,9 @@ _INTRODUCTION = """\
 Written by `python -m tests.benchmarks --write-docs` from one run; `make bench` gives the figures of your own machine,
 `--spread FILE …` the spread of several runs, each written with `--json FILE`.
 `abp bench TARGET CAPABILITY` measures an app of yours ([command-line.md](command-line.md#benchmark-of-an-app)).
+A limit is the cheapest program that we could write for the same outcome in the library that the kit uses; a peer is
+what one finds documented. "Without the driver" is for information: a debugging port is open to every user of the
+machine.
 Trust the ratios: each baseline ran in the same run, in turns with the kit, as often, on the same kind of page. Speeds
 compare the best of each (the ratio of the medians stands beside it), those of WebMCP tools round by round, latencies
 the medians. What the app itself does to make a file is in neither side: the page makes it beforehand and hands it out
@@ -55,6 +58,13 @@ the bytes to `evaluate` as an argument, which sends them to the page as base64 i
 **Small calls.** JSON text goes in and out over CDP; Playwright's own serialiser, which walks every value, is left out.
 The kit does more than the baseline: it validates the answer, finds and decodes content, verifies and hashes it, and
 makes a reference. Large JSON goes the same way up to 2 MB; above that it is content that stayed in the page.
+
+![Where the time of one small call goes](small-call.svg)
+
+The picture is of one answer of 14 rows, in turns with the cheapest command for the same values
+(`python -m tests.benchmarks.traced`): what Python does before and after, the way through the driver and the browser,
+and the renderer's task. *Before* is the kit before calls waited in their callers' own tasks. Both were drawn on a busy
+machine: compare a bar with its own bare command, which ran in turns with it.
 """
 
 _PARTS = """\

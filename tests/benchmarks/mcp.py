@@ -60,7 +60,7 @@ async def mcp_results(bench: Bench) -> tuple[list[Row], list[Table]]:
             return Message("capabilities/call", {"capability": "text", "params": _SMALL, "options": options})
 
         await app.call("blob", {"size": size})  # the server makes it once
-        rounds = 3 if bench.quick else 7
+        rounds = 2 if bench.quick else 3
         large = await in_turns({"received": received, "kit": kit}, rounds=rounds)
         texts = await in_turns(
             {

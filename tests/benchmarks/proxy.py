@@ -25,7 +25,7 @@ _SMALL = {"size": 1000}
 async def proxied_results(bench: Bench) -> tuple[list[Row], list[Table]]:
     """A tool's small result and a blob of 20 MB, received by the SDK's client from the server and through the proxy,
     which stores the blob."""
-    size, calls, rounds = 20 * MB, 20 if bench.quick else 100, 3 if bench.quick else 7
+    size, calls, rounds = 20 * MB, 20 if bench.quick else 100, 2 if bench.quick else 3
     server = [sys.executable, str(FOLDER / "plain.py")]
     store = ["--out", str(bench.folder / "proxied")]
     proxy = [sys.executable, "-m", "transports.surfaces.cli", "proxy", *store, "--", *server]

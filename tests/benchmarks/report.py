@@ -96,6 +96,8 @@ class Report:
     rows: list[Row] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     seconds: float = 0.0
+    #: Seconds of each measurement by its name.
+    took: dict[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, object]:
         """As JSON."""
@@ -104,6 +106,7 @@ class Report:
             "machine": self.machine,
             "quick": self.quick,
             "seconds": round(self.seconds, 1),
+            "took": self.took,
             "rows": rows,
             "tables": [asdict(table) for table in self.tables],
         }

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import hashlib
 import json
 import random
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import median
+from typing import Any
 
 from tests.benchmarks.measure import MB, in_turns
 from tests.benchmarks.pages import Bench
@@ -30,6 +35,16 @@ def _result(size: int) -> tuple[dict[str, object], list[bytes]]:
     files = [b"%PDF-1.7\n" + noise.randbytes(size // 2 // _FILES * 3 // 4) for _ in range(_FILES)]
     reports = [{"title": f"Report {n}", "body": base64.b64encode(data).decode()} for n, data in enumerate(files)]
     return {"rows": rows, "reports": reports}, files
+
+
+def _write_by_hand(data: Mapping[str, Any], folder: Path) -> None:
+    folder.mkdir()
+    references = []
+    for number, report in enumerate(data["reports"]):
+        content = base64.b64decode(report["body"], validate=True)
+        (folder / f"{number}.pdf").write_bytes(content)
+        references.append({"title": report["title"], "sha256": hashlib.sha256(content).hexdigest()})
+    (folder / "answer.json").write_text(json.dumps({**data, "reports": references}))
 
 
 async def hidden_files(bench: Bench) -> tuple[list[Row], list[Table]]:
@@ -55,8 +70,20 @@ async def hidden_files(bench: Bench) -> tuple[list[Row], list[Table]]:
             await store.delete(ref.id)
         return [taken]
 
+    async def by_hand() -> Sequence[float]:
+        started = time.perf_counter()
+        await asyncio.to_thread(_write_by_hand, data, bench.folder / "by-hand")
+        taken = time.perf_counter() - started
+        shutil.rmtree(bench.folder / "by-hand")
+        return [taken]
+
     local = LocalStore(bench.folder / "store")
-    ways = {"dumps": dumps, "memory": lambda: routed(MemoryStore()), "local": lambda: routed(local)}
+    ways = {
+        "dumps": dumps,
+        "by hand": by_hand,
+        "memory": lambda: routed(MemoryStore()),
+        "local": lambda: routed(local),
+    }
     times = await in_turns(ways, rounds=5 if bench.quick else 15)
     best = {name: min(taken) for name, taken in times.items()}
     row = Row(
@@ -72,4 +99,12 @@ async def hidden_files(bench: Bench) -> tuple[list[Row], list[Table]]:
         reason="every value is looked at in Python; each file is decoded, hashed and stored",
         wrong=wrong,
     )
-    return [row], []
+    beside = Row(
+        work=f"{row.work} into the local store, beside its limit",
+        baseline="a program that knows where the files are: decoded, hashed and written, the rest as JSON",
+        figure=best["by hand"] / best["local"],
+        unit="×",
+        measured=f"{1000 * best['local']:.0f} ms against {1000 * best['by hand']:.0f} ms; the kit finds the files, "
+        "syncs them to the disk and keeps a record of each",
+    )
+    return [row, beside], []

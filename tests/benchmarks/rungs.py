@@ -52,7 +52,7 @@ def _of(bench: Bench, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _rounds(bench: Bench, size: int) -> int:
-    return 2 if bench.quick else 4 if size > 2 * MB else 11
+    return 2 if bench.quick else 3 if size > 2 * MB else 7
 
 
 async def ladder(bench: Bench) -> tuple[list[Row], list[Table]]:

@@ -26,7 +26,7 @@ _BATCH = ("-m", "transports.surfaces.cli", "batch", "run")
 
 async def whole_runs(bench: Bench) -> tuple[list[Row], list[Table]]:
     """Many small calls whose answers are kept: what a shell waits for, from the start of Python to its end."""
-    many, alone = (100, 2) if bench.quick else (3000, 6)
+    many, alone = (100, 2) if bench.quick else (1000, 3)
     folders = count()
 
     def folder() -> Path:
@@ -44,7 +44,7 @@ async def whole_runs(bench: Bench) -> tuple[list[Row], list[Table]]:
     async def loop(path: Path = jobs, sessions: int = _SESSIONS) -> Sequence[float]:
         return [await _python("-m", "tests.benchmarks.by_hand", bench.url, str(path), str(folder()), str(sessions))]
 
-    times = await in_turns({"loop": loop, "batch": batch}, rounds=1 if bench.quick else 5, warm=False)
+    times = await in_turns({"loop": loop, "batch": batch}, rounds=1 if bench.quick else 3, warm=False)
     (each,) = await loop(few, 0)
     ours, theirs, each = min(times["batch"]) / many, min(times["loop"]) / many, each / alone
     return beside_others(

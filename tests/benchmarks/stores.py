@@ -60,7 +60,7 @@ async def large_stream(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         return [await asyncio.to_thread(work)]
 
-    times = await in_turns({"shell": shell, "kit": kit}, rounds=3 if bench.quick else 7, pause=0.3)
+    times = await in_turns({"shell": shell, "kit": kit}, rounds=3 if bench.quick else 5, pause=0.2)
     ours, theirs = min(times["kit"]), min(times["shell"])
     row = Row(
         work=f"stream of {size // MB} MB → artifact",
@@ -135,7 +135,7 @@ async def many_artifacts(bench: Bench) -> tuple[list[Row], list[Table]]:
 
     await asyncio.sleep(3)  # what was stored just now may change again in the same tick of the clock
     ways = {"files": files, "index": index, "session": session, "all": everything}
-    times = await in_turns(ways, rounds=3 if bench.quick else 5)
+    times = await in_turns(ways, rounds=3)
     best = {name: min(taken) for name, taken in times.items()}
     wrong = "" if (whole, found) == (count, count // _SESSIONS) else f"{found} of {whole} were found"
     baseline = "reading one small file for each artifact"

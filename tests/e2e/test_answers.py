@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transports import Browser
+import transports
+from tests.support.counted import counted_calls
+from transports import Browser, connect
 from transports.browser.page._scripts import load_script
+from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -165,3 +169,15 @@ async def test_the_codec_packs_every_kind_of_value(browser: Browser) -> None:
         assert outcomes[source]["threw"] == message, source
     assert json.loads(outcomes[_DEEP.format(wrap="[v]", depth=64)]["json"])
     assert [outcomes[source]["looks"] for source in _PLAIN] == [0, 0, 0]
+
+
+async def test_a_small_call_of_a_page_takes_few_calls_of_our_functions(browser: Browser, fixture: Fixture) -> None:
+    """Counted, because time depends on the machine; a coroutine that goes on counts again. It was 137."""
+    async with connect(fixture.url, browser=browser, store="none:") as app:
+        for _ in range(3):
+            await app.call("data.json", {"csv": "a,b\n1,2"})
+        with counted_calls(str(Path(transports.__file__).parent)) as calls:
+            for _ in range(5):
+                result = await app.call("data.json", {"csv": "a,b\n1,2"})
+    assert result.data
+    assert calls.count / 5 <= 134

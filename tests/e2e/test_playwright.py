@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import zxingcpp
 from PIL import Image
-from playwright.async_api import Error as PlaywrightError, Route
+from playwright.async_api import CDPSession, Error as PlaywrightError, Page, Route
 
 from tests.e2e.conftest import Connect
 from tests.support.pdf import text_of
@@ -305,6 +305,36 @@ async def test_a_small_call_is_one_round_trip(connected: Connect) -> None:
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("light")
+async def test_the_browser_is_told_what_to_answer_before_the_app_is_loaded_and_not_waited_for(
+    browser: Browser, fixture: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings of the browser itself only need to be sent before the navigation: it takes commands in order."""
+    steps: list[str] = []
+    answered = asyncio.Event()
+    send, goto = CDPSession.send, Page.goto
+
+    async def sending(session: CDPSession, method: str, *arguments: Any, **options: Any) -> Any:
+        steps.append(method)
+        answer = await send(session, method, *arguments, **options)
+        if method.startswith("Browser.set"):
+            await answered.wait()
+        return answer
+
+    async def going(page: Page, *arguments: Any, **options: Any) -> Any:
+        steps.append("goto")
+        answered.set()
+        return await goto(page, *arguments, **options)
+
+    monkeypatch.setattr(CDPSession, "send", sending)
+    monkeypatch.setattr(Page, "goto", going)
+    async with asyncio.timeout(60), connect(fixture.url, browser=browser, store="none:"):
+        before, after = steps[: steps.index("goto")], steps[steps.index("goto") :]
+    settings = {"Browser.setPermission", "Browser.setDownloadBehavior", "Page.setInterceptFileChooserDialog"}
+    assert settings <= {*before}
+    assert not settings & {*after}
 
 
 @pytest.mark.parametrize("query", ["", "?ownevents=assign", "?ownevents=call"])

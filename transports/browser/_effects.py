@@ -231,6 +231,10 @@ class EffectTracker:
         self.unattributed.effects.clear()
         self.unattributed.overflow = 0
 
+    def has_some_for(self, call: CallEffects) -> bool:
+        """Return whether :meth:`settle` has anything to add to the reply to a call, or to wait for."""
+        return bool(not call.is_empty or self.unattributed.outputs or self._discarded)
+
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         """Add the effects and outputs of its call to ``reply``.
 
@@ -238,8 +242,6 @@ class EffectTracker:
         printed page is not ready in time. A failed call has no result: its effects are announced as events, and its
         outputs come with the next call.
         """
-        if call.is_empty and not self.unattributed.outputs and not self._discarded:
-            return
         now = asyncio.get_running_loop().time
         deadline, until = now() + timeout, now() + min(BEGIN_TIMEOUT, timeout)
         while call.expected and (left := until - now()) > 0 and not self._lost.done():
@@ -609,6 +611,10 @@ class PageEffects:
         if call.windows or self._tracker.unattributed.windows:
             self._windows.close_windows_of(call)
         self._tracker.end_call(call)
+
+    def has_some_for(self, call: CallEffects) -> bool:
+        """Return whether a reply to the call has side effects to be completed with (:meth:`settle`)."""
+        return self._tracker.has_some_for(call)
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         """Complete a reply with its side effects; see :meth:`EffectTracker.settle

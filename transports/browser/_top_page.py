@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -392,12 +392,15 @@ class TopPageTransport(PageTransport):
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    async def request(self, message: Message, *, timeout: float) -> Message:
+    def request(self, message: Message, *, timeout: float) -> Coroutine[Any, Any, Message]:
         """Send a request as :meth:`PageTransport.request` does. The call of a tool also raises
         :class:`~transports.errors.PersonRequired`, :class:`~transports.errors.OutcomeUnknown`, and, unsent,
         :class:`~transports.errors.CapabilityError` for a tool whose frame is gone."""
         if self.name != "webmcp":
-            return await super().request(message, timeout=timeout)
+            return super().request(message, timeout=timeout)
+        return self._request_of_tools(message, timeout)
+
+    async def _request_of_tools(self, message: Message, timeout: float) -> Message:
         if message.type in ("initialize", "capabilities/list"):
             return await self._listing(message, timeout=timeout)
         payload: Any = message.payload

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace as replace_field
 from functools import partial
 from itertools import count
@@ -40,17 +41,17 @@ from ..errors import (
 )
 from ..protocol import PARSED_ON_LOOP, checked_timeout, encode_json, origin_of, redact_url
 from ..protocol.messages import Message, Sender
-from ..tasks import backoff_delay, in_thread
+from ..tasks import backoff_delay, cancel_and_wait, drop, in_thread
 from . import _tools as tools
 from ._effects import Dialogs, PageEffects, check_permissions, set_permissions
 from ._source import PageSource, Tab
 from .page._agent import Agent, Document, PageAgent, is_closed
-from .page._channel import FrameWatcher, PageObject
+from .page._channel import FrameWatcher
 from .page._channels import open_channel
 from .page._received import Elicitation, Flood, parse_reply
 from .process._browser_process import SESSION_CONTEXTS
 from .process._launch import Browser
-from .transfer._ladder import Ladder
+from .transfer._ladder import Ladder, is_elsewhere
 from .transfer._uploads import Uploads
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports.browser")
 
+#: Turns of the event loop in which tasks begin, those that they begin too, and send their commands.
+_TURNS_TO_SEND = 3
 _EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
 
 
@@ -301,7 +304,11 @@ class PageTransport(Transport):
             self._page_stack.push_async_callback(agent.uninstall)
         else:
             self._page_stack.callback(agent.stop_listening)
-        await agent.install(*self._scripts, now=tab.borrowed, frames=self._watch_frames(agent), **self._script_options)
+        frames = self._watch_frames(agent)
+        installing = asyncio.ensure_future(
+            agent.install(*self._scripts, now=tab.borrowed, frames=frames, **self._script_options)
+        )
+        self._in_background(installing)
         if (downloads := await tab.downloads(agent)) is not None:
             self._page_stack.callback(downloads.close)
         self._agent = agent
@@ -315,12 +322,24 @@ class PageTransport(Transport):
             limits=self._limits,
         )
         self._page_stack.push_async_callback(self._effects.aclose)
-        await asyncio.gather(self._effects.prepare(downloads), set_permissions(tab, agent, self._permissions))
+        # The browser takes commands in order. So those of its own are only sent before the app is loaded, and their
+        # answers come meanwhile; the agent's are in another process, and waited for.
+        preparing = asyncio.gather(self._effects.prepare(downloads), set_permissions(tab, agent, self._permissions))
+        self._in_background(preparing)
+        for _ in range(_TURNS_TO_SEND):
+            await asyncio.sleep(0)
+        await installing
         self._downloads = downloads
         self._top = self._reach(agent)
         await self._load_app(tab.page, agent)
+        await preparing
         agent.pin()  # only now, as an app may navigate while it loads
         return agent
+
+    def _in_background(self, work: asyncio.Future[Any]) -> None:
+        """End ``work`` with the page. Its error is ignored, unless somebody awaits it."""
+        work.add_done_callback(partial(drop, work))
+        self._page_stack.push_async_callback(cancel_and_wait, (work,))
 
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
         """Return the watcher of documents in frames of the page, or ``None`` if they are left alone."""
@@ -369,43 +388,51 @@ class PageTransport(Transport):
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    async def request(self, message: Message, *, timeout: float) -> Message:
+    # Plain functions: each coroutine that only passes an answer on costs a small call time.
+    def request(self, message: Message, *, timeout: float) -> Coroutine[Any, Any, Message]:
         """Send a request to ``window.abp``. While the page is reopened, it fails unsent with ``DISCONNECTED``."""
         agent = self._require_agent()
         if agent.is_lost:
             raise agent.loss(sent=False)
         payload: Any = message.payload
         match message.type:
-            case "initialize":
-                return await self._ask(message, "initialize", encode_json(payload).decode(), timeout=timeout)
-            case "capabilities/list":
-                return await self._ask(message, "list", timeout=timeout)
             case "capabilities/call":
-                return await self._call(message, self._top, timeout)
+                return self._call(message, self._top, timeout)
+            case "initialize":
+                return self._ask(message, "initialize", encode_json(payload).decode(), timeout=timeout)
+            case "capabilities/list":
+                return self._ask(message, "list", timeout=timeout)
             case "capabilities/cancel":
-                try:
-                    return await self._ask(message, "cancel", *cancellation(payload), timeout=timeout)
-                except CallTimeout:  # either the app's own cancel() hangs, or the whole page does
-                    await agent.check_responsive()
-                    raise
+                return self._cancel(message, agent, timeout)
         raise ProtocolError(f"this transport has no request {message.type!r}")
+
+    async def _cancel(self, message: Message, agent: PageAgent, timeout: float) -> Message:
+        try:
+            return await self._ask(message, "cancel", *cancellation(message.payload), timeout=timeout)
+        except CallTimeout:  # either the app's own cancel() hangs, or the whole page does
+            await agent.check_responsive()
+            raise
 
     async def _call(self, message: Message, reach: Reach, timeout: float) -> Message:
         """Send a call to the document at ``reach``."""
         payload: Any = message.payload
         if message.origins is not None:
             payload = {**payload, "origins": sorted(message.origins)}
-        document = await reach.agent.document(timeout=timeout)  # pinned: only this document may answer the call
-        effects, deadline = self._effects, asyncio.get_running_loop().time() + timeout
+        # pinned: only this document may answer the call
+        document = reach.agent.known_document or await reach.agent.document(timeout=timeout)
+        effects, started = self._effects, time.monotonic()
         call = effects.begin_call(payload["options"]["callId"])
         try:
-            async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
-                reply = await self._ask(
-                    message, "call", text, *elements, timeout=timeout, reach=reach, of=document.agent
-                )
+            if message.content:
+                async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
+                    reply = await self._ask(message, "call", text, *elements, timeout=timeout, reach=reach, of=document)
+            else:
+                text = encode_json(payload).decode()
+                reply = await self._ask(message, "call", text, timeout=timeout, reach=reach, of=document)
             reply.sender = self._sender(document)
-            # at least a second, also after a call that used up its time: its outputs may be ready already
-            await effects.settle(call, reply, timeout=max(deadline - asyncio.get_running_loop().time(), 1.0))
+            if effects.has_some_for(call):
+                # at least a second, also after a call that used up its time: its outputs may be ready already
+                await effects.settle(call, reply, timeout=max(started + timeout - time.monotonic(), 1.0))
             return reply
         finally:
             effects.end_call(call)
@@ -430,16 +457,19 @@ class PageTransport(Transport):
         *args: object,
         timeout: float,
         reach: Reach | None = None,
-        of: PageObject | None = None,
+        of: Document | None = None,
     ) -> Message:
         """Call a method of the page's agent, or of the agent at ``reach``, and return its answer as the reply. A very
         long answer is fetched in the same way as content. ``of`` pins the call to the agent of one document."""
-        self._require_agent()
         reach = reach or self._top
-        answer = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=of)
-        text = await reach.ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
-        parse = partial(parse_reply, message, text, holder=reach.holder)
-        return parse() if len(text) <= PARSED_ON_LOOP else await in_thread(parse)
+        pinned = None if of is None else of.agent
+        answer = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=pinned)
+        text: str | bytes = answer
+        if is_elsewhere(answer):
+            text = await reach.ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
+        if len(text) <= PARSED_ON_LOOP:
+            return parse_reply(message, text, holder=reach.holder)
+        return await in_thread(parse_reply, message, text, holder=reach.holder)
 
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``. They have no reply."""

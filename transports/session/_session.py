@@ -100,7 +100,7 @@ class Caller:
         has_blocks = isinstance(result.data, dict) and "content" in result.data
         if has_blocks:
             result = await self.resources.read_links(result, call)
-        return await self.results.in_files(result)
+        return result if self.results.policy.inline_data else await self.results.in_files(result)
 
 
 #: Names of capabilities, and warnings, that a notebook shows.

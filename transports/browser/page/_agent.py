@@ -41,7 +41,7 @@ from ...errors import (
 )
 from ...protocol import PARSED_ON_LOOP
 from ...protocol.messages import Message
-from ...tasks import Deadlines, cancel_and_wait, drop, ending, spawn
+from ...tasks import Deadlines, Wait, cancel_and_wait, drop, spawn
 from ._channel import OPAQUE, Channel, DevTools, FrameDocument, FrameWatcher, PageObject, listener
 from ._channels import Rate
 from ._received import Clipboard, Effect, FileChooser, Flood, Tools, checked, parse_event, parse_reply
@@ -146,6 +146,12 @@ class Agent(ABC):
         )
         return reply
 
+    @property
+    def known_document(self) -> Document | None:
+        """The current document, if it was asked for before (:meth:`document`)."""
+        known = self._document
+        return known if known is not None and known.agent is self.channel.agent else None
+
     async def document(self, *, timeout: float) -> Document:
         """Return the current document; ``timeout`` in seconds. Each document is asked for its origin once."""
         agent = await self._find_agent(timeout)
@@ -228,7 +234,7 @@ class PageAgent(Agent):
         self._on_navigated: Callable[[], object] | None = None
         self._target: dict[str, Any] | None = None
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: set[Wait[Any]] = set()
         self._deadlines = Deadlines()
         self._browser = page.context.browser
         page.on("crash", self._on_crash)
@@ -245,10 +251,9 @@ class PageAgent(Agent):
         """
         own = {"binding": self._binding, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT, "borrowed": now}
         source = f"({load_script('agent.js')})({', '.join((json.dumps(own | options), *map(load_script, parts)))})"
-        install = self.channel.install(
+        await self.channel.install(
             source, self._binding, on_emit=self._on_emit, on_document=self._on_document, now=now, frames=frames
         )
-        await (install if self.channel.cdp is None else asyncio.gather(install, self.target()))
 
     async def target(self) -> dict[str, Any]:
         """Return the page's CDP ``TargetInfo``, with ``targetId`` and ``browserContextId``. It is asked for once."""
@@ -351,25 +356,20 @@ class PageAgent(Agent):
             reason = self._on_loss(error)  # may re-enter here: it notifies all sessions of the browser
             if not self._lost.done():
                 self._lost.set_result(reason)
-                for ended in self._waiting:
-                    if not ended.done():
-                        ended.set_exception(self.loss())
+                for wait in self._waiting:
+                    if not wait.done():
+                        wait.set_exception(self.loss())
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
         """Await ``work`` as :meth:`Agent.with_deadline` does, until the page is lost."""
         if self._lost.done():
             drop(work)
             raise self.loss()
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        task = asyncio.ensure_future(ending(work, ended))
-        self._waiting.add(ended)
-        self._deadlines.add(ended, timeout, partial(no_answer, action, timeout))
+        wait = Wait(work)
+        self._waiting.add(wait)
+        self._deadlines.add(wait, timeout, no_answer, action, timeout)
         try:
-            with contextlib.suppress(CallTimeout):
-                await ended
-            if not task.done():  # an answer in the same turn of the loop as the deadline still counts
-                raise no_answer(action, timeout)
-            return task.result()
+            return await wait
         except PlaywrightError as error:
             if any(text in error.message for text in (*CLOSED_MESSAGES, *NAVIGATED_MESSAGES)):
                 await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)  # an event may bring the real reason
@@ -380,13 +380,8 @@ class PageAgent(Agent):
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             raise self.loss() from None
         finally:
-            self._waiting.discard(ended)
-            self._deadlines.discard(ended)
-            if not task.done():
-                task.cancel()
-                task.add_done_callback(partial(drop, work))
-            elif not task.cancelled():
-                task.exception()  # mark it as retrieved: after a loss, the caller gets that in its place
+            self._waiting.discard(wait)
+            self._deadlines.discard(wait)
 
     def loss(self, *, sent: bool | None = None) -> TransportError:
         """Return a new error with the reason of the loss."""

@@ -23,6 +23,8 @@ T = TypeVar("T")
 _MAX_WARNINGS, _MAX_WARNING = 100, 1000
 #: Longest event in characters: it is parsed in the event loop.
 _MAX_EVENT = 8 << 20
+#: Characters of a reply up to which it is parsed and checked in one pass.
+_SHORT = 1 << 16
 #: Size of content in bytes. JavaScript counts exactly only up to 2**53.
 Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -104,6 +106,9 @@ class _Reply(msgspec.Struct):
     denied: str | None = None
 
 
+_DECODE_REPLY = msgspec.json.Decoder(_Reply).decode
+
+
 def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -> Message:
     """Return the reply to ``request`` from the agent's JSON, with content inserted at its paths. Handles of content in
     the document begin with ``holder``.
@@ -113,8 +118,7 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
     :class:`~transports.errors.ProtocolError` if another function of the app threw, if the answer is cyclic, too deep or
     has too many values, and if the reply is not valid. Long texts should be parsed in a thread.
     """
-    at_most = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
-    reply = checked(decode_json(text, at_most=at_most), _Reply, f"the reply to {request.type}")
+    reply = _read_reply(request, text)
     if reply.refused is not None:
         raise ProtocolError(f"{reply.refused[:500]}; nothing was taken from it")
     if reply.denied is not None and request.origins is not None:
@@ -138,6 +142,16 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
     if warnings:
         warnings = [text[:_MAX_WARNING] for text in warnings[:_MAX_WARNINGS]]
     return Message(f"{request.type}-result", answer, id=request.id, warnings=warnings)
+
+
+def _read_reply(request: Message, text: str | bytes) -> _Reply:
+    if len(text) <= _SHORT:
+        try:
+            return _DECODE_REPLY(text)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            pass  # the reason is told below
+    at_most = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
+    return checked(decode_json(text, at_most=at_most), _Reply, f"the reply to {request.type}")
 
 
 def _content(binary: _Binary, holder: str) -> BinaryData | Broken:

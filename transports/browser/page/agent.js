@@ -194,12 +194,18 @@
     return (seen.tools > 0 ? seen.settled : inFrames) && seen.state === "complete";
   };
 
-  const toReply = async (answer) => {
+  // Returns the reply, or a promise of it if the answer holds content.
+  const toReply = (answer) => {
     let packed;
     try { packed = codec.pack(answer); } catch (error) {
       if (error instanceof codec.UnsupportedAnswer) return stringify({ refused: error.message });
       throw error;
     }
+    const notes = [...warnings.get(answer) ?? [], ...packed.warnings];
+    if (packed.found.length) return withBinaries(packed, notes);
+    return longByReference(`{"answer":${packed.json},"rest":${notes.length ? stringify({ warnings: notes }) : "{}"}}`);
+  };
+  const withBinaries = async (packed, notes) => {
     const binaries = [];
     let inlineLeft = config.inline;
     for (const { path, kind, value } of packed.found) {
@@ -216,9 +222,7 @@
         binaries.push([path, "held", hold(value), type, name, size]);
       }
     }
-    const notes = [...warnings.get(answer) ?? [], ...packed.warnings];
-    const rest = notes.length || binaries.length ? stringify({ binaries, warnings: notes }) : "{}";
-    return longByReference(`{"answer":${packed.json},"rest":${rest}}`);
+    return longByReference(`{"answer":${packed.json},"rest":${stringify({ binaries, warnings: notes })}}`);
   };
   // Very long text is fetched as large content: the channel would copy each character several times.
   const longByReference = (text) => {
@@ -248,6 +252,14 @@
   const toError = (error) => (error instanceof Misdirected ? stringify({ denied: error.origin }) : stringify({
     threw: String(error?.message || error), name: typeof error?.name === "string" ? error.name : "",
   }));
+  // Returns the parameters of a request with its content in them; inputs: one <input> per file.
+  const withContent = async ({ params, base64, files }, inputs) => {
+    const contents = base64.map(([path, encoded]) => [path, codec.fromBase64(encoded).buffer]);
+    for (const [index, path] of files.entries()) {
+      contents.push([path, await Reflect.apply(blobBytes, inputs[index].files[0], [])]);
+    }
+    return codec.insertContent(params, contents);
+  };
   const replyOf = async (work) => {
     try { return await toReply(await work()); } catch (error) { return toError(error); }
   };
@@ -310,24 +322,21 @@
     async list() {
       try { return await listReply(await theApp().listCapabilities?.()); } catch (error) { return toError(error); }
     },
-    // request: {capability, params, options, base64: [[path, text]], files: [path], origins?}; inputs: one <input> per file.
-    call(text, ...inputs) {
-      return replyOf(async () => {
-        const { capability, params, options, base64 = [], files = [], origins } = parse(text);
-        admit(origins, receiver());
-        const contents = base64.map(([path, encoded]) => [path, codec.fromBase64(encoded).buffer]);
-        for (const [index, path] of files.entries()) {
-          contents.push([path, await Reflect.apply(blobBytes, inputs[index].files[0], [])]);
-        }
-        const filled = codec.insertContent(params, contents), id = options.callId;
+    // request: {capability, params, options, origins?}, with content also {base64: [[path, text]], files: [path]}.
+    async call(text, ...inputs) {
+      try {
+        const request = parse(text), { capability, params, options, origins } = request, id = options.callId;
+        if (origins !== undefined) admit(origins, receiver());
+        const filled = request.base64 === undefined ? params : await withContent(request, inputs);
         calls.add(id);
+        let answer;
         try {
-          let answer;
           startingCall = id;
           try { answer = theApp().call(capability, filled, options); } finally { startingCall = null; }
-          return await answer;
+          answer = await answer;
         } finally { calls.delete(id); }
-      });
+        return await toReply(answer);
+      } catch (error) { return toError(error); }
     },
     // Tries both documented forms, since apps accept one or the other, with a timeout of 400 ms each.
     async cancel(callId, reason) {

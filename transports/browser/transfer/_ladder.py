@@ -42,6 +42,11 @@ _TEXT_SLICE = 6 * MB  # 8 MB of base64
 _COLLECT_EVERY = 128 * MB
 
 
+def is_elsewhere(answer: str) -> bool:
+    """Return whether an answer of the agent is no reply, but a reference to one that is too long for it."""
+    return answer.startswith('{"id":')
+
+
 class Ladder:
     """Transfers of content from one document. ``downloads`` is ``None`` if the browser may not download for us.
 
@@ -97,14 +102,12 @@ class Ladder:
         rungs = ["download"] if self._downloads and size >= _DOWNLOAD_FROM else []
         return [*rungs, "stream", "slices"] if self._agent.channel.cdp else [*rungs, "slices"]
 
-    async def read_answer(self, answer: str, folder: Path, *, timeout: float) -> str | bytes:
-        """Return the JSON of an answer: the text itself, or a very long text that the answer refers to.
+    async def read_answer(self, answer: str, folder: Path, *, timeout: float) -> bytes:
+        """Return the JSON of an answer that is a reference to a very long text (:func:`is_elsewhere`).
 
-        The long text goes through a temporary file in ``folder``. Raises :class:`~transports.errors.TooLarge` if it is
+        The text goes through a temporary file in ``folder``. Raises :class:`~transports.errors.TooLarge` if it is
         longer than the largest content can be (base64 is a third longer), and the errors of :meth:`save`.
         """
-        if not answer.startswith('{"id":'):
-            return answer
         held = parse_json(answer, Held, "a long answer")
         try:
             if held.size > self._max_bytes * 4 // 3 + MB:
