@@ -7,6 +7,7 @@
 * :mod:`._ref` — references, scopes, ids and metadata.
 * :mod:`._retention` and :mod:`._sweeping` — time to live, limits and cleanup; :mod:`._audit` — the audit log.
 * :mod:`._query`, :mod:`._versions`, :mod:`._search` — queries by metadata, by file name and by text.
+* :mod:`._verified` — blocking files of artifacts, verified piece by piece.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ._retention import Removal, Retention
     from ._search import search
     from ._sweeping import reindex, sweeping
+    from ._verified import Pieces as Pieces, open_file_of as open_file_of, verified as verified
     from ._versions import is_named, versions
     from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store as is_host_store
     from .local._blobs import NO_LINKS as NO_LINKS, place as place
@@ -83,6 +85,7 @@ else:
             "_retention": ("Removal", "Retention"),
             "_search": ("search",),
             "_sweeping": ("reindex", "sweeping"),
+            "_verified": ("Pieces", "open_file_of", "verified"),
             "_versions": ("is_named", "versions"),
             "hosts": ("HostFacade", "HostStore", "HostedStore", "StoreForHost", "is_host_store"),
             "local._blobs": ("NO_LINKS", "place"),
