@@ -122,6 +122,13 @@ class VerifiedFile(io.RawIOBase):
         self._position += len(part)
         return len(part)
 
+    def readall(self) -> bytes:
+        """Return the rest. The method of the base class would hold it twice."""
+        content = io.BytesIO()
+        while part := self.read(PIECE):
+            content.write(part)
+        return content.getvalue()
+
     def _piece(self, index: int) -> bytes:
         if self._held[0] != index:
             with map_os_errors("read an artifact", Path(str(self._file.name)).parent):
