@@ -105,7 +105,7 @@ def test_what_is_no_address_of_a_repository_changes_nothing(copy: Path, address:
     assert texts(copy) == before
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_a_release_is_one_command(tmp_path: Path) -> None:
     """In a repository of its own: built, checked, hashed, signed, and what is left to do."""
     project = tmp_path / "project"

@@ -20,7 +20,7 @@ from transports import ArtifactRef, Browser, batch, connect
 from transports.batch import Job
 from webapp_fixture import Fixture
 
-pytestmark = [pytest.mark.browser, pytest.mark.load, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 ROOT = Path(__file__).parents[2]
 SIZE = 100_000_000
@@ -110,6 +110,7 @@ def run(program: str, path: str, folder: Path) -> tuple[int, int]:
     return int(float(total)), int(peak)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 async def test_a_csv_of_100_mb_takes_the_memory_of_a_file(table: ArtifactRef, program: str) -> None:
     assert table.path is not None
@@ -120,6 +121,7 @@ async def test_a_csv_of_100_mb_takes_the_memory_of_a_file(table: ArtifactRef, pr
     assert peak < peak_of_plain * ALLOWED[program], f"{peak / peak_of_plain:.2f} times"
 
 
+@pytest.mark.slow
 async def test_its_table_and_its_first_bytes(table: ArtifactRef) -> None:
     with table.open() as file:
         assert file.readline().split() == [b"number,", b"remainder,name"]
