@@ -67,6 +67,12 @@ async def test_the_rows_of_each_kind(tmp_path: Path, content: bytes, mime_type: 
     assert result(file=ref).table().to_pylist() == ROWS
 
 
+async def test_line_breaks_in_cells_wherever_a_file_is_cut_for_reading(tmp_path: Path) -> None:
+    content = "a,b\n" + '1,"two\nlines"\n' * 200_000  # read in pieces of a megabyte
+    table = result(file=await put(tmp_path, content.encode(), "text/csv")).table()
+    assert table["b"].unique().to_pylist() == ["two\nlines"] and table.num_rows == 200_000
+
+
 @pytest.mark.parametrize(
     ("rows", "column"),
     [
