@@ -8,6 +8,7 @@
 * :mod:`._retention` and :mod:`._sweeping` — time to live, limits and cleanup; :mod:`._audit` — the audit log.
 * :mod:`._signing` — signed links, and the registry of servers that open them.
 * :mod:`._query`, :mod:`._versions`, :mod:`._search` — queries by metadata, by file name and by text.
+* :mod:`._verified` — blocking files of artifacts, verified piece by piece.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         signing_key as signing_key,
     )
     from ._sweeping import reindex, sweeping
+    from ._verified import Pieces as Pieces, open_file_of as open_file_of, verified as verified
     from ._versions import is_named, versions
     from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store as is_host_store
     from .local._blobs import NO_LINKS as NO_LINKS, place as place
@@ -122,6 +124,7 @@ else:
                 "signing_key",
             ),
             "_sweeping": ("reindex", "sweeping"),
+            "_verified": ("Pieces", "open_file_of", "verified"),
             "_versions": ("is_named", "versions"),
             "hosts": ("HostFacade", "HostStore", "HostedStore", "StoreForHost", "is_host_store"),
             "local._blobs": ("NO_LINKS", "place"),

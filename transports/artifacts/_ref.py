@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from functools import lru_cache
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
@@ -29,6 +30,7 @@ from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..protocol import encode_json
 from ._content import Description, Meter
 from ._files import ExportFile, copy_out
+from ._verified import open_verified
 
 #: Longest value of a field of a scope, in characters.
 MAX_SCOPE_CHARS = 200
@@ -187,6 +189,23 @@ class ArtifactRef:
                 "`await app.save(ref, path)` or `await store.export(ref, path)`"
             )
         return copy_out(self.path, export_file(self, path))
+
+    def open(self) -> BufferedReader:
+        """Open the local file for reading, as bytes. It blocks.
+
+        The whole content is compared with its hash first, and each piece again when it is read: a program never gets
+        bytes that differ from those that were stored. Memory holds a piece of 1 MiB. Seeking is as cheap as in a file.
+
+        Raises :class:`~transports.errors.UsageError` if the store has no local file (the file system ``artifact://``
+        reads any store, docs/data.md), :class:`~transports.errors.Corrupt`, also while it is read, and
+        :class:`~transports.errors.StoreError` if the file cannot be read.
+        """
+        if self.path is None:
+            raise UsageError(
+                f"artifact {self.id} has no file on this machine; read it from its store with "
+                f"`await store.get(ref)`, or with `fsspec.open({self.uri!r}, store=store)`"
+            )
+        return open_verified(self, self.path)
 
 
 #: Seconds that the download link of a notebook works.
