@@ -194,10 +194,9 @@ class Result:
             raise self._no_artifact(f"there is no artifact at {place!r}")
         if self.answer_chars is not None:
             return self.artifacts[""]
-        added = {"", *map(field_of, self.previews)} - self.inline_fields
-        files = [name for name in self.artifacts if name not in added]
+        files = answered_files(self)
         if len(files) == 1:
-            return self.artifacts[files[0]]
+            return next(iter(files.values()))
         if not files and "" in self.artifacts:
             return self.artifacts[""]
         raise self._no_artifact(
@@ -386,6 +385,13 @@ class Result:
         if text and not ref.stored:
             lines.append(f"Preview: {shorten(text, stored=False)}")
         return lines + again
+
+
+def answered_files(result: Result) -> dict[str, ArtifactRef]:
+    """Return the files of an answer by their places: those that the app answered, without the router's own for a long
+    text and for the answer as JSON."""
+    added = {"", *map(field_of, result.previews)} - result.inline_fields
+    return {place: ref for place, ref in result.artifacts.items() if place not in added}
 
 
 def _format_effect(effect: Effect) -> str:

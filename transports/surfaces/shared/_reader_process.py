@@ -16,8 +16,8 @@ _SECONDS = {"pdf_page": 10, "pdf_text": 15, "thumbnail": 15}
 _LIMITED = str(Path(__file__).with_name("limited_program.py"))
 
 
-async def run_reader(program: str, data: bytes, limit: int) -> tuple[dict[str, Any], bytes] | None:
-    """Run the program of this name beside this module on ``data``, with ``limit`` as its argument.
+async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[str, Any], bytes] | None:
+    """Run the program of this name beside this module on ``data``, with these arguments.
 
     Return the JSON of its first line of output and the rest of the output. Return ``None`` if the program fails, as for
     refused content or a missing library, runs longer than 20 seconds, or exceeds its limits of CPU time or memory."""
@@ -27,7 +27,7 @@ async def run_reader(program: str, data: bytes, limit: int) -> tuple[dict[str, A
         _LIMITED,
         str(_SECONDS[program]),
         str(Path(__file__).with_name(f"{program}.py")),
-        str(limit),
+        *map(str, arguments),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
