@@ -37,6 +37,7 @@ RUN_BY = {
     ("write-an-app.md", None): "tests/e2e/test_write_an_app.py",
     ("views.md", None): "tests/e2e/test_views_page.py",
     ("hosts.md", "python"): "tests/hosts/test_penguiflow.py",
+    ("agents.md", "python"): "tests/hosts/test_agents.py",
     ("command-line.md", "console"): "tests/surfaces/cli/test_command_line_page.py",
 }
 _BLOCK = re.compile(r"(?:^<!-- not run: (.+?) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

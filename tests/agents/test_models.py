@@ -105,7 +105,14 @@ async def test_anthropic_messages() -> None:
         message = await tools.answer(call)
         assert (message["type"], message["tool_use_id"], message["is_error"]) == ("tool_result", "t1", False)
         content: Any = message["content"]
-        assert [part["type"] for part in content] == ["text", *["text", "image"] * 2, "text", "document", "text", "text"]
+        assert [part["type"] for part in content] == [
+            "text",
+            *["text", "image"] * 2,
+            "text",
+            "document",
+            "text",
+            "text",
+        ]
         source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()}
         assert content[2] == {"type": "image", "source": source}
         assert content[-1]["text"] == "(content of d.csv, text/csv: not shown here)"

@@ -43,7 +43,7 @@ def declaring(*capabilities: Mapping[str, object], handlers: Mapping[str, Any] |
 
 async def test_each_capability_is_a_tool_as_on_the_bridge(app_of: Connect) -> None:
     """Names, hints and marks, and the number behind a name that is taken."""
-    declared = [
+    declared: list[dict[str, object]] = [
         {"name": "report.make", "description": "Make\na report.", "annotations": {"readOnlyHint": True, "x": 1}},
         {"name": "report/make", "annotations": {"destructiveHint": True}, "deprecated": True},
         {"name": "read_artifact"},
@@ -166,6 +166,10 @@ async def test_content_is_attached_by_its_type_and_within_limits(app_of: Connect
         assert [one.filename for one in every.attachments] == ["chart.png", "report.pdf", "most.bin"]
         assert every.attachments[1].data == PDF and "Files: 1 too large to be shown" in every.text
         assert len(every.text) < 20_000
+    three = {name: file(bytes(4_000_000) + name.encode(), f"{name}.bin", "application/octet-stream") for name in "abc"}
+    async with app_of({"make": answering(three)}) as app:
+        some = await AppTools(app, {"attach": ("*/*",)}).call("abp_make", {})
+        assert [one.filename for one in some.attachments] == ["a.bin", "b.bin"], "10 MB in all"
 
 
 def _png() -> bytes:
@@ -193,7 +197,8 @@ async def test_a_text_is_read_in_parts_without_a_broken_character(app_of: Connec
     async with app_of({}) as app:
         tools = AppTools(app, {})
         ref = await app.store.put_bytes(TABLE.encode(), filename="table.csv", mime_type="text/csv")
-        read, offset = "", 0
+        read = ""
+        offset: int | None = 0
         while offset is not None:
             answer = await tools.call("abp_read_artifact", {"id": ref.uri, "offset": offset})
             head, _, body = answer.text.partition("\n")
@@ -209,9 +214,7 @@ async def test_a_page_of_a_pdf_is_read_with_its_picture(app: Session) -> None:
     printed = await tools.call("abp_export_pdf", {"html": "<h1>Sales</h1>", "options": None, "title": None})
     assert printed.result is not None, printed.text
     ref = printed.result.artifact()
-    page = await tools.call(
-        "abp_read_artifact", {"id": ref.id, "page": 1, "offset": None, "picture": True}
-    )
+    page = await tools.call("abp_read_artifact", {"id": ref.id, "page": 1, "offset": None, "picture": True})
     assert page.text == f"Page 1 of 1 of {ref.filename}:\nSales"
     (picture,) = page.attachments
     assert picture.mime_type == "image/png" and picture.data.startswith(b"\x89PNG")
@@ -316,7 +319,11 @@ async def test_progress_goes_to_the_caller(app: Session) -> None:
 
 async def test_a_strict_call_says_all_that_a_plain_one_says(app_of: Connect) -> None:
     """What is optional may be null, and arrives as left out; what cannot be said strictly stays as it is."""
-    margin = {"type": "object", "properties": {"top": {"type": "number"}, "left": {"type": "number"}}, "required": ["top"]}
+    margin = {
+        "type": "object",
+        "properties": {"top": {"type": "number"}, "left": {"type": "number"}},
+        "required": ["top"],
+    }
     schema = {
         "type": "object",
         "properties": {
@@ -338,11 +345,18 @@ async def test_a_strict_call_says_all_that_a_plain_one_says(app_of: Connect) -> 
         tool = tools.tools["abp_print"]
         for node in _objects(tool.schema):
             assert node["additionalProperties"] is False and node["required"] == [*node["properties"]]
-        given = dict(dict.fromkeys(schema["properties"]), margin={"top": 1, "left": None})  # type: ignore[call-overload]
+        given = dict(dict.fromkeys(schema["properties"]), margin={"top": 1, "left": None})
         jsonschema_rs.validate(tool.schema, given)
         answer = await tools.call("abp_print", given)
         assert answer.result is not None and answer.result.data == {"margin": {"top": 1}, "maybe": None}
-        full = {"size": "letter", "margin": {"top": 1, "left": 2}, "tags": ["a"], "either": 3, "maybe": "b", "kind": "x"}
+        full = {
+            "size": "letter",
+            "margin": {"top": 1, "left": 2},
+            "tags": ["a"],
+            "either": 3,
+            "maybe": "b",
+            "kind": "x",
+        }
         jsonschema_rs.validate(tool.schema, full)
         assert (same := (await tools.call("abp_print", full)).result) is not None and same.data == full
 

@@ -2,8 +2,8 @@
 
 * :func:`openai_tools`, :func:`anthropic_tools`, :func:`google_tools` — schemas in the shape of a model's API, and the
   answers to its calls. They need no other package.
-* :func:`pydantic_ai_toolset`, :func:`langchain_tools`, :func:`openai_agents_tools` — tools of a framework, which must be
-  installed. It is imported when the function is called.
+* :func:`pydantic_ai_toolset`, :func:`langchain_tools`, :func:`openai_agents_tools` — tools of a framework, which must
+  be installed. It is imported when the function is called.
 
 A call never raises an error of the kit: the model gets the error in words, with the next step. Files come as references
 with a preview, and images as content; the model gives a file to a tool by its reference (docs/agents.md)."""

@@ -44,6 +44,14 @@ class Answer:
     error: ABPError | None = None
 
     @property
+    def document(self) -> dict[str, object] | None:
+        """JSON about the result for message histories: what ``abp call --json`` prints, without ``data``, which may be
+        large and is in the file at ``""``; ``None`` without a result."""
+        if self.result is None:
+            return None
+        return {name: value for name, value in self.result.as_dict().items() if name != "data"}
+
+    @property
     def is_error(self) -> bool:
         """Whether the call failed."""
         return self.error is not None

@@ -20,7 +20,7 @@ def pydantic_ai_toolset(app: Session, **options: Unpack[ToolOptions]) -> Abstrac
     """Return the tools of ``app`` as a toolset of Pydantic AI, which follows the app's capabilities.
 
     Wrong arguments are a ``ModelRetry``, other errors a ``ToolFailed``. The metadata of a tool has its annotations, the
-    metadata of an answer the :class:`~transports.Result`. ``options`` are those of
+    metadata of an answer the JSON of ``abp call --json`` without ``data``. ``options`` are those of
     :class:`ToolOptions <transports.agents.ToolOptions>`.
 
     Raises :class:`~transports.errors.UsageError` without Pydantic AI, 2.0 or newer."""
@@ -32,8 +32,8 @@ def pydantic_ai_toolset(app: Session, **options: Unpack[ToolOptions]) -> Abstrac
 def langchain_tools(app: Session, **options: Unpack[ToolOptions]) -> list[BaseTool]:
     """Return the tools of ``app`` for LangChain and LangGraph, for asynchronous agents.
 
-    The artifact of a tool's message is the :class:`~transports.Result`; an error is a message with the status
-    ``error``. Progress is sent as custom events ``abp_progress``. The list is of the app's current capabilities.
+    The artifact of a tool's message is the JSON of ``abp call --json`` without ``data``; an error is a message with the
+    status ``error``. Progress is sent as custom events ``abp_progress``. The list is of the app's current capabilities.
     ``options`` are those of :class:`ToolOptions <transports.agents.ToolOptions>`.
 
     Raises :class:`~transports.errors.UsageError` without LangChain's core, 1.0 or newer."""
@@ -45,8 +45,8 @@ def langchain_tools(app: Session, **options: Unpack[ToolOptions]) -> list[BaseTo
 def openai_agents_tools(app: Session, **options: Unpack[ToolOptions]) -> list[FunctionTool]:
     """Return the tools of ``app`` for the OpenAI Agents SDK.
 
-    A tool that the app calls destructive needs approval; one whose capability is gone is disabled. ``options`` are those
-    of :class:`ToolOptions <transports.agents.ToolOptions>`.
+    A tool that the app calls destructive needs approval; one whose capability is gone is disabled. ``options`` are
+    those of :class:`ToolOptions <transports.agents.ToolOptions>`.
 
     Raises :class:`~transports.errors.UsageError` without the OpenAI Agents SDK."""
     with _needed("openai_agents_tools", "openai-agents"):
@@ -59,4 +59,4 @@ def _needed(function: str, package: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise UsageError(f"{function} needs {package} ({error}); install it: pip install {package}") from error
+        raise UsageError(f"{function} needs {package} ({error}); install it: pip install -U {package}") from error

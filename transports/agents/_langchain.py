@@ -9,7 +9,6 @@ from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
 from ..protocol import Progress
-from ..routing import Result
 from ._answers import Answer, Attachment
 from ._tools import AppTool, AppTools
 
@@ -17,7 +16,7 @@ from ._tools import AppTool, AppTools
 _PROGRESS = "abp_progress"
 
 
-class _Tool(BaseTool):
+class _Tool(BaseTool):  # type: ignore[misc]
     """Tool of one session."""
 
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
@@ -35,7 +34,7 @@ class _Tool(BaseTool):
 
     async def _arun(
         self, arguments: dict[str, Any], *, run_manager: AsyncCallbackManagerForToolRun | None = None
-    ) -> tuple[object, Result | None]:
+    ) -> tuple[object, dict[str, object] | None]:
         async def on_progress(progress: Progress) -> None:
             if run_manager is not None:
                 value, total = progress.steps
@@ -45,7 +44,7 @@ class _Tool(BaseTool):
         answer = await self._tools.call(self.name, arguments, on_progress=on_progress)
         if answer.is_error:
             raise ToolException(answer.text)
-        return _content(answer), answer.result
+        return _content(answer), answer.document
 
 
 def tools_of(tools: AppTools) -> list[BaseTool]:

@@ -152,7 +152,9 @@ class _Anthropic:
             content += [{"type": "text", "text": one.label}] if one.label else []
             kind = "image" if one.is_image else "document" if one.mime_type == "application/pdf" else None
             if kind is None:
-                content.append({"type": "text", "text": f"(content of {one.filename}, {one.mime_type}: not shown here)"})
+                content.append(
+                    {"type": "text", "text": f"(content of {one.filename}, {one.mime_type}: not shown here)"}
+                )
                 continue
             content.append(
                 {"type": kind, "source": {"type": "base64", "media_type": one.mime_type, "data": one.base64}}
@@ -186,8 +188,7 @@ class _Google:
 
 def _part(given: object, name: str) -> object:
     """Return a member of a model's call, of JSON or of an object."""
-    found = given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
-    return found
+    return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
 
 
 def _text(given: object, name: str, *, needed: bool = True) -> str:

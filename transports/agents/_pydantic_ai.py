@@ -18,7 +18,7 @@ from ._tools import AppTool, AppTools
 _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 
 
-class AppToolset(AbstractToolset[object]):
+class AppToolset(AbstractToolset[object]):  # type: ignore[misc]
     """Tools of one session; the list follows the app's capabilities from step to step."""
 
     def __init__(self, tools: AppTools) -> None:
@@ -50,7 +50,7 @@ class AppToolset(AbstractToolset[object]):
             raise ModelRetry(answer.text)
         if answer.is_error:
             raise ToolFailed(answer.text)
-        return ToolReturn(return_value=_content(answer), metadata=answer.result)
+        return ToolReturn(return_value=_content(answer), metadata=answer.document)
 
 
 def _definition(tool: AppTool) -> ToolDefinition:

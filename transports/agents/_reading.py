@@ -61,8 +61,8 @@ async def read_artifact(
         assert isinstance(offset, int)
         return await _text(ref, store, offset)
     raise UsageError(
-        f"{ref.filename} ({ref.mime_type}, {ref.size_bytes:,} bytes) cannot be read as text; give its id to a tool that "
-        "takes such a file"
+        f"{ref.filename} ({ref.mime_type}, {ref.size_bytes:,} bytes) cannot be read as text; give its id to a "
+        "tool that takes such a file"
     )
 
 

@@ -1,6 +1,6 @@
 """Schemas of tools for models: files as references, and the strict form. No I/O.
 
-* :func:`with_references` — parameters for files become texts that name a file; :func:`given_files` finds them in a call.
+* :func:`with_references` — parameters for files become texts that name one; :func:`given_files` finds them in a call.
 * :func:`strict_schema` — the form in which a model can give nothing else; :func:`without_nulls` undoes it in a call.
 """
 
@@ -195,9 +195,7 @@ def without_nulls(schema: object, value: object) -> object:
             for name, one in value.items()
             if one is None and name not in needed and not _allows_null(_mapping(properties.get(name)))
         }
-        return {
-            name: without_nulls(properties.get(name), one) for name, one in value.items() if name not in left_out
-        }
+        return {name: without_nulls(properties.get(name), one) for name, one in value.items() if name not in left_out}
     if isinstance(value, list):
         return [without_nulls(items, one) for one in value]
     return value

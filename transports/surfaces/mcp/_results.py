@@ -32,6 +32,7 @@ from ...routing import (
 from ...session import READ_HINT
 from ...tasks import in_thread
 from ..shared import Advice, ImageLimits, Pictures, error_lines, read_pictures, read_texts, tool_name
+
 #: Function that returns a URL of an artifact, such as a signed one, or ``None``.
 Link: TypeAlias = Callable[[ArtifactRef], str | None]
 

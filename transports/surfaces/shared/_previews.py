@@ -203,5 +203,3 @@ async def _pdf(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
     whole = about["read"] == pages and len(text) < limit
     end = "" if whole else f"\n… (truncated; {pages} pages in all)"
     return f"Text of {ref.filename}{'' if whole else ', from its beginning'}:\n{text}{end}"
-
-
