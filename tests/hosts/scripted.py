@@ -20,9 +20,9 @@ from typing import Any, TypeAlias
 
 from aiohttp import web
 
+from tests.support.eventually import eventually
 from transports import Session, connect
 from transports.agents import langchain_tools, openai_agents_tools, pydantic_ai_toolset
-from transports.session import CallStarted
 
 PAGES = "<h1>Sales</h1><p>They grew.</p><h1 style='break-before: page'>Costs</h1><p>They fell.</p>"
 #: A call of a tool, made of all that the model has seen.
@@ -233,16 +233,19 @@ async def failing(framework: str, url: str) -> Mapping[str, object]:
 async def cancelled(framework: str, url: str) -> Mapping[str, object]:
     """A run that is cancelled while the app works."""
     script = Script(HANGING)
-    async with connect(url, store="memory:") as app, app.events() as events:
+    async with connect(url, store="memory:") as app:
+
+        async def state() -> object:
+            record: Any = (await app.call("app.record")).data
+            return next((call["state"] for call in record["calls"] if call["capability"] == "job.wait"), None)
+
         running = asyncio.ensure_future(_RUN[framework](app, script))
-        async for event in events:
-            if isinstance(event, CallStarted):
-                break
+        await eventually(state)
+        before = await state()
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-        record: Any = (await app.call("app.record")).data
-    return {"ended": running.cancelled(), "record": record, "turns": len(script.seen)}
+        return {"states": [before, await state()], "ended": running.cancelled(), "turns": len(script.seen)}
 
 
 async def _pydantic_ai(app: Session, script: Script, **options: Any) -> str:

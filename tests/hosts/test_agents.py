@@ -5,7 +5,7 @@ The models follow a script. docs/agents.md says what they see; the examples are 
 from __future__ import annotations
 
 import asyncio
-import json
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -50,10 +50,9 @@ async def test_an_agent_exports_a_pdf_reads_a_page_and_hands_the_file_on(
     assert uri not in before and uri in printed and str(size) in printed
     assert "Text of " in printed and "They grew." in printed, "the beginning is a preview"
     assert "Page 2 of 2 of " in read and "They fell." in read
-    digests = [json.loads(path.read_text())["sha256"] for path in (tmp_path / "abp").rglob("file_digest_*.json")]
-    assert len(set(digests)) == 1 and digests[0] in digest, "the second tool got the same bytes"
+    assert hashlib.sha256(content.read_bytes()).hexdigest() in digest.rpartition("They fell.")[2], "the second tool's"
     # bytes that the model saw: text, and the picture that it asked for, which Chat Completions have no place for
-    assert PDF not in digest and len(printed) < 3000
+    assert PDF not in digest and len(printed) < 6000
     assert (PNG in read) is (framework != "openai")
     assert PNG in read or "image/png: not shown here" in read
     assert len(facts["seen"][-1]) < 60_000
@@ -81,8 +80,7 @@ async def test_errors_of_an_app_are_read_by_the_model(python: HostPython, tmp_pa
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 async def test_a_cancelled_run_cancels_the_call_in_the_app(python: HostPython, tmp_path: Path, framework: str) -> None:
     facts = await ran(python, framework, "cancelled", tmp_path)
-    assert facts["ended"] is True and facts["turns"] == 1
-    assert "job.wait" in json.dumps(facts["record"]) and facts["record"]["cancellations"], facts["record"]
+    assert facts == {"states": ["running", "cancelled"], "ended": True, "turns": 1}
 
 
 def test_the_programs_of_the_page_are_the_examples() -> None:

@@ -181,8 +181,8 @@ def lowest(folder: Path) -> Sequence[str]:
 
 
 def resolved(folder: Path, requirement: str, *, ours: Sequence[str] | None = None) -> Mapping[str, str]:
-    """The versions by name that pip would install for a requirement, beside ours with these extras unless ``None``. Empty
-    if none fit."""
+    """The versions by name that pip would install for a requirement, beside ours with these extras unless ``None``.
+    Empty if none fit."""
     wanted = folder / "wanted.txt"
     wanted.write_text(requirement, encoding="utf-8")
     extras = [part for extra in ours or () for part in ("--extra", extra)]

@@ -27,7 +27,7 @@ class Attachment:
 
     @property
     def is_image(self) -> bool:
-        """Whether it is an image."""
+        """True for an image."""
         return self.mime_type.startswith("image/")
 
 
@@ -53,7 +53,7 @@ class Answer:
 
     @property
     def is_error(self) -> bool:
-        """Whether the call failed."""
+        """True if the call failed."""
         return self.error is not None
 
 
