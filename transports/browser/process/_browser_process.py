@@ -253,7 +253,9 @@ class BrowserProcess:
             except asyncio.CancelledError:
                 # A half-started driver cannot be stopped: let it start, so that end() can stop it.
                 await asyncio.wait((starting,), timeout=_GRACE)
-                if starting.done() and not starting.exception():
+                if not starting.done():  # the machine is very busy
+                    starting.add_done_callback(_kill_driver)
+                elif not starting.exception():
                     self._playwright, self.pids = starting.result()
                 raise
 
@@ -381,6 +383,14 @@ class BrowserProcess:
         await asyncio.gather(*(_ignoring_errors(_GRACE, context.close()) for context in callers))
         if self.cdp is None or self.context is not None or self._downloads:
             await _ignoring_errors(_GRACE, self.browser.close())
+
+
+def _kill_driver(started: asyncio.Future[tuple[Playwright, list[int]]]) -> None:
+    """Kill a driver that has started after its start was given up."""
+    if not started.cancelled() and not started.exception():
+        for process in process_tree(started.result()[1]):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
 
 async def _ignoring_errors(seconds: float, work: Coroutine[object, object, object]) -> None:
