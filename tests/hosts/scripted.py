@@ -20,8 +20,10 @@ from typing import Any, TypeAlias
 
 from aiohttp import web
 
+from tests.support.apps import NotingTransport
 from tests.support.eventually import eventually
 from transports import Session, connect
+from transports.adapters.memory import Call
 from transports.agents import langchain_tools, openai_agents_tools, pydantic_ai_toolset
 
 PAGES = "<h1>Sales</h1><p>They grew.</p><h1 style='break-before: page'>Costs</h1><p>They fell.</p>"
@@ -69,6 +71,9 @@ FAILING: Sequence[Step] = (
     ("abp_export_pdf", lambda _: {}),
     ("abp_file_digest", lambda _: {"file": "/etc/hostname"}),
 )
+#: Names of parameters that frameworks use themselves.
+NAMES = ("config", "self", "run_manager", "ctx", "name", "arguments", "tool_args")
+ANNOTATED: Sequence[Step] = (("abp_echo", lambda _: dict.fromkeys(NAMES, 1)), ("abp_wipe", lambda _: {}))
 HANGING: Sequence[Step] = (("abp_job_wait", lambda _: {}),)
 
 
@@ -248,6 +253,70 @@ async def cancelled(framework: str, url: str) -> Mapping[str, object]:
         return {"states": [before, await state()], "ended": running.cancelled(), "turns": len(script.seen)}
 
 
+async def annotated(framework: str, _: str) -> Mapping[str, object]:
+    """A tool that tells its progress, and one that the app calls destructive, with a way to ask before it."""
+    called: dict[str, Mapping[str, object]] = {}
+
+    async def handle(params: Mapping[str, object], call: Call) -> object:
+        called[call.capability] = params
+        await call.progress(progress=1, total=2, status="half")
+        return {"ok": True}
+
+    listed = [
+        {"name": "echo", "annotations": {"readOnlyHint": True}},
+        {"name": "wipe", "annotations": {"destructiveHint": True}},
+    ]
+    script = Script(ANNOTATED)
+    transport = NotingTransport({"echo": handle, "wipe": handle}, list=listed)
+    async with connect("memory:", transport=transport, store="memory:") as app:
+        told = await _ASKED[framework](app, script)
+    return {"told": told, "called": called, "tools": script.tools}
+
+
+async def _pydantic_ai_asked(app: Session, script: Script) -> Any:
+    from pydantic_ai import Agent, DeferredToolRequests
+
+    def asked(_: object, tool: Any, __: object) -> bool:
+        return bool(tool.metadata["annotations"].get("destructiveHint", False))
+
+    toolset = pydantic_ai_toolset(app).approval_required(asked)
+    output = (
+        await Agent(of_pydantic_ai(script), toolsets=[toolset], output_type=[str, DeferredToolRequests]).run("go")
+    ).output
+    return [call.tool_name for call in output.approvals]
+
+
+async def _langchain_told(app: Session, script: Script) -> Any:
+    from langchain.agents import create_agent
+    from langchain_core.callbacks import AsyncCallbackHandler
+
+    told = []
+
+    class Listener(AsyncCallbackHandler):  # type: ignore[misc]
+        async def on_custom_event(self, name: str, data: Any, **_: Any) -> None:
+            told.append([name, data])
+
+    agent: Any = create_agent(of_langchain(script), langchain_tools(app))
+    question = {"messages": [{"role": "user", "content": "go"}]}
+    answer = await agent.ainvoke(question, config={"callbacks": [Listener()]})
+    artifacts = [one.artifact["capability"] for one in answer["messages"] if getattr(one, "artifact", None)]
+    return [told[0], artifacts]
+
+
+async def _openai_agents_asked(app: Session, script: Script) -> Any:
+    from agents import Agent, Runner
+
+    agent = Agent(name="clerk", model=of_openai_agents(script), tools=[*openai_agents_tools(app)])
+    return [one.name for one in (await Runner.run(agent, "go")).interruptions]
+
+
+_ASKED: Mapping[str, Callable[[Session, Script], Awaitable[Any]]] = {
+    "pydantic_ai": _pydantic_ai_asked,
+    "langchain": _langchain_told,
+    "openai_agents": _openai_agents_asked,
+}
+
+
 async def _pydantic_ai(app: Session, script: Script, **options: Any) -> str:
     from pydantic_ai import Agent
 
@@ -274,7 +343,7 @@ _RUN: Mapping[str, Callable[..., Awaitable[str]]] = {
     "langchain": _langchain,
     "openai_agents": _openai_agents,
 }
-_SCENARIOS = {"report": report, "failing": failing, "cancelled": cancelled}
+_SCENARIOS = {"report": report, "failing": failing, "cancelled": cancelled, "annotated": annotated}
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ FRAMEWORKS = ("pydantic_ai", "langchain", "openai_agents")
 APIS = ("openai", "openai_responses", "anthropic", "google")
 #: A PNG and a PDF as base64.
 PNG, PDF = "iVBORw0KGgo", "JVBERi0"
+#: Names of parameters that frameworks use themselves.
+NAMES = ("config", "self", "run_manager", "ctx", "name", "arguments", "tool_args")
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,24 @@ async def test_errors_of_an_app_are_read_by_the_model(python: HostPython, tmp_pa
 async def test_a_cancelled_run_cancels_the_call_in_the_app(python: HostPython, tmp_path: Path, framework: str) -> None:
     facts = await ran(python, framework, "cancelled", tmp_path)
     assert facts == {"states": ["running", "cancelled"], "ended": True, "turns": 1}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_annotations_progress_and_names_of_parameters(python: HostPython, tmp_path: Path, framework: str) -> None:
+    """A destructive tool can be asked about before it runs; no name of a parameter is lost to the framework."""
+    facts = await ran(python, framework, "annotated", tmp_path)
+    assert facts["called"]["echo"] == dict.fromkeys(NAMES, 1)
+    tools = {tool.pop("name"): tool for tool in facts["tools"]}
+    if framework == "langchain":
+        event = {"tool": "abp_echo", "progress": 1, "total": 2, "message": "half"}
+        assert facts["told"] == [["abp_progress", event], ["echo", "wipe"]]
+    else:
+        assert facts["told"] == ["abp_wipe"] and "wipe" not in facts["called"]
+    if framework == "openai_agents":
+        assert [tools[name]["approval"] for name in ("abp_echo", "abp_wipe")] == [False, True]
+    else:
+        assert tools["abp_echo"]["metadata"] == {"annotations": {"readOnlyHint": True}, "capability": "echo"}
+        assert tools["abp_wipe"]["metadata"] == {"annotations": {"destructiveHint": True}, "capability": "wipe"}
 
 
 def test_the_programs_of_the_page_are_the_examples() -> None:

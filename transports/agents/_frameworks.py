@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
 
+from .._options import showing
 from ..errors import UsageError
 from ..session import Session
 from ._tools import AppTools, ToolOptions
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pydantic_ai.toolsets import AbstractToolset
 
 
+@showing(ToolOptions)
 def pydantic_ai_toolset(app: Session, **options: Unpack[ToolOptions]) -> AbstractToolset[object]:
     """Return the tools of ``app`` as a toolset of Pydantic AI, which follows the app's capabilities.
 
@@ -29,6 +31,7 @@ def pydantic_ai_toolset(app: Session, **options: Unpack[ToolOptions]) -> Abstrac
     return AppToolset(AppTools(app, options))
 
 
+@showing(ToolOptions)
 def langchain_tools(app: Session, **options: Unpack[ToolOptions]) -> list[BaseTool]:
     """Return the tools of ``app`` for LangChain and LangGraph, for asynchronous agents.
 
@@ -42,6 +45,7 @@ def langchain_tools(app: Session, **options: Unpack[ToolOptions]) -> list[BaseTo
     return tools_of(AppTools(app, options))
 
 
+@showing(ToolOptions)
 def openai_agents_tools(app: Session, **options: Unpack[ToolOptions]) -> list[FunctionTool]:
     """Return the tools of ``app`` for the OpenAI Agents SDK.
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, Unpack
 
+from .._options import showing
 from ..errors import UsageError
 from ..session import OnProgress, Session
 from ._answers import Answer, Attachment
@@ -66,6 +67,7 @@ class ModelTools:
         return self._shape.message(given, answer), answer
 
 
+@showing(ToolOptions)
 def openai_tools(
     app: Session, *, api: Literal["chat", "responses"] = "chat", **options: Unpack[ToolOptions]
 ) -> ModelTools:
@@ -76,12 +78,14 @@ def openai_tools(
     return ModelTools(AppTools(app, options), _Chat() if api == "chat" else _Responses())
 
 
+@showing(ToolOptions)
 def anthropic_tools(app: Session, **options: Unpack[ToolOptions]) -> ModelTools:
     """Return the tools of ``app`` for Anthropic's Messages; an answer is a block ``tool_result``. ``options`` are those
     of :class:`ToolOptions <transports.agents.ToolOptions>`."""
     return ModelTools(AppTools(app, options), _Anthropic())
 
 
+@showing(ToolOptions)
 def google_tools(app: Session, **options: Unpack[ToolOptions]) -> ModelTools:
     """Return the tools of ``app`` for Google's Gemini; an answer is a part with a ``functionResponse``. ``options`` are
     those of :class:`ToolOptions <transports.agents.ToolOptions>`."""

@@ -29,6 +29,7 @@ from ..surfaces.shared import (
     tool_description,
     tool_hints,
     tool_schema,
+    with_tool_names,
 )
 from ..tasks import in_thread
 from ._answers import Answer, Attachment, is_attached
@@ -191,6 +192,7 @@ class AppTools:
     # --- answers ------------------------------------------------------------------------------------------------------
 
     async def _answer(self, result: Result) -> Answer:
+        result = with_tool_names(result)
         files = [ref for ref in answered_files(result).values() if ref.stored] if result.inline_data else []
         texts = await read_texts(files, self.app.store, _MAX_TEXTS)
         attachments, notes = await self._attachments(files)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +14,6 @@ from mcp_types import Annotations, CallToolResult, ContentBlock, ImageContent, R
 from mcp_types.version import is_version_at_least
 
 from ...artifacts import ArtifactRef, ArtifactStore
-from ...binary.detect import Place, replace
 from ...errors import ABPError, CapabilityError
 from ...protocol import JSONValue, format_duration, plain_line, plain_text, plain_tree
 from ...routing import (
@@ -29,9 +27,8 @@ from ...routing import (
     json_size,
     large_file_warning,
 )
-from ...session import READ_HINT
 from ...tasks import in_thread
-from ..shared import Advice, ImageLimits, Pictures, error_lines, read_pictures, read_texts, tool_name
+from ..shared import Advice, ImageLimits, Pictures, error_lines, read_pictures, read_texts, with_tool_names
 
 #: Function that returns a URL of an artifact, such as a signed one, or ``None``.
 Link: TypeAlias = Callable[[ArtifactRef], str | None]
@@ -149,7 +146,7 @@ async def call_result(
     artifact, or marked as omitted. A file that was not stored has no link. A result :meth:`.Result.by_reference` has
     neither images nor beginnings of files. ``opened`` describes the view that the call has opened, as text and as
     JSON."""
-    result = _with_tool_names(result)
+    result = with_tool_names(result)
     document: dict[str, object] = {**result.as_dict(), "session": session, "capability": plain_line(result.capability)}
     document["warnings"] = [plain_line(warning) for warning in result.warnings]
     if opened is not None:
@@ -189,17 +186,6 @@ def _blocks(images: Pictures) -> Iterator[TextContent | ImageContent]:
         meta = {"artifact": picture.ref.id, "thumbnail": picture.thumbnail}
         data = base64.b64encode(picture.data).decode()
         yield ImageContent(data=data, mime_type=picture.mime_type, _meta=meta)
-
-
-def _with_tool_names(result: Result) -> Result:
-    """Return ``result`` with the hints of its links naming the tool that reads them, instead of the capability."""
-    blocks = result.data.get("content") if isinstance(result.data, dict) else None
-    if not isinstance(blocks, list):
-        return result
-    hint = READ_HINT.replace("resources.read", tool_name("resources.read"))
-    links = [at for at, block in enumerate(blocks) if isinstance(block, dict) and block.get("hint") == READ_HINT]
-    places: dict[Place, object] = {("content", at, "hint"): hint for at in links}
-    return dataclasses.replace(result, data=cast(JSONValue, replace(result.data, places)))
 
 
 def for_version(result: CallToolResult, version: str) -> CallToolResult:

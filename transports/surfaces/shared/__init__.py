@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         tool_hints as tool_hints,
         tool_name as tool_name,
         tool_schema as tool_schema,
+        with_tool_names as with_tool_names,
     )
     from ._connections import SLOW_BODY as SLOW_BODY, BodyDeadline as BodyDeadline, Connections as Connections
     from ._detached import (
@@ -94,6 +95,7 @@ else:
                 "tool_hints",
                 "tool_name",
                 "tool_schema",
+                "with_tool_names",
             ),
             "_connections": (
                 "BodyDeadline",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Collection, Mapping
+from typing import cast
 
-from ...protocol import Capability, encode_json, plain_line, plain_schema
+from ...binary.detect import Place, replace
+from ...protocol import Capability, JSONValue, encode_json, plain_line, plain_schema
+from ...routing import Result
+from ...session import READ_HINT
 
 #: Most capabilities with a tool of their own.
 MAX_TOOLS = 200
@@ -64,3 +69,14 @@ def _without_headers(schema: object) -> object:
         allowed = {key: value for key, value in schema.items() if key != _HEADER or not isinstance(value, str)}
         return {key: _without_headers(value) for key, value in allowed.items()}
     return [_without_headers(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def with_tool_names(result: Result) -> Result:
+    """Return ``result`` with the hints of its links naming the tool that reads them, instead of the capability."""
+    blocks = result.data.get("content") if isinstance(result.data, dict) else None
+    if not isinstance(blocks, list):
+        return result
+    hint = READ_HINT.replace("resources.read", tool_name("resources.read"))
+    links = [at for at, block in enumerate(blocks) if isinstance(block, dict) and block.get("hint") == READ_HINT]
+    places: dict[Place, object] = {("content", at, "hint"): hint for at in links}
+    return dataclasses.replace(result, data=cast(JSONValue, replace(result.data, places)))
