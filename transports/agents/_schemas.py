@@ -1,6 +1,7 @@
 """Schemas of tools for models: files as references, and the strict form. No I/O.
 
 * :func:`with_references` — parameters for files become texts that name one; :func:`given_files` finds them in a call.
+* :func:`object_schema` — the schema of an object, whatever an app declares.
 * :func:`strict_schema` — the form in which a model can give nothing else; :func:`without_nulls` undoes it in a call.
 """
 
@@ -41,6 +42,17 @@ def with_references(schema: Mapping[str, object], description: str, depth: int =
     if isinstance(items := schema.get("items"), Mapping):
         out["items"] = with_references(items, description, depth + 1)
     return out
+
+
+def object_schema(schema: Mapping[str, object]) -> Schema:
+    """Return ``schema`` as the schema of an object with properties, without its ``$schema``; that of any object if it
+    is not JSON Schema. Makers of models refuse a request in which one tool has anything else."""
+    import jsonschema_rs  # late, as in the session
+
+    properties = schema.get("properties")
+    out: Schema = {key: one for key, one in schema.items() if key not in ("$schema", "type", "properties")}
+    out = {"type": "object", "properties": properties if isinstance(properties, dict) else {}, **out}
+    return out if jsonschema_rs.meta.is_valid(out) else {"type": "object", "properties": {}}
 
 
 def given_files(schema: Mapping[str, object], value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
@@ -86,10 +98,10 @@ def strict_schema(schema: Mapping[str, object]) -> Schema | None:
 
     ``None`` if a model could then not say all that the app takes: objects with any members, references, values without
     a type."""
-    if schema.get("type") != "object" or "anyOf" in schema or "oneOf" in schema:
+    if "anyOf" in schema or "oneOf" in schema:
         return None
     try:
-        strict = _strict({"properties": {}, **schema}, 1)
+        strict = _strict(schema, 1)
     except _NotStrict:
         return None
     return strict if _count_properties(strict) <= _MAX_PROPERTIES else None
@@ -99,7 +111,8 @@ def _strict(schema: object, level: int) -> Schema:
     if not isinstance(schema, Mapping) or level > _MAX_LEVELS or any(key in schema for key in _OPEN):
         raise _NotStrict
     about: Schema = {key: schema[key] for key in ("description",) if key in schema}
-    if branches := schema.get("anyOf", schema.get("oneOf")):
+    branches = schema.get("anyOf", schema.get("oneOf"))
+    if isinstance(branches, list):
         return {**about, "anyOf": [_branch(one, level) for one in branches]}
     kind = schema.get("type", _kind_of_values(schema))
     if kind == "object":

@@ -34,7 +34,7 @@ from ..surfaces.shared import (
 from ..tasks import in_thread
 from ._answers import Answer, Attachment, is_attached
 from ._reading import READ_DESCRIPTION, READ_TOOL, attachment, read_artifact, read_schema
-from ._schemas import URI, given_files, strict_schema, with_references, without_nulls
+from ._schemas import URI, given_files, object_schema, strict_schema, with_references, without_nulls
 
 
 class ToolOptions(TypedDict, total=False):
@@ -139,7 +139,7 @@ class AppTools:
     def _tool(
         self, name: str, description: str, schema: dict[str, object], capability: str | None, hints: dict[str, bool]
     ) -> AppTool:
-        schema = {"type": "object", "properties": {}, **schema}
+        schema = object_schema(schema)
         strict = strict_schema(schema) if self._strict else None
         return AppTool(name, description, strict or schema, capability, hints, strict is not None, schema)
 
