@@ -14,12 +14,13 @@ UNIT_WORKERS ?= 5
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test again unit hosts coverage check docs bundle image compat bench fuzz mutate lock clean
+.PHONY: help setup demo test again slow unit hosts coverage check docs bundle image compat bench fuzz mutate lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    start the reference app, drive it, show the files"
 	@echo "make test    everything CI runs: format, lint, types, layers, tests"
+	@echo "make slow    the tests that take a minute each: fresh environments, floods, gigabytes, a soak"
 	@echo "make hosts   the tests that run programs of other projects"
 	@echo "make coverage    the tests again, and the lines that they reach"
 	@echo "make unit    every short test that needs no browser and no other environment"
@@ -71,7 +72,7 @@ check: $(READY)
 	@$(BIN)/python -m pytest -q tests/test_layers.py
 
 unit: $(READY)
-	@$(BIN)/python -m pytest -q -n $(UNIT_WORKERS) --dist worksteal -m "not browser and not load and not exhaustive and not hosts" \
+	@$(BIN)/python -m pytest -q -n $(UNIT_WORKERS) --dist worksteal -m "not browser and not load and not slow and not exhaustive and not hosts" \
 		--hypothesis-profile unit --ignore tests/e2e
 
 # A lighter Chromium, and what makes videos, where Debian has them and may be asked: tests take them if they are there, and do without if not.
@@ -85,11 +86,15 @@ test: setup check
 # Tests run a third longer while their coverage is measured, and those of time and processor time measure that too.
 coverage: $(READY)
 	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist worksteal
+	@$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist worksteal -m "not exhaustive and not hosts"
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report --fail-under=95
 	@$(BIN)/python -m coverage report --fail-under=100 \
 		--include='transports/errors/*.py,transports/protocol/_capabilities.py,transports/protocol/messages.py,transports/protocol/_payloads.py,transports/protocol/_declarations.py,transports/binary/_data.py,transports/binary/detect.py'
+
+# Fresh environments, floods, gigabytes and an hour's work of faults in a minute.
+slow: setup
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m slow
 
 # Programs of other projects that meet ours: MCP servers and clients, the host of the store protocol, JupyterLab. Most of the time is theirs.
 hosts: setup

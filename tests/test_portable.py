@@ -101,7 +101,7 @@ print("kept")
 """
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_every_module_is_imported_on_a_system_without_posix() -> None:
     assert run_script(_IMPORT, timeout=120) == "imported\n"
 

@@ -135,7 +135,7 @@ def site() -> Path:
     return ROOT / "site"
 
 
-@pytest.mark.load
+@pytest.mark.slow
 def test_the_site_is_built_and_nothing_in_it_leads_nowhere(site: Path) -> None:
     assert "SIZE_MISMATCH" in (site / "search.json").read_text(encoding="utf-8")
     call = (site / "reference" / "sessions.html").read_text(encoding="utf-8")
@@ -147,7 +147,7 @@ def test_the_site_is_built_and_nothing_in_it_leads_nowhere(site: Path) -> None:
     assert "# Sessions\n" in (site / "llms-full.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.load
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize("way", ["http", "file"])
 def test_the_site_asks_no_other_host_and_can_be_searched(site: Path, way: str) -> None:

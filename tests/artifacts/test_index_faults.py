@@ -88,6 +88,7 @@ class Turns:
         return in_turn
 
 
+@pytest.mark.slow
 async def test_two_machines_that_change_one_artifact_at_once_leave_the_truth(
     open_indexed: OpenIndexed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,7 @@ async def test_a_run_without_an_input_is_not_opened_as_an_existing_one(place: st
         assert (await ledger.counts()).total == 1
 
 
+@pytest.mark.slow
 async def test_reading_a_run_waits_for_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.database._sqlite._WAIT", 0.1)
     async with await filled(str(tmp_path), jobs(2)):

@@ -198,6 +198,7 @@ def outcomes(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[list[str
 
 
 @pytest.mark.fault(22)
+@pytest.mark.slow
 async def test_a_hundred_thousand_capabilities(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
     """docs/faults.md 22, over each transport that has an address."""
     query = "?capabilities=100000"

@@ -21,6 +21,7 @@ pytestmark = [
 
 
 @pytest.mark.requirement("R4-16h")
+@pytest.mark.slow
 def test_a_call_into_a_bucket_and_back(tmp_path: Path) -> None:
     folder = tmp_path / "weed"
     folder.mkdir()

@@ -61,6 +61,7 @@ def every_pair() -> Iterator[Any]:
 @pytest.mark.requirement("R1-13b", "R1-13c", "R1-13d", "R1-13e")
 @pytest.mark.parametrize(("planted", "kind"), list(every_pair()))
 @in_session
+@pytest.mark.slow
 async def test_a_planted_fault_is_found(planted: Planted, kind: str, fixture: Fixture, browser: Browser) -> None:
     report = await checked(fixture, browser, kind, planted)
     by = found(report)

@@ -312,6 +312,7 @@ async def test_blobs_arrive_whole(host: OpenHost, fixture: Fixture, form: str) -
     assert content == {"kind": form, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
+@pytest.mark.slow
 async def test_many_calls_at_once(host: OpenHost, fixture: Fixture) -> None:
     app = await host(fixture.embed_url)
     calls = [app.data("file.generate", {"bytes": 1000 + n, "seed": n, "as": "buffer"}) for n in range(30)]

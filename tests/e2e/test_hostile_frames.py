@@ -377,6 +377,7 @@ async def test_a_frame_that_floods_on_is_left_out_and_the_page_goes_on(
     assert any("left out, with its tools" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.slow
 async def test_a_page_that_floods_on_loses_its_session_with_an_error(browser: Browser, tmp_path: Path) -> None:
     more = "tool('start', () => { setInterval(() => chosen(2000), 5); return 1; });"
     endless = f"{FLOOD}{more} tool('wait', () => new Promise(() => {{}}));"
@@ -436,6 +437,7 @@ tool("take", ({ file }) => ({ size: file.size, is: file.content?.constructor.nam
 
 
 @pytest.mark.parametrize("kind", ["FAR", "NEAR", "boxed"])
+@pytest.mark.slow
 async def test_a_large_file_of_a_frame_stays_out_of_messages_and_memory(
     browser: Browser, tmp_path: Path, kind: str
 ) -> None:

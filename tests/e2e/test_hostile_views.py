@@ -160,7 +160,7 @@ async def test_answers_that_were_not_asked_for_reach_no_call(app: Session) -> No
             assert (await view.call("twice")).data == {"first": True}
         assert (await view.call("echo", {"text": "b"})).data == {"text": "b"}
         await eventually(lambda: wire(view).counts.get("duplicate", 0) >= 3)
-        assert wire(view).counts["unknown"] >= 200
+        await eventually(lambda: wire(view).counts["unknown"] >= 200)
 
 
 async def test_messages_that_are_not_as_the_specification_has_them_are_refused(app: Session) -> None:
@@ -345,6 +345,7 @@ async def test_the_record_of_requests_has_bounds(app: Session) -> None:
         assert any("2 requests of the kind model-context are not remembered" in text for text in view.warnings)
 
 
+@pytest.mark.slow
 async def test_a_view_hands_out_so_many_files_and_one_more_is_refused(app: Session) -> None:
     async with app.open_view("board") as view:
         hand_out = """async (count) => {
@@ -364,6 +365,7 @@ async def test_a_view_hands_out_so_many_files_and_one_more_is_refused(app: Sessi
         assert any("too many files" in text for text in view.warnings)
 
 
+@pytest.mark.slow
 async def test_twenty_thousand_lines_and_a_large_file_leave_memory_flat_and_others_undisturbed(app: Session) -> None:
     async with app.open_view("board") as other, app.open_view("board") as view:
         me = psutil.Process(os.getpid())

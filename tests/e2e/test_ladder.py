@@ -111,6 +111,7 @@ async def test_a_page_that_may_not_download_falls_back(
         assert ladder_of(app).used == {"download": 0, "stream": 1, "slices": 0}
 
 
+@pytest.mark.slow
 async def test_a_hundred_results_in_a_row_lose_nothing(connected: Connect) -> None:
     """More than ten downloads a second would be dropped by the browser without a word."""
     async with connected() as app:
@@ -136,6 +137,7 @@ async def test_very_large_content_goes_in_slices_of_one_download_each(
         assert ladder_of(app).used == {"download": 2, "stream": 0, "slices": 0}
 
 
+@pytest.mark.slow
 async def test_half_a_gigabyte(connected: Connect) -> None:
     async with connected() as app:
         assert await generated(app, 512 * MB, 6) == digest(512 * MB, 6)
@@ -181,6 +183,7 @@ async def test_cancelling_a_large_transfer_leaves_no_file(connected: Connect, tm
         assert await generated(app, 5 * MB, 7) == digest(5 * MB, 7)
 
 
+@pytest.mark.slow
 async def test_ten_sessions_in_one_browser_move_their_files_at_once(connected: Connect) -> None:
     async def one(seed: int) -> None:
         async with connected() as app:

@@ -25,6 +25,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return packaging.built(tmp_path_factory.mktemp("dist"))
 
 
+@pytest.mark.slow
 def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None:
     wheel, sdist = published
     names = packaging.contents(wheel)
@@ -58,6 +59,7 @@ def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None
     } <= inside
 
 
+@pytest.mark.slow
 def test_a_project_of_three_files_and_the_tutorial_in_a_fresh_environment(
     published: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -76,11 +78,13 @@ def test_a_project_of_three_files_and_the_tutorial_in_a_fresh_environment(
     assert '"self_test":{"ok":true' in said and '"mcp":{"distribution":"mcp","version":null}' in said
 
 
+@pytest.mark.slow
 def test_the_example_of_views_in_a_fresh_environment(published: tuple[Path, Path], tmp_path: Path) -> None:
     binaries = packaging.environment(tmp_path / "venv", sys.executable, f"{published[0]}[mcp,test]")
     assert packaging.example_of_views(binaries, tmp_path).startswith("4 passed")
 
 
+@pytest.mark.slow
 def test_uvx_runs_the_command_without_installing(published: tuple[Path, Path]) -> None:
     said = packaging.run(
         uv.find_uv_bin(), "tool", "run", "--quiet", "--from", published[0], "abp-transports", "--version"
@@ -88,6 +92,7 @@ def test_uvx_runs_the_command_without_installing(published: tuple[Path, Path]) -
     assert said.startswith("abp 0.")
 
 
+@pytest.mark.slow
 async def test_the_bundle_starts_as_its_manifest_says(published: tuple[Path, Path], tmp_path: Path) -> None:
     folder = tmp_path / "bundle"
     with zipfile.ZipFile(make_bundle(published[0], tmp_path)) as bundle:
@@ -104,6 +109,7 @@ async def test_the_bundle_starts_as_its_manifest_says(published: tuple[Path, Pat
     assert {"abp_connect", "abp_call"} <= tools
 
 
+@pytest.mark.slow
 def test_the_registry_entry_is_of_this_version_and_of_this_readme() -> None:
     entry = json.loads((packaging.ROOT / "release" / "server.json").read_text(encoding="utf-8"))
     (package,) = entry["packages"]

@@ -75,6 +75,7 @@ async def test_a_browser_that_is_killed_costs_only_the_calls_in_it(fixture: Fixt
     await nothing_new(before)
 
 
+@pytest.mark.slow
 async def test_browsers_are_replaced_while_calls_run(fixture: Fixture, tmp_path: Path) -> None:
     before = pids()
     async with Pool(1, 2, store=tmp_path, recycle_after=20) as pool:
@@ -232,6 +233,7 @@ async def server_endpoint() -> AsyncIterator[Endpoint]:
 
 
 @pytest.mark.parametrize(("endpoint", "reuse"), [(cdp_endpoint, "context"), (server_endpoint, "session")])
+@pytest.mark.slow
 async def test_files_move_both_ways_without_a_shared_disk(
     fixture: Fixture, tmp_path: Path, endpoint: Callable[[], AbstractAsyncContextManager[Endpoint]], reuse: Reuse
 ) -> None:

@@ -226,6 +226,7 @@ def test_pages_with_webmcp_tools(pytester: pytest.Pytester) -> None:
         assert app.call("note").artifacts["file"].size_bytes == 6
 
 
+@pytest.mark.slow
 def test_golden_files(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import io, os

@@ -32,6 +32,7 @@ def kept(pytester: pytest.Pytester, test: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_views_of_a_server_beside_the_test_and_of_its_recording(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_a="""
@@ -83,6 +84,7 @@ def test_views_of_a_server_beside_the_test_and_of_its_recording(pytester: pytest
     assert not (pytester.path / "abp-results").exists()
 
 
+@pytest.mark.slow
 def test_a_failure_leaves_what_the_view_asked_and_its_picture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest
@@ -131,6 +133,7 @@ def test_a_failure_leaves_what_the_view_asked_and_its_picture(pytester: pytest.P
     assert len([*(pytester.path / "abp-results").glob("*/*")]) == 3
 
 
+@pytest.mark.slow
 def test_golden_pictures_of_a_view(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest
@@ -161,6 +164,7 @@ def test_golden_pictures_of_a_view(pytester: pytest.Pytester) -> None:
     assert (kept(pytester, "test_changed") / "board.difference.png").is_file()
 
 
+@pytest.mark.slow
 def test_the_example_is_a_server_with_a_view_and_its_tests() -> None:
     """In place, so that its golden picture counts."""
     folder = ROOT / "examples" / "mcp_app"

@@ -43,6 +43,7 @@ def site(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_it_passes_the_contract_suite_where_it_is_installed(package: Path, site: Path) -> None:
     path = os.pathsep.join((str(site), str(ROOT)))
     printed = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=package, PYTHONPATH=path)
@@ -50,12 +51,14 @@ def test_it_passes_the_contract_suite_where_it_is_installed(package: Path, site:
     assert passed + declared == len(BEHAVIOURS) + 2 and declared < 10
 
 
+@pytest.mark.slow
 def test_the_command_finds_it(site: Path, tmp_path: Path) -> None:
     path = os.pathsep.join((str(site), str(ROOT)))
     printed = run(sys.executable, "-m", "transports.surfaces.cli", "doctor", "--json", cwd=tmp_path, PYTHONPATH=path)
     assert '"name":"abp+unix","distribution":"abp-unix-socket","version":"1.0.0"' in printed
 
 
+@pytest.mark.slow
 def test_a_deviation_that_does_not_show_fails(package: Path, site: Path) -> None:
     """The list of deviations cannot go stale, nor name what does not exist."""
     tests = package / "tests" / "test_contract.py"

@@ -30,6 +30,7 @@ def ran(script: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_view_from_nothing_to_its_tests(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "views.md").read_text(encoding="utf-8")
     blocks = _BLOCK.findall(page)

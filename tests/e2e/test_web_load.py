@@ -90,6 +90,7 @@ def allow_sockets(count: int) -> None:
 
 
 @pytest.mark.fault(49)
+@pytest.mark.slow
 async def test_500_listeners_that_never_read_and_200_that_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +148,7 @@ async def _ids(reader: asyncio.StreamReader, count: int) -> list[str]:
 
 
 @pytest.mark.requirement("R2-6.3m", "R2-6.5c", "R4-15f")
+@pytest.mark.slow
 async def test_200_readers_of_ranges_of_200_megabytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     allow_sockets(4096)
     store = LocalStore(tmp_path / "out")

@@ -38,6 +38,7 @@ def address(folder: Path) -> Iterator[str]:
         server.terminate()
 
 
+@pytest.mark.slow
 def test_it_conforms_without_a_finding(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["conformance", address, "--json"])
     document = json.loads(capsys.readouterr().out)
@@ -48,6 +49,7 @@ def test_it_conforms_without_a_finding(address: str, capsys: pytest.CaptureFixtu
     assert passed >= {"cancel.running", "answers.progress", "binary.download", "binary.type", "manifest.agrees"}
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass(folder: Path) -> None:
     options = ("-p", "no:playwright", "-p", "no:cacheprovider", "-p", "no:asyncio", "-q")
     plugin = ("-p", "no:abp_transports", "-p", "transports.testing.plugin")
@@ -63,6 +65,7 @@ def test_its_own_tests_pass(folder: Path) -> None:
     assert done.returncode == 0 and "5 passed" in done.stdout, done.stdout
 
 
+@pytest.mark.slow
 def test_tests_of_an_app_run_as_they_are_written(tmp_path: Path) -> None:
     folder = tmp_path / "tests"
     with serving() as app:

@@ -12,6 +12,7 @@ import pytest
 pytestmark = [pytest.mark.browser, pytest.mark.starts_early]
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_and_nothing_is_left() -> None:
     """In a process of its own: what other tests of this process hold would be counted."""
     command = [sys.executable, "-m", "tests.soak"]

@@ -53,7 +53,7 @@ _COPIED = (
     "conftest.py",
 )
 #: Plugins that a run of one test after another does not need.
-_ARGUMENTS = ("-p", "no:cacheprovider", "-p", "no:xdist")
+_ARGUMENTS = ("-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not exhaustive and not hosts")
 _CONFIG = """
 [tool.mutmut]
 source_paths = ["transports"]

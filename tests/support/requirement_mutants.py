@@ -77,7 +77,7 @@ def pytest_sessionfinish():
         json.dump(sorted(FAILED), file)
 """
 _COVERAGE = "[run]\nsource = transports\ncore = ctrace\n"
-_ARGUMENTS = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+_ARGUMENTS = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not exhaustive and not hosts")
 #: Seconds for the tests of a row. Tests that hang have noticed the change.
 _TIMEOUT = 120
 _TRIED = 3

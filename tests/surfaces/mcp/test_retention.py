@@ -91,6 +91,7 @@ async def test_a_bridge_keeps_within_its_limits_for_an_hour(tmp_path: Path, cloc
 
 
 @pytest.mark.requirement("R2-7.1a", "R2-7.1c", "R2-7.1f")
+@pytest.mark.slow
 async def test_the_bridges_default_bounds_each_session_as_the_document_does() -> None:
     documented = Retention()
     for limit in ("ttl_seconds", "max_session_bytes", "max_artifacts_per_session", "cleanup_strategy"):
