@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from transports import Capability
 from transports.agents import AppTool, AppTools
 
-_JUNK = st.sampled_from([None, 5, "x", True, [], {}, ["a"], [["a"]], [5], [{}], {"a": 5}])
+_JUNK: st.SearchStrategy[Any] = st.sampled_from([None, 5, "x", True, [], {}, ["a"], [["a"]], [5], [{}], {"a": 5}])
 _KEYS = st.sampled_from(
     ["type", "properties", "items", "required", "enum", "const", "anyOf", "oneOf", "format", "description", "$ref"]
 )
@@ -34,9 +34,9 @@ _SCHEMAS = st.recursive(
 )
 
 
-def tool_of(schema: dict[str, object], **options: Any) -> AppTool:
+def tool_of(schema: dict[str, object], *, strict: bool) -> AppTool:
     app: Any = SimpleNamespace(capabilities={"a": Capability.model_validate({"name": "a", "inputSchema": schema})})
-    return AppTools(app, options).tools["abp_a"]  # type: ignore[typeddict-item]
+    return AppTools(app, {"strict": strict}).tools["abp_a"]
 
 
 @given(st.dictionaries(_KEYS, _SCHEMAS))
