@@ -244,12 +244,16 @@ async def cancelled(framework: str, url: str) -> Mapping[str, object]:
             record: Any = (await app.call("app.record")).data
             return next((call["state"] for call in record["calls"] if call["capability"] == "job.wait"), None)
 
+        async def is_over() -> bool:
+            return await state() != "running"
+
         running = asyncio.ensure_future(_RUN[framework](app, script))
         await eventually(state)
         before = await state()
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
+        await eventually(is_over)
         return {"states": [before, await state()], "ended": running.cancelled(), "turns": len(script.seen)}
 
 
