@@ -153,6 +153,7 @@ lock: $(READY)
 	@$(COMPILE) --no-annotate --excludes requirements/penguiflow-excluded.txt requirements/penguiflow.in pyproject.toml \
 		-o requirements/penguiflow.txt
 	@$(COMPILE) --no-annotate requirements/fastmcp.in -o requirements/fastmcp.txt
+	@$(COMPILE) --no-annotate --extra pdf --extra images requirements/agents.in pyproject.toml -o requirements/agents.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* demo-output bench-output .fuzz .mutate dist build site

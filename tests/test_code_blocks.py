@@ -38,6 +38,7 @@ RUN_BY = {
     ("views.md", None): "tests/e2e/test_views_page.py",
     ("data.md", "python"): "tests/test_filesystem.py",
     ("hosts.md", "python"): "tests/hosts/test_penguiflow.py",
+    ("agents.md", "python"): "tests/hosts/test_agents.py",
     ("command-line.md", "console"): "tests/surfaces/cli/test_command_line_page.py",
 }
 _BLOCK = re.compile(r"(?:^<!-- not run: (.+?) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -42,6 +42,7 @@ RANKS = {
     "testing": 62,
     "surfaces.shared": 64,
     "surfaces": 65,
+    "agents": 65,
 }
 #: Rooms whose parts are rooms: none imports its siblings.
 PARTED = ("adapters", "surfaces")

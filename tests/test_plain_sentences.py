@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
             "whether answers without a file survive only a crash (`process`) or also a power cut (`disk`); "
             "files survive both",
         ),
-        ("transports/surfaces/mcp/_results.py", "Retryable: no, not until something changes"),
+        ("transports/surfaces/shared/_advice.py", "Retryable: no, not until something changes"),
         ("transports/surfaces/cli/_artifacts.py", "most recent; `--limit` shows more"),
         ("transports/surfaces/cli/_detached.py", "List, wait for or cancel detached calls."),
         ("docs/mcp.md", "Without an output folder, each artifact is deleted after one hour."),

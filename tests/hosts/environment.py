@@ -40,12 +40,13 @@ class HostPython:
     """The interpreter of the host's environment."""
 
     binary: Path
+    module: str = "tests.hosts.inside"
 
     def run(self, *arguments: str, cwd: Path, timeout: float = 240.0, **environment: str) -> Any:
-        """Run ``python -m tests.hosts.inside`` there and return the JSON document that it prints. Raises
+        """Run ``python -m`` with the module there and return the JSON document that it prints. Raises
         :class:`AssertionError` with what it said if it fails."""
         done = subprocess.run(
-            [str(self.binary), "-m", "tests.hosts.inside", *arguments],
+            [str(self.binary), "-m", self.module, *arguments],
             cwd=cwd,
             env=_environment(cwd, environment),
             capture_output=True,

@@ -35,12 +35,17 @@ _NAMES: dict[object, str] = {
 }
 
 
+#: Modules for frameworks that are not installed here.
+_FRAMEWORKS = tuple(f"transports.agents._{name}" for name in ("langchain", "openai_agents", "pydantic_ai"))
+
+
 def import_all() -> list[str]:
-    """Import every module of ``transports``, but for those that are programs, and return their names."""
+    """Import every module of ``transports``, but for programs and those that need a framework, and return their
+    names."""
     import transports
 
     found = pkgutil.walk_packages(transports.__path__, "transports.")
-    names = [one.name for one in found if not one.name.endswith("__main__")]
+    names = [one.name for one in found if not one.name.endswith("__main__") and one.name not in _FRAMEWORKS]
     for name in names:
         importlib.import_module(name)
     return names

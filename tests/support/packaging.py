@@ -180,6 +180,24 @@ def lowest(folder: Path) -> Sequence[str]:
     return [line for line in pinned if _name(line) in direct]
 
 
+def resolved(folder: Path, requirement: str, *, ours: Sequence[str] | None = None) -> Mapping[str, str]:
+    """The versions by name that pip would install for a requirement, beside ours with these extras unless ``None``.
+    Empty if none fit."""
+    wanted = folder / "wanted.txt"
+    wanted.write_text(requirement, encoding="utf-8")
+    extras = [part for extra in ours or () for part in ("--extra", extra)]
+    sources = [wanted] if ours is None else [wanted, "pyproject.toml"]
+    options = ("--quiet", "--no-header", "--no-annotate", "--python-version", "3.11")
+    try:
+        said = run(uv.find_uv_bin(), "pip", "compile", *options, *extras, *sources)
+    except RuntimeError as error:
+        if "No solution found" not in str(error):
+            raise
+        return {}
+    pinned = (line.split(" ")[0].partition("==") for line in said.splitlines() if "==" in line)
+    return {name.lower(): version for name, _, version in pinned}
+
+
 def _name(requirement: str) -> str:
     return requirement.partition(">")[0].partition("=")[0].partition("[")[0].strip().lower()
 

@@ -47,7 +47,7 @@ REMOVALS: Mapping[str, tuple[str, str, str]] = {
         'ResourcePage((await self._resource(request, timeout))["resourceTemplates"])',
     ),
     "R2-6.4l": ("transports/session/_session.py", "stack.push_async_callback(self.store.end_session)", "pass"),
-    "R3-7c": ("transports/surfaces/mcp/_results.py", " and len(data) <= max_bytes", ""),
+    "R3-7c": ("transports/surfaces/shared/_previews.py", " and len(data) <= max_bytes", ""),
     "R4-3e": ("transports/surfaces/mcp/_results.py", "*_warnings(ref), ", ""),
     "R4-14d": ("transports/surfaces/mcp/_users.py", "Scope(tenant=session, user=name)", "Scope(tenant=session)"),
 }

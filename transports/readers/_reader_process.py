@@ -23,13 +23,13 @@ PICTURES: Mapping[str, tuple[str, int]] = {
 _LIMITED = str(Path(__file__).with_name("limited_program.py"))
 
 
-async def run_reader(program: str, data: bytes, limit: int) -> tuple[dict[str, Any], bytes] | None:
-    """Run the program of this name beside this module on ``data``, with ``limit`` as its argument.
+async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[str, Any], bytes] | None:
+    """Run the program of this name beside this module on ``data``, with these arguments.
 
     Return the JSON of its first line of output and the rest of the output. Return ``None`` if the program fails, as for
     refused content or a missing library, runs longer than 20 seconds, or exceeds its limits of CPU time or memory."""
     process = await asyncio.create_subprocess_exec(
-        *_command(program, limit),
+        *_command(program, *arguments),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -63,9 +63,9 @@ def run_reader_now(program: str, data: bytes, limit: int, *, timeout: float) -> 
     return _answer(done.stdout) if done.returncode == 0 else None
 
 
-def _command(program: str, limit: int) -> list[str]:
+def _command(program: str, *arguments: int) -> list[str]:
     path = str(Path(__file__).with_name(f"{program}.py"))
-    return [sys.executable, "-I", _LIMITED, str(_SECONDS[program]), path, str(limit)]
+    return [sys.executable, "-I", _LIMITED, str(_SECONDS[program]), path, *map(str, arguments)]
 
 
 def _answer(out: bytes) -> tuple[dict[str, Any], bytes]:

@@ -1,7 +1,8 @@
-"""Program to render the first page of a PDF.
+"""Program to render a page of a PDF.
 
 It reads the PDF from stdin. To stdout it writes a line of JSON with the ``size`` of the picture in pixels and the
-number of ``pages``, then the picture as PNG. The argument is its maximum width; the maximum height is three times that.
+number of ``pages``, then the picture as PNG. The first argument is its maximum width; the maximum height is three times
+that. The second is the number of the page, by default 1, the first.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ def main() -> int:
     """Return the exit status, 0. An unreadable PDF ends the program with an error."""
     import pypdfium2
 
-    limit = int(sys.argv[1])
+    limit, number = (*map(int, sys.argv[1:]), 1)[:2]
     document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
-    page = document[0]
+    page = document[number - 1]
     width, height = (max(side, 1.0) for side in page.get_size())
     picture = page.render(scale=min(limit / width, 3 * limit / height)).to_pil().convert("RGB")
     out = io.BytesIO()

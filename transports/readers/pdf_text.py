@@ -1,7 +1,8 @@
 """Program to extract the text of a PDF.
 
 It reads the PDF from stdin. To stdout it writes a line of JSON with the number of its ``pages`` and of the pages
-``read``, then the text of those pages as UTF-8, at most as many characters as the argument.
+``read``, then the text of those pages as UTF-8, at most as many characters as the first argument. A second argument is
+the number of the only page to read, from 1; of a page that is not there nothing is read.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ def main() -> int:
     """Return the exit status, 0. An unreadable PDF ends the program with an error."""
     import pypdfium2
 
-    limit = int(sys.argv[1])
+    limit, *chosen = map(int, sys.argv[1:])
     document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
     texts: list[str] = []
-    for page in document:
+    for page in (document[number - 1] for number in chosen if number <= len(document)) if chosen else document:
         text = page.get_textpage().get_text_bounded().replace("\r\n", "\n").strip()
         texts.append(text[:limit])
         limit -= len(text) + 2

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         named_preset,
         preset,
     )
-    from ._result import Result
+    from ._result import Result as Result, answered_files as answered_files
     from ._router import (
         Accepted,
         FileLimits,
@@ -67,7 +67,7 @@ else:
                 "named_preset",
                 "preset",
             ),
-            "_result": ("Result",),
+            "_result": ("Result", "answered_files"),
             "_router": (
                 "Accepted",
                 "FileLimits",

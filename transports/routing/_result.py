@@ -215,8 +215,7 @@ class Result:
         """Return the places of the app's files; that of the answer as JSON if there is none."""
         if self.answer_chars is not None:
             return [""]
-        added = {"", *map(field_of, self.previews)} - self.inline_fields
-        return [name for name in self.artifacts if name not in added] or [name for name in self.artifacts if not name]
+        return [*answered_files(self)] or [name for name in self.artifacts if not name]
 
     def _no_artifact(self, reason: str) -> UsageError:
         places = [*self.artifacts]
@@ -400,6 +399,13 @@ class Result:
         if text and not ref.stored:
             lines.append(f"Preview: {shorten(text, stored=False)}")
         return lines + again
+
+
+def answered_files(result: Result) -> dict[str, ArtifactRef]:
+    """Return the files of an answer by their places: those that the app answered, without the router's own for a long
+    text and for the answer as JSON."""
+    added = {"", *map(field_of, result.previews)} - result.inline_fields
+    return {place: ref for place, ref in result.artifacts.items() if place not in added}
 
 
 def _format_effect(effect: Effect) -> str:

@@ -18,7 +18,7 @@ from PIL import Image
 
 from tests.support.mcp_clients import Apps, Serve, called, era, serve, size, words
 from transports import BinaryData
-from transports.surfaces.mcp import _results as images
+from transports.surfaces.shared import _previews as images
 from transports.testing import Call
 
 __all__ = ["era", "serve"]
@@ -184,7 +184,7 @@ async def test_the_beginning_of_texts_and_pdfs_is_in_the_text(serve: Serve) -> N
 
 
 async def test_without_the_libraries_a_word_says_what_to_install(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(program: str, data: bytes, limit: int) -> None:
+    async def fail(program: str, data: bytes, *arguments: int) -> None:
         return None
 
     found = importlib.util.find_spec

@@ -29,9 +29,9 @@ from ...artifacts import Scope
 from ...errors import UsageError, first_line
 from ...protocol import is_loopback, plain_line
 from ...session import AppEntry
-from ..shared import App
+from ..shared import App, tool_name
 from ._options import Options
-from ._tool_list import CapabilityTool, capability_tools, tool_name
+from ._tool_list import CapabilityTool, capability_tools
 from ._users import User
 
 logger = logging.getLogger("transports")

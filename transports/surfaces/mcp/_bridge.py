@@ -65,14 +65,14 @@ from ...telemetry import (
     record,
     use_global_providers,
 )
-from ..shared import Activity, App, Apps, Connect, DetachedCalls
+from ..shared import Activity, App, Apps, Connect, DetachedCalls, tool_name
 from ._access import all_scopes, app_is_in_scope, require_scopes
 from ._calls import Context, ProgressReporter
 from ._detached import add_tasks
 from ._options import Options
 from ._resources import TEMPLATE, list_resources, read_app_resource, read_resource
 from ._results import ArtifactView, Link, error_result, for_version
-from ._tool_list import OPEN_VIEW, capability_tools, fixed_tools, has_views, tool_name
+from ._tool_list import OPEN_VIEW, capability_tools, fixed_tools, has_views
 from ._tools import Answer, Tools, app_name
 from ._users import NO_APPS, User, Users, connection_key
 

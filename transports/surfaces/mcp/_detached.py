@@ -29,10 +29,10 @@ from ...protocol import decode_json, iso_utc, plain_line
 from ...routing import Result
 from ...session import CallFinished, CallStatus
 from ...tasks import in_thread
-from ..shared import MAX_AGE, App, CallRecord, KeptCall, MakeContent, call_record, listed_in
+from ..shared import MAX_AGE, App, CallRecord, ImageLimits, KeptCall, MakeContent, call_record, listed_in
 from ._calls import Context, ProgressReporter, Question, ToolCall, is_modern
 from ._options import Options
-from ._results import ArtifactView, ImageLimits, call_result, error_result, text_result
+from ._results import ArtifactView, call_result, error_result, text_result
 from ._users import User
 from ._views import opened_view
 

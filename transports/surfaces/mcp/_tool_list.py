@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
 from mcp_types import Tool, ToolAnnotations
 
-from ...protocol import Capability, encode_json, plain_line, plain_schema
-from ..shared import Apps
+from ...protocol import Capability, plain_line
+from ..shared import MAX_TOOLS, Apps, free_tool_name, tool_description, tool_hints, tool_name, tool_schema
 from ._options import Options
 
 #: Schemas of the arguments `session`, and `files` of abp_call.
@@ -281,14 +280,8 @@ def fixed_tools(options: Options) -> dict[str, Tool]:
     return tools
 
 
-#: Most capabilities with a tool of their own; the others are called with ``abp_call``.
-_MAX_TOOLS = 200
-#: Most characters of a tool's name, title and description, and bytes of its schema.
-_MAX_NAME, _MAX_TITLE, _MAX_DESCRIPTION, _MAX_SCHEMA = 64, 200, 1000, 16 * 1024
-_HEADER = "x-mcp-header"
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
-#: Hints of behaviour in MCP.
-_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+#: Most characters of a tool's title.
+_MAX_TITLE = 200
 
 
 @dataclass(slots=True)
@@ -345,17 +338,17 @@ def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
     tools: dict[str, CapabilityTool] = {}
     by_capability: dict[str, CapabilityTool] = {}
     for key, app in apps.items():
-        for name in islice(app.session.capabilities, _MAX_TOOLS):
+        for name in islice(app.session.capabilities, MAX_TOOLS):
             shared, capability = by_capability.get(name), app.session.capabilities[name]
-            if shared is None and len(tools) < _MAX_TOOLS:
+            if shared is None and len(tools) < MAX_TOOLS:
                 shared = _capability_tool(capability, {*FIXED_TOOLS, *tools}, files=files)
                 tools[shared.name] = by_capability[name] = shared
             elif shared is not None:
-                if _schema(capability) != shared.schema:
+                if tool_schema(capability) != shared.schema:
                     # the schemas differ: abp_status shows each, and each call is checked
                     shared.schema = {"type": "object"}
                 # A missing hint means the more dangerous value, so only hints common to all apps are kept.
-                shared.hints = dict(shared.hints.items() & _hints_of(capability).items())
+                shared.hints = dict(shared.hints.items() & tool_hints(capability).items())
             if shared is not None:
                 shared.sessions.append(key)
     return tools
@@ -364,56 +357,20 @@ def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
 def has_views(apps: Apps) -> bool:
     """Return whether one of the apps has a view for one of its first 200 capabilities."""
     known = (app.session.capabilities for app in apps.values())
-    return any(one[name].view is not None for one in known for name in islice(one, _MAX_TOOLS))
-
-
-def tool_name(capability: str) -> str:
-    """Return the name of a capability's tool: ``abp_`` and the name of the capability, with ``_`` for characters other
-    than letters, digits, ``_`` and ``-``. A second tool of that name gets a number."""
-    return f"abp_{_UNSAFE.sub('_', capability)}"[:_MAX_NAME]
-
-
-def _hints_of(capability: Capability) -> dict[str, bool]:
-    given = capability.annotations
-    return {name: value for name in _HINTS if isinstance(value := given.get(name), bool)}
+    return any(one[name].view is not None for one in known for name in islice(one, MAX_TOOLS))
 
 
 def _capability_tool(capability: Capability, taken: set[str], *, files: bool) -> CapabilityTool:
-    base = tool_name(capability.name)
-    name, count = base, 1
-    while name in taken:
-        count += 1
-        name = f"{base[: _MAX_NAME - 5]}_{count}"
-    schema = _schema(capability)
+    schema = tool_schema(capability)
     known = schema.get("properties")
     own = known if isinstance(known, Mapping) else {}
-    description = capability.description or f"The capability {capability.name}."
-    marks = [word for word in ("experimental", "deprecated") if getattr(capability, word)]
-    marks += [] if capability.available else ["not available now"]
-    marks += [] if capability.view is None else [f"{OPEN_VIEW} shows its view"]
-    text = plain_line(description, _MAX_DESCRIPTION) + (f" ({', '.join(marks)})" if marks else "")
+    marks = () if capability.view is None else (f"{OPEN_VIEW} shows its view",)
     return CapabilityTool(
-        name,
+        free_tool_name(capability.name, taken),
         capability.name,
         "abp_session" if "session" in own else "session",
         ("abp_files" if "files" in own else "files") if files else None,
         schema,
-        text,
-        _hints_of(capability),
+        tool_description(capability, *marks),
+        tool_hints(capability),
     )
-
-
-def _schema(capability: Capability) -> dict[str, object]:
-    if len(encode_json(capability.input_schema)) > _MAX_SCHEMA:
-        return {"type": "object"}
-    plain = plain_schema(capability.input_schema)
-    return {"type": "object"} if plain is None else {key: _without_headers(value) for key, value in plain.items()}
-
-
-def _without_headers(schema: object) -> object:
-    """Return ``schema`` without ``x-mcp-header``. It makes clients copy parameters into headers and promises that the
-    server compares them (SEP-2243), which an app cannot promise for the bridge."""
-    if isinstance(schema, Mapping):
-        allowed = {key: value for key, value in schema.items() if key != _HEADER or not isinstance(value, str)}
-        return {key: _without_headers(value) for key, value in allowed.items()}
-    return [_without_headers(one) for one in schema] if isinstance(schema, list) else schema

@@ -46,14 +46,14 @@ from ...protocol.schema import check_params, is_file
 from ...routing import GivenFile, OpenFile, Result, Router, accept_files, json_size
 from ...session import Settings
 from ...tasks import in_thread
-from ..shared import App, listed_in
+from ..shared import App, document_text, listed_in, tool_name
 from ._access import require_app_scopes, require_scopes
 from ._calls import Context, ProgressReporter, Question, ToolCall
 from ._detached import TASK_AFTER, DetachedTools, new_task, takes_tasks
 from ._options import Options
 from ._resources import read_slice
-from ._results import ArtifactView, document_text, text_result
-from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools, tool_name
+from ._results import ArtifactView, text_result
+from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools
 from ._users import User
 from ._views import VIEW_SIZE, open_view, view_document
 

@@ -1,5 +1,5 @@
 """Common parts of the surfaces: connected apps, activity log, detached calls, watcher of a store, questions as forms,
-connection limits."""
+capabilities as tools, previews of files, errors for models, connection limits."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Subject as Subject,
         call_record as call_record,
     )
+    from ._advice import Advice as Advice, error_lines as error_lines
     from ._apps import (
         App as App,
         Apps as Apps,
@@ -25,6 +26,15 @@ if TYPE_CHECKING:
         adapter_options as adapter_options,
         listed_in as listed_in,
         pooled as pooled,
+    )
+    from ._capability_tools import (
+        MAX_TOOLS as MAX_TOOLS,
+        free_tool_name as free_tool_name,
+        tool_description as tool_description,
+        tool_hints as tool_hints,
+        tool_name as tool_name,
+        tool_schema as tool_schema,
+        with_tool_names as with_tool_names,
     )
     from ._connections import SLOW_BODY as SLOW_BODY, BodyDeadline as BodyDeadline, Connections as Connections
     from ._detached import (
@@ -38,6 +48,16 @@ if TYPE_CHECKING:
     )
     from ._listening import base_url as base_url, cannot_listen as cannot_listen, parse_address as parse_address
     from ._metrics_server import serve_metrics as serve_metrics
+    from ._previews import (
+        ImageLimits as ImageLimits,
+        Page as Page,
+        Picture as Picture,
+        Pictures as Pictures,
+        document_text as document_text,
+        read_page as read_page,
+        read_pictures as read_pictures,
+        read_texts as read_texts,
+    )
     from ._question import Question as Question, question_of as question_of
     from ._store_watcher import StoreChange as StoreChange, StoreWatcher as StoreWatcher
 else:
@@ -53,6 +73,10 @@ else:
                 "Subject",
                 "call_record",
             ),
+            "_advice": (
+                "Advice",
+                "error_lines",
+            ),
             "_apps": (
                 "App",
                 "Apps",
@@ -61,6 +85,15 @@ else:
                 "adapter_options",
                 "listed_in",
                 "pooled",
+            ),
+            "_capability_tools": (
+                "MAX_TOOLS",
+                "free_tool_name",
+                "tool_description",
+                "tool_hints",
+                "tool_name",
+                "tool_schema",
+                "with_tool_names",
             ),
             "_connections": (
                 "BodyDeadline",
@@ -82,6 +115,16 @@ else:
                 "parse_address",
             ),
             "_metrics_server": ("serve_metrics",),
+            "_previews": (
+                "ImageLimits",
+                "Page",
+                "Picture",
+                "Pictures",
+                "document_text",
+                "read_page",
+                "read_pictures",
+                "read_texts",
+            ),
             "_question": (
                 "Question",
                 "question_of",

@@ -1,0 +1,140 @@
+"""Tools in the shapes of models' APIs: definitions, calls as JSON or objects, messages."""
+
+from __future__ import annotations
+
+import base64
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.support.apps import PDF
+from transports import BinaryData, MemoryTransport, Session, UsageError, connect
+from transports.adapters.memory import Call
+from transports.agents import ModelTools, anthropic_tools, google_tools, openai_tools
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+ATTACH = ("image/*", "application/pdf", "text/csv")
+
+
+async def draw(params: object, call: Call) -> object:
+    """Draw."""
+    return {
+        "a": BinaryData.from_bytes(PNG, mime_type="image/png", filename="a.png"),
+        "b": BinaryData.from_bytes(PNG + b" ", mime_type="image/png", filename="b.png"),
+        "c": BinaryData.from_bytes(PDF, mime_type="application/pdf", filename="c.pdf"),
+        "d": BinaryData.from_bytes(b"x,y\n1,2\n", mime_type="text/csv", filename="d.csv"),
+    }
+
+
+def drawing() -> Session:
+    return connect("memory:", transport=MemoryTransport({"draw": draw}), store="memory:")
+
+
+def url(data: bytes, mime_type: str) -> str:
+    return f"data:{mime_type};base64,{base64.b64encode(data).decode()}"
+
+
+async def test_the_shapes_of_definitions(app: Session) -> None:
+    by_name: dict[str, dict[str, Any]] = {}
+    chat, responses = openai_tools(app, strict=True), openai_tools(app, api="responses", strict=True)
+    anthropic, google = anthropic_tools(app, strict=True), google_tools(app)
+    for definition in chat.definitions:
+        assert {*definition} == {"type", "function"} and definition["type"] == "function"
+        function: Any = definition["function"]
+        by_name[function["name"]] = function
+        assert {*function} == {"name", "description", "parameters", "strict"}
+    digest = by_name["abp_file_digest"]
+    assert digest["parameters"]["required"] == ["file"] and digest["strict"] is True
+    assert by_name["abp_form_ask"]["strict"] is False, "its parameters are open"
+    assert responses.definitions == [{"type": "function", **function} for function in by_name.values()]
+    assert anthropic.definitions == [
+        {
+            "name": function["name"],
+            "description": function["description"],
+            "input_schema": function["parameters"],
+            **({"strict": True} if function["strict"] else {}),
+        }
+        for function in by_name.values()
+    ]
+    ((declared,),) = [one.values() for one in google.definitions]
+    assert isinstance(declared, list) and [one["name"] for one in declared] == [*by_name]
+    assert {*declared[0]} == {"name", "description", "parametersJsonSchema"}
+    assert json.loads(json.dumps([chat.definitions, google.definitions]))
+
+
+async def test_chat_completions() -> None:
+    async with drawing() as app:
+        tools = openai_tools(app, attach=ATTACH)
+        call: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "abp_draw", "arguments": "{}"}}
+        message = await tools.answer(call)
+        assert (message["role"], message["tool_call_id"]) == ("tool", "c1")
+        text = str(message["content"])
+        assert "(content of a.png, image/png: not shown here)" in text and "d.csv:\nx,y" in text
+        as_object = SimpleNamespace(id="c1", function=SimpleNamespace(name="abp_draw", arguments=""))
+        assert (await tools.answer(as_object)).keys() == message.keys()
+        _, answer = await tools.answer_with(call)
+        assert answer.result is not None and answer.result.artifact("c").filename == "c.pdf"
+
+
+async def test_responses() -> None:
+    async with drawing() as app:
+        tools = openai_tools(app, api="responses", attach=ATTACH)
+        message = await tools.answer({"type": "function_call", "call_id": "c2", "name": "abp_draw", "arguments": "{}"})
+        assert (message["type"], message["call_id"]) == ("function_call_output", "c2")
+        parts: Any = message["output"]
+        assert [part["type"] for part in parts] == [
+            "input_text",
+            *["input_text", "input_image"] * 2,
+            *["input_text", "input_file"] * 2,
+        ]
+        assert parts[2]["image_url"] == url(PNG, "image/png") and parts[1]["text"].startswith("Image 1 of 2: a.png")
+        assert parts[6] == {"type": "input_file", "filename": "c.pdf", "file_data": url(PDF, "application/pdf")}
+        plain = openai_tools(app, api="responses", attach=())
+        message = await plain.answer({"call_id": "c3", "name": "abp_draw", "arguments": "{}"})
+        assert isinstance(message["output"], str)
+
+
+async def test_anthropic_messages() -> None:
+    async with drawing() as app:
+        tools = anthropic_tools(app, attach=ATTACH)
+        call = {"type": "tool_use", "id": "t1", "name": "abp_draw", "input": {}}
+        message = await tools.answer(call)
+        assert (message["type"], message["tool_use_id"], message["is_error"]) == ("tool_result", "t1", False)
+        content: Any = message["content"]
+        assert [part["type"] for part in content] == [
+            "text",
+            *["text", "image"] * 2,
+            "text",
+            "document",
+            "text",
+            "text",
+        ]
+        source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()}
+        assert content[2] == {"type": "image", "source": source}
+        assert content[-1]["text"] == "(content of d.csv, text/csv: not shown here)"
+        wrong = await tools.answer({**call, "name": "abp_drew"})
+        assert wrong["is_error"] is True and "did you mean abp_draw?" in str(wrong["content"])
+
+
+async def test_gemini() -> None:
+    async with drawing() as app:
+        tools = google_tools(app, attach=ATTACH)
+        message: Any = await tools.answer({"name": "abp_draw", "args": {}})
+        response = message["functionResponse"]
+        assert response["name"] == "abp_draw" and "id" not in response and "output" in response["response"]
+        assert [part["inlineData"]["displayName"] for part in response["parts"]] == ["a.png", "b.png", "c.pdf", "d.csv"]
+        failed: Any = await tools.answer(SimpleNamespace(id="g1", name="abp_gone", args=None))
+        assert failed["functionResponse"]["id"] == "g1" and "no tool" in failed["functionResponse"]["response"]["error"]
+
+
+@pytest.mark.parametrize("made", [openai_tools, anthropic_tools, google_tools])
+async def test_what_is_not_a_call_is_refused(made: Any) -> None:
+    async with drawing() as app:
+        tools: ModelTools = made(app)
+        for given in ({}, "text", None, {"function": 3}, SimpleNamespace(id=7)):
+            with pytest.raises(UsageError, match="this is not a call of a tool"):
+                await tools.answer(given)

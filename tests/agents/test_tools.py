@@ -1,0 +1,380 @@
+"""Tools of an app for a model: names, schemas, files in and out, errors, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from PIL import Image
+
+from tests.conftest import Connect
+from tests.support.apps import PDF, NotingTransport, answering, hang
+from tests.support.eventually import eventually
+from transports import BinaryData, CallTimeout, CapabilityError, Disconnected, MemoryTransport, Progress, Session
+from transports.adapters.memory import Call
+from transports.agents import AppTools
+
+FILE = {"type": "object", "properties": {"content": {}, "mimeType": {"type": "string"}}, "description": "The photo"}
+#: The ten thousandth byte is in the middle of a character.
+TABLE = "n,so\n" + "tee é,12\n" * 3000
+
+
+def file(data: bytes, filename: str, mime_type: str) -> BinaryData:
+    return BinaryData.from_bytes(data, mime_type=mime_type, filename=filename)
+
+
+def declaring(*capabilities: Mapping[str, object], handlers: Mapping[str, Any] | None = None) -> NotingTransport:
+    """An app with these declarations; a capability without a handler answers its parameters."""
+
+    async def echo(params: Mapping[str, object], call: Call) -> object:
+        return dict(params)
+
+    known = {str(one["name"]): (handlers or {}).get(str(one["name"]), echo) for one in capabilities}
+    return NotingTransport(known, list=[dict(one) for one in capabilities])
+
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+
+async def test_each_capability_is_a_tool_as_on_the_bridge(app_of: Connect) -> None:
+    """Names, hints and marks, and the number behind a name that is taken."""
+    declared: list[dict[str, object]] = [
+        {"name": "report.make", "description": "Make\na report.", "annotations": {"readOnlyHint": True, "x": 1}},
+        {"name": "report/make", "annotations": {"destructiveHint": True}, "deprecated": True},
+        {"name": "read_artifact"},
+    ]
+    async with app_of(declaring(*declared)) as app:
+        tools = AppTools(app, {}).tools
+        assert [*tools] == ["abp_report_make", "abp_report_make_2", "abp_read_artifact_2", "abp_read_artifact"]
+        made, numbered, *_, read = tools.values()
+        assert (made.description, made.hints) == ("Make a report. (changes nothing)", {"readOnlyHint": True})
+        assert made.schema == {"type": "object", "properties": {}} and made.capability == "report.make"
+        assert numbered.description.endswith("(deprecated, may delete or overwrite)")
+        assert read.capability is None and read.hints["readOnlyHint"] and read.schema["required"] == ["id"]
+
+
+async def test_tools_follow_the_app(app: Session) -> None:
+    tools = AppTools(app, {})
+    assert "abp_extra_hello" not in tools.tools and tools.tools is tools.tools
+    await tools.call("abp_app_toggle", {})
+    await eventually(lambda: "abp_extra_hello" in tools.tools)
+    await tools.call("abp_app_toggle", {})
+    await eventually(lambda: "abp_extra_hello" not in tools.tools)
+    answer = await tools.call("abp_extra_hello", {})
+    assert answer.is_error and "there is no tool 'abp_extra_hello'" in answer.text
+
+
+async def test_at_most_200_capabilities_have_a_tool(app_of: Connect) -> None:
+    async with app_of({f"c{n}": hang for n in range(201)}) as app:
+        assert len(AppTools(app, {}).tools) == 201  # with the one that reads files
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_file_goes_from_one_tool_to_another_by_its_reference(app: Session) -> None:
+    tools = AppTools(app, {})
+    printed = await tools.call("abp_export_pdf", {"html": "<h1>Sales</h1><p>grew</p>"})
+    assert printed.result is not None and not printed.is_error
+    ref = printed.result.artifact()
+    said, *preview = printed.text.split("\n")
+    assert json.loads(said)["data"]["document"]["uri"] == ref.uri
+    assert preview == ["Text of sales.pdf:", "Sales", "grew"]
+    for named in (ref.uri, ref.id):
+        digest = await tools.call("abp_file_digest", {"file": named})
+        assert digest.result is not None and isinstance(digest.result.data, dict)
+        assert digest.result.data["sha256"] == ref.sha256 and ref.sha256 in digest.text
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_parameters_for_files_are_texts_at_any_depth(app_of: Connect, tmp_path: Path, strict: bool) -> None:
+    pages = {"type": "array", "items": {"type": "object", "properties": {"scan": FILE}, "required": ["scan"]}}
+    schema = {
+        "type": "object",
+        "properties": {"pages": pages, "icon": {"type": "string", "contentEncoding": "base64"}, "label": FILE},
+        "required": ["pages"],
+    }
+    app = declaring({"name": "book.bind", "inputSchema": schema})
+    async with app_of(app) as session:
+        tools = AppTools(session, {"strict": strict})
+        tool = tools.tools["abp_book_bind"]
+        assert tool.strict is strict
+        properties: Any = tool.schema["properties"]
+        scan = properties["pages"]["items"]["properties"]["scan"]
+        assert scan["type"] == "string" and scan["description"].startswith("The photo. A file: the id of one")
+        one, two = [await session.store.put_bytes(text) for text in (b"one", b"two")]
+        given = {"pages": [{"scan": one.id}, {"scan": two.uri}], "icon": two.uri}
+        answer = await tools.call(tool.name, {**given, "label": None} if strict else given)
+        assert not answer.is_error, answer.text
+        sent: Any = app.sent[-1].payload
+        params = sent["params"]
+        assert {*params} == {"pages", "icon"}
+        sent_files = [params["pages"][0]["scan"], params["pages"][1]["scan"], params["icon"]]
+        assert [one.read() for one in sent_files] == [b"one", b"two", b"two"]
+        await tools.call(tool.name, {"pages": [], "icon": "aGk=", **({"label": None} if strict else {})})
+        sent = app.sent[-1].payload
+        assert sent["params"] == {"pages": [], "icon": "aGk="}, "base64 is sent as it is"
+
+
+async def test_a_path_is_read_below_a_root_only(app: Session, tmp_path: Path) -> None:
+    root, other = tmp_path / "in", tmp_path / "other"
+    for folder in (root, other):
+        folder.mkdir()
+        (folder / "a.txt").write_bytes(b"hello")
+    (root / "link.txt").symlink_to(other / "a.txt")
+    tools = AppTools(app, {"roots": [root]})
+    shown: Any = tools.tools["abp_file_digest"].schema["properties"]
+    assert f"below {root}" in shown["file"]["description"]
+    read = await tools.call("abp_file_digest", {"file": str(root / "a.txt")})
+    assert not read.is_error and '"size":5' in read.text
+    for path in (other / "a.txt", root / "link.txt", root / ".." / "other" / "a.txt", root / "gone.txt"):
+        refused = await tools.call("abp_file_digest", {"file": str(path)})
+        assert refused.is_error and "this path may not be read" in refused.text
+        assert "Next: correct the argument file" in refused.text
+    closed = await AppTools(app, {}).call("abp_file_digest", {"file": str(root / "a.txt")})
+    assert closed.is_error and "this path may not be read" in closed.text
+
+
+async def test_a_call_gives_16_files_at_most(app_of: Connect) -> None:
+    schema = {"type": "object", "properties": {"files": {"type": "array", "items": FILE}}}
+    async with app_of(declaring({"name": "zip", "inputSchema": schema})) as app:
+        tools, ref = AppTools(app, {}), await app.store.put_bytes(b"one")
+        assert not (await tools.call("abp_zip", {"files": [ref.id] * 16})).is_error
+        beyond = await tools.call("abp_zip", {"files": [ref.id] * 17})
+        assert beyond.is_error and "more than 16 files" in beyond.text
+
+
+async def test_content_is_attached_by_its_type_and_within_limits(app_of: Connect) -> None:
+    png = _png()
+    contents = {
+        "chart": file(png, "chart.png", "image/png"),
+        "report": file(PDF, "report.pdf", "application/pdf"),
+        "large": file(bytes(5_000_001), "large.bin", "application/octet-stream"),
+        "most": file(bytes(5_000_000), "most.bin", "application/octet-stream"),
+    }
+    async with app_of({"make": answering(contents)}) as app:
+        default = await AppTools(app, {}).call("abp_make", {})
+        assert [(one.mime_type, one.data) for one in default.attachments] == [("image/png", png)]
+        none = await AppTools(app, {"attach": ()}).call("abp_make", {})
+        assert none.attachments == () and none.result is not None and len(none.result.artifacts) >= 4
+        every = await AppTools(app, {"attach": ("image/*", "application/*")}).call("abp_make", {})
+        assert [one.filename for one in every.attachments] == ["chart.png", "report.pdf", "most.bin"]
+        assert every.attachments[1].data == PDF and "Files: 1 too large to be shown" in every.text
+        assert len(every.text) < 20_000
+    three = {name: file(bytes(4_000_000) + name.encode(), f"{name}.bin", "application/octet-stream") for name in "abc"}
+    async with app_of({"make": answering(three)}) as app:
+        some = await AppTools(app, {"attach": ("*/*",)}).call("abp_make", {})
+        assert [one.filename for one in some.attachments] == ["a.bin", "b.bin"], "10 MB in all"
+
+
+def _png() -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (4, 3), "red").save(out, "PNG")
+    return out.getvalue()
+
+
+async def test_a_huge_answer_is_cut_and_its_file_can_be_read(app_of: Connect) -> None:
+    rows = [{"name": f"row {n}", "note": "x" * 100} for n in range(5000)]
+    async with app_of({"rows": answering({"rows": rows})}) as app:
+        tools = AppTools(app, {})
+        answer = await tools.call("abp_rows", {})
+        assert len(answer.text.encode()) <= 16 * 1024 + 8 * 1024
+        about = json.loads(answer.text.split("\n")[0])["truncated"]
+        assert about["bytes"] > 500_000
+        part = await tools.call("abp_read_artifact", {"id": about["id"], "offset": 100_000})
+        assert not part.is_error and '"name"' in part.text
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_text_is_read_in_parts_without_a_broken_character(app_of: Connect) -> None:
+    async with app_of({}) as app:
+        tools = AppTools(app, {})
+        ref = await app.store.put_bytes(TABLE.encode(), filename="table.csv", mime_type="text/csv")
+        read = ""
+        offset: int | None = 0
+        while offset is not None:
+            answer = await tools.call("abp_read_artifact", {"id": ref.uri, "offset": offset})
+            head, _, body = answer.text.partition("\n")
+            assert head == f"table.csv, from byte {offset}:" and len(body) < 10_200
+            body, _, more = body.partition("\n… (")
+            read += body
+            offset = int(more.rstrip(")").rpartition(" ")[2]) if more else None
+        assert read == TABLE
+
+
+async def test_a_page_of_a_pdf_is_read_with_its_picture(app: Session) -> None:
+    tools = AppTools(app, {"strict": True})
+    printed = await tools.call("abp_export_pdf", {"html": "<h1>Sales</h1>", "options": None, "title": None})
+    assert printed.result is not None, printed.text
+    ref = printed.result.artifact()
+    page = await tools.call("abp_read_artifact", {"id": ref.id, "page": 1, "offset": None, "picture": True})
+    assert page.text == f"Page 1 of 1 of {ref.filename}:\nSales"
+    (picture,) = page.attachments
+    assert picture.mime_type == "image/png" and picture.data.startswith(b"\x89PNG")
+    assert (await tools.call("abp_read_artifact", {"id": ref.id})).attachments == ()
+    gone = await tools.call("abp_read_artifact", {"id": ref.id, "page": 2})
+    assert gone.is_error and f"{ref.filename} has 1 pages; the first is 1" in gone.text
+    for wrong in (0, "1", 1.5):
+        refused = await tools.call("abp_read_artifact", {"id": ref.id, "page": wrong})
+        assert refused.is_error and "INVALID_PARAMS" in refused.text
+    blind = AppTools(app, {"attach": ()}).tools["abp_read_artifact"].schema
+    assert "picture" not in str(blind["properties"])
+
+
+async def test_what_cannot_be_read_says_what_to_do(app_of: Connect) -> None:
+    async with app_of({}) as app:
+        tools = AppTools(app, {})
+        ref = await app.store.put_bytes(b"\0\1\2", filename="a.bin", mime_type="application/octet-stream")
+        binary = await tools.call("abp_read_artifact", {"id": ref.id})
+        assert binary.is_error and "give its id to a tool that takes such a file" in binary.text
+        broken = await app.store.put_bytes(b"%PDF-1.7 broken", filename="b.pdf", mime_type="application/pdf")
+        assert "b.pdf: it cannot be read" in (await tools.call("abp_read_artifact", {"id": broken.id})).text
+        none = await tools.call("abp_read_artifact", {"id": "nothing"})
+        assert "Next: use an id from the result of a tool" in none.text
+
+
+# --- errors, progress, cancellation -----------------------------------------------------------------------------------
+
+
+async def test_errors_are_answers_that_a_model_can_act_on(app_of: Connect) -> None:
+    async def fail(params: Mapping[str, object], call: Call) -> object:
+        raise CapabilityError(
+            "the printer is on fire", code="OUT_OF_PAPER", retryable=True, retry_after=3, alternatives=["export.html"]
+        )
+
+    async def lose(params: Mapping[str, object], call: Call) -> object:
+        raise Disconnected("the connection broke", sent=True)
+
+    async def late(params: Mapping[str, object], call: Call) -> object:
+        raise CallTimeout("no answer within 1 s", sent=True)
+
+    async with app_of({"print": fail, "lose": lose, "late": late}) as app:
+        tools = AppTools(app, {})
+        printed = await tools.call("abp_print", {})
+        assert printed.is_error and printed.result is None and printed.attachments == ()
+        assert printed.text.split("\n") == [
+            "print: the printer is on fire; instead there is export.html [OUT_OF_PAPER]",
+            "Retryable: yes, after 3 s",
+            "Alternatives: export.html",
+            "Next: call again",
+        ]
+        assert "it may have run: look at the app before you call again" in (await tools.call("abp_lose", {})).text
+        assert "before you call again, for less at once" in (await tools.call("abp_late", {})).text
+        for given, reason in (
+            ("{", "the arguments of abp_print"),
+            ("[]", "must be an object"),
+            ('{"a": NaN}', "the arguments of abp_print"),
+        ):
+            wrong = await tools.call("abp_print", given)
+            assert wrong.is_error and reason in wrong.text and "Next: correct the arguments" in wrong.text
+    closed = await tools.call("abp_print", {})
+    assert closed.is_error and "the app must be connected again" in closed.text
+
+
+async def test_what_was_stored_before_an_error_is_in_its_answer(app_of: Connect) -> None:
+    wrong = {"content": "aGVsbG8=", "encoding": "base64", "mimeType": "text/plain", "size": 6}
+    right = {"content": "aGVsbG8=", "encoding": "base64", "mimeType": "text/plain", "size": 5}
+    answers = {"two": {"success": True, "data": {"a": right, "b": wrong}}}
+    async with app_of(MemoryTransport({"two": hang}, answers=answers)) as app:
+        answer = await AppTools(app, {}).call("abp_two", {})
+    assert answer.is_error and answer.result is not None
+    said, stored = answer.text.split("\nStored all the same:\n")
+    assert "[SIZE_MISMATCH]" in said and json.loads(stored)["data"]["a"]["uri"] == answer.result.artifact("a").uri
+
+
+async def test_the_timeout_is_of_each_call(app_of: Connect) -> None:
+    transport = MemoryTransport({"hang": hang})
+    async with app_of(transport) as app:
+        answer = await AppTools(app, {"timeout": 0.05}).call("abp_hang", {})
+    assert (
+        answer.is_error
+        and "within 0.05 s" in answer.text
+        and "[TIMEOUT]" in answer.text
+        and "for less at once" in answer.text
+    )
+
+
+async def test_cancelling_a_call_cancels_it_in_the_app(app: Session) -> None:
+    tools = AppTools(app, {})
+    seen = asyncio.Event()
+    running = asyncio.ensure_future(tools.call("abp_job_run", {"steps": 9999}, on_progress=lambda _: seen.set()))
+    await asyncio.wait_for(seen.wait(), 20)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    async def is_cancelled() -> bool:
+        record: Any = (await app.call("app.record")).data
+        return [call["state"] for call in record["calls"] if call["capability"] == "job.run"] == ["cancelled"]
+
+    await eventually(is_cancelled)
+
+
+async def test_progress_goes_to_the_caller(app: Session) -> None:
+    seen: list[Progress] = []
+    await AppTools(app, {}).call("abp_job_run", {"steps": 3, "delay": 1}, on_progress=seen.append)
+    assert seen and seen[-1].steps[0]
+
+
+# --- strict schemas ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_strict_call_says_all_that_a_plain_one_says(app_of: Connect) -> None:
+    """What is optional may be null, and arrives as left out; what cannot be said strictly stays as it is."""
+    margin = {
+        "type": "object",
+        "properties": {"top": {"type": "number"}, "left": {"type": "number"}},
+        "required": ["top"],
+    }
+    schema = {
+        "type": "object",
+        "properties": {
+            "size": {"type": "string", "enum": ["a4", "letter"], "default": "a4", "minLength": 1},
+            "margin": margin,
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "either": {"oneOf": [{"type": "string"}, {"type": "integer"}]},
+            "maybe": {"type": ["string", "null"]},
+            "kind": {"enum": ["x", "y"]},
+        },
+        "required": ["margin"],
+    }
+    anything = {"type": "object", "properties": {"data": {"type": "object"}}}
+    recursive = {"type": "object", "properties": {"node": {"$ref": "#"}}}
+    declared = {"print": schema, "save": anything, "tree": recursive}
+    async with app_of(declaring(*({"name": name, "inputSchema": one} for name, one in declared.items()))) as app:
+        tools = AppTools(app, {"strict": True})
+        assert [tool.strict for tool in tools.tools.values()] == [True, False, False, True]
+        tool = tools.tools["abp_print"]
+        for node in _objects(tool.schema):
+            assert node["additionalProperties"] is False and node["required"] == [*node["properties"]]
+        given = dict(dict.fromkeys(schema["properties"]), margin={"top": 1, "left": None})
+        jsonschema_rs.validate(tool.schema, given)
+        answer = await tools.call("abp_print", given)
+        assert answer.result is not None and answer.result.data == {"margin": {"top": 1}, "maybe": None}
+        full = {
+            "size": "letter",
+            "margin": {"top": 1, "left": 2},
+            "tags": ["a"],
+            "either": 3,
+            "maybe": "b",
+            "kind": "x",
+        }
+        jsonschema_rs.validate(tool.schema, full)
+        assert (same := (await tools.call("abp_print", full)).result) is not None and same.data == full
+
+
+def _objects(node: object) -> list[dict[str, Any]]:
+    if isinstance(node, list):
+        return [one for item in node for one in _objects(item)]
+    if not isinstance(node, dict):
+        return []
+    own = [node] if node.get("type") == "object" else []
+    return own + [one for item in node.values() for one in _objects(item)]

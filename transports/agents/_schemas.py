@@ -1,0 +1,218 @@
+"""Schemas of tools for models: files as references, and the strict form. No I/O.
+
+* :func:`with_references` — parameters for files become texts that name one; :func:`given_files` finds them in a call.
+* :func:`object_schema` — the schema of an object, whatever an app declares.
+* :func:`strict_schema` — the form in which a model can give nothing else; :func:`without_nulls` undoes it in a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias, cast
+
+from ..binary.detect import Place
+from ..protocol.schema import is_file
+
+#: JSON Schema.
+Schema: TypeAlias = dict[str, object]
+#: Levels of objects and lists in which files are looked for.
+_MAX_DEPTH = 16
+#: Formats of texts that hold content in base64.
+_BASE64 = ("byte", "binary", "base64")
+#: Beginning of the URI of an artifact.
+URI = "artifact://"
+_BASE64_TEXT = "Base64, or the URI of a file that a tool has produced (artifact://…)."
+
+
+def with_references(schema: Mapping[str, object], description: str, depth: int = 0) -> Schema:
+    """Return ``schema`` with a text in the place of each parameter for a file. ``description`` says what the text is;
+    it follows the parameter's own description."""
+    if depth > _MAX_DEPTH:
+        return dict(schema)
+    if is_file(schema) or _is_base64(schema):
+        text = description if is_file(schema) else _BASE64_TEXT
+        own = schema.get("description")
+        return {"type": "string", "description": f"{own}. {text}" if isinstance(own, str) else text}
+    out = dict(schema)
+    if isinstance(properties := schema.get("properties"), Mapping):
+        out["properties"] = {
+            name: with_references(one, description, depth + 1) if isinstance(one, Mapping) else one
+            for name, one in properties.items()
+        }
+    if isinstance(items := schema.get("items"), Mapping):
+        out["items"] = with_references(items, description, depth + 1)
+    return out
+
+
+def object_schema(schema: Mapping[str, object]) -> Schema:
+    """Return ``schema`` as the schema of an object with properties, without its ``$schema``; that of any object if it
+    is not JSON Schema. Makers of models refuse a request in which one tool has anything else."""
+    import jsonschema_rs  # late, as in the session
+
+    properties = schema.get("properties")
+    out: Schema = {key: one for key, one in schema.items() if key not in ("$schema", "type", "properties")}
+    out = {"type": "object", "properties": properties if isinstance(properties, dict) else {}, **out}
+    return out if jsonschema_rs.meta.is_valid(out) else {"type": "object", "properties": {}}
+
+
+def given_files(schema: Mapping[str, object], value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
+    """Yield the place of each text that was given for a file, by the app's own ``schema``, and the text."""
+    if len(place) > _MAX_DEPTH:
+        return
+    if isinstance(value, str):
+        if is_file(schema) or (_is_base64(schema) and value.startswith(URI)):
+            yield place, value
+        return
+    properties, items = schema.get("properties"), schema.get("items")
+    if isinstance(value, Mapping) and isinstance(properties, Mapping):
+        for name, inner in value.items():
+            if isinstance(one := properties.get(name), Mapping):
+                yield from given_files(one, inner, (*place, name))
+    elif isinstance(value, list) and isinstance(items, Mapping):
+        for at, inner in enumerate(value):
+            yield from given_files(items, inner, (*place, at))
+
+
+def _is_base64(schema: Mapping[str, object]) -> bool:
+    """Return whether a parameter is a text in base64, as MCP servers take files."""
+    encoded = schema.get("contentEncoding") == "base64" or schema.get("format") in _BASE64
+    return encoded and schema.get("type") == "string"
+
+
+#: Levels of objects, and properties, of a strict schema: limits of OpenAI's structured outputs.
+_MAX_LEVELS, _MAX_PROPERTIES = 10, 5000
+_SIMPLE = ("string", "number", "integer", "boolean", "null")
+#: Keywords that make a schema impossible to write strictly.
+_OPEN = ("allOf", "not", "if", "dependentSchemas", "dependencies", "dependentRequired", "patternProperties", "$ref",
+         "$dynamicRef", "prefixItems", "propertyNames", "unevaluatedProperties")  # fmt: skip
+
+
+class _NotStrict(Exception):
+    """Reason for leaving a schema as it is."""
+
+
+def strict_schema(schema: Mapping[str, object]) -> Schema | None:
+    """Return ``schema`` in the strict form of model providers: objects have no other members, all members are required,
+    and those that may be left out are nullable. Limits such as ``minLength`` are left out, since the session checks
+    each call by the app's own schema.
+
+    ``None`` if a model could then not say all that the app takes: objects with any members, references, values without
+    a type."""
+    if "anyOf" in schema or "oneOf" in schema:
+        return None
+    try:
+        strict = _strict(schema, 1)
+    except _NotStrict:
+        return None
+    return strict if _count_properties(strict) <= _MAX_PROPERTIES else None
+
+
+def _strict(schema: object, level: int) -> Schema:
+    if not isinstance(schema, Mapping) or level > _MAX_LEVELS or any(key in schema for key in _OPEN):
+        raise _NotStrict
+    about: Schema = {key: schema[key] for key in ("description",) if key in schema}
+    branches = schema.get("anyOf", schema.get("oneOf"))
+    if isinstance(branches, list):
+        return {**about, "anyOf": [_branch(one, level) for one in branches]}
+    kind = schema.get("type", _kind_of_values(schema))
+    if kind == "object":
+        return {**about, **_strict_object(schema, level)}
+    if kind == "array":
+        return {**about, "type": "array", "items": _strict(schema.get("items"), level)}
+    kinds = kind if isinstance(kind, list) else [kind]
+    if not kinds or not all(one in _SIMPLE for one in kinds):
+        raise _NotStrict
+    return {"type": kind, **about, **{key: schema[key] for key in ("enum", "const") if key in schema}}
+
+
+def _branch(schema: object, level: int) -> Schema:
+    """Return an alternative. It has no optional members: which alternative a null belongs to would not be known."""
+    strict = _strict(schema, level)
+    if isinstance(schema, Mapping) and "object" in _kinds(schema):
+        required, members = schema.get("required"), cast(Schema, strict.get("properties", {}))
+        if not isinstance(required, list) or not members.keys() <= {*map(str, required)}:
+            raise _NotStrict
+    return strict
+
+
+def _kinds(schema: Mapping[str, object]) -> list[object]:
+    kind = schema.get("type")
+    return kind if isinstance(kind, list) else [kind]
+
+
+def _strict_object(schema: Mapping[str, object], level: int) -> Schema:
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping) or schema.get("additionalProperties", False) is not False:
+        raise _NotStrict
+    required = schema.get("required")
+    needed = required if isinstance(required, list) else []
+    if not {*map(str, needed)} <= properties.keys():
+        raise _NotStrict
+    members = {name: _strict(one, level + 1) for name, one in properties.items()}
+    return {
+        "type": "object",
+        "properties": {name: one if name in needed else _nullable(one) for name, one in members.items()},
+        "required": [*members],
+        "additionalProperties": False,
+    }
+
+
+def _nullable(schema: Schema) -> Schema:
+    kind = schema.get("type")
+    if _allows_null(schema):
+        return schema
+    if isinstance(kind, str | list) and kind not in ("object", "array") and "const" not in schema:
+        kinds = [*kind, "null"] if isinstance(kind, list) else [kind, "null"]
+        values = schema.get("enum")
+        return {**schema, "type": kinds, **({"enum": [*values, None]} if isinstance(values, list) else {})}
+    if isinstance(branches := schema.get("anyOf"), list):
+        return {**schema, "anyOf": [*branches, {"type": "null"}]}
+    about = {key: schema[key] for key in ("description",) if key in schema}
+    return {**about, "anyOf": [{key: one for key, one in schema.items() if key not in about}, {"type": "null"}]}
+
+
+def _kind_of_values(schema: Mapping[str, object]) -> str | None:
+    """Return the type of an enumeration without one, if all its values are texts."""
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    return "string" if isinstance(values, list) and values and all(isinstance(one, str) for one in values) else None
+
+
+def _allows_null(schema: Mapping[str, object]) -> bool:
+    if "null" in _kinds(schema):
+        return True
+    branches = schema.get("anyOf", schema.get("oneOf"))
+    if isinstance(branches, list):
+        return any(isinstance(one, Mapping) and _allows_null(one) for one in branches)
+    values = schema.get("enum")
+    return "type" not in schema and isinstance(values, list) and None in values
+
+
+def _count_properties(schema: object) -> int:
+    if isinstance(schema, Mapping):
+        own = schema.get("properties")
+        return (len(own) if isinstance(own, Mapping) else 0) + sum(map(_count_properties, schema.values()))
+    return sum(map(_count_properties, schema)) if isinstance(schema, list) else 0
+
+
+def without_nulls(schema: object, value: object) -> object:
+    """Return the arguments of a strict call without the nulls that stand for members that were left out, by the
+    schema from which the strict one was made."""
+    if not isinstance(schema, Mapping):
+        return value
+    properties, items = schema.get("properties"), schema.get("items")
+    if isinstance(value, Mapping) and isinstance(properties, Mapping):
+        required = schema.get("required")
+        needed = required if isinstance(required, list) else []
+        left_out = {
+            name
+            for name, one in value.items()
+            if one is None and name not in needed and not _allows_null(_mapping(properties.get(name)))
+        }
+        return {name: without_nulls(properties.get(name), one) for name, one in value.items() if name not in left_out}
+    if isinstance(value, list):
+        return [without_nulls(items, one) for one in value]
+    return value
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
