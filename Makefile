@@ -14,7 +14,7 @@ UNIT_WORKERS ?= 5
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test again slow unit hosts coverage check docs bundle image compat bench fuzz mutate lock clean
+.PHONY: help setup demo test again slow unit hosts coverage check docs bundle release image compat bench fuzz mutate lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make check   format, lint, types and layers only"
 	@echo "make docs    the documentation as a site, in site/; search works in it without a server, too"
 	@echo "make bundle  the MCP bridge as a file that desktop clients install with one click"
+	@echo "make release built, checked, signed, and what is left to do by a person"
 	@echo "make image   a container image with a browser"
 	@echo "make compat  the Pythons, lowest versions and browsers of this machine, tried"
 	@echo "make bench   speed, as ratios against named baselines"
@@ -111,6 +112,10 @@ docs: $(READY)
 # For desktop clients of MCP: dist/abp-transports-….mcpb
 bundle: $(READY)
 	@$(BIN)/python -m release.bundle
+
+# ARGS="--address https://HOST/OWNER/NAME", "--key FILE": release/__main__.py
+release: $(READY)
+	@$(BIN)/python -m release $(ARGS)
 
 # With the engine that is there: ENGINE=podman, docker or buildah. dist/ holds the wheel.
 ENGINE ?= $(firstword $(foreach engine,podman docker buildah,$(if $(shell command -v $(engine)),$(engine))))

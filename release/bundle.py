@@ -10,11 +10,13 @@ import json
 import subprocess
 import sys
 import tempfile
-import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from transports.surfaces.mcp._tool_list import FIXED_TOOLS
+
+from .places import project_of
 
 __all__ = ["make_bundle"]
 
@@ -31,7 +33,7 @@ sys.exit(main(["mcp"]))
 
 def make_bundle(wheel: Path, folder: Path) -> Path:
     """Write the bundle of a wheel into a folder and return its path."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = project_of(ROOT)
     path = folder / f"{project['name']}-{project['version']}.mcpb"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bundle:
         bundle.writestr("manifest.json", json.dumps(_manifest(project), indent=2) + "\n")
@@ -41,8 +43,11 @@ def make_bundle(wheel: Path, folder: Path) -> Path:
     return path
 
 
-def _manifest(project: dict[str, str]) -> dict[str, object]:
+def _manifest(project: dict[str, Any]) -> dict[str, object]:
+    source = project.get("urls", {}).get("Source")
+    addresses = {"repository": {"type": "git", "url": source}, "homepage": source} if source else {}
     return {
+        **addresses,
         "manifest_version": "0.4",
         "name": project["name"],
         "display_name": "Browser apps (ABP)",
@@ -74,7 +79,7 @@ def _manifest(project: dict[str, str]) -> dict[str, object]:
     }
 
 
-def _project(project: dict[str, str], wheel: str) -> str:
+def _project(project: dict[str, Any], wheel: str) -> str:
     name, version = project["name"], project["version"]
     return f"""\
 [project]

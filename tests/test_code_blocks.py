@@ -36,6 +36,7 @@ RUN_BY = {
     ("tutorial.md", None): "tests/e2e/test_packaging.py",
     ("write-an-app.md", None): "tests/e2e/test_write_an_app.py",
     ("views.md", None): "tests/e2e/test_views_page.py",
+    ("data.md", "python"): "tests/test_filesystem.py",
     ("hosts.md", "python"): "tests/hosts/test_penguiflow.py",
     ("command-line.md", "console"): "tests/surfaces/cli/test_command_line_page.py",
 }

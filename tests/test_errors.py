@@ -43,6 +43,7 @@ CODES = {
     "DownloadFailed": "DOWNLOAD_FAILED",
     "EncodingRefused": "DOWNLOAD_FAILED",
     "LedgerError": "LEDGER_ERROR",
+    "NotATable": "NOT_A_TABLE",
     "NotAbpApp": "NOT_SUPPORTED",
     "NotRecorded": "NOT_RECORDED",
     "OutcomeUnknown": "OUTCOME_UNKNOWN",

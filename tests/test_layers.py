@@ -14,7 +14,8 @@ import transports
 #: room import each other freely, but not in a ring. Each adapter and each surface is a room of its own.
 RANKS = {
     "_lazy": 0,
-    "notebook": 1,
+    "notebook": 2,
+    "readers": 1,
     "_options": 0,
     "errors": 0,
     "files": 0,
@@ -26,6 +27,7 @@ RANKS = {
     "protocol": 12,
     "database": 13,
     "artifacts": 20,
+    "tables": 25,
     "base": 30,
     "http": 31,
     "browser": 31,
@@ -36,6 +38,7 @@ RANKS = {
     "batch": 55,
     "sync": 60,
     "__init__": 60,
+    "filesystem": 61,
     "testing": 62,
     "surfaces.shared": 64,
     "surfaces": 65,

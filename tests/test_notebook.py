@@ -1,18 +1,30 @@
-"""How a result, a file and capabilities look in a notebook: short texts, tables that nothing of an app gets out of."""
+"""Looks of results, files, sessions and others in a notebook: tables that nothing of an app gets out of."""
 
 from __future__ import annotations
 
 import base64
 import html.parser
+import io
 import os
+import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import psutil
+import pytest
+from PIL import Image
+
+import transports.sync
 from tests.conftest import Connect
-from transports import ArtifactRef, Result
+from tests.support.web_client import running
+from transports import ArtifactRef, LocalStore, MemoryTransport, Progress, ProgressBar, Result, Session, connect
+from transports.artifacts import Expired, Signer, signing_key
+from transports.batch import Job, Pool, run
 from transports.protocol import Capabilities, Capability
 from transports.testing import Call
 
@@ -42,9 +54,9 @@ class Seen(html.parser.HTMLParser):
 
     def check(self) -> Seen:
         """Nothing but tables, texts, links to files and pictures inside; no colour, which light or dark would hide."""
-        assert self.tags <= {"div", "strong", "table", "tr", "th", "td", "pre", "img", "a"}
+        assert self.tags <= {"div", "strong", "table", "tr", "th", "td", "pre", "img", "a", "progress"}
         for name, value in self.attributes:
-            assert name in {"style", "src", "alt", "href", "target", "rel"}, name
+            assert name in {"style", "src", "alt", "href", "target", "rel", "max", "value"}, name
             assert name != "src" or value.startswith("data:image/")
             assert name != "style" or ("url" not in value and "color" not in value and "background" not in value)
         assert not any(c in self.words for c in "\x1b\u202e")
@@ -81,30 +93,146 @@ async def test_a_result_and_its_files_in_a_notebook(app_of: Connect) -> None:
     assert "<script>" in told.words and "img" not in told.tags
 
 
-async def test_a_picture_has_a_limit_and_is_what_was_stored(app_of: Connect, tmp_path: Path) -> None:
+async def painted(app_of: Connect, *files: tuple[bytes, str]) -> list[ArtifactRef]:
+    """References to stored files with this content and these types."""
+
     async def paint(params: Mapping[str, object], call: Call) -> object:
-        size = params["size"]
-        assert isinstance(size, int)
-        return {"content": PNG + bytes(size - len(PNG)), "mimeType": "image/png"}
+        return [{"content": content, "mimeType": mime_type} for content, mime_type in files]
 
     async with app_of({"paint": paint}) as app:
-        fits = (await app.call("paint", {"size": 512 << 10})).artifact()
-        large = (await app.call("paint", {"size": (512 << 10) + 1})).artifact()
-    assert "image/png" in fits._repr_mimebundle_() and "image/png" not in large._repr_mimebundle_()
-    assert "<img" not in large._repr_html_() and "524,289 bytes" in large._repr_html_()
-    vector = replace(fits, mime_type="image/svg+xml")
-    lost = replace(fits, local_path=str(tmp_path / "gone"))
-    other = replace(fits, sha256="0" * 64)
+        return [*(await app.call("paint")).artifacts.values()]
+
+
+async def test_a_picture_has_a_limit_and_is_what_was_stored(app_of: Connect, tmp_path: Path) -> None:
+    sizes = (512 << 10, (512 << 10) + 1, 16 << 20, (16 << 20) + 1)
+    whole, smaller, largest, larger = await painted(
+        app_of, *((PNG + bytes(size - len(PNG)), "image/png") for size in sizes)
+    )
+    assert len(whole._repr_mimebundle_()["image/png"]) > 512 << 10
+    for ref in (smaller, largest):
+        shown = ref._repr_mimebundle_()
+        assert len(shown["image/png"]) < 1000 and f"base64,{shown['image/png']}" in shown["text/html"]
+    assert "<img" not in larger._repr_html_() and "16,777,217 bytes" in larger._repr_html_()
+    vector = replace(whole, mime_type="image/svg+xml")
+    lost = replace(whole, local_path=str(tmp_path / "gone"))
+    other = replace(whole, sha256="0" * 64)
     os.mkfifo(tmp_path / "pipe")
-    pipe = replace(fits, local_path=str(tmp_path / "pipe"))
-    for ref in (vector, lost, other, pipe, replace(pipe, mime_type="text/plain")):
+    pipe = replace(whole, local_path=str(tmp_path / "pipe"))
+    changed = replace(smaller, sha256="0" * 64)
+    for ref in (vector, lost, other, changed, pipe, replace(pipe, mime_type="text/plain")):
         assert "<img" not in ref._repr_html_() and [*ref._repr_mimebundle_()] == ["text/plain", "text/html"]
+
+
+async def test_a_pdf_shows_its_first_page(app_of: Connect) -> None:
+    page = io.BytesIO()
+    Image.new("RGB", (200, 300), (200, 30, 40)).save(page, "PDF")
+    good, bad = await painted(app_of, (page.getvalue(), "application/pdf"), (b"%PDF-1.7 no pages", "application/pdf"))
+    shown = good._repr_mimebundle_()
+    assert Image.open(io.BytesIO(base64.b64decode(shown["image/png"]))).size == (480, 720)
+    Seen(shown["text/html"]).check()
+    assert "<img" not in bad._repr_html_()
+    result = Result("x", None, {"bad": bad, "good": good})
+    assert "<img" not in result._repr_html_()  # one process for each object, whatever becomes of it
+
+
+async def test_a_thumbnail_that_takes_too_long_is_left_out(app_of: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    (ref,) = await painted(app_of, (b"%PDF-1.7 any", "application/pdf"))
+    monkeypatch.setattr("transports.readers._reader_process._command", lambda *_: ["sleep", "60"])
+    monkeypatch.setattr("transports.notebook._html._SECONDS", 0.2)
+    assert "<img" not in ref._repr_html_()
+    assert [child for child in psutil.Process().children() if "sleep" in child.name()] == []
+
+
+@pytest.mark.parametrize("key", [None, "k" * 32])
+async def test_a_file_has_a_link_that_downloads_where_a_server_of_its_store_runs(
+    app_of: Connect, key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if key is not None:
+        monkeypatch.setenv("ABP_SERVE_KEY", key)
+    (ref,) = await painted(app_of, (b"tea", "text/plain"))
+    assert "download" not in ref._repr_html_()
+    assert ref.path is not None
+    async with running(LocalStore(tmp_path / "other"), key=key):
+        assert "download" not in ref._repr_html_()
+    async with LocalStore(ref.path.parent) as store, running(store, key=key) as web:
+        addresses = [value for name, value in Seen(ref._repr_html_()).check().attributes if name == "href"]
+        (address,) = (one for one in addresses if one.startswith(web.served.url))
+        answer = await web.get(address, token=False)
+        assert (answer.status, answer.body) == (200, b"tea")
+        assert answer.headers["content-disposition"].startswith("attachment")
+        signed = address.partition("link=")[2].partition("&")[0]
+        assert Signer(key or signing_key(), clock=lambda: time.time() + 3590).link_opens(signed, ref.id)
+        with pytest.raises(Expired):
+            Signer(key or signing_key(), clock=lambda: time.time() + 3610).link_opens(signed, ref.id)
+    assert "download" not in ref._repr_html_()
+
+
+async def test_a_session_in_a_notebook(app_of: Connect, tmp_path: Path) -> None:
+    async def info(params: Mapping[str, object], call: Call) -> object:
+        return None
+
+    app = app_of({EVIL: info, **{f"tool {n}": info for n in range(19)}})
+    assert "new" in Seen(app._repr_html_()).check().words
+    async with app:
+        words = Seen(app._repr_html_()).check().words
+        assert "open" in words and "memory" in words and "20: <script>" in words and "tool 6, …" in words
+        blocking = transports.sync.Session(app)
+        assert blocking._repr_html_() == app._repr_html_()
+        (picture,) = await painted(app_of, (PNG, "image/png"))
+        app._page_tools.picture = picture
+        assert "img" in Seen(app._repr_html_()).check().tags
+    assert "closed" in Seen(app._repr_html_()).check().words
+
+
+async def test_an_outcome_and_a_report_in_a_notebook(tmp_path: Path) -> None:
+    jobs = [Job("make", {"files": ["picture"]}, "memory:", "one"), Job(EVIL, {}, "memory:", EVIL)]
+    seen: list[Progress] = []
+
+    def connect_memory(target: str, **options: Any) -> Session:
+        return connect(target, transport=MemoryTransport({"make": made}), **options)
+
+    async with Pool(1, 1, store=tmp_path / "out", connect=connect_memory) as pool:
+        good, bad = [await pool.run(job) for job in jobs]
+        report = await run(jobs, tmp_path / "run", pool=pool, on_progress=seen.append)
+    shown = Seen(good._repr_html_()).check()
+    assert "one" in shown.words and "succeeded" in shown.words and "img" in shown.tags
+    shown = Seen(bad._repr_html_()).check()
+    assert "failed" in shown.words and "[UNKNOWN_CAPABILITY]" in shown.words
+    shown = Seen(report._repr_html_()).check()
+    for words in ("2 jobs", "succeeded", "failed", "UNKNOWN_CAPABILITY", "manifest.jsonl"):
+        assert words in shown.words
+    assert (tmp_path / "run" / "report.json").as_uri() in [value for _, value in shown.attributes]
+    assert [(one.steps, one.status) for one in (seen[0], seen[-1])] == [((0, 2), None), ((2, 2), "1 failed")]
+    again = pickle.loads(pickle.dumps(report))
+    assert again == report and again.folder == report.folder == tmp_path / "run"
+
+
+def test_progress_is_escaped_and_has_a_line_for_each_call() -> None:
+    bar = ProgressBar(EVIL)
+    with bar:  # outside of a notebook nothing is shown
+        for n in range(25):
+            bar(Progress(call=f"{n}", percentage=40, stage=EVIL))
+        bar(Progress(call="3", progress=2, total=3))
+        output = bar._output()
+        endless = ProgressBar()
+        with endless:
+            endless(Progress(status="waiting"))
+            assert "<progress" in endless._output()["text/html"]
+    assert "waiting" in endless._output()["text/html"] and "<progress" not in endless._output()["text/html"]
+    seen = Seen(output["text/html"]).check()
+    assert seen.words.count("40 %") == 19 and "2 of 3" in seen.words
+    assert ("value", "0.667") in seen.attributes and output["text/html"].count("<progress") == 20
 
 
 def test_a_file_that_was_not_stored_says_so() -> None:
     ref = ArtifactRef("truncated_1", "artifact://truncated_1", None, "a.txt", "text/plain", 3, "", {"truncated": True})
     assert repr(ref) == "<ArtifactRef 'a.txt', text/plain, 3 bytes, not stored>"
     assert "3 bytes, not stored" in Seen(ref._repr_html_()).check().words
+
+
+async def test_a_text_with_the_lines_of_windows_shows_its_lines(app_of: Connect) -> None:
+    (ref,) = await painted(app_of, (b"a,b\r\n1,2\r\n", "text/csv"))
+    assert Seen(ref._repr_html_()).check().words.endswith("a,b\n1,2\n")
 
 
 def test_capabilities_in_a_notebook() -> None:

@@ -44,12 +44,11 @@ from tests.support.no_posix import forget
 runner = asyncio.Runner()
 runner.get_loop()  # which has a pair of sockets
 forget()
-from transports.artifacts import AuditLog, LocalStore, Scope
+from transports.artifacts import AuditLog, LocalStore, Scope, signing_key
 from transports.artifacts.local import _tree
 from transports.artifacts.local._tree import PortableFolder
 from transports.batch.ledger._backends import SqliteDatabase
 from transports.errors import Corrupt, StoreError
-from transports.surfaces.web._signing import signing_key
 
 async def keep(root):
     store = LocalStore(root, audit=AuditLog(root.with_name("audit")))

@@ -26,6 +26,7 @@ from tests.site.__main__ import configuration
 from tests.site.commands import commands_page
 from tests.site.error_codes import classes_in_full, codes_of_single_errors, errors_page
 from tests.site.made import MADE
+from tests.site.notebooks import NOTEBOOKS
 from tests.site.stage import stage
 from transports.browser import find_browser
 from transports.session import Settings
@@ -51,7 +52,7 @@ def leaves(nav: list[dict[str, Any]]) -> Iterator[str]:
 
 def test_the_navigation_names_every_page_once() -> None:
     project = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
-    made = {"changelog.md", "conduct.md", "contributing.md", "reporting.md", "versioning.md"}
+    made = {"changelog.md", "conduct.md", "contributing.md", "reporting.md", "versioning.md", *NOTEBOOKS.values()}
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")} | made
     assert Counter(leaves(project["nav"])) == Counter(pages)
 
@@ -145,6 +146,11 @@ def test_the_site_is_built_and_nothing_in_it_leads_nowhere(site: Path) -> None:
     assert "JSON|@FILE|-" in (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert "(sessions.md): " in (site / "llms.txt").read_text(encoding="utf-8")
     assert "# Sessions\n" in (site / "llms-full.txt").read_text(encoding="utf-8")
+    for page in NOTEBOOKS.values():
+        shown = (site / page).with_suffix(".html").read_text(encoding="utf-8")
+        pictures = [name for name in re.findall(r'<img src="([^"]*)"', shown) if name.startswith(Path(page).stem)]
+        assert '<div class="output">' in shown and pictures
+        assert all((site / page).with_name(name).is_file() for name in pictures)
 
 
 @pytest.mark.slow
@@ -159,7 +165,7 @@ def test_the_site_asks_no_other_host_and_can_be_searched(site: Path, way: str) -
         for scheme, width in looks:
             page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
             page.on("request", lambda request: asked.append(request.url))
-            for name in ("gallery", "reference/settings", "reference/errors", "index"):
+            for name in ("notebooks/first-steps", "gallery", "reference/settings", "reference/errors", "index"):
                 page.goto(f"{base}/{name}.html")
                 assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, width)
             shown = page.locator("article img:visible").evaluate_all("(all) => all.map((one) => one.src)")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from .http import discover
+    from .notebook import ProgressBar
     from .protocol import CapabilitiesChanged, Capability, ElicitationRequest, JSONValue, Notification, Progress
     from .protocol.messages import Effect, Message
     from .routing import ObservationClamped, Result, Router, RoutingPolicy
@@ -91,6 +92,7 @@ else:
                 "UsageError",
             ),
             "http": ("discover",),
+            "notebook": ("ProgressBar",),
             "protocol": (
                 "CapabilitiesChanged",
                 "Capability",
@@ -160,6 +162,7 @@ __all__ = [
     "PlaywrightTransport",
     "PostMessageTransport",
     "Progress",
+    "ProgressBar",
     "ProtocolError",
     "Recording",
     "Result",

@@ -16,6 +16,7 @@ from transports.browser import find_browser
 from transports.sync import connect
 from transports.testing import Call
 from transports.testing._failure_report import write_log
+from transports.testing.plugin import serve_fixture_app
 from webapp_fixture import digest
 
 pytest_plugins = ("pytester",)
@@ -343,6 +344,30 @@ def test_pages_of_pytest_playwright_and_tests_with_an_event_loop_in_one_run(pyte
     )
     result.assert_outcomes(passed=5, errors=1)
     result.stdout.fnmatch_lines(["*test_refused*: `page` of pytest-playwright blocks, so a test with an event loop*"])
+
+
+def test_the_test_on_the_first_page_of_the_documentation_passes(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    choice = find_browser()
+    assert choice is not None
+    page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    (block,) = (
+        text for text in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "(page)" in text
+    )
+    pytester.makeconftest(f"""
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def browser_type_launch_args(browser_type_launch_args):
+            return {{**browser_type_launch_args, "executable_path": {choice.path!r}, "args": ["--no-sandbox"]}}
+    """)
+    monkeypatch.setenv("ABP_OUTPUT_DIR", str(tmp_path / "out"))
+    with serve_fixture_app() as app:
+        pytester.makepyfile(block.replace("http://127.0.0.1:8000/", app.url))
+        pairs = [pair for pair in zip(ARGS[::2], ARGS[1::2], strict=True) if pair[1] != "no:playwright"]
+        ran(pytester, plugins=tuple(arg for pair in pairs for arg in pair)).assert_outcomes(passed=1)
+    assert [path for path in (tmp_path / "out").iterdir() if path.suffix == ".pdf"]
 
 
 def test_it_costs_nothing_where_it_is_not_used(pytester: pytest.Pytester) -> None:

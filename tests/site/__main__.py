@@ -30,7 +30,7 @@ def configuration(project: dict[str, Any]) -> str:
 
 def build() -> int:
     """Build the site and return the exit status: not 0 for a dead link, a missing page or an unknown reference."""
-    pages = stage(ROOT / "build" / "docs")
+    pages = stage(ROOT / "build" / "docs", run=True)
     shutil.rmtree(ROOT / "site", ignore_errors=True)
     zensical = Path(sys.executable).with_name("zensical")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -1,4 +1,4 @@
-"""The pages of the site, put together in one folder: those of ``docs/``, and those beside it.
+"""The pages of the site, put together in one folder: those of ``docs/``, those beside it, and the notebooks.
 
 On the site there is nothing beside the pages, so a link to a file of the project becomes its text. A picture that is
 there for light and for dark is shown in the one that fits.
@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.site.error_codes import classes_in_full
+from tests.site.notebooks import NOTEBOOKS, execute, page as page_of, read
 
 __all__ = ["ROOT", "stage"]
 
@@ -34,8 +35,10 @@ _BAR_IN_CODE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
 _INTO_DOCS = re.compile(r"\]\(docs/([^)\s]+)\)")
 
 
-def stage(folder: Path) -> list[Path]:
-    """Write every page into ``folder``, which is made anew, and return their paths."""
+def stage(folder: Path, *, run: bool = False) -> list[Path]:
+    """Write every page into ``folder``, which is made anew, and return their paths.
+
+    With ``run``, notebooks are executed and their pages have outputs."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", folder)
     shutil.copytree(Path(__file__).parent / "assets", folder / "assets")
@@ -47,6 +50,10 @@ def stage(folder: Path) -> list[Path]:
         (folder / page).write_text(text, encoding="utf-8")
     with (folder / "reference" / "errors.md").open("a", encoding="utf-8") as errors:
         errors.write(classes_in_full())
+    for name, page in NOTEBOOKS.items():
+        (folder / page).parent.mkdir(exist_ok=True)
+        shown = page_of(execute(name) if run else read(name), folder / page)
+        (folder / page).write_text(shown, encoding="utf-8")
     pages = sorted(folder.rglob("*.md"))
     for path in pages:
         page = path.relative_to(folder).as_posix()
@@ -62,8 +69,8 @@ def _inward(page: str, link: re.Match[str]) -> str:
     image, text, target, anchor = link.groups()
     from_docs = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
     beside = from_docs.removeprefix("../")
-    if from_docs != beside and beside in _BESIDE:
-        up = posixpath.relpath(_BESIDE[beside], posixpath.dirname(page) or ".")
+    if from_docs != beside and beside in (known := {**_BESIDE, **NOTEBOOKS}):
+        up = posixpath.relpath(known[beside], posixpath.dirname(page) or ".")
         return f"{image}[{text}]({up}{anchor or ''})"
     return text if from_docs.startswith("../") else link[0]
 

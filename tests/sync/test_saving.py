@@ -37,3 +37,12 @@ def test_a_store_is_closed_at_the_end_of_its_block(tmp_path: Path) -> None:
     other.scoped(Scope(session="s")).put_bytes(PDF[:10])
     other.close()
     assert open_files() == []
+
+
+def test_content_of_several_pieces_is_whole_from_a_store_that_nothing_else_holds_open(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    ref = store.put_bytes(bytes(3 << 20))
+    assert sum(map(len, store.open(ref))) == 3 << 20
+    pieces = store.open(ref, chunk_size=100)
+    assert len(next(pieces)) == 100 == len(next(pieces))
+    del pieces  # left in the middle

@@ -6,7 +6,9 @@
   :mod:`._files` — files outside the store, locks and exports.
 * :mod:`._ref` — references, scopes, ids and metadata.
 * :mod:`._retention` and :mod:`._sweeping` — time to live, limits and cleanup; :mod:`._audit` — the audit log.
+* :mod:`._signing` — signed links, and the registry of servers that open them.
 * :mod:`._query`, :mod:`._versions`, :mod:`._search` — queries by metadata, by file name and by text.
+* :mod:`._verified` — blocking files of artifacts, verified piece by piece.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         read_at as read_at,
         remove_left as remove_left,
         replacing as replacing,
+        state_folder as state_folder,
         temporary_path as temporary_path,
         try_lock as try_lock,
         write_all as write_all,
@@ -37,10 +40,29 @@ if TYPE_CHECKING:
     from ._none import NoneStore
     from ._opening import discover_store, open_store
     from ._query import Page, Query, age_key as age_key, find
-    from ._ref import MAX_SCOPE_CHARS as MAX_SCOPE_CHARS, ArtifactRef, CheckReport, Problem, ReindexReport, Scope
+    from ._ref import (
+        MAX_SCOPE_CHARS as MAX_SCOPE_CHARS,
+        ArtifactRef,
+        CheckReport,
+        Problem,
+        ReindexReport,
+        Scope,
+        files_table as files_table,
+        shown_picture as shown_picture,
+    )
     from ._retention import Removal, Retention
     from ._search import search
+    from ._signing import (
+        MAX_SECONDS as MAX_SECONDS,
+        Expired as Expired,
+        Signer as Signer,
+        download_link as download_link,
+        find_server as find_server,
+        registered as registered,
+        signing_key as signing_key,
+    )
     from ._sweeping import reindex, sweeping
+    from ._verified import Pieces as Pieces, open_file_of as open_file_of, verified as verified
     from ._versions import is_named, versions
     from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store as is_host_store
     from .local._blobs import NO_LINKS as NO_LINKS, place as place
@@ -71,6 +93,7 @@ else:
                 "read_at",
                 "remove_left",
                 "replacing",
+                "state_folder",
                 "temporary_path",
                 "try_lock",
                 "write_all",
@@ -79,10 +102,29 @@ else:
             "_none": ("NoneStore",),
             "_opening": ("discover_store", "open_store"),
             "_query": ("Page", "Query", "age_key", "find"),
-            "_ref": ("ArtifactRef", "CheckReport", "MAX_SCOPE_CHARS", "Problem", "ReindexReport", "Scope"),
+            "_ref": (
+                "ArtifactRef",
+                "CheckReport",
+                "MAX_SCOPE_CHARS",
+                "Problem",
+                "ReindexReport",
+                "Scope",
+                "files_table",
+                "shown_picture",
+            ),
             "_retention": ("Removal", "Retention"),
             "_search": ("search",),
+            "_signing": (
+                "Expired",
+                "MAX_SECONDS",
+                "Signer",
+                "download_link",
+                "find_server",
+                "registered",
+                "signing_key",
+            ),
             "_sweeping": ("reindex", "sweeping"),
+            "_verified": ("Pieces", "open_file_of", "verified"),
             "_versions": ("is_named", "versions"),
             "hosts": ("HostFacade", "HostStore", "HostedStore", "StoreForHost", "is_host_store"),
             "local._blobs": ("NO_LINKS", "place"),

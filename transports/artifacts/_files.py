@@ -238,6 +238,16 @@ def others_may_read(found: os.stat_result) -> bool:
     return hasattr(os, "geteuid") and found.st_mode & 0o077 != 0
 
 
+def state_folder(*below: str) -> Path:
+    """Return the user's state folder, or a folder below it, and create it with mode 0700. Raises :class:`OSError` if it
+    cannot be created."""
+    import platformdirs  # late: few programs need it
+
+    folder = Path(platformdirs.user_state_dir("abp-transports", appauthor=False), *below)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
 _NAME = re.compile(r"\.abp-[0-9a-f]{16}")
 #: Age in seconds from which an unlocked file is removed on Windows: a writer closes its file before it renames it.
 _GRACE = 60.0

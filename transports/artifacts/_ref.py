@@ -13,10 +13,12 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from functools import lru_cache
+from io import BufferedReader
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,6 +30,7 @@ from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..protocol import encode_json
 from ._content import Description, Meter
 from ._files import ExportFile, copy_out
+from ._verified import open_verified
 
 #: Longest value of a field of a scope, in characters.
 MAX_SCOPE_CHARS = 200
@@ -112,26 +115,32 @@ class ArtifactRef:
 
     def _repr_html_(self) -> str:
         """Return the file for a notebook: its name, type and size, and a picture or the first lines."""
-        table = notebook.table(("file", "type", "size"), [self._html_cells()])
-        if content := self._picture():
-            return table + notebook.picture_html(content, self.mime_type, self.filename)
-        if self.local_path is None or is_binary_mime(self.mime_type):
-            return table
-        return table + notebook.first_lines(self.local_path)
+        return self._repr_mimebundle_()["text/html"]
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Return the file for a notebook in all its forms: a small picture is one more."""
-        forms = {"text/plain": repr(self), "text/html": self._repr_html_()}
-        content = self._picture()
-        return forms if content is None else {**forms, self.mime_type: content}
+        """Return the file for a notebook in all its forms: a picture is one more."""
+        forms = {"text/plain": repr(self), "text/html": files_table([("", self)])}
+        if shown := shown_picture([self]):
+            return {
+                **forms,
+                "text/html": forms["text/html"] + shown.html(self.filename),
+                shown.mime_type: shown.content,
+            }
+        if self.local_path is not None and not is_binary_mime(self.mime_type):
+            forms["text/html"] += notebook.first_lines(self.local_path)
+        return forms
 
     def _html_cells(self) -> tuple[str, str, str]:
-        """Return name, type and size for a table, the name as a link if there is a file."""
-        name = notebook.file_link(self.local_path, self.filename) if self.local_path else self.filename
-        return name, self.mime_type, f"{self.size_bytes:,} bytes{'' if self.stored else ', not stored'}"
+        """Return name, type and size for a table, the name as a link if there is a file, and where a server of the
+        store runs, a link that downloads it."""
+        name: str = self.filename
+        if self.local_path:
+            from ._signing import download_link  # late: it loads itsdangerous
 
-    def _picture(self) -> str | None:
-        return notebook.picture(self.local_path, self.mime_type, self.size_bytes, self.sha256)
+            address = download_link(Path(self.local_path), self.id, _LINK_SECONDS)
+            name = notebook.file_link(self.local_path, self.filename)
+            name = name if address is None else notebook.Html(name + notebook.download_link(address))
+        return name, self.mime_type, f"{self.size_bytes:,} bytes{'' if self.stored else ', not stored'}"
 
     @property
     def stored(self) -> bool:
@@ -180,6 +189,49 @@ class ArtifactRef:
                 "`await app.save(ref, path)` or `await store.export(ref, path)`"
             )
         return copy_out(self.path, export_file(self, path))
+
+    def open(self) -> BufferedReader:
+        """Open the local file for reading, as bytes. It blocks.
+
+        The whole content is compared with its hash first, and each piece again when it is read: a program never gets
+        bytes that differ from those that were stored. Memory holds a piece of 1 MiB. Seeking is as cheap as in a file.
+
+        Raises :class:`~transports.errors.UsageError` if the store has no local file (the file system ``artifact://``
+        reads any store, docs/data.md), :class:`~transports.errors.Corrupt`, also while it is read, and
+        :class:`~transports.errors.StoreError` if the file cannot be read.
+        """
+        if self.path is None:
+            raise UsageError(
+                f"artifact {self.id} has no file on this machine; read it from its store with "
+                f"`await store.get(ref)`, or with `fsspec.open({self.uri!r}, store=store)`"
+            )
+        return open_verified(self, self.path)
+
+
+#: Seconds that the download link of a notebook works.
+_LINK_SECONDS = 3600.0
+#: Files that are looked at for a picture.
+_MAX_LOOKED_AT = 20
+
+
+def files_table(files: Collection[tuple[str, ArtifactRef]], title: str = "") -> notebook.Html:
+    """Return a table of files for a notebook. Their places in an answer are the first column, if there are any."""
+    first = 0 if any(place for place, _ in files) else 1
+    rows = ((place, *ref._html_cells())[first:] for place, ref in files)
+    return notebook.table(("place", "file", "type", "size")[first:], rows, title=title, count=len(files))
+
+
+def shown_picture(refs: Iterable[ArtifactRef]) -> notebook.Picture | None:
+    """Return the first picture of these files that a notebook can show, of the first 20: as it is, or made smaller, or
+    the first page of a PDF. At most one is made."""
+    some = [*islice(refs, _MAX_LOOKED_AT)]
+    for ref in some:
+        if shown := notebook.picture(ref.local_path, ref.mime_type, ref.size_bytes, ref.sha256):
+            return shown
+    for ref in some:
+        if notebook.has_thumbnail(ref.local_path, ref.mime_type, ref.size_bytes):
+            return notebook.thumbnail(ref.local_path, ref.mime_type, ref.sha256)
+    return None
 
 
 def id_of(artifact: ArtifactRef | str) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .ledger._backends import SqliteDatabase as SqliteDatabase
     from .ledger._schema import decoded_object as decoded_object, encoded as encoded
     from .pool import BrowserStats, Endpoint, Pool, PoolStats, Reuse
-    from .running import RunOptions, run
+    from .running import Report, RunOptions, run
     from .running._batch import Source as Source, ignore as ignore
     from .running._runner import OnSettled as OnSettled
 else:
@@ -26,7 +26,7 @@ else:
             "ledger._backends": ("SqliteDatabase",),
             "ledger._schema": ("decoded_object", "encoded"),
             "pool": ("BrowserStats", "Endpoint", "Pool", "PoolStats", "Reuse"),
-            "running": ("RunOptions", "run"),
+            "running": ("Report", "RunOptions", "run"),
             "running._batch": ("Source", "ignore"),
             "running._runner": ("OnSettled",),
         },
@@ -40,6 +40,7 @@ __all__ = [
     "Outcome",
     "Pool",
     "PoolStats",
+    "Report",
     "Reuse",
     "RunOptions",
     "State",

@@ -18,7 +18,8 @@ from typing import Self, cast
 
 import msgspec
 
-from ..artifacts import ArtifactRef
+from .. import notebook
+from ..artifacts import ArtifactRef, files_table
 from ..binary.detect import MAX_DEPTH, set_path
 from ..errors import (
     ABPError,
@@ -308,6 +309,18 @@ class Outcome:
             retry_after=error.retry_after,
             retryable=may_pass and (not sent or refused or job.idempotent),
         )
+
+    def _repr_html_(self) -> str:
+        """Return the outcome for a notebook: state, error and attempts in a table, then its result or its files."""
+        rows: list[tuple[str, object]] = [("state", self.state.value)]
+        if self.error_code is not None:
+            rows.append(("error", f"{self.error or ''} [{self.error_code}]".lstrip()))
+        rows += [("attempts", self.attempts), ("time", f"{self.milliseconds / 1000:,.2f} s")]
+        if self.result is not None:  # which has the capability as its title
+            return notebook.table(("", ""), rows, title=self.job.id or "") + self.result._repr_html_()
+        title = f"{self.job.capability} ({self.job.id})" if self.job.id else self.job.capability
+        shown = notebook.table(("", ""), rows, title=title)
+        return shown + files_table([("", ref) for ref in self.artifacts]) if self.artifacts else shown
 
     def files(self) -> list[dict[str, object]]:
         """Return ``artifacts`` as JSON objects, each with its place in the answer (``field``) if known."""

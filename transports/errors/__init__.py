@@ -29,6 +29,7 @@ later, ``session_survives`` if the session can still be used::
     │   ├── BadEncoding       INVALID_ENCODING    not strictly valid base64, or an unknown encoding
     │   ├── UnsupportedBinary NOT_SUPPORTED       no bytes to take (a detached buffer, say)
     │   ├── TooLarge          TOO_LARGE           over the limit, which the message names
+    │   ├── NotATable         NOT_A_TABLE         a file is not CSV, JSON or Parquet, or cannot be read as that
     │   └── DownloadFailed    DOWNLOAD_FAILED     a ``downloadUrl`` did not deliver a whole file
     │       ├── Truncated     DOWNLOAD_FAILED     the body ended early, also after resuming
     │       ├── UrlExpired    REFERENCE_EXPIRED   ``expiresAt`` has passed
@@ -67,6 +68,7 @@ from ._base import (
     EncodingRefused,
     LedgerError,
     NotAbpApp,
+    NotATable,
     NotRecorded,
     OutcomeUnknown,
     PageCrashed,
@@ -117,6 +119,7 @@ __all__ = [
     "DownloadFailed",
     "EncodingRefused",
     "LedgerError",
+    "NotATable",
     "NotAbpApp",
     "NotRecorded",
     "OutcomeUnknown",

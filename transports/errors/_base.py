@@ -236,6 +236,14 @@ class TooLarge(BinaryError):
     code = "TOO_LARGE"
 
 
+class NotATable(BinaryError):
+    """Raised by ``result.table()`` for a file that has no rows: it is not CSV, JSON or Parquet, or its content cannot
+    be read as its type says. The session survives. The file is whole, as the app sent it: read it with ``ref.open()``,
+    or correct the app."""
+
+    code = "NOT_A_TABLE"
+
+
 class DownloadFailed(BinaryError):
     """Raised when a ``downloadUrl`` did not deliver a whole file: no connection, or a status such as 404.
     ``details["url"]`` is the address without credentials, ``download_url`` the whole one. The session survives. Call

@@ -1,7 +1,8 @@
 """HTML and pictures of results for notebooks (``_repr_html_``).
 
 Everything is an app's text, so it is escaped: no markup, script, style or address of it is used. The only addresses are
-those of files on this machine, and pictures inside of the page. Colours are the notebook's own, light or dark.
+those of files on this machine and of our own server, and pictures inside of the page. Colours are the notebook's own,
+light or dark.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ import hashlib
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+from .. import readers
 from ..files import open_regular, read_regular
 
-#: Largest picture that is shown, in bytes.
-MAX_PICTURE = 512 << 10
+#: Largest picture that is shown as it is, and largest file that a smaller picture is made of, in bytes.
+MAX_PICTURE, MAX_SOURCE = 512 << 10, 16 << 20
+#: Seconds that a smaller picture may take; the kernel waits for it.
+_SECONDS = 5.0
 #: Types of pictures that every notebook shows, and that hold no scripts.
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 #: Rows of a table, characters of a cell, lines and characters of a text.
@@ -61,7 +66,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str =
 
 def preformatted(text: str) -> Html:
     """Return the first lines of a text, as they are."""
-    lines = text[: MAX_TEXT + 1].split("\n")
+    lines = text[: MAX_TEXT + 1].replace("\r\n", "\n").split("\n")
     shown = "\n".join(lines[:MAX_LINES])
     more = "\n…" if len(lines) > MAX_LINES and len(shown) < MAX_TEXT else ""
     return Html(f'<pre style="white-space: pre-wrap; margin: 4px 0">{_escaped(shown, MAX_TEXT)}{more}</pre>')
@@ -77,23 +82,62 @@ def file_link(path: str, text: str) -> Html:
     return Html(f'<a href="{escape(address)}" target="_blank" rel="noopener">{_escaped(text, MAX_CELL)}</a>')
 
 
-def picture(path: str | None, mime_type: str, size: int, sha256: str) -> str | None:
-    """Return a stored picture as base64, or ``None``: of another type, larger than :data:`MAX_PICTURE`, or changed."""
-    if path is None or mime_type not in PICTURES or size > MAX_PICTURE:
+def download_link(address: str) -> Html:
+    """Return a link that downloads a file from a server of ours."""
+    return Html(f' <a href="{escape(address)}" rel="noopener noreferrer">download</a>')
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture in base64, with its type."""
+
+    mime_type: str
+    content: str
+
+    def html(self, text: str) -> Html:
+        """Return the picture as an element; ``text`` describes it."""
+        return Html(
+            f'<div><img src="data:{escape(self.mime_type)};base64,{self.content}" alt="{_escaped(text, MAX_CELL)}" '
+            f'style="max-width: 100%; max-height: 400px; border: {_LINE}"></div>'
+        )
+
+
+def picture(path: str | None, mime_type: str, size: int, sha256: str) -> Picture | None:
+    """Return a stored picture, or ``None``: of another type, larger than :data:`MAX_PICTURE`, or changed."""
+    if mime_type not in PICTURES or size > MAX_PICTURE:
+        return None
+    content = _content(path, MAX_PICTURE, sha256)
+    return None if content is None else Picture(mime_type, base64.b64encode(content).decode())
+
+
+def has_thumbnail(path: str | None, mime_type: str, size: int) -> bool:
+    """Return whether :func:`thumbnail` may make a picture of a file."""
+    return path is not None and mime_type in readers.PICTURES and size <= MAX_SOURCE
+
+
+def thumbnail(path: str | None, mime_type: str, sha256: str) -> Picture | None:
+    """Return a small picture of a large image, or of the first page of a PDF, made in a process with limits.
+
+    ``None`` if the file has changed, cannot be read, takes more than five seconds, or its library (``[images]``,
+    ``[pdf]``) is missing."""
+    content = _content(path, MAX_SOURCE, sha256)
+    program, limit = readers.PICTURES[mime_type]
+    made = content and readers.run_reader_now(program, content, limit, timeout=_SECONDS)
+    if not made:
+        return None
+    kind = "image/png" if made[1].startswith(b"\x89PNG") else "image/jpeg"
+    return Picture(kind, base64.b64encode(made[1]).decode())
+
+
+def _content(path: str | None, most: int, sha256: str) -> bytes | None:
+    """Return the content of a stored file, or ``None``: larger than ``most`` bytes, gone or changed."""
+    if path is None:
         return None
     try:
-        content = read_regular(Path(path), MAX_PICTURE)
+        content = read_regular(Path(path), most)
     except OSError:
         return None
-    return base64.b64encode(content).decode() if hashlib.sha256(content).hexdigest() == sha256 else None
-
-
-def picture_html(content: str, mime_type: str, text: str) -> Html:
-    """Return a picture in base64 as an element; ``text`` describes it."""
-    return Html(
-        f'<img src="data:{escape(mime_type)};base64,{content}" alt="{_escaped(text, MAX_CELL)}" '
-        'style="max-width: 100%; max-height: 400px">'
-    )
+    return content if hashlib.sha256(content).hexdigest() == sha256 else None
 
 
 def first_lines(path: str) -> Html:
@@ -104,3 +148,15 @@ def first_lines(path: str) -> Html:
     except OSError:
         return Html()
     return preformatted(data.decode("utf-8", "replace"))
+
+
+def progress_html(label: str, lines: Sequence[tuple[float | None, str]], seconds: float, *, ended: bool) -> Html:
+    """Return bars with the text beside each. Without a fraction it goes on until all has ``ended``."""
+    minutes, rest = divmod(int(seconds), 60)
+    shown = [f"<div>{_escaped(label, MAX_CELL)} {minutes}:{rest:02}</div>"]
+    for fraction, text in lines:
+        value = "" if fraction is None else f' value="{fraction:.3f}"'
+        style = "width: 240px; max-width: 60%; vertical-align: middle"
+        bar = "" if ended and fraction is None else f'<progress max="1"{value} style="{style}"></progress> '
+        shown.append(f"<div>{bar}{_escaped(text, MAX_CELL)}</div>")
+    return Html("\n".join(shown))

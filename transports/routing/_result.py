@@ -5,20 +5,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace as replace_fields
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from .. import notebook
-from ..artifacts import ArtifactRef
+from ..artifacts import ArtifactRef, files_table, shown_picture
 from ..binary import is_binary_mime, normalise_mime, sniff
 from ..binary.detect import Place, field_of, replace
 from ..errors import UsageError
 from ..protocol import JSONValue, encode_json
 from ..protocol.messages import Effect
+from ..tables import is_table, read_table
 from ._events import ObservationClamped, OnRoutingEvent
 from ._guard import MIN_AGENT_BYTES, clamp, cut_texts, json_size
 from ._policy import AgentLimits, Step, walk_path
+
+if TYPE_CHECKING:
+    import pyarrow
 
 logger = logging.getLogger("transports")
 
@@ -152,31 +156,23 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return the result for a notebook: its files in a table, its first picture or its data, and its warnings."""
-        rows = ((place or "(the answer)", *ref._html_cells()) for place, ref in self.artifacts.items())
-        head = ("place", "file", "type", "size")
-        parts = [notebook.table(head, rows, title=self.capability, count=len(self.artifacts))]
-        if (shown := self._shown_picture()) is not None:
-            ref, content = shown
-            parts.append(notebook.picture_html(content, ref.mime_type, ref.filename))
+        return self._repr_mimebundle_()["text/html"]
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Return the result for a notebook in all its forms: its first picture is one more."""
+        files = [(place or "(the answer)", ref) for place, ref in self.artifacts.items()]
+        files += [(f"evidence: {kind}", ref) for kind, ref in self.evidence.items()]
+        parts: list[str] = [files_table(files, self.capability)]
+        shown = shown_picture(ref for _, ref in files)
+        if shown is not None:
+            parts.append(shown.html(f"picture of {self.capability}"))
         else:
             seen = cut_texts(self.data, notebook.MAX_CELL, "…")
             seen = clamp(seen, notebook.MAX_TEXT, suffix="…") if json_size(seen) > notebook.MAX_TEXT else seen
             parts.append(notebook.preformatted(msgspec.json.format(encode_json(seen), indent=2).decode()))
         parts += [notebook.preformatted(f"Warning: {warning}") for warning in self.warnings[:10]]
-        return "".join(parts)
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Return the result for a notebook in all its forms: its first small picture is one more."""
-        forms = {"text/plain": repr(self), "text/html": self._repr_html_()}
-        shown = self._shown_picture()
-        return forms if shown is None else {**forms, shown[0].mime_type: shown[1]}
-
-    def _shown_picture(self) -> tuple[ArtifactRef, str] | None:
-        """Return the first picture that a notebook can show, and its content in base64."""
-        for ref in list(self.artifacts.values())[:_MAX_PLACES]:
-            if (content := ref._picture()) is not None:
-                return ref, content
-        return None
+        forms = {"text/plain": repr(self), "text/html": "".join(parts)}
+        return forms if shown is None else {**forms, shown.mime_type: shown.content}
 
     def artifact(self, place: str | None = None) -> ArtifactRef:
         """Return the reference at ``place``, or the only one.
@@ -192,17 +188,35 @@ class Result:
             if place in self.artifacts:
                 return self.artifacts[place]
             raise self._no_artifact(f"there is no artifact at {place!r}")
-        if self.answer_chars is not None:
-            return self.artifacts[""]
-        added = {"", *map(field_of, self.previews)} - self.inline_fields
-        files = [name for name in self.artifacts if name not in added]
+        files = self._files()
         if len(files) == 1:
             return self.artifacts[files[0]]
-        if not files and "" in self.artifacts:
-            return self.artifacts[""]
         raise self._no_artifact(
             f"there are {len(files)} artifacts; name one by its place" if files else "there is none"
         )
+
+    def table(self, place: str | None = None) -> pyarrow.Table:
+        """Return the rows of a CSV, TSV, JSON, JSON Lines or Parquet file of the answer, as a table of pyarrow.
+
+        Of several files without ``place``, it is the only one of these types. The file is read from the local store
+        and verified; it blocks. JSON is an array of objects, or one object, which is one row; a field that a row does
+        not have is null there. Needs the extra ``data``.
+
+        Raises :class:`~transports.errors.NotATable` if the file is of another type or its content cannot be read as
+        its type, :class:`~transports.errors.TooLarge` for more than 10,000 columns, 4 GiB, or 536,870,912 cells,
+        :class:`~transports.errors.UsageError` if there is no such file, not exactly one, no local file or no pyarrow,
+        and :class:`~transports.errors.Corrupt` and :class:`~transports.errors.StoreError` as :meth:`.ArtifactRef.open`.
+        """
+        __tracebackhide__ = True
+        tabular = [name for name in self._files() if is_table(self.artifacts[name])] if place is None else []
+        return read_table(self.artifact(tabular[0] if len(tabular) == 1 else place))
+
+    def _files(self) -> list[str]:
+        """Return the places of the app's files; that of the answer as JSON if there is none."""
+        if self.answer_chars is not None:
+            return [""]
+        added = {"", *map(field_of, self.previews)} - self.inline_fields
+        return [name for name in self.artifacts if name not in added] or [name for name in self.artifacts if not name]
 
     def _no_artifact(self, reason: str) -> UsageError:
         places = [*self.artifacts]

@@ -16,11 +16,12 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from .. import http
-from ..artifacts import ArtifactRef, ArtifactStore, Scope
+from .. import http, notebook
+from ..artifacts import ArtifactRef, ArtifactStore, Scope, shown_picture
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport, WebResource
 from ..binary.detect import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError, short_traceback
@@ -102,6 +103,8 @@ class Caller:
         return result if self.results.policy.inline_data else await self.results.in_files(result)
 
 
+#: Names of capabilities, and warnings, that a notebook shows.
+_MAX_NAMES = 8
 #: Timeout in seconds of one request by HTML that is printed.
 _FETCH_TIMEOUT = 30.0
 
@@ -116,6 +119,8 @@ class PageToolCalls:
         self._results = results
         self._calls = calls
         self._allow_private = allow_private
+        #: The last picture of a page, ``None`` before the first.
+        self.picture: ArtifactRef | None = None
 
     async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, public_hosts: bool) -> Result:
         """Print ``html`` as a PDF, stored under ``document``."""
@@ -126,7 +131,9 @@ class PageToolCalls:
 
     async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> Result:
         """Take a picture of a page, stored under ``image``."""
-        return await self._run("screenshot", "image", lambda page: page.screenshot(options, timeout=timeout))
+        result = await self._run("screenshot", "image", lambda page: page.screenshot(options, timeout=timeout))
+        self.picture = result.artifacts.get("image", self.picture)
+        return result
 
     async def _run(self, tool: str, field: str, use: Callable[[PageTools], Awaitable[object]]) -> Result:
         page, call, started = self._transport, new_id(), time.perf_counter()
@@ -294,6 +301,30 @@ class Session(OpenedHere):
     def __repr__(self) -> str:
         app = f" with {self.info.name[:80]!r}" if self._state == "open" else ""
         return f"<{self._state} Session{app} over {self.transport.name}>"
+
+    def _repr_html_(self) -> str:
+        """Return the session for a notebook: a table of its app and its state, and the last picture of the page."""
+        info: AppInfo | None = getattr(self._handshake, "info", None)  # missing before it has opened
+        title = (info and (info.name or info.id)) or type(self).__name__
+        parts = [notebook.table(("", ""), self._html_rows(), title=title)]
+        if shown := shown_picture(self._html_pictures()):
+            parts.append(shown.html("the last picture"))
+        return "".join(parts)
+
+    def _html_rows(self) -> list[tuple[str, object]]:
+        rows: list[tuple[str, object]] = [("state", self._state), ("transport", self.transport.name)]
+        if self._state == "open":
+            known = self.capabilities
+            named = ", ".join(islice(known, _MAX_NAMES)) + (", …" if len(known) > _MAX_NAMES else "")
+            rows += [("version", self.info.version)] if self.info.version else []
+            rows.append(("capabilities", f"{len(known):,}: {named}" if known else "none"))
+            rows += [("warning", warning) for warning in self.warnings[:_MAX_NAMES]]
+        return rows
+
+    def _html_pictures(self) -> list[ArtifactRef]:
+        """Return the files of which a notebook shows the first picture."""
+        picture = self._page_tools.picture
+        return [] if picture is None else [picture]
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()

@@ -21,7 +21,7 @@ from ..adapters.views import (
     read_document,
     read_profile,
 )
-from ..artifacts import ArtifactRef
+from ..artifacts import ArtifactRef, files_table
 from ..base import Transport, ViewTools, WrappedTransport, keeping_calls, view_tools
 from ..binary import BinaryData
 from ..browser import PageSource
@@ -32,6 +32,9 @@ from ._session import Session, check_arguments
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame
+
+#: Violations of its policy that a notebook shows of a view.
+_MAX_VIOLATIONS = 5
 
 
 class ViewOptions(TypedDict, total=False):
@@ -79,6 +82,7 @@ class View(Session):
         if mode not in self._profile.display_modes:
             raise UsageError(f"{self._profile.name} shows views {', '.join(self._profile.display_modes)}, not {mode!r}")
         self._parent = parent
+        self._capability, self._uri = capability, declared.view
         self._files: list[ArtifactRef] = []
         self._result: Result | None = None
         self._view = ViewTransport(
@@ -119,6 +123,22 @@ class View(Session):
     async def _store_file(self, content: BinaryData) -> None:
         stored = await self._results.from_data({"file": content}, "ui/download-file", time.perf_counter(), new_id())
         self._files += stored.artifacts.values()
+
+    def _repr_html_(self) -> str:
+        """Return the view for a notebook: a table of its tool and its state, its files, and its last picture."""
+        shown = super()._repr_html_()
+        return shown + files_table([("", ref) for ref in self._files], "files of the view") if self._files else shown
+
+    def _html_rows(self) -> list[tuple[str, object]]:
+        rows: list[tuple[str, object]] = [("view", self._uri), ("tool", self._capability), ("host", self._profile.name)]
+        if self._state == "open":
+            rows.append(("requests to its host", f"{len(self.requests):,}"))
+            rows += [("forbidden by its policy", text) for text in self.violations[:_MAX_VIOLATIONS]]
+        return [*rows, *super()._html_rows()]
+
+    def _html_pictures(self) -> list[ArtifactRef]:
+        answered = () if self._result is None else self._result.artifacts.values()
+        return [*super()._html_pictures(), *answered]
 
     @property
     def files(self) -> Sequence[ArtifactRef]:

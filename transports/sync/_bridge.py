@@ -387,12 +387,27 @@ def iterate(iterator: AsyncIterator[T], runner: Runner) -> Iterator[T]:
             return (item,)
         return ()
 
+    async def close() -> None:
+        try:
+            if (aclose := getattr(iterator, "aclose", None)) is not None:
+                await aclose()
+        finally:
+            runner.release(user)
+
+    user = _Iteration()
+    runner.acquire(user)  # a loop that ended between two steps would end the iterator, too
     try:
         while item := runner.run(step()):
             yield item[0]
     finally:
-        if (aclose := getattr(iterator, "aclose", None)) is not None:
-            runner.post(aclose())
+        runner.post(close())  # without waiting: the garbage collector may close this generator, in any thread
+
+
+class _Iteration:
+    """User of a loop while something is iterated."""
+
+    def finish(self) -> None:
+        """Do nothing: the loop ends with the program."""
 
 
 M = TypeVar("M", bound=AbstractAsyncContextManager[Any])

@@ -265,6 +265,9 @@ class Session(Resource[session.Session]):
         __tracebackhide__ = True
         return self.__enter__()
 
+    def _repr_html_(self) -> str:
+        return self.wrapped._repr_html_()
+
     @property
     def info(self) -> AppInfo:
         """The app's id, name, version and description, as ``initialize`` answered them."""

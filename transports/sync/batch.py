@@ -6,9 +6,9 @@ import os
 from typing import TypeAlias
 
 from .. import batch
-from ..batch import OnSettled, RunOptions, Source, ignore, pool
+from ..batch import OnSettled, Report, RunOptions, Source, ignore, pool
 from ..batch.pool import PoolStats
-from ..protocol import JSONValue
+from ..session import OnProgress
 from ._bridge import (
     Blocking,
     Resource,
@@ -75,9 +75,10 @@ def run(
     extend: bool = False,
     options: RunOptions | None = None,
     on_settled: OnSettled = ignore,
+    on_progress: OnProgress | None = None,
     allow_programs: bool = False,
     files_from: str | os.PathLike[str] | None = None,
-) -> dict[str, JSONValue]:
+) -> Report:
     """Run :func:`transports.batch.run`, whose docstring replaces this one."""
     __tracebackhide__ = True
     driver = pool.wrapped if isinstance(pool, Blocking) else pool
@@ -89,6 +90,7 @@ def run(
         extend=extend,
         options=options,
         on_settled=on_settled,
+        on_progress=on_progress,
         allow_programs=allow_programs,
         files_from=files_from,
     )

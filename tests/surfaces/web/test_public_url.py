@@ -7,8 +7,8 @@ import pytest
 from tests.support.web_client import put_artifact, running
 from transports.artifacts import LocalStore
 from transports.errors import UsageError
+from transports.surfaces.web import make_link
 from transports.surfaces.web._options import Options
-from transports.surfaces.web._signing import make_link
 
 PUBLIC = "https://files.example/abp"
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.support.web_client import put_artifact, running
 from transports.artifacts import LocalStore, Scope
-from transports.surfaces.shared import _reader_process as reader_process
+from transports.readers import _reader_process as reader_process
 from transports.surfaces.web import _artifacts as thumbnails
 
 

@@ -18,12 +18,13 @@ from ...artifacts import ArtifactRef, ArtifactStore, remove_left, temporary_path
 from ...binary import safe_filename
 from ...errors import ABPError, Corrupt, LedgerError, StoreError, UsageError
 from ...protocol import JSONValue
+from ...session import OnProgress
 from ...tasks import in_thread
 from .._consent import Consent
 from .._jobs import Job, State
-from ..ledger import Added, Ledger, Row, Settlement, open_ledger
+from ..ledger import Added, Counts, Ledger, Row, Settlement, open_ledger
 from ..pool import Pool
-from ._outputs import export_run
+from ._outputs import Report, export_run
 from ._reading import fingerprint, read_jobs, require_input, spool_jobs
 from ._runner import Driver, OnSettled, Runner, RunOptions, pool_size
 
@@ -80,6 +81,27 @@ def ignore(_: Settlement) -> None:
     """Ignore an outcome."""
 
 
+def telling(counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> OnSettled:
+    """Return an ``on_settled`` that also counts the jobs that ended, from ``counts`` on, for ``on_progress``."""
+    from ...protocol import Progress  # late, as it loads pydantic
+
+    ended, failed = counts.total - counts.open, counts[State.FAILED] + counts[State.UNKNOWN]
+
+    def tell() -> None:
+        said = f"{failed} failed" if failed else None
+        on_progress(Progress(progress=ended, total=counts.total, status=said))
+
+    def settled(settlement: Settlement) -> None:
+        nonlocal ended, failed
+        on_settled(settlement)
+        if settlement.again_after is None:
+            ended, failed = ended + 1, failed + (settlement.outcome.state is not State.SUCCEEDED)
+            tell()
+
+    tell()
+    return settled
+
+
 async def run(
     jobs: Source,
     out: str | os.PathLike[str],
@@ -89,9 +111,10 @@ async def run(
     extend: bool = False,
     options: RunOptions | None = None,
     on_settled: OnSettled = ignore,
+    on_progress: OnProgress | None = None,
     allow_programs: bool = False,
     files_from: str | os.PathLike[str] | None = None,
-) -> dict[str, JSONValue]:
+) -> Report:
     """Run all jobs of an input, and return the report, as written to ``out/report.json``.
 
     ``jobs`` is a file (JSON Lines, CSV, Parquet) or an iterable. ``out`` is the run's folder; a second call with the
@@ -103,7 +126,9 @@ async def run(
     input and go only to ``target`` and to apps of the settings file. With ``files_from`` they must be in that folder
     and may go to any target. The jobs of an iterable are trusted.
 
-    ``on_settled`` is called with each outcome. Cancelling this function stops the run and settles its running jobs.
+    ``on_settled`` is called with each outcome, and ``on_progress`` with the number of jobs that have ended, as
+    :class:`~transports.Progress`. Both are called in the event loop, which waits for them. Cancelling this function
+    stops the run and settles its running jobs.
 
     Raises :class:`~transports.errors.UsageError` for invalid jobs, and for jobs other than the run's unless ``extend``;
     :class:`~transports.errors.LedgerError`.
@@ -122,6 +147,8 @@ async def run(
         if pool is None:
             own = Pool(*pool_size(options.concurrency), store=folder / "files")
             pool = await stack.enter_async_context(own)
+        if on_progress is not None:
+            on_settled = telling(await ledger.counts(), on_settled, on_progress)
         await Runner(ledger, pool, options, on_settled).run()
         return await export_run(ledger, folder)
 

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+from ... import notebook
 from ...artifacts import replacing
 from ...errors import ABPError, LedgerError
 from ...protocol import JSONValue, decode_json, encode_json
@@ -173,9 +174,36 @@ def _place(name: str) -> str:
     return re.sub(r"^\s*params\s*\.", "", name, flags=re.IGNORECASE).strip()
 
 
-async def export_run(
-    ledger: Ledger, folder: Path, extra: Mapping[str, JSONValue] | None = None
-) -> dict[str, JSONValue]:
+class Report(dict[str, JSONValue]):
+    """Report of a run, as ``report.json`` has it: counts by state and by code, hints, times (docs/batch.md).
+
+    ``folder`` holds the files of the run."""
+
+    def __init__(self, values: Mapping[str, JSONValue], folder: Path) -> None:
+        super().__init__(values)
+        self.folder = folder
+
+    def _repr_html_(self) -> str:
+        """Return the report for a notebook: the jobs by state and by error, hints, and links to the files."""
+        shown = [notebook.table(("state", "jobs"), self._counts("states"), title=f"{self.get('jobs', 0)} jobs")]
+        if codes := self._counts("codes"):
+            shown.append(notebook.table(("error", "jobs"), codes, count=len(codes)))
+        if times := self._counts("milliseconds"):
+            shown.append(notebook.table([name for name, _ in times], [[f"{value} ms" for _, value in times]]))
+        files = [self.folder / name for name in ("manifest.jsonl", "failed.jsonl", "report.json")]
+        links = [notebook.file_link(str(file.absolute()), file.name) for file in files if file.is_file()]
+        shown.append(notebook.table([""], [links] if links else []))
+        hints = self.get("hints")
+        shown += [notebook.preformatted(f"Hint: {hint}") for hint in hints] if isinstance(hints, list) else []
+        return "".join(shown)
+
+    def _counts(self, name: str) -> list[tuple[str, JSONValue]]:
+        """Return the entries of one part that are not 0."""
+        values = self.get(name)
+        return [(key, value) for key, value in values.items() if value] if isinstance(values, dict) else []
+
+
+async def export_run(ledger: Ledger, folder: Path, extra: Mapping[str, JSONValue] | None = None) -> Report:
     """Write ``manifest.jsonl``, ``failed.jsonl`` and ``report.json`` to ``folder``, and ``manifest.parquet`` if pyarrow
     is installed. Return the report including ``extra``.
 
@@ -196,9 +224,9 @@ async def export_run(
                 manifest.write(b"".join(waiting))
                 waiting.clear()
         manifest.write(b"".join(waiting))
-    report: dict[str, JSONValue] = {**times.report(), "replaced": await ledger.replaced(), **(extra or {})}
+    report = Report({**times.report(), "replaced": await ledger.replaced(), **(extra or {})}, folder)
     async with _replacing(folder / "report.json") as file:
-        file.write(encode_json(report) + b"\n")
+        file.write(encode_json(dict(report)) + b"\n")
     await write_parquet(folder / "manifest.jsonl", folder / "manifest.parquet")
     return report
 

@@ -122,6 +122,7 @@ Facts: TypeAlias = dict[str, Fact]
 _EXTRAS = {
     "cloud": "obstore",
     "compression": "brotli",
+    "data": "fsspec",
     "images": "pillow",
     "mcp": "mcp",
     "otel": "opentelemetry-sdk",

@@ -17,12 +17,11 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
-from ...artifacts import open_file
+from ...artifacts import open_file, state_folder
 from ...errors import ProtocolError, UsageError
 from ...privacy import Redactor
 from ...protocol import plain_line
 from ...tasks import cancel_and_wait
-from ..shared import state_folder
 from ._calls import fitting
 from ._options import ConnectionOptions, Output, Target, Timeout, open_app, spread_groups
 from ._output import ProgressBar, print_note, print_text, report_error, run_async

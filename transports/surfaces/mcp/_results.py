@@ -21,6 +21,7 @@ from ...artifacts import ArtifactRef, ArtifactStore
 from ...binary.detect import Place, field_of, replace
 from ...errors import ABPError, ArtifactNotFound, CapabilityError, UsageError, may_have_run, repeat_advice
 from ...protocol import JSONValue, format_duration, plain_line, plain_text, plain_tree
+from ...readers import MAX_SOURCE, run_reader
 from ...routing import (
     MIN_BYTES,
     FileLimits,
@@ -34,7 +35,6 @@ from ...routing import (
 )
 from ...session import READ_HINT
 from ...tasks import in_thread
-from ..shared import MAX_SOURCE, run_reader
 from ._tool_list import tool_name
 
 #: Image types that clients show, and image types that are sent as PNG.

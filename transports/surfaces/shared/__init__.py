@@ -1,5 +1,5 @@
 """Common parts of the surfaces: connected apps, activity log, detached calls, watcher of a store, questions as forms,
-previews of files, connection limits."""
+connection limits."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ._listening import base_url as base_url, cannot_listen as cannot_listen, parse_address as parse_address
     from ._metrics_server import serve_metrics as serve_metrics
     from ._question import Question as Question, question_of as question_of
-    from ._reader_process import MAX_SOURCE as MAX_SOURCE, run_reader as run_reader
-    from ._state_folder import state_folder as state_folder
     from ._store_watcher import StoreChange as StoreChange, StoreWatcher as StoreWatcher
 else:
     __getattr__ = lazy_names(
@@ -88,11 +86,6 @@ else:
                 "Question",
                 "question_of",
             ),
-            "_reader_process": (
-                "MAX_SOURCE",
-                "run_reader",
-            ),
-            "_state_folder": ("state_folder",),
             "_store_watcher": (
                 "StoreChange",
                 "StoreWatcher",

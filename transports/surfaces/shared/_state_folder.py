@@ -1,22 +1,12 @@
-"""State folders: the user's folder for keys and histories, and the folder of ``--state``."""
+"""The folder of ``--state``."""
 
 from __future__ import annotations
 
 import stat
 from pathlib import Path
 
-import platformdirs
-
 from ...artifacts import belongs_to_us, others_may_read
 from ...errors import LedgerError
-
-
-def state_folder(*below: str) -> Path:
-    """Return the user's state folder, or a folder below it, and create it with mode 0700. Raises :class:`OSError` if it
-    cannot be created."""
-    folder = Path(platformdirs.user_state_dir("abp-transports", appauthor=False), *below)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder
 
 
 def make_private(folder: Path) -> None:

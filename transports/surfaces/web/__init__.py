@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ._links import make_link
 from ._options import Options
 from ._server import Served, serve
-from ._signing import Signer, make_link
 
-__all__ = ["Options", "Served", "Signer", "make_link", "serve"]
+__all__ = ["Options", "Served", "make_link", "serve"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import json
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,10 +15,9 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from ...artifacts import Scope
+from ...artifacts import Expired, Scope, Signer
 from ...protocol import is_loopback
 from ._responses import RequestRefused
-from ._signing import Expired, Signer, decode_scope, encode_scope
 
 #: Lifetime of a cookie in seconds, and number of remembered signed-out cookies.
 _COOKIE_SECONDS, _MAX_ENDED_COOKIES = 12 * 3600, 1000
@@ -42,6 +42,16 @@ class Visitor:
         """Raise :class:`~._responses.RequestRefused` (403) unless the visitor is the operator."""
         if not self.operator:
             raise RequestRefused(403, "PERMISSION_DENIED", "this needs the operator's token")
+
+
+def encode_scope(scope: Scope) -> str:
+    """Return a scope as text for signing."""
+    return json.dumps(dict(scope.items()))
+
+
+def decode_scope(text: str) -> Scope:
+    """Return the scope of a text by :func:`encode_scope`. The text must come from a value with a valid signature."""
+    return Scope(**json.loads(text))
 
 
 AuthorizedHandler: TypeAlias = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
@@ -171,7 +181,7 @@ class Access:
             content = self._signer.read_scope_token(token)
         except Expired:
             return None
-        return Visitor(content[0], expires_at=content[1]) if content else None
+        return Visitor(decode_scope(content[0]), expires_at=content[1]) if content else None
 
     def login(self, request: web.Request, response: web.Response, token: str) -> None:
         """Set a cookie in ``response`` as a substitute for ``token``, for twelve hours at most.

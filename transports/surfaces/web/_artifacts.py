@@ -11,18 +11,28 @@ from fnmatch import fnmatchcase
 
 from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, BodyPartReader, MultipartReader, web
 
-from ...artifacts import ArtifactRef, ArtifactStore, Scope, age_key, is_named, search
+from ...artifacts import (
+    MAX_SECONDS,
+    ArtifactRef,
+    ArtifactStore,
+    Expired,
+    Scope,
+    Signer,
+    age_key,
+    is_named,
+    search,
+)
 from ...binary import normalise_mime
 from ...errors import ArtifactNotFound, Corrupt, UsageError
 from ...http import disposition_parameter, filename_of
 from ...protocol import iso_utc
-from ..shared import MAX_SOURCE, SLOW_BODY, BodyDeadline, StoreWatcher, run_reader
+from ...readers import MAX_SOURCE, PICTURES, run_reader
+from ..shared import SLOW_BODY, BodyDeadline, StoreWatcher
 from ._access import Visitor
 from ._content import artifact_meta, serve_content
 from ._options import Options
 from ._responses import Metrics, RequestRefused, json_response, read_json
 from ._runs import ServedRuns
-from ._signing import MAX_SECONDS, Expired, Signer
 
 #: Artifacts in one page of a list: default and maximum.
 _PAGE, _MAX_PAGE = 100, 500
@@ -201,11 +211,6 @@ def _limit(text: str | None) -> int:
     return min(int(text), _MAX_PAGE)
 
 
-#: Program for a MIME type, and its argument: width in pixels, or bytes of the picture.
-_PROGRAMS = {
-    "application/pdf": ("pdf_page", 480),
-    **{f"image/{kind}": ("thumbnail", 300_000) for kind in ("tiff", "png", "jpeg", "gif", "webp", "bmp", "avif")},
-}
 #: Size of the cache of pictures in bytes, and number of programs at a time.
 _MAX_THUMBNAILS, _MAX_AT_ONCE = 16 << 20, 2
 
@@ -238,10 +243,10 @@ class ThumbnailRoutes:
 
     async def _make(self, key: str, ref: ArtifactRef, visitor: Visitor) -> None:
         made = None
-        if ref.mime_type in _PROGRAMS and ref.size_bytes <= MAX_SOURCE:
+        if ref.mime_type in PICTURES and ref.size_bytes <= MAX_SOURCE:
             async with self._running:
                 data = await self._artifacts.view(visitor).get(ref)
-                made = await run_reader(_PROGRAMS[ref.mime_type][0], data, _PROGRAMS[ref.mime_type][1])
+                made = await run_reader(PICTURES[ref.mime_type][0], data, PICTURES[ref.mime_type][1])
         self._remember(key, b"" if made is None else made[1])
 
     def _remember(self, key: str, picture: bytes) -> None:

@@ -14,13 +14,13 @@ from aiohttp import web
 from aiohttp.hdrs import METH_ALL
 from aiohttp.web import RequestPayloadError
 
-from ...artifacts import ArtifactRef, ArtifactStore, Scope
+from ...artifacts import ArtifactRef, ArtifactStore, Scope, Signer, registered, signing_key
 from ...errors import ABPError, StoreError, UsageError
 from ...protocol import is_loopback, iso_utc
 from ...session import connect as connect_app, keeping
 from ...telemetry import CONTENT_TYPE, annotate, continue_trace, is_tracing, span, use_global_providers
 from ..shared import Activity, Apps, CallLedger, Connect, Connections, DetachedCalls, StoreWatcher, cannot_listen
-from ._access import Access, Visitor
+from ._access import Access, Visitor, encode_scope
 from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes, seconds_in
 from ._calls import AppRoutes, CallRoutes
 from ._events import EventStream
@@ -28,7 +28,6 @@ from ._options import Options
 from ._resources import ResourceRoutes
 from ._responses import Metrics, RequestRefused, error_response, json_response, read_json, scope_in
 from ._runs import RunRoutes, ServedRuns, states_document
-from ._signing import Signer, registered, signing_key
 from ._views import ViewRoutes, frames_of_views
 
 logger = logging.getLogger("transports")
@@ -218,7 +217,7 @@ class Site:
         if not scope:
             raise RequestRefused(400, "INVALID_PARAMS", "name the owner of the token: tenant, user or session")
         expires_at = self._signer.clock() + seconds_in(body, "expires", _DAY)
-        token = self._signer.scope_token(scope, expires_at)
+        token = self._signer.scope_token(encode_scope(scope), expires_at)
         return json_response({"token": token, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
     async def _show_metrics(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ....artifacts import state_folder
 from ....errors import StoreError
 from ....privacy import Redactor
 from ....protocol import encode_json, iso_utc, plain_line
-from ...shared import state_folder
 
 logger = logging.getLogger("transports")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from transports.surfaces.shared import _reader_process as reader_process
+from transports.readers import _reader_process as reader_process
 
 _PROGRAM = """
 import json, resource, sys

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,11 @@ from typing import Any
 MAX_SOURCE, _TIMEOUT = 64 << 20, 20.0
 #: Programs beside this module, and their limits of CPU time in seconds.
 _SECONDS = {"pdf_page": 10, "pdf_text": 15, "thumbnail": 15}
+#: Program that makes a small picture of a MIME type, and its argument: width in pixels, or bytes of the picture.
+PICTURES: Mapping[str, tuple[str, int]] = {
+    "application/pdf": ("pdf_page", 480),
+    **{f"image/{kind}": ("thumbnail", 300_000) for kind in ("tiff", "png", "jpeg", "gif", "webp", "bmp", "avif")},
+}
 _LIMITED = str(Path(__file__).with_name("limited_program.py"))
 
 
@@ -22,12 +29,7 @@ async def run_reader(program: str, data: bytes, limit: int) -> tuple[dict[str, A
     Return the JSON of its first line of output and the rest of the output. Return ``None`` if the program fails, as for
     refused content or a missing library, runs longer than 20 seconds, or exceeds its limits of CPU time or memory."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-I",
-        _LIMITED,
-        str(_SECONDS[program]),
-        str(Path(__file__).with_name(f"{program}.py")),
-        str(limit),
+        *_command(program, limit),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -42,7 +44,30 @@ async def run_reader(program: str, data: bytes, limit: int) -> tuple[dict[str, A
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    if process.returncode != 0:
+    return _answer(out) if process.returncode == 0 else None
+
+
+def run_reader_now(program: str, data: bytes, limit: int, *, timeout: float) -> tuple[dict[str, Any], bytes] | None:
+    """Run as :func:`run_reader`, blocking, for at most ``timeout`` seconds."""
+    try:
+        done = subprocess.run(
+            _command(program, limit),
+            input=data,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=timeout,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
         return None
+    return _answer(done.stdout) if done.returncode == 0 else None
+
+
+def _command(program: str, limit: int) -> list[str]:
+    path = str(Path(__file__).with_name(f"{program}.py"))
+    return [sys.executable, "-I", _LIMITED, str(_SECONDS[program]), path, str(limit)]
+
+
+def _answer(out: bytes) -> tuple[dict[str, Any], bytes]:
     about, _, content = out.partition(b"\n")
     return json.loads(about), content

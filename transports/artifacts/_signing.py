@@ -1,6 +1,6 @@
 """Signed values that expire: links to an artifact, tokens for a scope, cookies.
 
-Also their key in the user's state folder, and the registry of running servers for ``abp artifacts link``.
+Also their key in the user's state folder, and the registry of running servers, by which other processes make links.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from itsdangerous import BadData, URLSafeSerializer
 
-from ...artifacts import ArtifactStore, Scope, belongs_to_us, open_file, others_may_read
-from ...errors import ABPError, StoreError, UsageError
-from ...protocol import iso_utc, parse_duration
-from ..shared import state_folder
-from ._options import Options
+from ..errors import ABPError, StoreError
+from ._files import belongs_to_us, open_file, others_may_read, state_folder
 
 #: Maximum lifetime of a signed value, in seconds.
 MAX_SECONDS = 30 * 86400.0
@@ -60,15 +58,14 @@ class Signer:
         content = self._read(self._links, signed)
         return content is not None and content[0] == artifact_id
 
-    def scope_token(self, scope: Scope, expires_at: float) -> str:
-        """Return a bearer token for one scope, such as a tenant or a session."""
-        return f"abps.{self._tokens.dumps([encode_scope(scope), int(expires_at)])!s}"
+    def scope_token(self, scope: str, expires_at: float) -> str:
+        """Return a bearer token for one scope, such as a tenant or a session, as text."""
+        return f"abps.{self._tokens.dumps([scope, int(expires_at)])!s}"
 
-    def read_scope_token(self, token: str) -> tuple[Scope, int] | None:
+    def read_scope_token(self, token: str) -> tuple[str, int] | None:
         """Return the scope and the time of expiry of a token; ``None`` for a token that is not signed with this key.
         Raises :class:`Expired`."""
-        content = self._read(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
-        return (decode_scope(content[0]), content[1]) if content else None
+        return self._read(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
 
     def cookie(self, holder: str, expires_at: float) -> str:
         """Return the value of a cookie for ``holder``. It stays valid after a restart of the server."""
@@ -92,16 +89,6 @@ class Signer:
                     raise Expired("it has expired; request a new one")
                 return subject, expires_at
         return None
-
-
-def encode_scope(scope: Scope) -> str:
-    """Return a scope as text for signing."""
-    return json.dumps(dict(scope.items()))
-
-
-def decode_scope(text: str) -> Scope:
-    """Return the scope of a text by :func:`encode_scope`. The text must come from a value with a valid signature."""
-    return Scope(**json.loads(text))
 
 
 def signing_key() -> str:
@@ -152,6 +139,29 @@ def registered(url: str, store: str) -> Iterator[None]:
 
 def find_server(store: str) -> str | None:
     """Return the URL of the newest running server of ``store``, or ``None``. Remove the files of dead servers."""
+    return _newest(lambda served: served == store)
+
+
+def download_link(file: Path, artifact_id: str, seconds: float) -> str | None:
+    """Return a URL that downloads the artifact in ``file`` for ``seconds``, from the newest running server of the store
+    in a folder above it; ``None`` without a server."""
+    address = _newest(lambda served: _holds(served, file))
+    if address is None:
+        return None
+    try:
+        signer = Signer(os.environ.get("ABP_SERVE_KEY") or signing_key())
+    except StoreError:
+        return None
+    return f"{address.rstrip('/')}{signer.link_path(artifact_id, signer.clock() + seconds)}&download"
+
+
+def _holds(store: str, file: Path) -> bool:
+    parts = urlsplit(store)
+    return parts.scheme == "file" and file.is_relative_to(url2pathname(parts.path))
+
+
+def _newest(serves: Callable[[str], bool]) -> str | None:
+    """Return the URL of the newest running server whose store fits, and remove the files of dead servers."""
     from psutil import Process, Error  # isort: skip
 
     found: list[tuple[float, str]] = []
@@ -166,40 +176,6 @@ def find_server(store: str) -> str | None:
                     running = False
                 if not running:
                     path.unlink()
-                elif entry["store"] == store:
+                elif serves(str(entry["store"])):
                     found.append((written, str(entry["url"])))
     return max(found)[1] if found else None
-
-
-async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: str | None) -> tuple[str, str]:
-    """Return a URL that opens the artifact without a token, and its time of expiry (ISO 8601).
-
-    With ``base``, it is a URL of the server at that address. Without ``base``, a store with presigned URLs (such as S3)
-    makes it; for other stores it is a URL of the server that runs on this machine for the store. ``expires`` is a
-    duration: ``90s``, ``30m``, ``1h``, ``7d``.
-
-    Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` for an invalid
-    ``expires`` or ``base``, or if no server of this store runs on this machine.
-    """
-    seconds = _seconds(expires)
-    signer = Signer(Options.load().key or signing_key())
-    expires_at = signer.clock() + seconds
-    if base is None and (presigned := await store.presigned(artifact_id, seconds)):
-        return presigned, iso_utc(expires_at, timespec="seconds")
-    ref = await store.stat(artifact_id)
-    address = base or find_server(store.url)
-    if address is None:
-        raise UsageError(
-            "no server of this store runs here; start one with `abp serve`, or name the address of yours with --url"
-        )
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"--url {address}: give the address of a server, such as http://127.0.0.1:8000")
-    return address.rstrip("/") + signer.link_path(ref.id, expires_at), iso_utc(expires_at, timespec="seconds")
-
-
-def _seconds(text: str) -> int:
-    seconds = parse_duration(text)
-    if seconds is None or not 0 < seconds <= MAX_SECONDS:
-        raise UsageError(f"--expires {text}: give a time such as 90s, 30m, 1h or 7d; at most 30d")
-    return seconds

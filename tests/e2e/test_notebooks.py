@@ -1,0 +1,195 @@
+"""Notebooks: those of the examples run and show what they should, and a kernel leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+from tests.e2e.test_cli_browser import workbench as workbench
+from tests.site.notebooks import NOTEBOOKS, execute, jupyter_in, page
+from tests.support.processes import processes
+from transports.sync import connect
+
+pytestmark = pytest.mark.browser
+Kernel = tuple[KernelManager, BlockingKernelClient]
+ROOT = Path(__file__).parents[2]
+#: What the outputs of each notebook show, in order.
+SHOWN = {
+    "first_steps": (
+        "<strong>Workbench</strong>",
+        "chart.render",
+        "parameter",
+        "<img",
+        "application/pdf",
+        "<img",
+        "text/csv",
+        "month,sum",
+        "&quot;coffee&quot;: 30",
+        "<progress",
+        "8 of 8",
+        "<img",
+        "did you mean export.pdf",
+        "closed",
+    ),
+    "batches_and_views": (
+        "<progress",
+        "13 of 13 · 1 failed",
+        "13 jobs",
+        "succeeded",
+        "manifest.jsonl",
+        "<img",
+        "[INVALID_PARAMS]",
+        "votes.csv",
+        "ui://poll/bars.html",
+        "<img",
+        "closed",
+    ),
+}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: Path(path).stem)
+def test_a_notebook_runs_and_shows_its_objects(path: str, tmp_path: Path) -> None:
+    before = processes()
+    notebook = execute(path)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    assert [output for output in outputs if output.get("name") == "stderr"] == []
+    html = "\n".join(output.get("text") or "".join(output["data"].get("text/html", "")) for output in outputs)
+    at = 0
+    for words in SHOWN[Path(path).stem]:
+        at = html.find(words, at)
+        assert at >= 0, words
+        at += len(words)
+    assert set(processes()) <= set(before)
+    text = page(notebook, tmp_path / "page.md")
+    assert "data:" not in text and not re.search(r"<(script|a|link|style)\b", text)
+    for machine in (str(ROOT), tempfile.gettempdir(), str(Path.home())):
+        assert machine not in text
+    pictures = re.findall(r'src="([^"]*)"', text)
+    assert pictures and all((tmp_path / name).stat().st_size > 500 for name in pictures)
+
+
+@contextmanager
+def kernel(folder: Path) -> Iterator[Kernel]:
+    """A kernel whose working folder is ``folder``, and a client of it."""
+    with jupyter_in(folder / "jupyter"):
+        manager = KernelManager(kernel_name="python3")
+        manager.start_kernel(cwd=str(folder), env={**os.environ, "PYTHONPATH": str(ROOT)})
+        client = manager.client()
+        client.start_channels()
+        try:
+            client.wait_for_ready(timeout=60)
+            yield manager, client
+        finally:
+            client.stop_channels()
+            manager.shutdown_kernel(now=True)
+            manager.cleanup_resources()
+
+
+def run(client: BlockingKernelClient, code: str) -> str:
+    """Run a cell, and return what it prints."""
+    printed: list[str] = []
+
+    def keep(message: Any) -> None:
+        if message["msg_type"] == "stream":
+            printed.append(message["content"]["text"])
+
+    reply = client.execute_interactive(code, timeout=60, output_hook=keep)
+    content = reply["content"]
+    assert content["status"] == "ok", content.get("traceback", content)
+    return "".join(printed)
+
+
+OPENED = """
+import os
+from transports import connect
+import transports.sync
+app = await connect({url!r}, store="out")
+other = transports.sync.connect({url!r}, store="out").open()
+print(os.getpid(), len((await app.call("file.generate", {{"megabytes": 2}})).artifacts))
+"""
+
+
+def opened(client: BlockingKernelClient, url: str) -> tuple[str, list[psutil.Process]]:
+    """Open sessions in a kernel, and return its process id and the processes that it has started."""
+    pid, count = run(client, OPENED.format(url=url)).split()
+    family = psutil.Process(int(pid)).children(recursive=True)
+    assert count == "1" and len(family) > 2 and folders_of(pid)
+    return pid, family
+
+
+def assert_ended(family: list[psutil.Process]) -> None:
+    alive = psutil.wait_procs(family, timeout=30)[1]
+    assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_a_kernel_that_is_restarted_or_ended_leaves_nothing(workbench: str, tmp_path: Path) -> None:
+    with kernel(tmp_path) as (manager, client):
+        pid, family = opened(client, workbench)
+        manager.restart_kernel(now=False)
+        client.wait_for_ready(timeout=60)
+        assert run(client, "print('app' in globals())") == "False\n"
+        assert_ended(family)
+        assert folders_of(pid) == []
+        pid, family = opened(client, workbench)
+        manager.shutdown_kernel(now=False)
+        assert_ended(family)
+        assert folders_of(pid) == []
+
+
+def test_the_processes_of_a_killed_kernel_end_and_the_next_session_sweeps(workbench: str, tmp_path: Path) -> None:
+    with kernel(tmp_path) as (manager, client):
+        pid, family = opened(client, workbench)
+        manager.shutdown_kernel(now=True)
+        assert_ended(family)
+    connect(workbench, store="none:").open().close()
+    assert folders_of(pid) == []
+
+
+def folders_of(pid: str) -> list[Path]:
+    """Temporary folders of the browsers of a process."""
+    bases = {Path(tempfile.gettempdir()), Path("/tmp")}
+    return [folder for base in bases for folder in base.glob(f"abp-run-{pid}-*")]
+
+
+@pytest.fixture(scope="module")
+def connected_kernel(workbench: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    """A kernel with an open session ``app``, which needs no browser."""
+    with kernel(tmp_path_factory.mktemp("kernel")) as (manager, client):
+        url = workbench.replace("http", "ws") + "abp"
+        run(client, f'from transports import ProgressBar, connect\napp = await connect({url!r}, store="out")')
+        yield manager, client
+        run(client, "await app.aclose()")
+
+
+def test_progress_is_drawn_anew_in_the_cell_of_its_call(connected_kernel: Kernel) -> None:
+    drawn: list[str] = []
+
+    def keep(message: Any) -> None:
+        if message["msg_type"] in ("display_data", "update_display_data"):
+            drawn.append(message["content"]["data"]["text/html"])
+
+    cell = 'with ProgressBar() as bar:\n    await app.call("job.run", {"steps": 5, "delay": 120}, on_progress=bar)'
+    reply = connected_kernel[1].execute_interactive(cell, timeout=60, output_hook=keep)
+    assert reply["content"]["status"] == "ok"
+    assert len(drawn) > 2 and "5 of 5" in drawn[-1] and not any("5 of 5" in html for html in drawn[:2])
+
+
+def test_an_interrupted_cell_cancels_its_call_and_the_session_goes_on(connected_kernel: Kernel) -> None:
+    manager, client = connected_kernel
+    waiting = client.execute('print("waits", flush=True)\nawait app.call("job.wait")')
+    while (message := client.get_iopub_msg(timeout=60))["msg_type"] != "stream":
+        assert message["msg_type"] != "error", message["content"]
+    manager.interrupt_kernel()
+    reply = client.get_shell_msg(timeout=60)
+    assert (reply["parent_header"]["msg_id"], reply["content"]["status"]) == (waiting, "error")
+    assert run(client, 'print((await app.call("file.list")).data is not None)') == "True\n"

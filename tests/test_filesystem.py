@@ -1,0 +1,253 @@
+"""``artifact://``: the artifacts of a store, through fsspec."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import io
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+import transports.sync
+from transports import ArtifactStore, LocalStore, Scope, UsageError, open_store
+from transports.artifacts.objects import ObjectStore
+from transports.errors import Corrupt
+from transports.filesystem import ArtifactFileSystem
+from transports.testing.plugin import serve_fixture_app
+
+ROOT = Path(__file__).parents[1]
+MB = 1 << 20
+CSV = b"month,sold\nJan,120\nFeb,150\n"
+
+
+@pytest.fixture(params=["local", "memory", "bucket"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
+    """A store with files, one without, and one elsewhere."""
+    if request.param == "bucket":
+        return open_store(request.getfixturevalue("memory_bucket"))
+    return open_store(tmp_path / "out" if request.param == "local" else "memory:")
+
+
+async def test_a_file_of_any_store_is_read_listed_and_described(store: ArtifactStore) -> None:
+    content = bytes(range(256)) * (5 * MB // 512)
+    first = await store.put_bytes(content, filename="data.bin", namespace="export.raw")
+    second = await store.put_bytes(CSV, mime_type="text/csv", filename="sales.csv")
+
+    def look() -> None:
+        files = fsspec.filesystem("artifact", store=store)
+        assert isinstance(fsspec.filesystem("artifact"), ArtifactFileSystem)  # found by its entry point
+        assert files.ls("", detail=False) == [first.id, second.id]  # the oldest first
+        assert files.glob("*") == files.find("") == sorted((first.id, second.id))
+        assert files.ls(second.uri) == [files.info(second.id)]
+        about = {"name": second.id, "size": len(CSV), "type": "file", "filename": "sales.csv", "mime_type": "text/csv"}
+        assert files.info(second.uri) == {**about, "sha256": second.sha256, "created": second.source["created"]}
+        assert (
+            files.isdir("")
+            and files.isfile(first.id)
+            and files.exists(first.uri)
+            and files.size(first.id) == len(content)
+        )
+        assert files.ukey(first.id) == first.sha256 and files.created(first.id) == files.modified(first.id)
+        assert abs(files.created(first.id) - datetime.now(UTC)) < timedelta(minutes=5)
+        assert files.cat_file(first.uri) == content and files.cat_file(first.id, 5, 9) == content[5:9]
+        with files.open(first.uri) as file:
+            assert file.seek(MB - 3) == MB - 3 and file.read(9) == content[MB - 3 : MB + 6]
+            assert file.seek(-4, io.SEEK_END) and file.read() == content[-4:]
+        with fsspec.open(second.uri, "rt", store=store) as text:
+            assert text.readlines() == ["month,sold\n", "Jan,120\n", "Feb,150\n"]
+
+    await asyncio.to_thread(look)
+    look()  # also in the thread of an event loop, which waits meanwhile
+
+
+async def test_what_is_not_there_is_an_error_of_files(store: ArtifactStore) -> None:
+    files = fsspec.filesystem("artifact", store=store)
+    for work in (files.info, files.open, files.ls, files.cat_file):
+        with pytest.raises(FileNotFoundError, match="there is no artifact 'nothing_000000000000'"):
+            work("artifact://nothing_000000000000")
+    assert not files.exists("artifact://../../etc/passwd") and files.ls("") == []
+
+
+async def test_nothing_is_written(store: ArtifactStore, tmp_path: Path) -> None:
+    ref = await store.put_bytes(CSV)
+    files = fsspec.filesystem("artifact", store=store)
+    (tmp_path / "new").write_bytes(b"new")
+    attempts: list[Callable[[], object]] = [
+        lambda: files.open(ref.id, "wb"),
+        lambda: files.open("new", "xb"),
+        lambda: files.open(ref.id, "ab"),
+        lambda: files.put_file(str(tmp_path / "new"), "new"),
+        lambda: files.pipe_file("new", b"new"),
+        lambda: files.cp_file(ref.id, "new"),
+        lambda: files.rm(ref.id),
+        lambda: files.mv(ref.id, "new"),
+        lambda: files.touch("new"),
+    ]
+    for attempt in attempts:
+        with pytest.raises((NotImplementedError, io.UnsupportedOperation)):
+            attempt()
+    assert [one.id for one in await store.list()] == [ref.id] and await store.get(ref) == CSV
+
+
+async def test_a_view_shows_its_scope_alone(store: ArtifactStore) -> None:
+    mine, theirs = store.scoped(Scope(session="mine")), store.scoped(Scope(session="theirs"))
+    ref, other = await mine.put_bytes(CSV), await theirs.put_bytes(b"secret")
+    for view, own, foreign in ((mine, ref, other), (theirs, other, ref)):
+        files = fsspec.filesystem("artifact", store=view)
+        assert files.ls("", detail=False) == [own.id] and files.cat_file(own.id)
+        with pytest.raises(FileNotFoundError):
+            files.open(foreign.uri)
+
+
+@pytest.mark.parametrize("options", [{"store": 7}, {"store": object()}, {"store": "ftp://host/"}])
+async def test_what_is_no_store_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        fsspec.filesystem("artifact", **options)
+
+
+async def test_the_store_may_be_named_or_given_blocking_or_is_that_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "out"
+    ref = await open_store(folder).put_bytes(CSV)
+    for given in (str(folder), folder, folder.as_uri(), transports.sync.open_store(folder)):
+        assert fsspec.filesystem("artifact", store=given).cat_file(ref.id) == CSV
+    monkeypatch.delenv("ABP_STORE", raising=False)
+    monkeypatch.setenv("ABP_OUTPUT_DIR", str(folder))
+    assert fsspec.filesystem("artifact").cat_file(ref.id) == CSV
+    monkeypatch.setenv("ABP_STORE", (tmp_path / "empty").as_uri())
+    assert fsspec.filesystem("artifact").ls("") == []
+    monkeypatch.setenv("ABP_STORE", folder.as_uri())
+    monkeypatch.setenv("ABP_AUDIT_LOG", str(tmp_path / "audit.jsonl"))  # other settings of the command count, too
+    with fsspec.open(ref.uri) as file:
+        assert file.read() == CSV
+    assert json.loads((tmp_path / "audit.jsonl").read_text())["action"] == "read"
+
+
+async def test_changed_content_is_an_error_before_or_at_the_changed_piece(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    ref = await store.put_bytes(bytes(3 * MB))
+    assert ref.path is not None
+    files = fsspec.filesystem("artifact", store=store)
+    with files.open(ref.uri) as file, ref.path.open("r+b") as changed:
+        changed.seek(2 * MB)
+        changed.write(b"changed")
+        changed.flush()
+        assert file.read(MB) == bytes(MB)
+        file.seek(2 * MB + 9)
+        with pytest.raises(Corrupt):
+            file.read(1)
+    with pytest.raises(Corrupt, match="quarantine"):  # as of every way into the store
+        files.open(ref.uri)
+
+
+async def test_damage_elsewhere_is_an_error_before_the_first_byte(memory_bucket: str) -> None:
+    store = open_store(memory_bucket)
+    assert isinstance(store, ObjectStore)
+    ref = await store.put_bytes(b"a" * 100)
+    bucket = store._bucket
+    (content,) = [one async for one in bucket.list("content/")]
+    await bucket.put(content.key, b"b" * 100, "text/plain")
+    with pytest.raises(Corrupt):
+        fsspec.filesystem("artifact", store=store).open(ref.uri)
+
+
+async def test_each_opening_is_in_the_audit_log(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "out", audit=tmp_path / "audit.jsonl")
+    ref = await store.put_bytes(CSV)
+    with fsspec.open(ref.uri, store=store) as file:
+        assert file.read(3) == CSV[:3]
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [(line["action"], line["bytes"]) for line in lines] == [("put", len(CSV)), ("read", len(CSV))]
+
+
+async def test_a_deleted_artifact_is_read_to_its_end(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    ref = await store.put_bytes(bytes(2 * MB))
+    with fsspec.open(ref.uri, store=store) as file:
+        await store.delete(ref.id)
+        assert len(file.read()) == 2 * MB
+
+
+# --- the programs -----------------------------------------------------------------------------------------------------
+
+# They are imported late: each takes a part of a second, in every worker that collects tests.
+
+
+def with_pandas(uri: str, store: object) -> list[Any]:
+    import pandas
+
+    return [*pandas.read_csv(uri, storage_options={"store": store}).itertuples(index=False, name=None)]
+
+
+def with_polars(uri: str, store: object) -> list[Any]:
+    import polars
+
+    with fsspec.open(uri, store=store) as file:
+        return polars.read_csv(file).rows()
+
+
+def with_duckdb(uri: str, store: object) -> list[Any]:
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.register_filesystem(fsspec.filesystem("artifact", store=store))
+        return connection.sql(f"FROM read_csv('{uri}')").fetchall()
+
+
+def with_pyarrow(uri: str, store: object) -> list[Any]:
+    from pyarrow import csv
+
+    with fsspec.open(uri, store=store) as file:
+        return [tuple(row.values()) for row in csv.read_csv(file).to_pylist()]
+
+
+@pytest.mark.parametrize("read", [with_pandas, with_polars, with_duckdb, with_pyarrow])
+async def test_a_csv_in_each_program(store: ArtifactStore, read: Callable[[str, object], list[Any]]) -> None:
+    ref = await store.put_bytes(CSV, mime_type="text/csv")
+    assert read(ref.uri, store) == [("Jan", 120), ("Feb", 150)]
+
+
+async def test_parquet_in_each_program(tmp_path: Path) -> None:
+    import duckdb
+    import pandas
+    import polars
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table({"month": ["Jan", "Feb"], "sold": [120, 150]})
+    file = io.BytesIO()
+    parquet.write_table(table, file)
+    store = open_store(tmp_path)
+    ref = await store.put_bytes(file.getvalue(), mime_type="application/vnd.apache.parquet")
+    assert pandas.read_parquet(ref.uri, storage_options={"store": store}).to_dict("list") == table.to_pydict()
+    files = fsspec.filesystem("artifact", store=store)
+    assert parquet.read_table(ref.id, filesystem=files) == table
+    assert polars.read_parquet(ref.open()).to_arrow().to_pydict() == table.to_pydict()
+    with duckdb.connect() as connection:
+        connection.register_filesystem(files)
+        assert connection.sql(f"SELECT sum(sold) FROM read_parquet('{ref.uri}')").fetchall() == [(270,)]
+
+
+_PYTHON = re.compile(r"(<!-- not run: .+? -->\n)?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+async def test_the_page_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABP_OUTPUT_DIR", str(tmp_path))
+    monkeypatch.delenv("ABP_STORE", raising=False)
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    with serve_fixture_app() as fixture:
+        code = "\n".join(text for reason, text in _PYTHON.findall(page) if not reason)
+        names: dict[str, Any] = {}
+        await asyncio.to_thread(
+            exec, ast.unparse(ast.parse(code.replace("http://127.0.0.1:8000/", fixture.ws_url))), names
+        )
+    assert names["table"].to_pylist() == [{"month": "Jan", "sold": 120}, {"month": "Feb", "sold": 150}]
+    assert names["total"] == [(270,)] and names["series"]["sold"].to_list() == [120, 150]

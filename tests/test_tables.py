@@ -1,0 +1,273 @@
+"""``result.table()``: rows of CSV, JSON and Parquet files that an app sent."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+import transports.sync
+from tests.conftest import Connect
+from transports import ArtifactRef, MemoryTransport, Result, UsageError, open_store, tables
+from transports.errors import Corrupt, NotATable, StoreError, TooLarge
+from transports.testing import Call
+
+
+async def put(folder: Path, content: bytes, mime_type: str, filename: str | None = None) -> ArtifactRef:
+    return await open_store(folder).put_bytes(content, mime_type=mime_type, filename=filename)
+
+
+def result(**artifacts: ArtifactRef) -> Result:
+    return Result("data.export", None, artifacts, inline_fields=frozenset(artifacts))
+
+
+def in_parquet(table: pyarrow.Table, **options: Any) -> bytes:
+    file = io.BytesIO()
+    parquet.write_table(table, file, **options)
+    return file.getvalue()
+
+
+ROWS = [{"name": "Ada", "born": 1815}, {"name": "Bo, the\nsecond", "born": 1970}]
+CSV = 'name,born\nAda,1815\n"Bo, the\nsecond",1970\n'
+PARQUET = in_parquet(pyarrow.Table.from_pylist(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("content", "mime_type", "filename"),
+    [
+        (CSV.encode(), "text/csv", None),
+        (CSV.encode(), "Text/CSV; charset=utf-8", None),
+        (b"\xef\xbb\xbf" + CSV.encode(), "text/csv", "with a mark.csv"),
+        (CSV.replace("\n", "\r\n").replace("the\r\n", "the\n").encode(), "text/csv", None),
+        (CSV.encode(), "application/octet-stream", "report.CSV"),
+        (CSV.encode(), "text/plain", "report.csv"),
+        (
+            CSV.replace(",the", " the").replace(",", "\t").replace("Bo\t", "Bo,").encode(),
+            "text/tab-separated-values",
+            None,
+        ),
+        (json.dumps(ROWS).encode(), "application/json", None),
+        (json.dumps(ROWS, indent=2).encode(), "application/json", None),
+        ("\n\n".join(map(json.dumps, ROWS)).encode(), "application/json", None),
+        ("\n".join(map(json.dumps, ROWS)).encode(), "application/x-ndjson", None),
+        ("\r\n".join(map(json.dumps, ROWS)).encode() + b"\r\n", "application/octet-stream", "rows.jsonl"),
+        (PARQUET, "application/vnd.apache.parquet", None),
+        (PARQUET, "application/octet-stream", "rows.parquet"),
+    ],
+)
+async def test_the_rows_of_each_kind(tmp_path: Path, content: bytes, mime_type: str, filename: str | None) -> None:
+    ref = await put(tmp_path, content, mime_type, filename)
+    assert result(file=ref).table().to_pylist() == ROWS
+
+
+async def test_line_breaks_in_cells_wherever_a_file_is_cut_for_reading(tmp_path: Path) -> None:
+    content = "a,b\n" + '1,"two\nlines"\n' * 200_000  # read in pieces of a megabyte
+    table = result(file=await put(tmp_path, content.encode(), "text/csv")).table()
+    assert table["b"].unique().to_pylist() == ["two\nlines"] and table.num_rows == 200_000
+
+
+@pytest.mark.parametrize(
+    ("rows", "column"),
+    [
+        ([{"a": 1}, {"a": 2.5}], [1.0, 2.5]),
+        ([{"b": 1}, {"a": 2}], [None, 2]),
+        ([{"a": None}] * 12_000 + [{"a": "late"}], [None] * 12_000 + ["late"]),  # several steps of reading
+        ([{"a": 1}] * 12_000 + [{"a": 1.5, "b": 0}], [1.0] * 12_000 + [1.5]),
+        ([{"a": [1, 2]}, {"a": []}], [[1, 2], []]),
+        ([{"a": {"x": 1}}], [{"x": 1}]),
+    ],
+)
+@pytest.mark.parametrize("lines", [False, True])
+async def test_fields_of_json_that_differ_from_row_to_row(
+    tmp_path: Path, rows: list[dict[str, object]], column: list[object], lines: bool
+) -> None:
+    content = "\n".join(map(json.dumps, rows)) if lines else json.dumps(rows)
+    ref = await put(tmp_path, content.encode(), "application/x-ndjson" if lines else "application/json")
+    assert result(file=ref).table()["a"].to_pylist() == column
+
+
+@pytest.mark.parametrize(
+    ("content", "mime_type", "reason"),
+    [
+        (b"%PDF-1.4 not a table", "application/pdf", "is not CSV, JSON or Parquet"),
+        (b"hello", "text/plain", "is not CSV, JSON or Parquet"),
+        (b"", "text/csv", "as CSV: Empty CSV file"),
+        (b"a,b\n1,2\n3\n", "text/csv", "as CSV: .*Expected 2 columns, got 1"),
+        (b"[1, 2]", "application/json", "as JSON: Expected `object`"),
+        (b'"text"', "application/json", "as JSON: Expected `object`"),
+        (b'[{"a": 1}', "application/json", "as JSON: "),
+        (b'[{"a": 1}, {"a": "x"}]', "application/json", "as JSON: field 'a'"),
+        (
+            json.dumps([{"a": 1}] * 20_000 + [{"a": "x"}]).encode(),
+            "application/json",
+            "as JSON: .*Field a has incompatible types",
+        ),
+        (b'[{"a": 99999999999999999999}]', "application/json", "as JSON: field 'a'"),
+        (b"[" * 100_000, "application/json", "as JSON: "),
+        (b'{"a":' * 100_000, "application/x-ndjson", "as JSONL: "),
+        (b'{"a": 1}\nnot JSON\n', "application/x-ndjson", "as JSONL: "),
+        (b"PAR1 and no more", "application/vnd.apache.parquet", "as PARQUET: "),
+        (PARQUET[:-20] + bytes(20), "application/vnd.apache.parquet", "as PARQUET: "),
+        (PARQUET[:4] + bytes(60) + PARQUET[64:], "application/vnd.apache.parquet", "as PARQUET: "),
+    ],
+)
+async def test_what_has_no_rows_says_so_and_stays_a_file(
+    tmp_path: Path, content: bytes, mime_type: str, reason: str
+) -> None:
+    ref = await put(tmp_path, content, mime_type)
+    with pytest.raises(NotATable, match=reason) as caught:
+        result(file=ref).table()
+    assert caught.value.details == {"id": ref.id, "mime_type": ref.mime_type} and "ref.open()" in caught.value.message
+    with ref.open() as file:
+        assert file.read() == content
+
+
+async def test_of_several_files_the_only_table_or_the_one_at_a_place(tmp_path: Path) -> None:
+    csv, pdf = await put(tmp_path, b"a\n1\n", "text/csv"), await put(tmp_path, b"%PDF-1.4", "application/pdf")
+    other = await put(tmp_path, b'[{"b": 2}]', "application/json", "other.json")
+    assert result(report=pdf, rows=csv).table().column_names == ["a"]
+    both = result(report=pdf, rows=csv, other=other)
+    assert both.table("other").column_names == ["b"]
+    with pytest.raises(UsageError, match="there are 3 artifacts; name one by its place"):
+        both.table()
+    with pytest.raises(UsageError, match="there is no artifact at 'nowhere'"):
+        both.table("nowhere")
+    with pytest.raises(NotATable):
+        both.table("report")
+
+
+async def rows(params: Mapping[str, object], call: Call) -> object:
+    return [{"month": "Jan", "sold": 120}, {"month": "Feb", "sold": 150}]
+
+
+async def test_the_answer_itself_of_both_apis(app_of: Connect, tmp_path: Path) -> None:
+    transport = MemoryTransport({"rows": rows})
+    async with app_of(transport, store=tmp_path / "a") as app:
+        assert (await app.call("rows")).table()["sold"].to_pylist() == [120, 150]
+    with transports.sync.connect(
+        "memory:", transport=MemoryTransport({"rows": rows}), store=tmp_path / "b"
+    ) as blocking:
+        assert blocking.call("rows").table()["sold"].to_pylist() == [120, 150]
+
+
+async def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = await put(tmp_path, b"a\n1\n", "text/csv")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match=r"pip install 'abp-transports\[data\]'"):
+        result(file=ref).table()
+
+
+async def test_a_store_without_files_says_how_to_read(tmp_path: Path) -> None:
+    ref = await open_store("memory:").put_bytes(b"a\n1\n", mime_type="text/csv")
+    with pytest.raises(UsageError, match="has no file on this machine"):
+        result(file=ref).table()
+
+
+async def test_a_file_that_was_changed_gives_no_rows(tmp_path: Path) -> None:
+    ref = await put(tmp_path, b"a\n1\n", "text/csv")
+    assert ref.path is not None
+    ref.path.write_bytes(b"a\n2\n")
+    with pytest.raises(Corrupt):
+        result(file=ref).table()
+    ref.path.unlink()
+    with pytest.raises(StoreError):
+        result(file=ref).table()
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def wide(columns: int) -> dict[str, bytes]:
+    names = [f"c{number}" for number in range(columns)]
+    row = dict.fromkeys(names, 1)
+    return {
+        "text/csv": (",".join(names) + "\n" + ",".join("1" * columns) + "\n").encode(),
+        "application/json": json.dumps([row]).encode(),
+        "application/x-ndjson": "\n".join(json.dumps({name: 1}) for name in names).encode(),
+        "application/vnd.apache.parquet": in_parquet(pyarrow.Table.from_pylist([row])),
+    }
+
+
+@pytest.mark.parametrize("mime_type", wide(1))
+async def test_a_table_has_so_many_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mime_type: str) -> None:
+    monkeypatch.setattr(tables, "MAX_COLUMNS", 100)
+    assert result(file=await put(tmp_path, wide(100)[mime_type], mime_type)).table().num_columns == 100
+    with pytest.raises(TooLarge, match="more than 100 columns") as caught:
+        result(file=await put(tmp_path, wide(101)[mime_type], mime_type)).table()
+    assert caught.value.details["limit"] == 100
+
+
+async def test_the_limit_of_columns_is_ten_thousand_and_a_header_beyond_it_is_not_parsed(tmp_path: Path) -> None:
+    assert tables.MAX_COLUMNS == 10_000
+    ref = await put(tmp_path, b"a," * 400_000 + b"a\n", "text/csv")  # a minute and 4 GB in pyarrow
+    with pytest.raises(TooLarge):
+        result(file=ref).table()
+
+
+@pytest.mark.parametrize("mime_type", ["application/json", "application/x-ndjson", "application/vnd.apache.parquet"])
+async def test_a_table_has_so_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mime_type: str) -> None:
+    monkeypatch.setattr(tables, "MAX_CELLS", 1000)
+
+    def content(count: int) -> bytes:
+        """Twice as many rows of JSON, each with one field of two."""
+        if "parquet" in mime_type:
+            return in_parquet(pyarrow.table({"a": [1, 2] * count, "b": [1, 2] * count}))
+        lines = ['{"a": 1}', '{"b": 1}'] * count
+        return ("\n".join(lines) if "x-ndjson" in mime_type else f"[{','.join(lines)}]").encode()
+
+    assert result(file=await put(tmp_path, content(250), mime_type)).table().num_rows == 500
+    with pytest.raises(TooLarge, match="more than 1,000 cells"):
+        result(file=await put(tmp_path, content(251), mime_type)).table()
+
+
+async def test_rows_and_files_have_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (tables.MAX_BYTES, tables.MAX_CELLS) == (1 << 32, 1 << 29)
+    kind = "application/vnd.apache.parquet"
+    repeated = in_parquet(pyarrow.table({"a": [7] * 1000}))  # some hundred bytes, whose footer promises as much
+    assert len(repeated) < 1_000
+    ref = await put(tmp_path, repeated, kind)
+    size = result(file=ref).table().nbytes
+    monkeypatch.setattr(tables, "MAX_BYTES", size)
+    assert result(file=ref).table().nbytes == size
+    monkeypatch.setattr(tables, "MAX_BYTES", size - 1)
+    with pytest.raises(TooLarge, match=r"rows take more than [0-9,]+ bytes of memory"):
+        result(file=ref).table()
+    for mime_type, content in (("text/csv", b"a\n" + b"1\n" * 1000), ("application/json", b'[{"a": 1}]' + b" " * size)):
+        monkeypatch.setattr(tables, "MAX_BYTES", len(content) - 1)
+        with pytest.raises(TooLarge, match=f"it has {len(content):,} bytes"):
+            result(file=await put(tmp_path, content, mime_type)).table()
+
+
+async def test_a_line_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_MAX_LINE", 20)
+    fits = b'{"a": "012345678"}\n'
+    assert len(fits) == 19
+    for content, good in ((fits[:-1] + b" \n", True), (fits[:-1] + b"  \n", False)):
+        ref = await put(tmp_path, content, "application/x-ndjson")
+        if good:
+            assert result(file=ref).table().num_rows == 1
+        else:
+            with pytest.raises(TooLarge, match="a line has more than 20 bytes"):
+                result(file=ref).table()
+
+
+async def test_a_file_of_parquet_that_unfolds_is_left_in_the_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dictionary of one text and a million rows of it: a hundred kilobytes that would take a gigabyte."""
+    text = pyarrow.array(["x" * 1000])
+    column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 1_000_000, pyarrow.int32()), text)
+    content = in_parquet(pyarrow.table({"a": column}).cast(pyarrow.schema({"a": column.type})), store_schema=False)
+    assert len(content) < 200_000
+    monkeypatch.setattr(tables, "MAX_BYTES", 50_000_000)
+    before = pyarrow.default_memory_pool().max_memory()
+    with pytest.raises(TooLarge):
+        result(file=await put(tmp_path, content, "application/vnd.apache.parquet")).table()
+    assert pyarrow.default_memory_pool().max_memory() < max(before, 200_000_000)

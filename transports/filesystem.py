@@ -1,0 +1,174 @@
+"""File system ``artifact://`` of fsspec: the artifacts of a store as files that can only be read (docs/data.md).
+
+fsspec finds it by its entry point, so that ``pandas.read_csv("artifact://ID")`` works. Needs the extra ``data``.
+"""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, aclosing, contextmanager
+from datetime import datetime
+from io import BufferedReader, FileIO, UnsupportedOperation
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from fsspec.spec import AbstractFileSystem
+
+from . import artifacts, sync
+from .artifacts import ArtifactRef, Pieces, map_os_errors, open_file_of, verified, write_all
+from .errors import ArtifactNotFound, UsageError
+from .session import Settings, open_configured_store, retention_settings
+from .tasks import in_thread
+
+__all__ = ["ArtifactFileSystem"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ArtifactFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """The artifacts of a store as files of fsspec, read-only: ``artifact://ID``, as in ``ref.uri``.
+
+    ``store`` (``storage_options={"store": …}``) is a store, asynchronous or blocking, or its address; by default it is
+    that of the command ``abp``: ``ABP_STORE``, else ``ABP_OUTPUT_DIR``, else the temporary folder. A view of a store
+    (:meth:`.ArtifactStore.scoped`) shows only what is in its scope.
+
+    Opening a file reads all of it once and compares it with its hash; every piece is compared again when it is read. A
+    store without local files is copied into a temporary file. Every method blocks. An unknown id is a
+    :class:`FileNotFoundError`; writing is refused; other errors are those of the stores, such as
+    :class:`~transports.errors.Corrupt`.
+    """
+
+    protocol = "artifact"
+    root_marker = ""
+    #: fsspec would take two views of one store for the same file system, since it compares their texts.
+    cachable = False
+
+    def __init__(
+        self,
+        store: artifacts.ArtifactStore | sync.ArtifactStore | str | Path | None = None,
+        *args: object,
+        **storage_options: object,
+    ) -> None:
+        """Raises :class:`~transports.errors.UsageError` if ``store`` is not a store or its address."""
+        super().__init__(*args, **storage_options)
+        self._is_ours = store is None or isinstance(store, str | Path)
+        self._store = _store_of(store)
+
+    # --- what fsspec asks ---------------------------------------------------------------------------------------------
+
+    def ls(self, path: str, detail: bool = True, **_: object) -> list[dict[str, object]] | list[str]:
+        """List the artifacts, oldest first, or the one with this id: its name, which is the id, its size, and the
+        fields of its reference."""
+        key = self._strip_protocol(path)
+        found = [self.info(key)] if key else [_info(ref) for ref in self._run(self._list)]
+        return found if detail else [str(one["name"]) for one in found]
+
+    def info(self, path: str, **_: object) -> dict[str, object]:
+        """Return the facts about an artifact, as in :meth:`ls`."""
+        key = self._strip_protocol(path)
+        if not key:
+            return {"name": "", "size": 0, "type": "directory"}
+        with _as_file(key):
+            return _info(self._run(self._stat, key))
+
+    def created(self, path: str) -> datetime:
+        """Return when the artifact was first stored."""
+        return datetime.fromisoformat(str(self.info(path)["created"]))
+
+    modified = created  # the content of an id never changes
+
+    def ukey(self, path: str) -> str:
+        """Return the SHA-256 of the content."""
+        return str(self.info(path)["sha256"])
+
+    def _open(self, path: str, mode: str = "rb", **_: object) -> BufferedReader:
+        if mode != "rb":
+            raise UnsupportedOperation(
+                "artifact:// can only be read; a file is stored with `await store.put_file(path)`"
+            )
+        key = self._strip_protocol(path)
+        with _as_file(key):
+            return self._run(self._opened, key)
+
+    # --- in the loop of the store -------------------------------------------------------------------------------------
+
+    def _run(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        async def run() -> T:
+            try:
+                return await work(*args, **kwargs)
+            finally:
+                if self._is_ours:  # fsspec never closes a file system
+                    await self._store.aclose()
+
+        return sync.SHARED.run(run())
+
+    async def _list(self) -> Sequence[ArtifactRef]:
+        return await self._store.list()
+
+    async def _stat(self, key: str) -> ArtifactRef:
+        return await self._store.stat(key)
+
+    async def _opened(self, key: str) -> BufferedReader:
+        ref = await self._store.stat(key)
+        pieces, file = Pieces(), await in_thread(_file_for, ref)
+
+        def take(chunk: bytes) -> None:
+            pieces.add(chunk)
+            if ref.path is None:
+                with _temporary_errors():
+                    write_all(file.fileno(), memoryview(chunk))
+
+        try:
+            async with aclosing(self._store.open(ref)) as chunks:  # the store's own way: its audit log, its quarantine
+                async for chunk in chunks:
+                    await in_thread(take, chunk)
+            pieces.finish(ref)
+        except BaseException:
+            file.close()
+            raise
+        return verified(file, ref, pieces)
+
+
+def _file_for(ref: ArtifactRef) -> FileIO:
+    """Return the open file of an artifact, or a new one without a name for its copy, which only this process has."""
+    if ref.path is not None:
+        return open_file_of(ref, ref.path)
+    with _temporary_errors():
+        return tempfile.TemporaryFile("w+b", buffering=0)
+
+
+def _temporary_errors() -> AbstractContextManager[None]:
+    return map_os_errors("copy an artifact", Path(tempfile.gettempdir()), other="name another one with TMPDIR")
+
+
+def _store_of(store: object) -> artifacts.ArtifactStore:
+    if store is None or isinstance(store, str | Path):
+        return open_configured_store(Settings.load(), store, retention=retention_settings())
+    inner = store.wrapped if isinstance(store, sync.ArtifactStore) else store
+    if (found := artifacts.discover_store(inner)) is None:
+        raise UsageError(f"store: a {type(store).__name__} is not a store, its address, or an object that has one")
+    return found
+
+
+def _info(ref: ArtifactRef) -> dict[str, object]:
+    return {
+        "name": ref.id,
+        "size": ref.size_bytes,
+        "type": "file",
+        "created": ref.source.get("created"),
+        "filename": ref.filename,
+        "mime_type": ref.mime_type,
+        "sha256": ref.sha256,
+    }
+
+
+@contextmanager
+def _as_file(key: str) -> Iterator[None]:
+    """Raise the error of files for an unknown id: programs that take a file system look for this one."""
+    try:
+        yield
+    except ArtifactNotFound as error:
+        raise FileNotFoundError(errno.ENOENT, error.message, f"artifact://{key}") from error

@@ -1,0 +1,105 @@
+"""Progress of calls and of runs in a notebook, as one display that is drawn anew."""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol, Self
+
+from ._html import progress_html
+
+#: Seconds between two drawings at least, and calls with a line of their own.
+_INTERVAL, _MAX_LINES = 0.1, 20
+
+
+class Reported(Protocol):
+    """Progress as an app reports it; see :class:`transports.Progress`."""
+
+    @property
+    def call(self) -> str:
+        """The id of the call, "" if it is unknown."""
+
+    @property
+    def fraction(self) -> float | None:
+        """Completed fraction, 0 to 1."""
+
+    @property
+    def steps(self) -> tuple[float | None, float | None]:
+        """Completed steps, and their number."""
+
+    @property
+    def text(self) -> str:
+        """Stage and status."""
+
+
+class ProgressBar:
+    """Progress bar in a notebook, while its block lasts; a callback for ``on_progress=``::
+
+        with ProgressBar("report") as bar:
+            result = await app.call("report.build", on_progress=bar)
+
+    Calls that run at the same time have a line each, 20 at most. The bar stays below the cell as it was at the end of
+    the block. Outside of a notebook it shows nothing.
+    """
+
+    def __init__(self, label: str = "") -> None:
+        self._label = label
+        self._lines: dict[str, tuple[float | None, str]] = {}
+        self._started = self._drawn = time.monotonic()
+        self._lock = threading.Lock()
+        self._handle: Any = None
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        self._started, self._ended = time.monotonic(), False
+        self._drawn = self._started
+        # A kernel finds the cell of an output by the context, and callbacks run in that of the session.
+        self._context = contextvars.copy_context()
+        self._handle = _displayed(self._output())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._ended = True
+            self._draw()
+            self._handle = None
+
+    def __call__(self, progress: Reported) -> None:
+        """Show the progress of a call or of a run, at most ten times a second."""
+        with self._lock:
+            if progress.call in self._lines or len(self._lines) < _MAX_LINES:
+                self._lines[progress.call] = progress.fraction, _words(progress)
+            if time.monotonic() - self._drawn >= _INTERVAL:
+                self._draw()
+
+    def _draw(self) -> None:
+        self._drawn = time.monotonic()
+        if self._handle is not None:
+            self._context.run(self._handle.update, self._output(), raw=True)
+
+    def _output(self) -> Mapping[str, str]:
+        seconds = time.monotonic() - self._started
+        lines = list(self._lines.values()) or [(None, "")]
+        plain = ", ".join(filter(None, (self._label, *(words for _, words in lines))))
+        return {"text/html": progress_html(self._label, lines, seconds, ended=self._ended), "text/plain": plain}
+
+
+def _words(progress: Reported) -> str:
+    done, total = progress.steps
+    if done is None:
+        return progress.text
+    of = "" if total is None else " %" if total == 100 else f" of {total:,.0f}"
+    return " · ".join(filter(None, (f"{done:,.0f}{of}", progress.text)))
+
+
+def _displayed(output: Mapping[str, str]) -> Any:
+    """Display an output in the cell that runs, and return its handle; ``None`` outside of a notebook."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if not hasattr(shell, "kernel"):  # a terminal cannot draw an output anew
+        return None
+    return import_module("IPython.display").display(dict(output), raw=True, display_id=True)
