@@ -58,7 +58,6 @@ async def _opened(bench: Bench, app: str, url: str, number: int) -> Row:
         stack.push_async_callback(context.close)
         page = await context.new_page()
         await page.goto(url, wait_until="domcontentloaded")
-        await page.wait_for_function("window.abp !== undefined")
         await page.evaluate(f"() => window.abp.initialize({_AGENT})")
         await page.evaluate("() => window.abp.listCapabilities()")
 
