@@ -20,6 +20,7 @@ from tests.e2e.test_pool import server_endpoint
 from tests.support.eventually import eventually
 from tests.support.needs import missing
 from transports import Browser, Session, UsageError, connect
+from transports.adapters.views import is_blank
 from transports.batch import Pool
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -123,3 +124,14 @@ async def test_surroundings_that_no_browser_knows_are_refused_by_name(
             async with app.open_view("plain", **wrong):
                 pass
         assert len(browser.playwright.contexts) == before
+
+
+async def test_a_document_that_turns_its_spinner_is_waited_for(browser: Browser) -> None:
+    page = await browser.playwright.new_page()
+    try:
+        await page.set_content("""<style>i { display: block; animation: turn 1s infinite }
+          @keyframes turn { to { rotate: 1turn } }</style><i></i>
+          <script>setTimeout(() => { document.body.textContent = "It failed to load."; }, 1000)</script>""")
+        assert not await is_blank(page.main_frame)
+    finally:
+        await page.close()
