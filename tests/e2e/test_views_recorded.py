@@ -12,7 +12,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.mcp_servers import target
 from transports import Browser, CapabilityError, Recording, UsageError, connect
-from transports.errors import NotRecorded
+from transports.errors import NotAbpApp, NotRecorded
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -135,7 +135,10 @@ async def test_a_document_that_is_not_recorded_word_for_word_is_named(
         for tool in ("plain", "hollow"):
             async with app.open_view(tool):
                 pass
-    (said,) = [one.message for one in caplog.records if one.name == "transports.recording"]
+        with pytest.raises(NotAbpApp, match=r"stayed blank for [\d.]+ s: [^;]+$"):
+            async with app.open_view("forbidden", timeout=3):
+                pass
+    (said, _) = [one.message for one in caplog.records if one.name == "transports.recording"]
     assert said == (
         "ui://views/hollow.html has texts that look like secrets; they are recorded as <redacted>, "
         "and its script may fail in a replay"
@@ -146,3 +149,8 @@ async def test_a_document_that_is_not_recorded_word_for_word_is_named(
         async with app.open_view("hollow") as view:
             (warning,) = view.warnings
             assert "<redacted> in the place of texts of the view" in warning
+        with pytest.raises(
+            NotAbpApp, match=r"stayed blank.*; the recording has <redacted> in the place of texts of the view"
+        ):
+            async with app.open_view("forbidden", timeout=3):
+                pass

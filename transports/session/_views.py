@@ -125,7 +125,7 @@ class View(Session):
             changed = (
                 f"the recording has {REDACTED} in the place of texts of the view, and its script may fail for that"
             )
-            document = replace(document, warnings=(*document.warnings, changed))
+            document = replace(document, warnings=(changed, *document.warnings))
         return OpenedTool(kept[-1].tool, kept[-1].arguments, kept[-1].result, document)
 
     async def _store_file(self, content: BinaryData) -> None:

@@ -497,7 +497,7 @@ class ServerRecorder(Recorder):
         return await self._payload({"items": [*page.items], "cursor": page.cursor})
 
 
-def _has_same_texts(result: Mapping[str, object], fields: Fields) -> bool:
+def _has_same_texts(result: Mapping[str, object], fields: Mapping[str, Any]) -> bool:
     """Return whether the texts of a resource are recorded as they were read. Long ones are in files."""
     hashes = {tuple(leaf.path): leaf.sha256 for leaf in fields["leaves"]}
     read, kept = result.get("contents"), fields["payload"].get("contents")
