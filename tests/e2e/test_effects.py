@@ -344,9 +344,8 @@ async def test_a_download_over_the_limit_is_broken_off(connected: Connect, brows
         await eventually(lambda: not list(browser.folder.glob("downloads-*/*")))
 
     def more() -> list[str]:
-        return sorted(
-            f"{path.name} ({path.stat().st_size})" for path in browser.folder.iterdir() if path.name not in before
-        )
+        found = (path.relative_to(browser.folder) for path in browser.folder.rglob("*"))
+        return sorted(str(path) for path in found if path.parts[0] not in before)
 
     # Chromium removes the temporary file of a download that was broken off a little later
     with suppress(AssertionError):
