@@ -12,6 +12,7 @@ import pytest
 
 from transports import BinaryData, MemoryTransport, Router, connect
 from transports.artifacts import (
+    ArtifactRef,
     ArtifactStore,
     HostedStore,
     HostFacade,
@@ -287,7 +288,8 @@ async def test_pages_have_each_file_once_whatever_the_host_says_of_times() -> No
     assert ids != sorted(ids)
     store = HostedStore(host)
     assert [ref.id for ref in await store.list()] == sorted(ids)
-    paged, cursor = [], None
+    paged: list[ArtifactRef] = []
+    cursor: str | None = None
     while (page := await find(store, Query(limit=2, cursor=cursor))).next:
         paged += page.artifacts
         cursor = page.next
