@@ -43,10 +43,11 @@ class ViewOptions(TypedDict, total=False):
     ``host`` is the host to imitate: ``"spec"`` (the default), ``"claude"``, ``"chatgpt"``, ``"goose"``,
     ``"basic-host"``, or the path of a profile of one's own. The view learns its surroundings: ``theme`` (``"light"``),
     ``locale`` (BCP 47, ``"en-US"``), ``timezone`` (IANA, ``"UTC"``), ``display_mode`` (``"inline"``) and ``size`` in
-    CSS pixels (``(900, 700)``). ``csp`` is its policy: as
-    its server declares it, that of the specification for views that declare nothing (``"spec"``), or ``"loose"``. The
-    handlers decide what a person would: they get an address, a message or a display mode, and refuse with ``False``;
-    without them all is granted. ``timeout`` in seconds is for the tool and for the view, each."""
+    CSS pixels (``(900, 700)``). The browser's dates and numbers follow ``locale`` and ``timezone``, except in a context
+    that exists already. ``csp`` is its policy: as its server declares it, that of the specification for views that
+    declare nothing (``"spec"``), or ``"loose"``. The handlers decide what a person would: they get an address, a
+    message or a display mode, and refuse with ``False``; without them all is granted. ``timeout`` in seconds is for the
+    tool and for the view, each."""
 
     host: str | Path
     theme: Literal["light", "dark"]
@@ -81,6 +82,7 @@ class View(Session):
         mode = options.get("display_mode", "inline")
         if mode not in self._profile.display_modes:
             raise UsageError(f"{self._profile.name} shows views {', '.join(self._profile.display_modes)}, not {mode!r}")
+        surroundings = _context(options)
         self._parent = parent
         self._capability, self._uri = capability, declared.view
         self._files: list[ArtifactRef] = []
@@ -88,9 +90,9 @@ class View(Session):
         self._view = ViewTransport(
             declared.view,
             partial(self._open_tool, server, capability, params, declared.view),
-            source=_pages_for(parent.transport),
+            source=replace(_pages_for(parent.transport), locale=surroundings.locale, timezone=surroundings.timezone),
             relay=partial(server.relay, timeout=parent._timeout_or_default(timeout)),
-            context=_context(options),
+            context=surroundings,
             handlers=ViewHandlers(
                 options.get("on_open_link"), options.get("on_message"), options.get("on_display_mode")
             ),

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("transports.views")
 
 _HOST_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports view</title>
-<style>html,body{margin:0;height:100%}iframe{border:0;width:100%;height:100%}</style><body>"""
+<style>html,body{margin:0;height:100%}iframe{display:block;border:0;width:100%;height:100%}</style><body>"""
 _SANDBOX = "allow-scripts allow-same-origin allow-forms"
 #: Tools of a view.
 _MAX_TOOLS = 500
