@@ -91,7 +91,7 @@ class LiveView:
 
     @property
     def state(self) -> dict[str, object]:
-        """What changes while the view is shown: its files, and what is wrong with it."""
+        """The changing part of the view: ids of its files, and its warnings, with what its policy has forbidden."""
         forbidden = [f"forbidden by its policy: {text}" for text in self.violations]
         return {"files": self.files, "warnings": [*self.opened.document.warnings, *self.host.warnings, *forbidden]}
 
