@@ -47,7 +47,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 #: ``evaluate`` is Playwright's own API instead of CDP, in the same Chromium and not recorded; ``firefox`` has no other.
 TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage", "webmcp", "mcp")
 
-#: What depends on the channel to the page: ``evaluate`` and ``firefox`` show this in each run, and all else in `make slow`.
+#: What depends on the channel to the page: ``evaluate`` and ``firefox`` show this in each run, the rest in `make slow`.
 CHANNEL = {
     "a call under way fails when it is closed",
     "it has all the tools of a page or none",
@@ -114,7 +114,7 @@ async def evaluating(page: Page) -> Channel:
 
 
 def every_row() -> Iterator[Any]:
-    """Every behaviour over every transport; of those that differ from ``playwright`` in the channel alone, most are slow."""
+    """Every behaviour over every transport. Most rows of those that differ in the channel alone are slow."""
     for name, behaviour in itertools.product(TRANSPORTS, BEHAVIOURS):
         slow = name in ("evaluate", "firefox") and behaviour.name not in CHANNEL
         yield pytest.param(name, behaviour, id=f"{name}-{behaviour}", marks=pytest.mark.slow if slow else ())
@@ -152,7 +152,7 @@ async def test_the_table_of_differences_is_short_and_names_what_exists() -> None
 @pytest.mark.requirement("R5-2a", "R5-2b")
 @pytest.mark.fault(5, 17, 18, 19, 21, 22, 24, 25, 27, 28, 33, 37, 38, 42)
 @pytest.mark.requirement("R1-1b", "R1-11c", "R1-14d")
-@pytest.mark.parametrize(("name", "behaviour"), every_row())
+@pytest.mark.parametrize(("name", "behaviour"), list(every_row()))
 async def test_behaviour(
     name: str,
     behaviour: Behaviour,

@@ -42,7 +42,7 @@ def every_fault() -> Iterator[Any]:
         yield pytest.param(one, id=f"{one.name}-{one.check}", marks=pytest.mark.slow if slow else ())
 
 
-@pytest.mark.parametrize("planted", every_fault())
+@pytest.mark.parametrize("planted", list(every_fault()))
 @in_session
 async def test_a_planted_fault_is_found(planted: PlantedView, browser: Browser) -> None:
     report = await checked(planted, browser)

@@ -747,7 +747,7 @@ async def test_the_tricks_that_are_named_are_there() -> None:
     assert {trick.name for trick in TRICKS} > OTHER_IN_EACH_WAY | FLOODS
 
 
-@pytest.mark.parametrize(("at", "way"), every_row())
+@pytest.mark.parametrize(("at", "way"), list(every_row()))
 async def test_a_trick_gets_nothing(
     stage: Stage, good: list[Session], browser: Browser, context: BrowserContext, tmp_path: Path, at: int, way: str
 ) -> None:
