@@ -55,6 +55,8 @@ class Line:
         self.short = short
         self.size = len(short) if size < 0 else size
         self.runs: dict[str, Run] = {}
+        #: Id of the request in whose response the message came, if that is known.
+        self.related = b""
         #: First and last 4 KiB, if the message is not parsed.
         self.head = head or short
         self.tail = short

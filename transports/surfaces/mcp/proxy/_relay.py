@@ -73,6 +73,9 @@ class Upstream(Protocol):
     def reason(self) -> str:
         """Return how the server ended."""
 
+    def refused(self) -> frozenset[bytes]:
+        """Return the ids of the requests that the server has certainly not run."""
+
     async def aclose(self) -> None:
         """End the server and all that it started."""
 
@@ -383,6 +386,8 @@ class Relay:
                     line.close()
             ended, self._upstream = self._upstream, None
             reason = ended.reason()
+            for key in ended.refused() & self._open.keys():
+                self._open[key].repeatable = True
             await ended.aclose()
             if not await self._start_again(reason):
                 return
@@ -452,7 +457,7 @@ class Relay:
             return
         key = bytes(message.id)
         if message.method is not None or not key:
-            await self._write_line(line.pieces(), related=self._related(message))
+            await self._write_line(line.pieces(), related=line.related or self._related(message))
             return
         request = self._open.pop(key, None)
         if request is None:
