@@ -48,7 +48,9 @@ async def test_a_schema_holds_for_very_many_values(tmp_path: Path) -> None:
         assert loose["structuredContent"]["rows"][0] == ROWS[0]
         assert all(isinstance(row, dict) for row in loose["structuredContent"]["rows"])
         assert len(links(loose)) == 1
-        strict = await client.give(given | {"structuredContent": {"data": "y" * 1000, "rows": "@rows:300000"}}, "strict")
+        strict = await client.give(
+            given | {"structuredContent": {"data": "y" * 1000, "rows": "@rows:300000"}}, "strict"
+        )
         assert strict["structuredContent"]["rows"] == ROWS
         (warning,) = strict["_meta"]["abp-transports/warnings"]
         assert "outputSchema" in warning and links(strict) == []
@@ -135,7 +137,10 @@ def test_a_message_without_its_long_values_is_whole_again(seed: int) -> None:
     chance = random.Random(seed)
     structured = {"a": value_of(chance, 4), "b": [value_of(chance, 1) for _ in range(300)]}
     inner = {"structuredContent": {"x": value_of(chance, 4)}}
-    message = {"id": seed, "result": {"content": [value_of(chance, 2)], "structuredContent": structured, "result": inner}}
+    message = {
+        "id": seed,
+        "result": {"content": [value_of(chance, 2)], "structuredContent": structured, "result": inner},
+    }
     separators = chance.choice([(",", ":"), (", ", ": ")])
     data = json.dumps(message, ensure_ascii=chance.random() < 0.5, separators=separators).encode()
     reader = _lines.LineReader()

@@ -19,6 +19,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ....adapters.mcp import request_id
+from ....binary.detect import Place
 from ....errors import ABPError
 from ....protocol import MAX_CAPABILITIES, encode_json
 from ....tasks import spawn
@@ -277,7 +278,7 @@ class Relay:
             await self._send(pieces)
 
     async def _call_with_files(
-        self, key: bytes, params: _Params, line: bytes, facts: _ToolFacts, named: Mapping[tuple[str, int | None], str]
+        self, key: bytes, params: _Params, line: bytes, facts: _ToolFacts, named: Mapping[Place, str]
     ) -> None:
         try:
             whole = LineReader()
@@ -507,6 +508,10 @@ class Relay:
                     caller = Caller("resources.read", None, self._memory.version)
                     made = await self._rewriter.resource(line, result, caller)
                     return None if made is None else (made.result, len(made.refs))
+                case "prompts/get":
+                    caller = Caller("prompts.get", None, self._memory.version)
+                    made = await self._rewriter.prompt(line, result, caller)
+                    return None if made is None else (made.result, len(made.refs))
         except msgspec.MsgspecError:  # a result of another form: the client says what is wrong with it
             pass
         except Exception:  # the answer must not be lost for it
@@ -580,7 +585,7 @@ class Relay:
         self._count(request, line.size, 0, 0)
 
     def _count(self, request: _Open, received: int, sent: int, files: int) -> None:
-        if request.method in ("tools/call", "tasks/result", "resources/read"):
+        if request.method in ("tools/call", "tasks/result", "resources/read", "prompts/get"):
             self._stats.count(request.tool or request.method, received, sent, files)
 
 

@@ -1,6 +1,6 @@
 """Large content of results, stored and replaced by links; everything small keeps its bytes.
 
-:class:`Rewriter` replaces content of tools' results and of resources."""
+:class:`Rewriter` replaces content of tools' results, of resources and of prompts."""
 
 from __future__ import annotations
 
@@ -128,6 +128,17 @@ class Rewriter:
             fields["contents"] = await work.contents(bytes(fields["contents"]))
         return work.rewritten(fields)
 
+    async def prompt(self, line: Line, result: bytes, caller: Caller) -> Rewritten | None:
+        """Return the result of ``prompts/get`` with links in the place of large content, or ``None`` if nothing is
+        large. A message has one block, so a link that stands beside a text is a message of its own."""
+        if line.length(result) <= self.max_inline:
+            return None
+        work = _Work(self, line, caller)
+        fields = _FIELDS.decode(result)
+        if "messages" in fields:
+            fields["messages"] = await work.messages(bytes(fields["messages"]))
+        return work.rewritten(fields)
+
 
 class _Work:
     """Rewriting of one result."""
@@ -168,7 +179,26 @@ class _Work:
         chosen = self._too_large(given)
         made: list[object] = []
         for at, raw in enumerate(given):
-            made += await self._kept_on_error(at, raw) if at in chosen else [msgspec.Raw(raw)]
+            made += await self._kept_on_error(f"content.{at}", raw) if at in chosen else [msgspec.Raw(raw)]
+        return msgspec.Raw(_ENCODE(made))
+
+    async def messages(self, messages: bytes) -> msgspec.Raw:
+        """Return the messages of a prompt, each block that is too large replaced; of very many, one text and a link."""
+        value = self._line.value(messages)
+        if value is not None:
+            shown, ref = await self._value("messages", value)
+            blocks = [{"type": "text", "text": shown}, *self._links([ref], {})]
+            return msgspec.Raw(_ENCODE([{"role": "user", "content": block} for block in blocks]))
+        given = [_FIELDS.decode(message) for message in _BLOCKS.decode(messages)]
+        contents = [bytes(message.get("content", b"null")) for message in given]
+        chosen = self._too_large(contents)
+        made: list[object] = []
+        for at, message in enumerate(given):
+            if at not in chosen:
+                made.append(message)
+                continue
+            for block in await self._kept_on_error(f"messages.{at}.content", contents[at]):
+                made.append({**message, "content": block})
         return msgspec.Raw(_ENCODE(made))
 
     def _too_large(self, blocks: Sequence[bytes]) -> set[int]:
@@ -185,11 +215,11 @@ class _Work:
             left -= sizes[at]
         return chosen
 
-    async def _kept_on_error(self, at: int, raw: bytes) -> list[object]:
+    async def _kept_on_error(self, place: str, raw: bytes) -> list[object]:
         try:
-            made = await self._block(f"content.{at}", msgspec.json.decode(raw))
+            made = await self._block(place, msgspec.json.decode(raw))
         except (ABPError, msgspec.MsgspecError) as error:
-            self._warn(f"content.{at}", error)
+            self._warn(place, error)
             made = None
         return [msgspec.Raw(raw)] if made is None else made
 
