@@ -26,6 +26,7 @@ from ..base import Transport, ViewTools, WrappedTransport, keeping_calls, view_t
 from ..binary import BinaryData
 from ..browser import PageSource
 from ..errors import NotRecorded, UsageError, short_traceback
+from ..privacy import REDACTED
 from ..protocol.messages import new_id
 from ..routing import Result
 from ._session import Session, check_arguments
@@ -120,6 +121,11 @@ class View(Session):
             raise NotRecorded(f"this call of {capability} was recorded without its view; record again, with open_view")
         read = await server.relay("resources/read", {"uri": uri}, timeout=seconds)
         document = read_document(uri, read, await server.listed_view(uri, read, timeout=seconds))
+        if _is_replayed(parent.transport) and REDACTED in document.html:
+            changed = (
+                f"the recording has {REDACTED} in the place of texts of the view, and its script may fail for that"
+            )
+            document = replace(document, warnings=(changed, *document.warnings))
         return OpenedTool(kept[-1].tool, kept[-1].arguments, kept[-1].result, document)
 
     async def _store_file(self, content: BinaryData) -> None:
@@ -228,9 +234,20 @@ def server_of(transport: Transport) -> ViewTools:
     return server
 
 
-def _pages_for(transport: Transport) -> PageSource:
-    """Return the source of pages for views of a transport's tools, a browser of its own by default."""
+def _is_replayed(transport: Transport) -> bool:
+    from ..adapters.recording import ServerReplay  # late: few views are shown from a recording
+
+    return isinstance(_innermost(transport), ServerReplay)
+
+
+def _innermost(transport: Transport) -> Transport:
     while isinstance(transport, WrappedTransport):
         transport = transport.wrapped
+    return transport
+
+
+def _pages_for(transport: Transport) -> PageSource:
+    """Return the source of pages for views of a transport's tools, a browser of its own by default."""
+    transport = _innermost(transport)
     views = getattr(transport, "views", None)
     return views if isinstance(views, PageSource) else PageSource()

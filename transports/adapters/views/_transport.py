@@ -302,7 +302,10 @@ class ViewTransport(PageTransport):
             why = "it asked for its host and did not finish the handshake"
         else:
             why = "it sent no ui/initialize"
-        return NotAbpApp(f"the view {self._target} stayed blank for {format_seconds(waited)}: {why}")
+        hints = self._opened.document.warnings[:1] if self._opened is not None else ()
+        return NotAbpApp(
+            "; ".join((f"the view {self._target} stayed blank for {format_seconds(waited)}: {why}", *hints))
+        )
 
     # --- messages of the view -----------------------------------------------------------------------------------------
 
