@@ -92,7 +92,7 @@ class LiveView:
 
     @property
     def state(self) -> dict[str, object]:
-        """What changes while the view is shown: its files, and what is wrong with it."""
+        """Return the files and the faults of the view, which grow while it is shown."""
         forbidden = [f"forbidden by its policy: {text}" for text in self.violations]
         return {"files": self.files, "warnings": [*self.opened.document.warnings, *self.host.warnings, *forbidden]}
 
