@@ -165,6 +165,7 @@ async def test_unknown_dialog_and_permission_options_are_refused() -> None:
         PlaywrightTransport("http://localhost/", permissions="geolocation")
 
 
+@pytest.mark.slow
 async def test_more_than_a_hundred_effects_are_counted(connected: Connect) -> None:
     async with connected() as app:
         result = await ui(app, *["alert"] * 103)
@@ -253,7 +254,9 @@ async def test_print_looks_native_and_fires_the_browsers_events(connected: Conne
 # --- downloads --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["link", "event", "attached", "navigate", "frame"])
+@pytest.mark.parametrize(
+    "how", ["link", "navigate", "frame", *(pytest.param(how, marks=pytest.mark.slow) for how in ("event", "attached"))]
+)
 @pytest.mark.parametrize("remote", [False, True], ids=["blob", "remote"])
 async def test_the_apps_own_downloads_are_outputs(connected: Connect, how: str, remote: bool) -> None:
     async with connected() as app:
@@ -332,6 +335,7 @@ async def test_a_download_that_breaks_off_is_a_warning(connected: Connect) -> No
 
 
 @pytest.mark.fault(30)
+@pytest.mark.slow
 async def test_a_download_over_the_limit_is_broken_off(
     connected: Connect, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -386,12 +390,12 @@ async def test_downloads_leave_no_file_behind(fixture: Fixture, browser: Browser
 @pytest.mark.parametrize(
     ("shows", "content"),
     [
-        ("page", None),
+        pytest.param("page", None, marks=pytest.mark.slow),
         ("nothing", None),
         ("html", b"<!doctype html><h1>shown</h1>"),
         ("pdf", b"%PDF-1.4"),
-        ("file", b"%PDF-1.4"),
-        ("octets", 1000),
+        pytest.param("file", b"%PDF-1.4", marks=pytest.mark.slow),
+        pytest.param("octets", 1000, marks=pytest.mark.slow),
         ("download", 1000),
     ],
 )
@@ -412,6 +416,7 @@ async def test_a_window_that_shows_content_becomes_an_output(
         await eventually(lambda: pages(app) == 1)
 
 
+@pytest.mark.slow
 async def test_windows_live_until_the_call_ends_and_are_never_more_than_eight(connected: Connect) -> None:
     async with connected() as app:
         call = asyncio.ensure_future(ui(app, *["popup"] * 12, {"kind": "wait", "ms": 3000}))
@@ -431,7 +436,7 @@ async def test_windows_live_until_the_call_ends_and_are_never_more_than_eight(co
 ASKED = ["notifications", "geolocation", "camera", "clipboard", "midi", "fonts", "screens", "idle"]
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", [*ASKED[:4], *(pytest.param(name, marks=pytest.mark.slow) for name in ASKED[4:])])
 async def test_permission_requests_are_decided_at_once(connected: Connect, name: str) -> None:
     async with connected() as app:
         (answer,) = got(await ui(app, {"kind": "ask", "name": name}))

@@ -230,6 +230,7 @@ async def test_an_origin_of_a_view_serves_its_sandbox_and_nothing_else(
         assert (await at(name)).status == 404
 
 
+@pytest.mark.slow
 async def test_eight_views_are_kept_and_the_oldest_goes(tmp_path: Path, browser: Browser, views_address: str) -> None:
     async with serving(tmp_path, browser, views_address) as gallery:
         calls = [await start(gallery) for _ in range(8)]
