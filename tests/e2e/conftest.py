@@ -13,8 +13,8 @@ from playwright.async_api import Error as PlaywrightError
 
 from tests.conftest import LIGHT
 from tests.support.gallery import Gallery, open_gallery
+from tests.support.mcp_over_http import views_server
 from tests.support.needs import missing
-from tests.support.views_server import views_server
 from transports import Browser, PlaywrightTransport, Session, connect
 from transports.browser import find_browser
 from transports.browser.process import _browser_process as launch
