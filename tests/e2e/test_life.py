@@ -259,7 +259,10 @@ async def test_only_run_folders_of_dead_processes_are_removed(scratch: Path, mon
         assert not dead.exists()
         sweep()
         assert ours.is_dir()
+        dead.mkdir()
         with RunFolder() as again:
             assert again == ours
         assert ours.is_dir()
+        async with Browser():  # each start looks, also in a process that has a browser all the time
+            assert not dead.exists()
     assert not ours.exists()

@@ -18,6 +18,7 @@ from jupyter_client.manager import KernelManager
 from tests.e2e.test_cli_browser import workbench as workbench
 from tests.site.notebooks import NOTEBOOKS, execute, jupyter_in, page
 from tests.support.processes import processes
+from tests.support.slow import slow_but
 from transports.sync import connect
 
 pytestmark = pytest.mark.browser
@@ -57,15 +58,15 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: Path(path).stem)
-def test_a_notebook_runs_and_shows_its_objects(path: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", slow_but((Path(path).stem for path in NOTEBOOKS), "first_steps"))
+def test_a_notebook_runs_and_shows_its_objects(name: str, tmp_path: Path) -> None:
     before = processes()
-    notebook = execute(path)
+    notebook = execute(f"examples/notebooks/{name}.ipynb")
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert [output for output in outputs if output.get("name") == "stderr"] == []
     html = "\n".join(output.get("text") or "".join(output["data"].get("text/html", "")) for output in outputs)
     at = 0
-    for words in SHOWN[Path(path).stem]:
+    for words in SHOWN[name]:
         at = html.find(words, at)
         assert at >= 0, words
         at += len(words)
@@ -132,6 +133,7 @@ def assert_ended(family: list[psutil.Process]) -> None:
     assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_restarted_or_ended_leaves_nothing(workbench: str, tmp_path: Path) -> None:
     with kernel(tmp_path) as (manager, client):
         pid, family = opened(client, workbench)
@@ -146,6 +148,7 @@ def test_a_kernel_that_is_restarted_or_ended_leaves_nothing(workbench: str, tmp_
         assert folders_of(pid) == []
 
 
+@pytest.mark.slow
 def test_the_processes_of_a_killed_kernel_end_and_the_next_session_sweeps(workbench: str, tmp_path: Path) -> None:
     with kernel(tmp_path) as (manager, client):
         pid, family = opened(client, workbench)
@@ -184,12 +187,26 @@ def test_progress_is_drawn_anew_in_the_cell_of_its_call(connected_kernel: Kernel
     assert len(drawn) > 2 and "5 of 5" in drawn[-1] and not any("5 of 5" in html for html in drawn[:2])
 
 
+RUNS = 'await app.call("job.run", {"steps": 9999}, timeout=600, on_progress=lambda _: print("runs", flush=True))'
+#: Prints what became of the call in the app, once it is over.
+STATE = """
+import asyncio
+async def state():
+    calls = (await app.call("app.record")).data["calls"]
+    return [call["state"] for call in calls if call["capability"] == "job.run"][-1]
+while await state() == "running":
+    await asyncio.sleep(0.02)
+print(await state())
+"""
+
+
 def test_an_interrupted_cell_cancels_its_call_and_the_session_goes_on(connected_kernel: Kernel) -> None:
     manager, client = connected_kernel
-    waiting = client.execute('print("waits", flush=True)\nawait app.call("job.wait")')
+    running = client.execute(RUNS)
     while (message := client.get_iopub_msg(timeout=60))["msg_type"] != "stream":
         assert message["msg_type"] != "error", message["content"]
     manager.interrupt_kernel()
-    reply = client.get_shell_msg(timeout=60)
-    assert (reply["parent_header"]["msg_id"], reply["content"]["status"]) == (waiting, "error")
-    assert run(client, 'print((await app.call("file.list")).data is not None)') == "True\n"
+    while (reply := client.get_shell_msg(timeout=60))["parent_header"]["msg_id"] != running:
+        pass
+    assert reply["content"]["status"] == "error"
+    assert run(client, STATE) == "cancelled\n"

@@ -170,7 +170,8 @@ SERVERS = (
         "chrome-devtools-mcp",
         lambda node, _: [
             *node.command("chrome-devtools-mcp"),
-            *("--headless", "--isolated", "--no-usage-statistics", "--executablePath", _browser()),
+            *("--headless", "--isolated", "--no-usage-statistics", "--viewport", "1280x720"),
+            *("--executablePath", _browser()),
             *("--chromeArg=--no-sandbox", "--chromeArg=--disable-dev-shm-usage"),
         ],
         lambda folder: [

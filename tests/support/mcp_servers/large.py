@@ -18,6 +18,18 @@ FILES = {
         "files": {"type": "array", "items": {**STRING, "x-mcp-file": {}}},
         "bytes": {**STRING, "contentEncoding": "base64"},
         "text": STRING,
+        "pages": {"type": "array", "items": {"$ref": "#/$defs/Page"}},
+        "cover": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/Page"}]},
+    },
+    "$defs": {
+        "Page": {
+            "type": "object",
+            "properties": {
+                "picture": {**STRING, "x-mcp-file": {"maxSize": 1_000_000}},
+                "title": STRING,
+                "next": {"$ref": "#/$defs/Page"},
+            },
+        }
     },
 }
 LOOSE = {"type": "object", "properties": {"data": STRING, "rows": {"type": "array", "items": ANY}}}
@@ -83,7 +95,7 @@ def called(identity: object, name: str, arguments: dict) -> object:  # type: ign
         case "give" | "loose" | "strict":
             return made(arguments["result"])
         case "take":
-            texts = {key: value if isinstance(value, list) else [value] for key, value in arguments.items()}
+            texts = {key: list(strings(value)) for key, value in arguments.items()}
             heads = {key: [text[:100] for text in values] for key, values in texts.items()}
             sums = {key: [digest(text) for text in values] for key, values in texts.items()}
             return {"content": [], "structuredContent": {"heads": heads, "sums": sums}}
@@ -96,6 +108,15 @@ def called(identity: object, name: str, arguments: dict) -> object:  # type: ign
             write({"method": "notifications/progress", "params": {"progressToken": "p", "progress": 1}})
             return {"content": [{"type": "text", "text": json.dumps(answer)}]}
     raise KeyError(name)
+
+
+def strings(value: object):  # type: ignore[no-untyped-def]
+    """The texts of a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from strings(item)
 
 
 def digest(text: str) -> str:
@@ -132,6 +153,8 @@ for line in sys.stdin:
             else:
                 item = {"uri": uri, "mimeType": "application/x-thing", "blob": made(f"@base64:{size}")}
             result = {"contents": [item]}
+        case "prompts/get":
+            result = made(params["arguments"]["result"])
         case "ping" | "resources/subscribe" | "logging/setLevel":
             result = {}
         case method:

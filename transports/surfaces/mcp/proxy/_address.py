@@ -141,9 +141,10 @@ class AddressServer:
         self._session: dict[str, str] = {}
         self._headed: dict[str, Mapping[tuple[str, ...], str]] = {}
         self._listening = False
+        self._refused: set[bytes] = set()
 
     async def lines(self) -> AsyncGenerator[Line, None]:
-        """Yield the server's messages. They end only with :meth:`aclose`."""
+        """Yield the server's messages, until it has forgotten the session."""
         while (given := await self._lines.get()) is not None:
             line, done = given
             try:
@@ -190,7 +191,11 @@ class AddressServer:
 
     def reason(self) -> str:
         """Return how the server ended."""
-        return f"{self._server} is gone"
+        return f"{self._server} has forgotten the session"
+
+    def refused(self) -> frozenset[bytes]:
+        """Return the ids of the requests that the server has certainly not run."""
+        return frozenset(self._refused)
 
     async def aclose(self) -> None:
         """End all requests and the session."""
@@ -234,8 +239,11 @@ class AddressServer:
                 if sent.method == "initialize" and _SESSION in response.headers:
                     self._session[_SESSION] = response.headers[_SESSION]
                 kind = response.headers.get("content-type", "").lower()
+                if response.status_code == 404 and _SESSION in headers:
+                    await self._forgotten(sent)
+                    return
                 if response.status_code >= 400:
-                    await self._refused(response, sent)
+                    await self._fail_with(response, sent)
                 elif kind.startswith("text/event-stream"):
                     await self._events(response, sent)
                 else:
@@ -247,7 +255,14 @@ class AddressServer:
         finally:
             line.close()
 
-    async def _refused(self, response: httpx2.Response, sent: _Sent) -> None:
+    async def _forgotten(self, sent: _Sent) -> None:
+        """End the messages: the server has forgotten the session, and needs another handshake."""
+        if sent.key:
+            self._refused.add(sent.key)
+        if self._session.pop(_SESSION, None) is not None:
+            await self._lines.put(None)
+
+    async def _fail_with(self, response: httpx2.Response, sent: _Sent) -> None:
         """Pass on the JSON-RPC error of a refusal, or make one of its status."""
         parts, size = list[bytes](), 0
         async for chunk in response.aiter_raw():
@@ -339,6 +354,7 @@ class AddressServer:
                     self._learn(sent.method, bytes(message.result))
             if not line.short:  # too long to be parsed: it is the answer
                 sent.answered = True
+            line.related = sent.key
         done = asyncio.Event()
         await self._lines.put((line, done))
         await done.wait()

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 import secrets
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from io import FileIO
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import quote, unquote, urlsplit
@@ -21,12 +23,13 @@ import pybase64
 
 from ....artifacts import ArtifactRef, ArtifactStore, open_beneath
 from ....binary import OCTET_STREAM
+from ....binary.detect import Place, field_of, replace
 from ....errors import TooLarge, UsageError
 from ....protocol import encode_json
 from ._lines import LONG, Line
 
-#: Most parameters of one tool that are looked at, and files of one call.
-_MAX_PARAMS, _MAX_FILES = 100, 16
+#: Most parameters of one object and parts of one schema that are looked at, their depth, and files of one call.
+_MAX_PARAMS, _MAX_PARTS, _MAX_DEPTH, _MAX_FILES = 100, 1000, 8, 16
 #: Largest file in bytes.
 _MAX_BYTES = 100 << 20
 #: Most roots of a client, and seconds for it to list them.
@@ -35,6 +38,9 @@ _MAX_ROOTS, _TIMEOUT = 100, 10.0
 _PIECE = 3 << 18
 _ASKED = "abp-proxy-"
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+#: Place in arguments; ``None`` is any item of a list.
+_Where: TypeAlias = tuple[str | None, ...]
 
 #: Sends a request to the client, given the key and the method.
 Ask: TypeAlias = Callable[[bytes, str], Awaitable[None]]
@@ -108,44 +114,41 @@ def _path_of(text: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class FileParams:
-    """Parameters of a tool that are files, at the top of its schema: a URI with ``x-mcp-file``, sent as a ``data:``
-    URL, or a text with ``contentEncoding: base64``, sent as base64; also lists of them. ``urls`` and ``texts`` are
-    their names, with the largest size in bytes."""
+    """Parameters of a tool that are files, anywhere in its schema: a URI with ``x-mcp-file``, sent as a ``data:`` URL,
+    or a text with ``contentEncoding: base64``, sent as base64. ``urls`` and ``texts`` are their places, with the
+    largest size in bytes."""
 
-    urls: Mapping[str, int]
-    texts: Mapping[str, int]
+    urls: Mapping[_Where, int]
+    texts: Mapping[_Where, int]
 
     @classmethod
     def of(cls, schema: Mapping[str, object]) -> FileParams:
-        """Return the parameters of a tool by its ``inputSchema``."""
-        properties = schema.get("properties")
-        urls: dict[str, int] = {}
-        texts: dict[str, int] = {}
-        for name, declared in list(properties.items())[:_MAX_PARAMS] if isinstance(properties, dict) else ():
-            inner = declared.get("items") if isinstance(declared, dict) and "items" in declared else declared
-            if not isinstance(inner, dict):
-                continue
-            if isinstance(file := inner.get("x-mcp-file"), dict):
+        """Return the parameters of a tool by its ``inputSchema``. At most 1,000 parts of a schema are looked at."""
+        urls: dict[_Where, int] = {}
+        texts: dict[_Where, int] = {}
+        for where, part in islice(_parts(schema), _MAX_PARTS):
+            if isinstance(file := part.get("x-mcp-file"), dict):
                 most = file.get("maxSize")
-                urls[name] = min(most, _MAX_BYTES) if isinstance(most, int) and most > 0 else _MAX_BYTES
-            elif inner.get("contentEncoding") == "base64":
-                texts[name] = _MAX_BYTES
+                urls[where] = min(most, _MAX_BYTES) if isinstance(most, int) and most > 0 else _MAX_BYTES
+            elif part.get("contentEncoding") == "base64":
+                texts[where] = _MAX_BYTES
         return cls(urls, texts)
 
     def __bool__(self) -> bool:
         return bool(self.urls or self.texts)
 
-    def named(self, line: Line) -> dict[tuple[str, int | None], str]:
-        """Return the artifacts and paths that a call names, by parameter and place in a list."""
+    def named(self, line: Line) -> dict[Place, str]:
+        """Return the artifacts and paths that a call names, by their places in its arguments."""
         if not self or line.size >= LONG:
             return {}
         with suppress(msgspec.MsgspecError):
             arguments = _arguments(line.short)
-            return {place: text for place, text in _places(arguments, {*self.urls, *self.texts}) if _is_named(text)}
+            found = (one for where in {*self.urls, *self.texts} for one in _places(arguments, where))
+            return {place: text for place, text in found if _is_named(text)}
         return {}
 
     async def filled(
-        self, line: bytes, named: Mapping[tuple[str, int | None], str], store: ArtifactStore, roots: Roots
+        self, line: bytes, named: Mapping[Place, str], store: ArtifactStore, roots: Roots
     ) -> AsyncIterator[bytes]:
         """Yield a call with the content of its files. A path outside the client's roots stays as it is.
 
@@ -155,33 +158,28 @@ class FileParams:
             raise UsageError(f"a call may have {_MAX_FILES} files; send fewer at once")
         async with AsyncExitStack() as stack:
             marks: dict[str, _Content] = {}
-            places: dict[tuple[str, int | None], str] = {}
+            places: dict[Place, str] = {}
             for place, text in named.items():
-                most = self.urls.get(place[0]) or self.texts[place[0]]
+                most = self.urls.get(_where(place)) or self.texts[_where(place)]
                 content = await _content(text, store, roots)
                 if content is None:
                     continue
                 if isinstance(content, _File):
                     stack.callback(content.file.close)
                 if content.size > most:
-                    raise TooLarge(f"{place[0]}: the file has {content.size:,} bytes, and {most:,} are allowed")
+                    raise TooLarge(f"{field_of(place)}: the file has {content.size:,} bytes, and {most:,} are allowed")
                 mark = secrets.token_hex(16)
                 marks[mark], places[place] = content, mark
             message = _FIELDS.decode(line)
             params = _FIELDS.decode(message["params"])
-            arguments = msgspec.json.decode(params["arguments"])
-            for (name, at), mark in places.items():
-                if at is None:
-                    arguments[name] = mark
-                else:
-                    arguments[name][at] = mark
+            arguments = replace(msgspec.json.decode(params["arguments"]), places)
             params["arguments"] = msgspec.Raw(msgspec.json.encode(arguments))
             message["params"] = msgspec.Raw(msgspec.json.encode(params))
             data = msgspec.json.encode(message)
-            for (name, _), mark in sorted(places.items(), key=lambda item: data.find(item[1].encode())):
+            for place, mark in sorted(places.items(), key=lambda item: data.find(item[1].encode())):
                 before, _, data = data.partition(mark.encode())
                 yield before
-                if name in self.urls:
+                if _where(place) in self.urls:
                     yield marks[mark].head()
                 async for piece in marks[mark].base64():
                     yield piece
@@ -263,14 +261,53 @@ def _arguments(line: bytes) -> dict[str, object]:
     return msgspec.json.decode(params["arguments"], type=dict[str, object]) if "arguments" in params else {}
 
 
-def _places(arguments: Mapping[str, object], names: set[str]) -> Iterator[tuple[tuple[str, int | None], str]]:
-    for name in arguments.keys() & names:
-        value = arguments[name]
-        if isinstance(value, str):
-            yield (name, None), value
-        for at, item in enumerate(value) if isinstance(value, list) else ():
-            if isinstance(item, str):
-                yield (name, at), item
+def _places(node: object, where: _Where, place: Place = ()) -> Iterator[tuple[Place, str]]:
+    """Yield the texts at some place of arguments."""
+    if not where:
+        if isinstance(node, str):
+            yield place, node
+    elif where[0] is None:
+        for at, item in enumerate(node) if isinstance(node, list) else ():
+            yield from _places(item, where[1:], (*place, at))
+    elif isinstance(node, dict) and where[0] in node:
+        yield from _places(node[where[0]], where[1:], (*place, where[0]))
+
+
+def _where(place: Place) -> _Where:
+    return tuple(None if isinstance(step, int) else step for step in place)
+
+
+def _parts(schema: Mapping[str, object]) -> Iterator[tuple[_Where, Mapping[str, object]]]:
+    """Yield the parts of a schema with their places, outer ones first. References in the schema are followed."""
+    waiting: deque[tuple[_Where, object]] = deque([((), schema)])
+    while waiting:
+        where, part = waiting.popleft()
+        part = _referred(schema, part)
+        if not isinstance(part, dict):
+            continue
+        yield where, part
+        if len(where) >= _MAX_DEPTH:
+            continue
+        for key in ("anyOf", "oneOf", "allOf"):
+            chosen = part.get(key)
+            waiting += [(where, one) for one in chosen[:_MAX_PARAMS]] if isinstance(chosen, list) else []
+        inner = part.get("properties")
+        listed = list(inner.items())[:_MAX_PARAMS] if isinstance(inner, dict) else []
+        waiting += [((*where, name), one) for name, one in listed]
+        if "items" in part:
+            waiting.append(((*where, None), part["items"]))
+
+
+def _referred(schema: Mapping[str, object], part: object) -> object:
+    """Return what a part of a schema refers to, such as ``#/$defs/Page``."""
+    for _ in range(_MAX_DEPTH):
+        if not isinstance(part, dict) or not isinstance(reference := part.get("$ref"), str):
+            break
+        found: object = schema if reference.startswith("#/") else None
+        for step in reference[2:].split("/"):
+            found = found.get(unquote(step).replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+        part = found
+    return part
 
 
 def _is_named(text: str) -> bool:

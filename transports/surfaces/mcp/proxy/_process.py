@@ -64,6 +64,10 @@ class ProcessServer:
         """Return how the server ended."""
         return exit_reason(self._server, self._process)
 
+    def refused(self) -> frozenset[bytes]:
+        """Return the ids of the requests that the server has certainly not run: none is known."""
+        return frozenset()
+
     async def aclose(self) -> None:
         """End the server and everything it started, within three seconds."""
         await finished(asyncio.ensure_future(self._end()))

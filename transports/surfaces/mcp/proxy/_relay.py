@@ -19,6 +19,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ....adapters.mcp import request_id
+from ....binary.detect import Place
 from ....errors import ABPError
 from ....protocol import MAX_CAPABILITIES, encode_json
 from ....tasks import spawn
@@ -72,6 +73,9 @@ class Upstream(Protocol):
 
     def reason(self) -> str:
         """Return how the server ended."""
+
+    def refused(self) -> frozenset[bytes]:
+        """Return the ids of the requests that the server has certainly not run."""
 
     async def aclose(self) -> None:
         """End the server and all that it started."""
@@ -274,7 +278,7 @@ class Relay:
             await self._send(pieces)
 
     async def _call_with_files(
-        self, key: bytes, params: _Params, line: bytes, facts: _ToolFacts, named: Mapping[tuple[str, int | None], str]
+        self, key: bytes, params: _Params, line: bytes, facts: _ToolFacts, named: Mapping[Place, str]
     ) -> None:
         try:
             whole = LineReader()
@@ -383,6 +387,8 @@ class Relay:
                     line.close()
             ended, self._upstream = self._upstream, None
             reason = ended.reason()
+            for key in ended.refused() & self._open.keys():
+                self._open[key].repeatable = True
             await ended.aclose()
             if not await self._start_again(reason):
                 return
@@ -452,7 +458,7 @@ class Relay:
             return
         key = bytes(message.id)
         if message.method is not None or not key:
-            await self._write_line(line.pieces(), related=self._related(message))
+            await self._write_line(line.pieces(), related=line.related or self._related(message))
             return
         request = self._open.pop(key, None)
         if request is None:
@@ -501,6 +507,10 @@ class Relay:
                 case "resources/read":
                     caller = Caller("resources.read", None, self._memory.version)
                     made = await self._rewriter.resource(line, result, caller)
+                    return None if made is None else (made.result, len(made.refs))
+                case "prompts/get":
+                    caller = Caller("prompts.get", None, self._memory.version)
+                    made = await self._rewriter.prompt(line, result, caller)
                     return None if made is None else (made.result, len(made.refs))
         except msgspec.MsgspecError:  # a result of another form: the client says what is wrong with it
             pass
@@ -575,7 +585,7 @@ class Relay:
         self._count(request, line.size, 0, 0)
 
     def _count(self, request: _Open, received: int, sent: int, files: int) -> None:
-        if request.method in ("tools/call", "tasks/result", "resources/read"):
+        if request.method in ("tools/call", "tasks/result", "resources/read", "prompts/get"):
             self._stats.count(request.tool or request.method, received, sent, files)
 
 

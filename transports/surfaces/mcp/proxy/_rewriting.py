@@ -1,6 +1,6 @@
 """Large content of results, stored and replaced by links; everything small keeps its bytes.
 
-:class:`Rewriter` replaces content of tools' results and of resources."""
+:class:`Rewriter` replaces content of tools' results, of resources and of prompts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from ....protocol.schema import fits_at
 from ....routing import MIN_BYTES, RoutingPolicy, clamp, match_fields
 from ....tasks import in_thread
 from .._results import ArtifactView
-from ._lines import Line
+from ._lines import Line, Run
+from ._outlines import Outline, count, names, preview
 
 logger = logging.getLogger("transports")
 
@@ -107,7 +108,7 @@ class Rewriter:
         work = _Work(self, line, caller)
         fields = _FIELDS.decode(result)
         if "content" in fields:
-            fields["content"] = await work.blocks(fields["content"])
+            fields["content"] = await work.blocks(bytes(fields["content"]))
         structured = fields.get("structuredContent")
         if structured is not None and line.length(bytes(structured)) > self.max_inline:
             fields["structuredContent"], links = await work.structured(bytes(structured))
@@ -124,7 +125,18 @@ class Rewriter:
         work = _Work(self, line, caller)
         fields = _FIELDS.decode(result)
         if "contents" in fields:
-            fields["contents"] = await work.contents(fields["contents"])
+            fields["contents"] = await work.contents(bytes(fields["contents"]))
+        return work.rewritten(fields)
+
+    async def prompt(self, line: Line, result: bytes, caller: Caller) -> Rewritten | None:
+        """Return the result of ``prompts/get`` with links in the place of large content, or ``None`` if nothing is
+        large. A message has one block, so a link that stands beside a text is a message of its own."""
+        if line.length(result) <= self.max_inline:
+            return None
+        work = _Work(self, line, caller)
+        fields = _FIELDS.decode(result)
+        if "messages" in fields:
+            fields["messages"] = await work.messages(bytes(fields["messages"]))
         return work.rewritten(fields)
 
 
@@ -157,13 +169,36 @@ class _Work:
 
     # --- blocks -------------------------------------------------------------------------------------------------------
 
-    async def blocks(self, content: msgspec.Raw) -> msgspec.Raw:
-        """Return the blocks of a result, each that is too large replaced."""
+    async def blocks(self, content: bytes) -> msgspec.Raw:
+        """Return the blocks of a result, each that is too large replaced; of very many, one text and a link."""
+        value = self._line.value(content)
+        if value is not None:
+            shown, ref = await self._value("content", value)
+            return msgspec.Raw(_ENCODE([{"type": "text", "text": shown}, *self._links([ref], {})]))
         given = [bytes(block) for block in _BLOCKS.decode(content)]
         chosen = self._too_large(given)
         made: list[object] = []
         for at, raw in enumerate(given):
-            made += await self._kept_on_error(at, raw) if at in chosen else [msgspec.Raw(raw)]
+            made += await self._kept_on_error(f"content.{at}", raw) if at in chosen else [msgspec.Raw(raw)]
+        return msgspec.Raw(_ENCODE(made))
+
+    async def messages(self, messages: bytes) -> msgspec.Raw:
+        """Return the messages of a prompt, each block that is too large replaced; of very many, one text and a link."""
+        value = self._line.value(messages)
+        if value is not None:
+            shown, ref = await self._value("messages", value)
+            blocks = [{"type": "text", "text": shown}, *self._links([ref], {})]
+            return msgspec.Raw(_ENCODE([{"role": "user", "content": block} for block in blocks]))
+        given = [_FIELDS.decode(message) for message in _BLOCKS.decode(messages)]
+        contents = [bytes(message.get("content", b"null")) for message in given]
+        chosen = self._too_large(contents)
+        made: list[object] = []
+        for at, message in enumerate(given):
+            if at not in chosen:
+                made.append(message)
+                continue
+            for block in await self._kept_on_error(f"messages.{at}.content", contents[at]):
+                made.append({**message, "content": block})
         return msgspec.Raw(_ENCODE(made))
 
     def _too_large(self, blocks: Sequence[bytes]) -> set[int]:
@@ -180,11 +215,11 @@ class _Work:
             left -= sizes[at]
         return chosen
 
-    async def _kept_on_error(self, at: int, raw: bytes) -> list[object]:
+    async def _kept_on_error(self, place: str, raw: bytes) -> list[object]:
         try:
-            made = await self._block(f"content.{at}", msgspec.json.decode(raw))
+            made = await self._block(place, msgspec.json.decode(raw))
         except (ABPError, msgspec.MsgspecError) as error:
-            self._warn(f"content.{at}", error)
+            self._warn(place, error)
             made = None
         return [msgspec.Raw(raw)] if made is None else made
 
@@ -226,8 +261,13 @@ class _Work:
 
     # --- resources ----------------------------------------------------------------------------------------------------
 
-    async def contents(self, contents: msgspec.Raw) -> msgspec.Raw:
-        """Return the contents of resources, each that is too large replaced by a text."""
+    async def contents(self, contents: bytes) -> msgspec.Raw:
+        """Return the contents of resources, each that is too large replaced by a text; of very many, all by one."""
+        value = self._line.value(contents)
+        if value is not None:
+            shown, ref = await self._value("contents", value)
+            meta = {f"{META}artifacts": [self._about(ref)]}
+            return msgspec.Raw(_ENCODE([{"uri": ref.uri, "mimeType": "text/plain", "text": shown, "_meta": meta}]))
         made: list[object] = []
         for at, raw in enumerate(_BLOCKS.decode(contents)):
             kept: object = raw
@@ -271,9 +311,7 @@ class _Work:
         """Store a long text, or the files in it. Return the text in its place, empty for a file, and the artifacts."""
         run = self._line.runs.get(value)
         if self._size(value) > _MAX_PARSED:
-            head = b"".join(self._utf8_head(value)).decode("utf-8", "replace")
-            ref = await self._put(place, self._utf8(value), mime_type or "text/plain", name)
-            return self._preview(head, f"{ref.size_bytes:,} bytes", ref), [ref]
+            return await self._long_text(place, value, mime_type, name)
         text = self._line.text(run) if run else value
         whole = self._heuristic(text)
         if whole is not None:
@@ -291,6 +329,49 @@ class _Work:
             return self._preview(text[:_PREVIEW], _lines_of(text), ref), refs
         shown = encode_json(clamp(cast("JSONValue", tree), max(MIN_BYTES, min(_PREVIEW, self._limit)))).decode()
         return (shown if self._json_previews else self._preview(shown, _shape(tree), ref)), refs
+
+    async def _long_text(
+        self, place: str, value: str, mime_type: str | None, name: str | None
+    ) -> tuple[str, list[ArtifactRef]]:
+        """Store a text over 16 MiB. It is not searched for files."""
+        head = b"".join(self._utf8_head(value)).decode("utf-8", "replace")
+        outline = await in_thread(Outline.of, self._utf8(value)) if head.lstrip()[:1] in ("{", "[") else None
+        kind = mime_type or ("text/plain" if outline is None else "application/json")
+        ref = await self._put(place, self._utf8(value), kind, name)
+        if outline is None:
+            return self._preview(head, f"{ref.size_bytes:,} bytes", ref), [ref]
+        return self._outlined(outline, ref), [ref]
+
+    async def _value(self, place: str, value: Run) -> tuple[str, ArtifactRef]:
+        """Store a list or an object that is too long to be parsed. Return the text in its place, and the artifact."""
+        ref = await self._put(place, self._line.read(value), "application/json", None)
+        if value.outline is None:
+            return f"JSON nested very deeply; the whole is {_named([ref])}", ref
+        return self._outlined(value.outline, ref), ref
+
+    def _outlined(self, outline: bytes, ref: ArtifactRef) -> str:
+        try:
+            tree = decode_json(outline)
+        except ProtocolError:  # no JSON after all
+            return self._preview("", f"{ref.size_bytes:,} bytes", ref)
+        shown = encode_json(self._shortened(tree, plain=False)).decode()
+        return shown if self._json_previews else self._preview(shown, _shape(tree), ref)
+
+    def _shortened(self, tree: object, *, plain: bool) -> object:
+        """Return an outline short enough to be shown. If it is ``plain``, with nothing but items of its lists."""
+        limit, kept = max(MIN_BYTES, min(_PREVIEW, self._limit)), 64
+        while True:
+            shorter = preview(tree, kept, self._shown, plain=plain)
+            if len(encode_json(shorter)) <= limit:
+                return shorter
+            if kept == 1:
+                return shorter if plain else clamp(cast("JSONValue", shorter), limit)
+            kept //= 2
+
+    def _shown(self, text: str) -> str:
+        """Return a text as previews have it: a long one stays in the file."""
+        run = self._line.runs.get(text)
+        return text if run is None else f"… {len(run):,} bytes"
 
     def _preview(self, head: str, shape: str, ref: ArtifactRef) -> str:
         return f"{head}\n… ({shape}; the whole is {_named([ref])})"
@@ -324,9 +405,8 @@ class _Work:
         """Return the structured content with short texts in the place of files and long texts, as far as the tool's
         schema allows, and links. If it is still too large, its lists are cut, and the whole is stored."""
         try:
-            if len(raw) > _MAX_PARSED:
-                raise ProtocolError("it has too many values to be replaced")
-            return await self._structured(raw)
+            value = self._line.value(raw)
+            return await (self._structured(raw) if value is None else self._long_structured(raw, value))
         except (ABPError, msgspec.MsgspecError) as error:
             self._warn("structuredContent", error)
             return msgspec.Raw(raw), []
@@ -395,6 +475,18 @@ class _Work:
         whole = b"".join(self._line.whole(raw))
         ref = await self._put("structuredContent", _once(whole), "application/json", None)
         return encoded, [ref]
+
+    async def _long_structured(self, raw: bytes, value: Run) -> tuple[msgspec.Raw, list[object]]:
+        """Return structured content that is too long to be parsed: cut, with a link to the whole."""
+        schema = self._caller.output_schema
+        tree = None if value.outline is None else self._shortened(decode_json(value.outline), plain=schema is not None)
+        encoded = encode_json(tree)
+        if not isinstance(tree, dict) or (schema and not fits_at(schema, tree, ())) or len(encoded) > self._limit:
+            reason = "it is nested too deeply" if tree is None else "outputSchema allows nothing shorter"
+            self._warnings.append(f"structuredContent stays as it is, {len(value):,} bytes: {reason}")
+            return msgspec.Raw(raw), []
+        ref = await self._put("structuredContent", self._line.read(value), "application/json", None)
+        return msgspec.Raw(encoded), self._links([ref], {})
 
     def _fits(self, tree: object, path: Place) -> bool:
         schema = self._caller.output_schema
@@ -535,14 +627,15 @@ def _shape(tree: object) -> str:
     if isinstance(tree, list):
         first = tree[0] if tree else None
         keys = f", each with {_keys(first)}" if isinstance(first, dict) else ""
-        return f"a list of {len(tree):,} items{keys}"
+        return f"a list of {count(tree):,} items{keys}"
     assert isinstance(tree, dict)
     return f"an object with {_keys(tree)}"
 
 
 def _keys(value: Mapping[str, object]) -> str:
-    listed = ", ".join(str(key)[:40] for key in list(value)[:20])
-    return f"{listed}{f' and {len(value) - 20:,} more keys' if len(value) > 20 else ''}"
+    listed, total = names(value)
+    more = f" and {total - 20:,} more keys" if total > 20 else ""
+    return f"{', '.join(key[:40] for key in listed[:20])}{more}"
 
 
 def _texts_in(tree: object, path: Place = ()) -> Iterator[tuple[Place, str]]:
@@ -584,10 +677,24 @@ def _unescaped(pieces: Iterable[bytes]) -> Iterator[bytes]:
         found = _UNITS.match(held)
         assert found is not None
         end = found.end() if len(held) - found.end() <= _LONGEST_UNIT else len(held)
-        yield _ESCAPES.sub(_unescape, held[:end])
+        yield _plain(held[:end])
         held = held[end:]
     if held:
-        yield _ESCAPES.sub(_unescape, held)
+        yield _plain(held)
+
+
+def _plain(part: bytes) -> bytes:
+    """Return a part of a JSON text, with whole escapes, as UTF-8."""
+    if b"\\" not in part:
+        return part
+    # in one step: a call for each escape takes minutes for a text of a gigabyte
+    head = part.lstrip(_CONTINUED)
+    body = head.rstrip(_NOT_ASCII)
+    try:
+        plain = msgspec.json.decode(b'"%s"' % body, type=str).encode()
+    except (msgspec.DecodeError, UnicodeError):  # half of a pair, or no JSON
+        return _ESCAPES.sub(_unescape, part)
+    return part[: len(part) - len(head)] + plain + head[len(body) :]
 
 
 #: Bytes and whole escapes. A pair of ``\\uD83D\\uDE00`` is one.
@@ -596,6 +703,8 @@ _UNITS = re.compile(
     re.DOTALL,
 )
 _LONGEST_UNIT = 12
+#: Bytes of characters that may be cut by the end of a part.
+_CONTINUED, _NOT_ASCII = bytes(range(0x80, 0xC0)), bytes(range(0x80, 0x100))
 _ESCAPES = re.compile(rb"(?:\\u[0-9A-Fa-f]{4}|\\[^u])++", re.DOTALL)
 
 

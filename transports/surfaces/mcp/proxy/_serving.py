@@ -122,9 +122,13 @@ def _replaced(pieces: Iterable[bytes], tokens: Mapping[bytes, bytes]) -> Iterato
 
 
 class _Client:
-    """One client, or one user of newer clients: its relay, and the responses to which its messages go."""
+    """One client, or one user of newer clients: its relay, and the responses to which its messages go.
 
-    def __init__(self, make: MakeRelay, scope: Scope) -> None:
+    If the clients of a user share it, a message that belongs to no request reaches none of them: it may be about the
+    call of any."""
+
+    def __init__(self, make: MakeRelay, scope: Scope, *, shared: bool = False) -> None:
+        self._shared = shared
         self.used = time.monotonic()
         self._chunks: asyncio.Queue[bytes] = asyncio.Queue(4)
         self._sending = asyncio.Lock()
@@ -215,7 +219,8 @@ class _Client:
             self.used = time.monotonic()
 
     async def _write(self, pieces: Iterable[bytes], key: bytes, answers: bool) -> None:
-        """Pass on a message: to the response of its request, else to the stream of all others, else to any response."""
+        """Pass on a message: to the response of its request, else to the stream of all others, else to any response of
+        the same client."""
         own = self._streams.get(key) if key else None
         if own is not None:
             await own.write(pieces)
@@ -224,7 +229,7 @@ class _Client:
                 await own.end()
             return
         stream = self._listener or next(iter(self._streams.values()), None)
-        if answers:  # of a request whose client has gone
+        if answers or self._shared:  # of a request whose client has gone, or of a client that nothing names
             return
         if stream is not None:
             await stream.write(pieces)
@@ -326,7 +331,7 @@ class ProxyServer:
             return Response(status_code=202)
         client = self._users.get(user)
         if client is None or not client.is_alive:
-            client = self._users[user] = _Client(self._make, Scope(user=user))
+            client = self._users[user] = _Client(self._make, Scope(user=user), shared=True)
         key, sent, tokens = _with_own_id(line)
         body = _cancelling(client, key, client.request(key, line.whole(sent), tokens))
         return _stream_response(_closing(body, line))

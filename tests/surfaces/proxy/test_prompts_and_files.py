@@ -1,0 +1,84 @@
+"""Prompts with large content, and files deep in the arguments of a tool."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from tests.support.relayed import relayed
+from tests.surfaces.proxy.test_relay import bytes_of, text_of
+
+
+async def test_large_content_of_prompts_becomes_links(tmp_path: Path) -> None:
+    resource = {"uri": "file:///r/report.bin", "mimeType": "application/x-report", "blob": "@base64:90001"}
+    blocks = [
+        {"type": "text", "text": "look at this"},
+        {"type": "image", "data": "@base64:90000", "mimeType": "image/png"},
+        {"type": "resource", "resource": resource},
+        {"type": "text", "text": "@text:100000"},
+    ]
+    given = {"description": "d", "messages": [{"role": "user", "content": block} for block in blocks]}
+    async with relayed(tmp_path) as client:
+        result = await client.request("prompts/get", name="p", arguments={"result": given})
+        small, image, file, text, link = result["messages"]
+        assert result["description"] == "d" and {one["role"] for one in result["messages"]} == {"user"}
+        assert small == given["messages"][0]
+        assert [one["content"]["type"] for one in (image, file, link)] == ["resource_link"] * 3
+        assert await client.content(image["content"]["uri"]) == bytes_of(90_000)
+        assert await client.content(file["content"]["uri"]) == bytes_of(90_001)
+        assert link["content"]["uri"] in text["content"]["text"] and len(text["content"]["text"]) < 4000
+        assert (await client.content(link["content"]["uri"])).decode() == text_of(100_000)
+        assert "messages.1.content.data" in result["_meta"]["abp-transports/artifacts"]
+
+
+async def test_older_clients_get_texts_for_links_in_prompts(tmp_path: Path) -> None:
+    image = {"type": "image", "data": "@base64:90000", "mimeType": "image/png"}
+    given = {"messages": [{"role": "assistant", "content": image}, {"role": "user", "content": "not a block"}]}
+    async with relayed(tmp_path) as client:
+        await client.request("initialize", protocolVersion="2025-03-26", capabilities={}, clientInfo={})
+        result = await client.request("prompts/get", name="p", arguments={"result": given})
+        first, odd = result["messages"]
+        assert first["role"] == "assistant" and first["content"]["text"].startswith("artifact://prompts_get_")
+        assert odd == given["messages"][1]
+
+
+async def test_a_prompt_within_the_limit_keeps_its_bytes(tmp_path: Path) -> None:
+    image = {"type": "image", "data": "@base64:40000", "mimeType": "image/png"}
+    async with relayed(tmp_path) as client:
+        given = {"messages": [{"role": "user", "content": image}]}
+        result = await client.request("prompts/get", name="p", arguments={"result": given})
+        assert base64.b64decode(result["messages"][0]["content"]["data"]) == bytes_of(40_000)
+        assert "_meta" not in result and await client.store.list() == []
+
+
+async def test_files_deep_in_arguments_are_sent(tmp_path: Path) -> None:
+    """In lists of objects, behind references and alternatives, and below a schema that refers to itself."""
+    async with relayed(tmp_path) as client:
+        ref = await client.store.put_bytes(bytes_of(100_000), mime_type="image/png", filename="p.png")
+        pages = [{"title": ref.uri, "picture": ref.uri}, {"next": {"next": {"picture": ref.uri}}}, {"title": "x"}]
+        taken = await client.call("take", pages=pages, cover={"picture": ref.uri}, file=ref.uri)
+        heads, sums = taken["structuredContent"]["heads"], taken["structuredContent"]["sums"]
+        whole = hashlib.sha256(bytes_of(100_000)).hexdigest()
+        assert heads["pages"][0] == ref.uri  # a title is no file
+        assert sums["pages"][1:] == [whole, whole, ""] and sums["cover"] == sums["file"] == [whole]
+
+
+async def test_limits_hold_deep_in_arguments(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        beyond = await client.store.put_bytes(bytes(1_000_001))
+        small = await client.store.put_bytes(b"small")
+        cases = (
+            ({"pages": [{"picture": beyond.uri}]}, "TOO_LARGE"),
+            ({"pages": [{"picture": small.uri}] * 17}, "INVALID_PARAMS"),
+            ({"cover": {"picture": "artifact://none_000000000000"}}, "ARTIFACT_NOT_FOUND"),
+        )
+        for arguments, code in cases:
+            answer = await client.answer(client.ask("tools/call", name="take", arguments=arguments))
+            assert answer["error"]["data"]["code"] == code
+        sent = await client.call("take", pages=[{"picture": small.uri}] * 16)
+        assert len(sent["structuredContent"]["sums"]["pages"]) == 16

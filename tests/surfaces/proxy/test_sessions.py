@@ -1,0 +1,161 @@
+"""Clients that share a server over HTTP do not hear of each other, and a session that a server forgets is opened
+again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+import aiohttp
+from aiohttp import web
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from tests.support.mcp_servers import FOLDER
+from tests.support.relayed import HELLO
+from tests.surfaces.proxy.test_http import ANN, served
+from transports.adapters.mcp import HttpServer
+from transports.surfaces.mcp import server_of
+
+TALKATIVE = server_of([sys.executable, str(FOLDER / "talkative.py")])
+MODERN = max(MODERN_PROTOCOL_VERSIONS)
+
+
+def request(method: str, **params: object) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+def call(name: str, **arguments: object) -> dict[str, object]:
+    return request("tools/call", name=name, arguments=arguments, _meta={"progressToken": "p"})
+
+
+@asynccontextmanager
+async def newest(url: str) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client without a session. All of them use the same ids and tokens."""
+    headers = {"Authorization": f"Bearer {ANN}", "MCP-Protocol-Version": MODERN}
+    async with aiohttp.ClientSession(url.removesuffix("/mcp"), headers=headers) as http:
+        yield http
+
+
+async def test_nothing_of_one_client_reaches_another_that_shares_its_server(tmp_path: Path) -> None:
+    async with served(tmp_path, TALKATIVE) as url, newest(url) as ann, newest(url) as eve, asyncio.timeout(60):
+        async with eve.post("/mcp", json=call("hold")) as listening:
+            begun = await listening.content.readuntil(b"\n\n")  # its progress: the server has the call
+            assert b'"p"' in begun
+            async with ann.post("/mcp", json=call("spill", secret="of-ann")) as spilled:
+                heard = await spilled.text()
+            assert '"text": "spill"' in heard or '"text":"spill"' in heard
+            async with ann.post("/mcp", json=call("release")) as released:
+                await released.text()
+            overheard = begun.decode() + (await listening.content.read()).decode()
+        assert "hold" in overheard and "of-ann" not in overheard
+
+
+async def test_a_call_of_one_client_cannot_be_ended_or_answered_by_another(tmp_path: Path) -> None:
+    async with served(tmp_path, TALKATIVE) as url, newest(url) as ann, newest(url) as eve, asyncio.timeout(60):
+        async with ann.post("/mcp", json=call("hold")) as held:
+            await held.content.readuntil(b"\n\n")
+            for forged in (
+                {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
+                {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "forged"}]}},
+            ):
+                async with eve.post("/mcp", json=forged) as ignored:
+                    assert ignored.status == 202
+            async with eve.post("/mcp", json=call("release")) as released:
+                assert "hold" not in await released.text()
+            answered = (await held.content.read()).decode()
+        assert "hold" in answered and "forged" not in answered and '"id":1' in answered.replace(" ", "")
+
+
+# --- a server that forgets its sessions -------------------------------------------------------------------------------
+
+
+class Forgetful:
+    """A server with sessions, which notes the calls that it runs."""
+
+    def __init__(self) -> None:
+        self.sessions: set[str] = set()
+        self.opened = 0
+        self.ran: list[str] = []
+        self.knows_none = False
+
+    async def post(self, asked: web.Request) -> web.StreamResponse:
+        message = await asked.json()
+        if message["method"] == "initialize":
+            self.opened += 1
+            session = f"s{self.opened}"
+            self.sessions.add(session)
+            able = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "f"}}
+            answer = {"jsonrpc": "2.0", "id": message["id"], "result": able}
+            return web.json_response(answer, headers={"mcp-session-id": session})
+        if self.knows_none or asked.headers.get("mcp-session-id") not in self.sessions:
+            return web.Response(status=404)
+        if "id" not in message:
+            return web.Response(status=202)
+        name = message["params"].get("name", message["method"])
+        self.ran.append(name)
+        result: dict[str, Any] = {"content": [{"type": "text", "text": name}]}
+        if message["method"] == "tools/list":
+            result = {"tools": []}
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[HttpServer]:
+        app = web.Application()
+        app.router.add_post("/mcp", self.post)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            yield HttpServer(f"http://127.0.0.1:{runner.addresses[0][1]}/mcp")
+        finally:
+            await runner.cleanup()
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client with a handshake."""
+    async with aiohttp.ClientSession(url.removesuffix("/mcp"), headers={"Authorization": f"Bearer {ANN}"}) as http:
+        async with http.post("/mcp", json=request("initialize", **HELLO) | {"id": "hello"}) as answer:
+            await answer.read()
+            http.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+        done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        async with http.post("/mcp", json=done) as answer:
+            assert answer.status == 202
+        yield http
+
+
+async def said(http: aiohttp.ClientSession, message: object) -> Any:
+    async with http.post("/mcp", json=message) as answer:
+        return json.loads((await answer.text()).partition("data: ")[2])
+
+
+async def test_a_forgotten_session_is_opened_again(tmp_path: Path) -> None:
+    server = Forgetful()
+    async with server.serving() as behind, served(tmp_path, behind) as url, opened(url) as http, asyncio.timeout(60):
+        assert (await said(http, request("tools/list")))["result"] == {"tools": []}
+        server.sessions.clear()
+        assert (await said(http, request("tools/list")))["result"] == {"tools": []}
+        assert server.opened == 2
+        server.sessions.clear()  # the refused call has not run, so any may be sent again
+        assert (await said(http, call("pay")))["result"]["content"][0]["text"] == "pay"
+        assert server.opened == 3 and server.ran == ["tools/list", "tools/list", "pay"]
+
+
+async def test_a_session_that_is_always_forgotten_is_an_error(tmp_path: Path) -> None:
+    server = Forgetful()
+    async with server.serving() as behind, served(tmp_path, behind) as url, opened(url) as http, asyncio.timeout(60):
+        server.knows_none = True
+        error = (await said(http, request("tools/list")))["error"]
+        assert "has forgotten the session" in error["message"] and error["data"]["code"] == "DISCONNECTED"
+        assert server.opened <= 3
+        server.knows_none = False
+        assert (await said(http, request("tools/list")))["result"] == {"tools": []}
