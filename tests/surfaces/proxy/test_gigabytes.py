@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
@@ -276,27 +275,31 @@ async def test_a_gigabyte_over_http_is_stored(tmp_path: Path, kind: str, events:
 
 @pytest.mark.parametrize("kind", ["base64", "rows"])
 async def test_a_gigabyte_that_stays_passes_over_http(tmp_path: Path, kind: str) -> None:
-    async with server(events=False) as behind:
-        async with proxy(tmp_path, *PASSES, "--url", behind, "--http", "127.0.0.1:0") as process:
-            async with http_client(process) as (http, url):
-                before = peak(process)
-                async with http.post(url, data=called(3, kind)) as answered:
-                    assert await event(answered.content.iter_chunked(1 << 20)) == sum_of(answer(3, kind, GIGABYTE))
-                assert peak(process) - before < GROWTH
+    async with (
+        server(events=False) as behind,
+        proxy(tmp_path, *PASSES, "--url", behind, "--http", "127.0.0.1:0") as process,
+        http_client(process) as (http, url),
+    ):
+        before = peak(process)
+        async with http.post(url, data=called(3, kind)) as answered:
+            assert await event(answered.content.iter_chunked(1 << 20)) == sum_of(answer(3, kind, GIGABYTE))
+        assert peak(process) - before < GROWTH
 
 
 async def test_the_longest_request_over_http_passes(tmp_path: Path) -> None:
-    async with server(events=False) as behind, proxy(tmp_path, "--url", behind, "--http", "127.0.0.1:0") as process:
-        async with http_client(process) as (http, url):
+    async def body(size: int) -> AsyncIterator[bytes]:
+        for piece in long_call(size):
+            yield piece
 
-            async def body(size: int) -> AsyncIterator[bytes]:
-                for piece in long_call(size):
-                    yield piece
-
-            before = peak(process)
-            async with http.post(url, data=body(136 << 20)) as answered:
-                said = json.loads((await answered.text()).partition("data: ")[2])["result"]["content"][0]["text"]
-            assert said == "{} {}".format(*sum_of(long_call(136 << 20)))
-            async with http.post(url, data=body(138 << 20)) as refused:
-                assert refused.status == 413 and (await refused.json())["error"]["data"]["code"] == "TOO_LARGE"
-            assert peak(process) - before < GROWTH
+    async with (
+        server(events=False) as behind,
+        proxy(tmp_path, "--url", behind, "--http", "127.0.0.1:0") as process,
+        http_client(process) as (http, url),
+    ):
+        before = peak(process)
+        async with http.post(url, data=body(136 << 20)) as answered:
+            said = json.loads((await answered.text()).partition("data: ")[2])["result"]["content"][0]["text"]
+        assert said == "{} {}".format(*sum_of(long_call(136 << 20)))
+        async with http.post(url, data=body(138 << 20)) as refused:
+            assert refused.status == 413 and (await refused.json())["error"]["data"]["code"] == "TOO_LARGE"
+        assert peak(process) - before < GROWTH
