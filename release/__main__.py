@@ -90,6 +90,27 @@ def write_hashes(files: list[Path], key: Path | None) -> list[Path]:
     return [hashes, hashes.with_name(f"{_HASHES}.sig")]
 
 
+def check_tag(changed: list[str]) -> None:
+    """Raise :class:`ReleaseError` if the commit has the tag of a version and is not ready: the workflow publishes it.
+
+    ``changed`` are the files that had to be written.
+    """
+    version = project_of(ROOT)["version"]
+    tags = [tag for tag in (_git("tag", "--points-at", "HEAD") or "").split() if tag.startswith("v")]
+    if not tags:
+        return
+    if f"v{version}" not in tags:
+        raise ReleaseError(f"the commit has the tag {', '.join(tags)}, and the version is {version}")
+    if changed:
+        raise ReleaseError(f"{', '.join(changed)} of the tagged commit was not up to date: commit it, and tag that")
+    if _is_unreleased(version):
+        raise ReleaseError(f"CHANGELOG.md of the tagged commit has no date for “unreleased” of {version}")
+
+
+def _is_unreleased(version: str) -> bool:
+    return f"## {version} — unreleased" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
 def left_to_do(changed: list[str], *, signed: bool) -> list[str]:
     """Return what a person must do, in order."""
     project = project_of(ROOT)
@@ -100,7 +121,7 @@ def left_to_do(changed: list[str], *, signed: bool) -> list[str]:
             "the address of the project is not known, so links and badges are left out: "
             "make release ARGS='--address https://HOST/OWNER/NAME'"
         )
-    if f"## {version} — unreleased" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"):
+    if _is_unreleased(version):
         todo.append(f"CHANGELOG.md: write the date of today for “unreleased” of {version}")
     if changed or (_git("status", "--porcelain") not in (None, "")):
         todo.append("commit the changed files, and run this again: what is published must be a commit")
@@ -138,6 +159,7 @@ def main() -> int:
         changed = write_places(ROOT)
         for name in changed:
             say(f"written: {name}")
+        check_tag(changed)
         files = build(given.out.absolute())
         files += write_hashes(files, given.key)
     except (ReleaseError, ValueError) as error:

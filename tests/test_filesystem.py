@@ -17,6 +17,7 @@ import pytest
 
 import transports.sync
 from transports import ArtifactStore, LocalStore, Scope, UsageError, open_store
+from transports.artifacts import age_key
 from transports.artifacts.objects import ObjectStore
 from transports.errors import Corrupt
 from transports.filesystem import ArtifactFileSystem
@@ -43,7 +44,7 @@ async def test_a_file_of_any_store_is_read_listed_and_described(store: ArtifactS
     def look() -> None:
         files = fsspec.filesystem("artifact", store=store)
         assert isinstance(fsspec.filesystem("artifact"), ArtifactFileSystem)  # found by its entry point
-        assert files.ls("", detail=False) == [first.id, second.id]  # the oldest first
+        assert files.ls("", detail=False) == [one.id for one in sorted((first, second), key=age_key)]
         assert files.glob("*") == files.find("") == sorted((first.id, second.id))
         assert files.ls(second.uri) == [files.info(second.id)]
         about = {"name": second.id, "size": len(CSV), "type": "file", "filename": "sales.csv", "mime_type": "text/csv"}

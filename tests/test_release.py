@@ -105,6 +105,34 @@ def test_what_is_no_address_of_a_repository_changes_nothing(copy: Path, address:
     assert texts(copy) == before
 
 
+def test_a_tagged_commit_is_refused_before_anything_is_built_if_it_is_not_that_version(copy: Path) -> None:
+    for path in (*packaging.ROOT.glob("release/*.py"), packaging.ROOT / "CHANGELOG.md"):
+        shutil.copyfile(path, copy / path.relative_to(packaging.ROOT))
+    version = project_of(copy)["version"]
+    changes = copy / "CHANGELOG.md"
+    changes.write_text(changes.read_text().replace(f"## {version} — unreleased", f"## {version} — 2027-01-01"))
+
+    def refused(tag: str) -> str:
+        packaging.run("git", "init", "--quiet", cwd=copy)
+        packaging.run("git", "add", ".", cwd=copy)
+        name = ("-c", "user.name=me", "-c", "user.email=me@example.com")
+        packaging.run("git", *name, "commit", "--quiet", "--message", tag, cwd=copy)
+        packaging.run("git", *name, "-c", "tag.gpgsign=false", "tag", tag, cwd=copy)
+        with pytest.raises(RuntimeError) as said:
+            packaging.run(sys.executable, "-m", "release", "--out", copy / "dist", cwd=copy)
+        assert not (copy / "dist").exists()
+        return str(said.value)
+
+    assert f"not done: the commit has the tag v9.9.9, and the version is {version}" in refused("v9.9.9")
+    changes.write_text(f"## {version} — unreleased\n")
+    assert f"“unreleased” of {version}" in refused(f"v{version}")
+    changes.write_text("")
+    citation = copy / "CITATION.cff"
+    citation.write_text(citation.read_text().replace(f"version: {version}", "version: 0.0.1"))
+    packaging.run("git", "tag", "--delete", f"v{version}", cwd=copy)
+    assert "CITATION.cff of the tagged commit was not up to date" in refused(f"v{version}")
+
+
 @pytest.mark.slow
 def test_a_release_is_one_command(tmp_path: Path) -> None:
     """In a repository of its own: built, checked, hashed, signed, and what is left to do."""

@@ -60,8 +60,8 @@ class ArtifactFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
     # --- what fsspec asks ---------------------------------------------------------------------------------------------
 
     def ls(self, path: str, detail: bool = True, **_: object) -> list[dict[str, object]] | list[str]:
-        """List the artifacts, oldest first, or the one with this id: its name, which is the id, its size, and the
-        fields of its reference."""
+        """List the artifacts, in the order of the store, or the one with this id: its name, which is the id, its size,
+        and the fields of its reference."""
         key = self._strip_protocol(path)
         found = [self.info(key)] if key else [_info(ref) for ref in self._run(self._list)]
         return found if detail else [str(one["name"]) for one in found]

@@ -28,10 +28,12 @@ from transports.artifacts import (
     MemoryStore,
     NoneStore,
     PutOptions,
+    Query,
     Removal,
     Retention,
     Scope,
     discover_store,
+    find,
     open_store,
 )
 from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, StoreFull, TooLarge, UsageError
@@ -73,6 +75,29 @@ def store(opened: Open) -> ArtifactStore:
 
 def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+# --- listing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_lists_and_pages_are_in_the_order_of_age_and_then_of_ids(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    refs: list[ArtifactRef] = []
+    for age in (3, 1, 1, 1, 2, 2):
+        monkeypatch.setattr(time, "time", lambda age=age: now - age)
+        refs.append(await store.put_bytes(b"%d" % len(refs)))
+    monkeypatch.undo()
+    ids = [ref.id for ref in sorted(refs, key=lambda ref: (ref.source["created"], ref.id))]
+    assert ids[0] == refs[0].id and {*ids[1:3]} == {refs[4].id, refs[5].id}
+    assert [ref.id for ref in await store.list()] == ids
+    page = await find(store, Query(limit=2))
+    paged = [*page.artifacts]
+    while page.next:
+        page = await find(store, Query(limit=2, cursor=page.next))
+        paged += page.artifacts
+    assert [ref.id for ref in paged] == ids[::-1]
 
 
 # --- putting ----------------------------------------------------------------------------------------------------------

@@ -310,6 +310,7 @@ async def test_attaching_by_a_websocket_address_and_in_a_block_that_fails(tmp_pa
         assert process.is_running()
 
 
+@pytest.mark.slow
 async def test_a_frozen_browser_that_is_not_ours_is_let_go_in_time_and_alive(tmp_path: Path) -> None:
     async with started_by_hand(tmp_path / "profile") as (cdp_url, process), notebook() as url:
         family = [process, *process.children(recursive=True)]

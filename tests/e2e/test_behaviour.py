@@ -47,6 +47,22 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 #: ``evaluate`` is Playwright's own API instead of CDP, in the same Chromium and not recorded; ``firefox`` has no other.
 TRANSPORTS = ("memory", "playwright", "evaluate", "firefox", "websocket", "postmessage", "webmcp", "mcp")
 
+#: What depends on the channel to the page: ``evaluate`` and ``firefox`` show this in each run, the rest in `make slow`.
+CHANNEL = {
+    "a call under way fails when it is closed",
+    "it has all the tools of a page or none",
+    "a large answer of plain JSON arrives whole",
+    "calls at once each get their own answer",
+    "an exception of the app is a CapabilityError",
+    "content above 256 KB arrives byte for byte",
+    "content of 3 MB arrives byte for byte",
+    "files in parameters arrive byte for byte",
+    "download URLs get their credentials",
+    "progress comes in order and each once",
+    "a question is answered",
+    "after a timeout and a cancellation the next call works",
+}
+
 _NO_ADDRESS = "an app in the same process has no address"
 _NO_SERVER_ADDRESS = "an MCP server over stdio has no address"
 _NO_NAMES = "MCP has no notifications with an app's own names: they travel as log messages"
@@ -97,15 +113,16 @@ async def evaluating(page: Page) -> Channel:
     return PlaywrightChannel(page)
 
 
-@pytest.fixture(params=TRANSPORTS)
-def name(request: pytest.FixtureRequest) -> str:
-    assert isinstance(request.param, str)
-    return request.param
+def every_row() -> Iterator[Any]:
+    """Every behaviour over every transport. Most rows of those that differ in the channel alone are slow."""
+    for name, behaviour in itertools.product(TRANSPORTS, BEHAVIOURS):
+        slow = name in ("evaluate", "firefox") and behaviour.name not in CHANNEL
+        yield pytest.param(name, behaviour, id=f"{name}-{behaviour}", marks=pytest.mark.slow if slow else ())
 
 
 @pytest.fixture(scope="session")
 def mcp_target() -> Iterator[str]:
-    with warm_target() as target:
+    with warm_target("reference") as target:
         yield target
 
 
@@ -129,15 +146,16 @@ def make(
 async def test_the_table_of_differences_is_short_and_names_what_exists() -> None:
     assert sum(map(len, DIFFERENCES.values())) <= 30
     assert set(DIFFERENCES) <= {*TRANSPORTS, "replay"}
+    assert {behaviour.name for behaviour in BEHAVIOURS} > CHANNEL
 
 
 @pytest.mark.requirement("R5-2a", "R5-2b")
 @pytest.mark.fault(5, 17, 18, 19, 21, 22, 24, 25, 27, 28, 33, 37, 38, 42)
 @pytest.mark.requirement("R1-1b", "R1-11c", "R1-14d")
-@pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=str)
+@pytest.mark.parametrize(("name", "behaviour"), list(every_row()))
 async def test_behaviour(
-    behaviour: Behaviour,
     name: str,
+    behaviour: Behaviour,
     make: Callable[[], Transport],
     fixture: Fixture,
     tmp_path: Path,

@@ -76,6 +76,7 @@ async def test_the_agent_comes_before_the_apps_first_script(
         assert all(name.startswith("__playwright") for name in traces)  # which is Playwright's own way, not ours
 
 
+@pytest.mark.slow
 async def test_content_goes_out_and_in(without_cdp: Callable[..., Session], fixture: Fixture, tmp_path: Path) -> None:
     async with without_cdp(fixture.url) as app:
         for way in ("buffer", "blob"):

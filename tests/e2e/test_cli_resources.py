@@ -3,53 +3,57 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.support.command_line import CommandLine, in_thread
+from tests.support.mcp_over_http import tableau_server
 from tests.support.mcp_servers import target
 from tests.support.mcp_servers.tableau import PDF, VIEW
-
-ABP = [sys.executable, "-m", "transports.surfaces.cli"]
-
-
-def abp(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*ABP, *args], capture_output=True, text=True, timeout=120)
+from tests.surfaces.cli.conftest import abp as abp
 
 
-def document(*args: str) -> Any:
+@pytest.fixture(scope="module")
+def tableau() -> Iterator[str]:
+    """The server with workbooks, over HTTP."""
+    with in_thread(tableau_server()) as served:
+        yield served
+
+
+def document(abp: CommandLine, *args: str) -> Any:
     done = abp(*args, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert done.status == 0, done.err
+    return done.document
 
 
-def test_resources_are_listed() -> None:
-    listed = document("resources", target("tableau"))
+def test_resources_are_listed(abp: CommandLine, tableau: str) -> None:
+    listed = document(abp, "resources", tableau)
     assert (len(listed["resources"]), listed["resources"][0]["uri"]) == (26, VIEW)
     assert listed["templates"][0]["uriTemplate"] == "tableau://notes/{number}"
-    lines = abp("resources", target("tableau")).stdout.splitlines()
+    lines = abp("resources", tableau).out.splitlines()
     assert lines[0].endswith("has 26 resources and 3 templates of addresses")
     assert lines[-4] == f"tableau://files/7.pdf  application/pdf  {len(PDF):,} bytes  7.pdf"
 
 
-def test_resources_are_read_into_files(tmp_path: Path) -> None:
+def test_resources_are_read_into_files(abp: CommandLine, tableau: str, tmp_path: Path) -> None:
     uris = ["--read", "tableau://files/7.pdf", "--read", "tableau://notes/1"]
-    pdf, note = document("resources", target("tableau"), *uris, "--out", str(tmp_path))["results"]
+    pdf, note = document(abp, "resources", tableau, *uris, "--out", str(tmp_path))["results"]
     (artifact,) = pdf["artifacts"]
     assert hashlib.sha256(Path(artifact["path"]).read_bytes()).hexdigest() == hashlib.sha256(PDF).hexdigest()
     assert note["data"]["contents"][0]["text"] == "This is tableau://notes/1"
 
 
-def test_an_unknown_resource_is_an_error() -> None:
-    done = abp("resources", target("tableau"), "--read", "tableau://views/gone")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "not found" in done.stderr
+def test_an_unknown_resource_is_an_error(abp: CommandLine, tableau: str) -> None:
+    done = abp("resources", tableau, "--read", "tableau://views/gone")
+    assert (done.status, done.out) == (1, "")
+    assert "not found" in done.err
 
 
-def test_a_server_is_called_like_any_app(tmp_path: Path) -> None:
-    called = document("call", target("tableau"), "download_workbook", "-p", "id=a", "--out", str(tmp_path))
+def test_a_server_is_called_like_any_app(abp: CommandLine, tableau: str, tmp_path: Path) -> None:
+    called = document(abp, "call", target("tableau"), "download_workbook", "-p", "id=a", "--out", str(tmp_path))
     assert (called["transport"], called["artifacts"][0]["filename"]) == ("mcp", "Sales Dashboard.pdf")
-    names = [one["name"] for one in document("capabilities", target("tableau"))["capabilities"]]
+    names = [one["name"] for one in document(abp, "capabilities", tableau)["capabilities"]]
     assert {"download_workbook", "resources.read"} <= set(names)

@@ -72,7 +72,11 @@ async def test_a_planted_fault_is_found(planted: Planted, kind: str, fixture: Fi
 
 @pytest.mark.parametrize(
     ("planted", "kind"),
-    [pytest.param(one, kind, id=f"{one.name}{one.path}-{kind}") for one in ALLOWED for kind in one.kinds],
+    [
+        pytest.param(one, kind, id=f"{one.name}{one.path}-{kind}", marks=pytest.mark.slow if turn else ())
+        for one in ALLOWED
+        for turn, kind in enumerate(sorted(one.kinds, key=["websocket", "embedded", "page"].index))
+    ],
 )
 @in_session
 async def test_what_is_allowed_is_no_fault(planted: Planted, kind: str, fixture: Fixture, browser: Browser) -> None:
@@ -84,7 +88,9 @@ async def test_what_is_allowed_is_no_fault(planted: Planted, kind: str, fixture:
 @pytest.mark.parametrize("kind", ["page", "embedded", "websocket"])
 @in_session
 async def test_the_reference_app_passes(kind: str, fixture: Fixture, browser: Browser) -> None:
+    contexts = len(browser.playwright.contexts)
     report = await checked(fixture, browser, kind)
+    assert len(browser.playwright.contexts) == contexts  # nothing is left behind
     assert found(report) == {}
     assert report.conformant and report.app == "Workbench 1.0.0" and report.skipped == {}
     passed = {outcome.check.theme for outcome in report.with_status("passed")}
@@ -116,17 +122,10 @@ async def test_an_extension(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("whole_chromium")
 @in_session
+@pytest.mark.slow
 async def test_an_extension_that_does_not_conform() -> None:
     report = await check_app(str(ROOT / "tests" / "support" / "extension"), Plan(timeout=1.0))
     assert {"page.members", "page.call"} <= set(found(report))
-
-
-@pytest.mark.parametrize("tell", ["page", "embedded"])
-@in_session
-async def test_nothing_is_left_behind(tell: str, fixture: Fixture, browser: Browser) -> None:
-    contexts = len(browser.playwright.contexts)
-    await checked(fixture, browser, tell)
-    assert len(browser.playwright.contexts) == contexts
 
 
 def test_the_command_on_a_page(capsys: pytest.CaptureFixture[str]) -> None:

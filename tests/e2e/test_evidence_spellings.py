@@ -128,7 +128,7 @@ def shown(ref: ArtifactRef, secret: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("remove", [False, True])
+@pytest.mark.parametrize("remove", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_no_spelling_of_a_secret_is_in_the_evidence_of_a_hostile_page(
     tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch, remove: bool
 ) -> None:

@@ -36,7 +36,9 @@ def another(folder: Path, name: str, **changes: object) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("target", [str(SHELF), f"extension:{SHELF}"], ids=["folder", "extension:"])
+@pytest.mark.parametrize(
+    "target", [str(SHELF), pytest.param(f"extension:{SHELF}", marks=pytest.mark.slow)], ids=["folder", "extension:"]
+)
 async def test_an_extension_is_an_app_like_any_other(target: str, tmp_path: Path) -> None:
     async with connect(target, store=tmp_path / "out") as app:
         assert (app.info.name, app.info.version) == ("Shelf", "1.2.3")
@@ -55,6 +57,7 @@ async def test_an_extension_is_an_app_like_any_other(target: str, tmp_path: Path
         assert await told(app, "shelf.put", key="a", value=1) == {"keys": ["a"]}
 
 
+@pytest.mark.slow
 async def test_a_profile_keeps_what_an_extension_stores(tmp_path: Path) -> None:
     profile = tmp_path / "profile"
     async with connect(str(SHELF), profile=profile, store=tmp_path / "out") as app:
@@ -68,6 +71,7 @@ async def test_a_profile_keeps_what_an_extension_stores(tmp_path: Path) -> None:
         assert await told(app, "shelf.get", key="book") == {"value": None}
 
 
+@pytest.mark.slow
 async def test_several_extensions_in_one_browser(tmp_path: Path) -> None:
     second = another(tmp_path / "second", "Second", background={"service_worker": "worker.js"})
     quiet = another(tmp_path / "quiet", "Quiet")  # one without a service worker

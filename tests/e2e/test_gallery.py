@@ -225,7 +225,7 @@ async def test_a_hidden_tab_keeps_no_connection(empty: Gallery, browser: Browser
         await listening(page, "1")
 
 
-@pytest.mark.parametrize("after_an_event", [True, False])
+@pytest.mark.parametrize("after_an_event", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_the_page_reconnects_after_a_restart_of_the_server(
     tmp_path: Path, browser: Browser, after_an_event: bool
 ) -> None:
@@ -270,6 +270,7 @@ async def test_light_and_dark(empty: Gallery, browser: Browser) -> None:
         assert await page.evaluate(ground) == light
 
 
+@pytest.mark.slow
 async def test_a_phone_needs_no_scrolling_sideways(gallery: Gallery, browser: Browser) -> None:
     name = "a_name_without_any_place_to_break_it_" * 4 + ".txt"
     long = (await gallery.upload(name, "text/plain", b"x" * 5000))["filename"]

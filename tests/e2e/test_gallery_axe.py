@@ -11,7 +11,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.support.batch_run import plant_run
-from tests.support.gallery import PICTURE, open_gallery
+from tests.support.gallery import PICTURE, Gallery, open_gallery
 from tests.support.needs import missing
 from tests.support.resources import ResourceApp
 from transports import Browser
@@ -61,6 +61,17 @@ async def _findings(page: Page, options: str) -> list[str]:
     ]
 
 
+async def test_the_grid_has_no_accessibility_violations(empty: Gallery, browser: Browser, axe: str) -> None:
+    """One view in each run; all are below."""
+    await empty.upload("p.png", "image/png", PICTURE)
+    async with await browser.playwright.new_context(color_scheme="light", bypass_csp=True) as context:
+        page = await context.new_page()
+        await page.goto(empty.entry)
+        await expect(page.locator(".card")).to_have_count(1)
+        assert await barriers(page, axe) == []
+
+
+@pytest.mark.slow
 async def test_no_view_has_accessibility_violations(
     tmp_path: Path, fixture: Fixture, browser: Browser, axe: str, views_address: str
 ) -> None:

@@ -188,7 +188,12 @@ async def test_nothing_of_an_artifact_runs_or_reaches_the_network(
 
 @pytest.mark.requirement("R2-6.3i")
 @pytest.mark.parametrize(
-    "name", ["\"quoted' <b>.txt", "two\nlines\r\nX-Evil: 1.txt", "../../../etc/passwd", "…‮gpj.txt", "#?&%00.txt"]
+    "name",
+    [
+        "two\nlines\r\nX-Evil: 1.txt",
+        "../../../etc/passwd",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("\"quoted' <b>.txt", "…‮gpj.txt", "#?&%00.txt")),
+    ],
 )
 async def test_names_are_harmless(empty: Gallery, browser: Browser, name: str) -> None:
     meta = await empty.upload(name, "text/plain", b"content")

@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 import aiohttp
-from playwright.async_api import Error as PlaywrightError, Frame, Page, expect
+from playwright.async_api import Error as PlaywrightError, Frame, Page, Route, expect
 
 from tests.session.test_calls import ListedApp
 from tests.support.eventually import eventually
-from tests.support.gallery import Gallery, open_gallery
+from tests.support.gallery import TOKEN, Gallery, open_gallery
 from transports import Browser
 from transports.artifacts import Scope, open_store
 from transports.surfaces.web import Options, serve
@@ -230,6 +230,7 @@ async def test_an_origin_of_a_view_serves_its_sandbox_and_nothing_else(
         assert (await at(name)).status == 404
 
 
+@pytest.mark.slow
 async def test_eight_views_are_kept_and_the_oldest_goes(tmp_path: Path, browser: Browser, views_address: str) -> None:
     async with serving(tmp_path, browser, views_address) as gallery:
         calls = [await start(gallery) for _ in range(8)]
@@ -282,7 +283,8 @@ async def test_views_are_shown_on_this_machine_to_those_who_see_the_call(
         body = {"capability": "board", "view": True}
         call = (await (await ask("POST", f"apps/{app}/calls", json=body)).json())["id"]
         assert (await ask("GET", f"views/{call}")).status == 200
-        assert (await ask("GET", f"views/{call}", headers={"Host": "files.example"})).status == 409
+        elsewhere = await ask("GET", f"views/{call}", headers={"Host": "files.example"})
+        assert elsewhere.status == 409 and "opened at 127.0.0.1 or localhost" in await elsewhere.text()
         page = await ask("GET", "", headers={"Host": "files.example"})
         assert "localhost" not in page.headers["Content-Security-Policy"]
         message = {"method": "ping", "params": {}, "request": True}
@@ -291,6 +293,7 @@ async def test_views_are_shown_on_this_machine_to_those_who_see_the_call(
         assert await (await ask("POST", f"views/{call}", json=message)).json() == {
             "answer": {"result": {}},
             "files": [],
+            "warnings": (await (await ask("GET", f"views/{call}")).json())["warnings"],
         }
 
 
@@ -330,3 +333,74 @@ async def test_a_live_view_has_a_size_and_hands_out_so_many_files(
             assert told["answer"] == {"result": {}} and len(told["files"]) == begin + count
         told = await gallery.ask("POST", f"views/{first}", body=files(200, 1))
         assert told["answer"] == {"result": {"isError": True}} and len(told["files"]) == 200
+
+
+async def test_what_the_policy_of_a_live_view_forbids_is_listed_beside_it(
+    tmp_path: Path, browser: Browser, views_address: str
+) -> None:
+    async with serving(tmp_path, browser, views_address) as gallery, visited(gallery, browser) as page:
+        view = await shown(page, "hollow")  # whose script is from elsewhere
+        warned = page.get_by_role("list", name="Warnings of the view").get_by_role("listitem")
+        await expect(warned).to_have_text(["forbidden by its policy: script-src-elem, https://cdn.example/lib.js"])
+        await view.evaluate("document.body.append(Object.assign(new Image(), { src: 'https://a.example/<b>.png' }))")
+        await eventually(lambda: sent_report(gallery, page))
+        await view.evaluate("rpc('ping')")
+        await expect(warned.nth(1)).to_have_text("forbidden by its policy: img-src, https://a.example/%3Cb%3E.png")
+
+
+async def sent_report(gallery: Gallery, page: Page) -> bool:
+    call = (await gallery.ask("GET", "calls"))["calls"][0]["id"]
+    return len((await gallery.ask("GET", f"views/{call}"))["warnings"]) == 2
+
+
+async def test_reports_of_a_policy_have_bounds(tmp_path: Path, browser: Browser, views_address: str) -> None:
+    async with serving(tmp_path, browser, views_address) as gallery:
+        call = await start(gallery, "plain")
+        name = (await gallery.ask("GET", f"views/{call}"))["origin"].removeprefix("http://")
+
+        async def report(body: bytes, path: str = "violations", host: str = name) -> int:
+            headers = {"Host": host, "Origin": f"http://{host}", "Content-Type": "application/csp-report"}
+            async with gallery.http.post(gallery.url + path, data=body, headers=headers) as answer:
+                return answer.status
+
+        def about(blocked: str) -> bytes:
+            return json.dumps({"csp-report": {"effective-directive": "img-src", "blocked-uri": blocked}}).encode()
+
+        async def warnings() -> list[str]:
+            return list((await gallery.ask("GET", f"views/{call}"))["warnings"])
+
+        assert await report(about("data")) == await report(about("data")) == 204
+        assert await warnings() == ["forbidden by its policy: img-src, data"]
+        limit = 64 << 10
+        at_the_limit = about("x" * (limit - len(about(""))))
+        assert await report(at_the_limit) == 204 and await report(at_the_limit + b" ") == 413
+        assert len((await warnings())[1]) == len("forbidden by its policy: ") + 300
+        for odd in (b"", b"{", b"[]", b"7", b'{"csp-report": 7}', b"[" * 5000, b"\xff"):
+            assert await report(odd) == 400, odd
+        assert await report(about("a"), "violations?x") == await report(about("a"), "violation") == 404
+        other = f"view-{'0' * 16}.localhost{name[name.index(':') :]}"
+        assert await report(about("a"), host=other) == 404
+        for number in range(60):
+            assert await report(about(f"https://{number}.example/")) == 204
+        assert len(await warnings()) == 50
+
+
+async def test_a_page_at_another_address_says_where_views_are_shown(
+    tmp_path: Path, browser: Browser, views_address: str
+) -> None:
+    async with (
+        open_gallery(tmp_path, browser, public_url="https://files.example") as gallery,
+        visited(gallery, browser) as page,
+    ):
+        await gallery.served.apps.connect(views_address, {})
+
+        async def by_another_name(route: Route) -> None:  # the request has the name, which no resolver knows
+            more = {"host": "files.example", "authorization": f"Bearer {TOKEN}"}
+            answer = await route.fetch(headers={**route.request.headers, **more})
+            await route.fulfill(response=answer)
+
+        await page.route("**/views/*", by_another_name)
+        await page.locator('.capability:has(.name:text-is("plain"))').click()
+        await page.get_by_role("button", name="Run").click()
+        await expect(page.locator("#work .panel")).to_contain_text("opened at 127.0.0.1 or localhost")
+        assert len(page.frames) == 1

@@ -209,6 +209,7 @@ async def test_a_page_keeps_its_names_and_a_frames_name_says_its_origin(
         assert "thiefs" not in app.capabilities
 
 
+@pytest.mark.parametrize("way", ["cdp", pytest.param("evaluate", marks=pytest.mark.slow)], indirect=True)
 async def test_no_window_name_makes_a_frame_look_like_one_of_another_origin(
     browser: Browser, tmp_path: Path, way: str
 ) -> None:
@@ -313,6 +314,7 @@ setInterval(() => {
 """
 
 
+@pytest.mark.slow
 async def test_a_frame_that_changes_its_tools_for_ever_delays_no_other(
     browser: Browser, tmp_path: Path, way: str
 ) -> None:
@@ -345,7 +347,7 @@ def counted(result: Any) -> int:
     return sum(effect.detail.get("count", 1) if effect.kind == "more" else 1 for effect in result.effects)
 
 
-@pytest.mark.parametrize("where", ["FAR", "NEAR", "page"])
+@pytest.mark.parametrize("where", ["FAR", "NEAR", pytest.param("page", marks=pytest.mark.slow)])
 async def test_a_document_that_floods_effects_is_slowed_then_told(
     browser: Browser, tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -364,6 +366,7 @@ async def test_a_document_that_floods_effects_is_slowed_then_told(
         assert (await app.call(await tool_of(app, "still"))).data == "here"
 
 
+@pytest.mark.slow
 async def test_a_frame_that_floods_on_is_left_out_and_the_page_goes_on(
     browser: Browser, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -505,6 +508,7 @@ async def test_a_call_to_a_frame_that_goes_ends_at_once(browser: Browser, tmp_pa
 SLOW_LIST = "Object.getPrototypeOf(document.modelContext).getTools = () => new Promise(() => {});"
 
 
+@pytest.mark.parametrize("way", ["cdp", pytest.param("evaluate", marks=pytest.mark.slow)], indirect=True)
 async def test_a_call_to_a_frame_that_has_just_gone_ends_at_once(browser: Browser, tmp_path: Path, way: str) -> None:
     """The page takes two seconds to list its tools again."""
     page = "tool('first'); tool('drop', () => { document.querySelector('iframe').remove(); return 1; });"

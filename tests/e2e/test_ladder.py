@@ -63,6 +63,7 @@ async def test_the_stream_is_used_if_downloads_are_not(connected: Connect, way: 
 
 
 @pytest.mark.parametrize("way", ["buffer", "blob"])
+@pytest.mark.slow
 async def test_a_stream_survives_a_collection_of_garbage(
     connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -79,7 +80,7 @@ async def test_a_stream_survives_a_collection_of_garbage(
         assert ladder_of(app).used == {"download": 0, "stream": 1, "slices": 0}
 
 
-@pytest.mark.parametrize("way", ["buffer", "blob"])
+@pytest.mark.parametrize("way", ["buffer", pytest.param("blob", marks=pytest.mark.slow)])
 async def test_text_slices_work_alone(connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr(Ladder, "_rungs", lambda self, size: ["slices"])
     async with connected() as app:
@@ -120,6 +121,7 @@ async def test_a_hundred_results_in_a_row_lose_nothing(connected: Connect) -> No
         assert sum(ladder_of(app).used.values()) == 100
 
 
+@pytest.mark.slow
 async def test_large_results_of_one_page_at_once(connected: Connect) -> None:
     async with connected() as app:
         sums = await asyncio.gather(*(generated(app, 12 * MB, seed) for seed in range(12)))

@@ -56,7 +56,11 @@ def ancestors(process: psutil.Process) -> set[int]:
 @pytest.mark.fault(1, 2, 3)
 @pytest.mark.parametrize(
     ("victim", "expected"),
-    [("browser", BrowserCrashed), ("renderer", PageCrashed), ("driver", BrowserCrashed)],
+    [
+        ("browser", BrowserCrashed),
+        ("renderer", PageCrashed),
+        pytest.param("driver", BrowserCrashed, marks=pytest.mark.slow),
+    ],
 )
 async def test_a_crash_during_a_call_is_reported_at_once_and_repaired(
     fixture: Fixture, scratch: Path, tmp_path: Path, victim: str, expected: type[Disconnected]
@@ -114,6 +118,7 @@ async def test_a_killed_renderer_takes_its_own_page_only(fixture: Fixture, scrat
 
 
 @pytest.mark.fault(1, 3)
+@pytest.mark.slow
 async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
     fixture: Fixture, scratch: Path, tmp_path: Path
 ) -> None:
@@ -158,6 +163,7 @@ async def test_a_shared_browser_that_dies_comes_back_once_for_all_its_sessions(
 
 
 @pytest.mark.fault(4, 5)
+@pytest.mark.slow
 async def test_a_spinning_page_and_a_frozen_browser_end_at_the_deadline_and_are_replaced(
     fixture: Fixture, scratch: Path, tmp_path: Path
 ) -> None:
@@ -186,7 +192,7 @@ async def test_an_exception_in_the_block_closes_everything(fixture: Fixture, scr
             pass
 
 
-@pytest.mark.parametrize("grace", [3.0, 0.0])
+@pytest.mark.parametrize("grace", [pytest.param(3.0, marks=pytest.mark.slow), 0.0])
 async def test_cancelling_while_it_connects_closes_everything(
     fixture: Fixture, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grace: float
 ) -> None:
@@ -253,7 +259,10 @@ async def test_only_run_folders_of_dead_processes_are_removed(scratch: Path, mon
         assert not dead.exists()
         sweep()
         assert ours.is_dir()
+        dead.mkdir()
         with RunFolder() as again:
             assert again == ours
         assert ours.is_dir()
+        async with Browser():  # each start looks, also in a process that has a browser all the time
+            assert not dead.exists()
     assert not ours.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -29,6 +30,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ImageContent, TextContent
 
 from tests.support.pdf import text_of
+from tests.support.slow import slow_but
 from webapp_fixture import Fixture
 
 ABP = [sys.executable, "-m", "transports.surfaces.cli", "mcp"]
@@ -44,7 +46,7 @@ def environment(tmp_path: Path, **more: str) -> dict[str, str]:
 
 @pytest.mark.requirement("R5-5c")
 @pytest.mark.requirement("R0-2c", "R3-7a", "R4-1a", "R4-15l")
-@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+@pytest.mark.parametrize("era", slow_but(["legacy", "2026-07-28"], "legacy"))
 async def test_the_main_path_over_stdio_in_a_real_browser(fixture: Fixture, tmp_path: Path, era: str) -> None:
     parameters = StdioServerParameters(command=ABP[0], args=ABP[1:], env=environment(tmp_path))
     reported: list[float] = []
@@ -165,7 +167,10 @@ def gone(processes: list[psutil.Process]) -> float:
     return time.monotonic() - started
 
 
-@pytest.mark.parametrize(("version", "kind"), [("2025-06-18", "resource_link"), ("2024-11-05", "text")])
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    slow_but([("2025-06-18", "resource_link"), ("2024-11-05", "text")], ("2024-11-05", "text")),
+)
 async def test_old_clients_get_only_content_types_that_they_know(
     fixture: Fixture, bridge: tuple[Bridge, psutil.Process], version: str, kind: str
 ) -> None:
@@ -197,14 +202,23 @@ async def test_a_client_that_leaves_while_it_connects(bridge: tuple[Bridge, psut
 
 
 @pytest.mark.fault(7)
-@pytest.mark.parametrize("calling", [False, True], ids=["idle", "during a call"])
-@pytest.mark.parametrize("how", ["stdin closes", "client killed, pipe closes", "client killed, pipe held", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("how", "when"),
+    slow_but(
+        itertools.product(
+            ["stdin closes", "client killed, pipe closes", "client killed, pipe held", "SIGTERM"],
+            ["idle", "during a call"],
+        ),
+        ("stdin closes", "during a call"),
+        ("client killed, pipe held", "idle"),  # which the bridge itself has to notice
+    ),
+)
 async def test_the_bridge_ends_with_its_client_and_leaves_no_browser(
-    fixture: Fixture, bridge: tuple[Bridge, psutil.Process], how: str, calling: bool
+    fixture: Fixture, bridge: tuple[Bridge, psutil.Process], how: str, when: str
 ) -> None:
     spoken, process = bridge
     await asyncio.to_thread(spoken.begin, fixture.url)
-    if calling:
+    if when == "during a call":
         await asyncio.to_thread(spoken.start, "abp_job_run", {"steps": 10_000, "delay": 50})
     family = [process, *process.children(recursive=True)]
     assert len(family) > 2  # the driver and a browser

@@ -22,6 +22,7 @@ import pytest_asyncio
 from tests.support.eventually import eventually
 from tests.support.mcp_servers import FOLDER, target
 from tests.support.mcp_servers.tableau import PDF, PNG, VIEW, WAV, view_data
+from tests.support.mcp_servers.warm import warm_target
 from transports import (
     CallTimeout,
     CapabilitiesChanged,
@@ -64,13 +65,19 @@ def way(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def make(way: str) -> Iterator[Connected]:
+def tableau() -> Iterator[str]:
+    with warm_target("tableau") as warm:
+        yield warm
+
+
+@pytest.fixture(scope="module")
+def make(way: str, tableau: str) -> Iterator[Connected]:
     """``connect`` to the server of this way."""
     if way == "http":
         with http_server() as url:
             yield partial(connect, f"mcp+{url}", headers={"Authorization": f"Bearer {TOKEN}"})
     else:
-        yield partial(connect, target("tableau", *(["--legacy"] if way == "legacy" else [])))
+        yield partial(connect, f"{tableau} --legacy" if way == "legacy" else tableau)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -237,12 +244,12 @@ async def test_elicitations_reach_the_session_handler(app: Connected) -> None:
         assert (await session.call("ask")).data == {"action": "decline", "content": {}}
 
 
-async def test_sampling_is_answered_by_the_handler_and_offered_only_with_one(tmp_path: Path) -> None:
+async def test_sampling_is_answered_by_the_handler_and_offered_only_with_one(tableau: str, tmp_path: Path) -> None:
     def speak(request: ElicitationRequest) -> Mapping[str, object]:
         assert request.method == "sampling/create"
         return {"success": True, "data": {"result": value(request.params, "messages", 0, "content", "text") + "!"}}
 
-    where = target("tableau", "--legacy")
+    where = f"{tableau} --legacy"
     async with connect(where, store=tmp_path, on_elicitation=speak) as session:
         assert value((await session.call("think")).data, "said") == "Say hi!"
     async with connect(where, store=tmp_path) as session:
@@ -250,8 +257,8 @@ async def test_sampling_is_answered_by_the_handler_and_offered_only_with_one(tmp
             await session.call("think")
 
 
-async def test_an_infinite_timeout_is_no_limit(tmp_path: Path) -> None:
-    async with connect(target("tableau"), timeout=math.inf, store=tmp_path) as session:
+async def test_an_infinite_timeout_is_no_limit(tableau: str, tmp_path: Path) -> None:
+    async with connect(tableau, timeout=math.inf, store=tmp_path) as session:
         assert (await session.call("work", {"steps": 1}, timeout=math.inf)).data == {"steps": 1}
         assert await session.resources.list(timeout=math.inf)
 

@@ -18,6 +18,7 @@ from jupyter_client.manager import KernelManager
 from tests.e2e.test_cli_browser import workbench as workbench
 from tests.site.notebooks import NOTEBOOKS, execute, jupyter_in, page
 from tests.support.processes import processes
+from tests.support.slow import slow_but
 from transports.sync import connect
 
 pytestmark = pytest.mark.browser
@@ -57,15 +58,15 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: Path(path).stem)
-def test_a_notebook_runs_and_shows_its_objects(path: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", slow_but((Path(path).stem for path in NOTEBOOKS), "first_steps"))
+def test_a_notebook_runs_and_shows_its_objects(name: str, tmp_path: Path) -> None:
     before = processes()
-    notebook = execute(path)
+    notebook = execute(f"examples/notebooks/{name}.ipynb")
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert [output for output in outputs if output.get("name") == "stderr"] == []
     html = "\n".join(output.get("text") or "".join(output["data"].get("text/html", "")) for output in outputs)
     at = 0
-    for words in SHOWN[Path(path).stem]:
+    for words in SHOWN[name]:
         at = html.find(words, at)
         assert at >= 0, words
         at += len(words)
@@ -132,6 +133,7 @@ def assert_ended(family: list[psutil.Process]) -> None:
     assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_restarted_or_ended_leaves_nothing(workbench: str, tmp_path: Path) -> None:
     with kernel(tmp_path) as (manager, client):
         pid, family = opened(client, workbench)
@@ -146,6 +148,7 @@ def test_a_kernel_that_is_restarted_or_ended_leaves_nothing(workbench: str, tmp_
         assert folders_of(pid) == []
 
 
+@pytest.mark.slow
 def test_the_processes_of_a_killed_kernel_end_and_the_next_session_sweeps(workbench: str, tmp_path: Path) -> None:
     with kernel(tmp_path) as (manager, client):
         pid, family = opened(client, workbench)

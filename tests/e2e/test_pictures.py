@@ -175,7 +175,7 @@ async def test_a_page_in_a_picture_reaches_every_host_that_may_be_connected(tmp_
         assert served.heard >= ASKED
 
 
-@pytest.mark.parametrize("allowed", [True, False])
+@pytest.mark.parametrize("allowed", [pytest.param(True, marks=pytest.mark.slow), False])
 async def test_a_page_that_goes_on_while_its_picture_is_taken_shows_no_other_host(
     tmp_path: Path, allowed: bool
 ) -> None:

@@ -440,7 +440,11 @@ async def test_an_incomplete_abp_raises_with_what_was_found(connected: Connect, 
     [
         (404, "the server answers 404 Not Found at http://gone.test/a; correct the address"),
         (403, "the server answers 403 Forbidden at http://gone.test/a; sign in with profile= or storage_state="),
-        (503, "the server answers 503 Service Unavailable at http://gone.test/a; the log of the server says why"),
+        pytest.param(
+            503,
+            "the server answers 503 Service Unavailable at http://gone.test/a; the log of the server says why",
+            marks=pytest.mark.slow,
+        ),
         (599, "the server answers 599 at http://gone.test/a; the log of the server says why"),
     ],
 )

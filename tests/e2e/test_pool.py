@@ -51,6 +51,7 @@ def pids() -> set[int]:
     return {process.pid for process in processes()}
 
 
+@pytest.mark.slow
 async def test_a_browser_that_is_killed_costs_only_the_calls_in_it(fixture: Fixture, tmp_path: Path) -> None:
     before = pids()
     begun: set[str | None] = set()
@@ -251,6 +252,7 @@ async def test_files_move_both_ways_without_a_shared_disk(
             assert (await app.call("file.generate", {"bytes": MB, "seed": 3})).artifact().sha256 == digest(MB, 3)
 
 
+@pytest.mark.slow
 async def test_headers_reach_a_browser_elsewhere_and_no_message_shows_them() -> None:
     got: list[str] = []
 

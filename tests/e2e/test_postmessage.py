@@ -230,7 +230,7 @@ async def test_a_slow_initialize_is_not_taken_for_a_refusal(embedded: Embedded, 
 
 
 @pytest.mark.fault(10)
-@pytest.mark.parametrize("how", ["href", "reload", "away"])
+@pytest.mark.parametrize("how", [*(pytest.param(how, marks=pytest.mark.slow) for how in ("href", "reload")), "away"])
 async def test_an_app_that_navigates_during_a_call_fails_it_and_is_embedded_again(embedded: Embedded, how: str) -> None:
     async with embedded() as app:
         with pytest.raises(Disconnected, match="navigated or reloaded"):
@@ -252,7 +252,7 @@ async def test_a_removed_frame_fails_its_calls(embedded: Embedded) -> None:
 
 
 @pytest.mark.fault(2)
-@pytest.mark.parametrize("harness", ["same", "other"])
+@pytest.mark.parametrize("harness", ["same", pytest.param("other", marks=pytest.mark.slow)])
 async def test_a_crashed_frame_process_fails_its_calls(embedded: Embedded, harness: str) -> None:
     async with embedded(harness=harness) as app:
         page = transport_of(app)._require_agent().page

@@ -33,6 +33,7 @@ async def note(app: Session) -> dict[str, Any]:
 # --- profiles ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_signed_in_profile_survives_two_runs(tmp_path: Path) -> None:
     profile = tmp_path / "profiles" / "work"
     async with notebook() as url:
@@ -65,6 +66,7 @@ async def test_two_sessions_share_a_profile_and_each_gets_its_own_files(fixture:
         assert not [path for path in browser.folder.iterdir() if path.is_file()]
 
 
+@pytest.mark.slow
 async def test_a_profile_in_use_raises_with_what_to_do(tmp_path: Path) -> None:
     profile = tmp_path / "profile"
     script = (
@@ -101,6 +103,7 @@ async def test_a_profile_in_use_raises_with_what_to_do(tmp_path: Path) -> None:
             await other.wait()
 
 
+@pytest.mark.slow
 async def test_a_profile_left_by_a_dead_process_can_be_used(tmp_path: Path) -> None:
     profile = tmp_path / "profile"
     profile.mkdir()
@@ -206,7 +209,7 @@ async def test_sessions_leave_no_listener_on_a_shared_browser(browser: Browser, 
     assert len(shared.listeners("disconnected")) == before
 
 
-@pytest.mark.parametrize("profile", [False, True])
+@pytest.mark.parametrize("profile", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_what_a_caller_records_in_a_browser_of_ours_is_whole_at_its_end(tmp_path: Path, profile: bool) -> None:
     """Playwright writes a HAR when its context is closed, and not when the browser is."""
     ours, theirs = tmp_path / "ours.har", tmp_path / "theirs.har"

@@ -82,6 +82,7 @@ def test_sessions_over_every_transport_and_the_store_of_the_test(pytester: pytes
     assert not (pytester.path / "abp-results").exists()
 
 
+@pytest.mark.slow
 def test_the_target_comes_from_a_marker_an_option_or_a_fixture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest
@@ -132,6 +133,7 @@ def test_without_a_target_it_says_how_to_name_one(pytester: pytest.Pytester) -> 
     result.stdout.fnmatch_lines(["*which app is meant? Say it with @pytest.mark.abp(*"])
 
 
+@pytest.mark.slow
 def test_the_transports_of_an_option(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(abp_fixture_app, abp_app): ...\ndef test_other(): ...")
     result = ran(pytester, "--abp-transport=websocket", "--abp-transport=postmessage", "-v")
@@ -187,6 +189,7 @@ def test_a_failure_leaves_a_recording_artifacts_and_a_trace(pytester: pytest.Pyt
     assert (blocking / "artifacts" / "generated.bin").stat().st_size == 2000
 
 
+@pytest.mark.slow
 def test_pages_with_webmcp_tools(pytester: pytest.Pytester) -> None:
     pytester.makefile(
         ".html",
@@ -289,6 +292,7 @@ def test_golden_files(pytester: pytest.Pytester) -> None:
         assert image.getpixel((3, 4)) == (255, 0, 80) and image.getpixel((0, 0)) == (194, 194, 194)
 
 
+@pytest.mark.slow
 def test_pages_of_pytest_playwright_and_tests_with_an_event_loop_in_one_run(pytester: pytest.Pytester) -> None:
     """pytest-playwright leaves an event loop in this thread that asyncio takes for running."""
     choice = find_browser()

@@ -191,8 +191,8 @@ async def test_messages_of_others_late_and_double_answers_cost_nothing(app: Sess
     ("tool", "why"),
     [
         ("blank", "sent no ui/initialize"),
-        ("half", "did not finish the handshake"),
-        ("fails", "its script failed: TypeError"),
+        pytest.param("half", "did not finish the handshake", marks=pytest.mark.slow),
+        pytest.param("fails", "its script failed: TypeError", marks=pytest.mark.slow),
         ("forbidden", "script-src"),
     ],
 )

@@ -12,7 +12,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.mcp_servers import target
 from transports import Browser, CapabilityError, Recording, UsageError, connect
-from transports.errors import NotRecorded
+from transports.errors import NotAbpApp, NotRecorded
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -124,3 +124,33 @@ async def test_a_recording_takes_the_options_of_views_and_no_others(tmp_path: Pa
     (page := tmp_path / "page.jsonl").write_text(json.dumps(header) + "\n")
     with pytest.raises(UsageError, match="which needs no browser"):
         connect(f"replay:{page}", browser="chromium")
+
+
+async def test_a_document_that_is_not_recorded_word_for_word_is_named(
+    browser: Browser, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "views.jsonl"
+    recording = Recording(file, patterns=[r"cdn\.example(?P<secret>/\w+)"])  # in one of the two documents
+    async with connect(target("views"), browser=browser, store=tmp_path / "store", record=recording) as app:
+        for tool in ("plain", "hollow"):
+            async with app.open_view(tool):
+                pass
+        with pytest.raises(NotAbpApp, match=r"stayed blank for [\d.]+ s: [^;]+$"):
+            async with app.open_view("forbidden", timeout=3):
+                pass
+    (said, _) = [one.message for one in caplog.records if one.name == "transports.recording"]
+    assert said == (
+        "ui://views/hollow.html has texts that look like secrets; they are recorded as <redacted>, "
+        "and its script may fail in a replay"
+    )
+    async with connect(f"replay:{file}", browser=browser, store=tmp_path / "store") as app:
+        async with app.open_view("plain") as view:
+            assert view.warnings == ()
+        async with app.open_view("hollow") as view:
+            (warning,) = view.warnings
+            assert "<redacted> in the place of texts of the view" in warning
+        with pytest.raises(
+            NotAbpApp, match=r"stayed blank.*; the recording has <redacted> in the place of texts of the view"
+        ):
+            async with app.open_view("forbidden", timeout=3):
+                pass

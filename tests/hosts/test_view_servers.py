@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +20,8 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from tests.support.eventually import eventually
 from tests.support.needs import missing
 from transports import CapabilityError, Session, View, connect
+from transports.adapters.views import is_blank
+from transports.base import WrappedTransport
 
 pytestmark = [pytest.mark.hosts, pytest.mark.browser]
 
@@ -84,25 +90,6 @@ async def is_changed(view: View, before: str) -> bool:
     return await view.frame.locator("#server-time").inner_text() != before
 
 
-async def test_every_tool_of_budget_allocators_view(folder: Path, tmp_path: Path) -> None:
-    async with served(folder, "budget-allocator", tmp_path) as app, app.open_view("get-budget-data") as view:
-        for tool, params in (
-            ("set-total-budget", {"amount": 500000}),
-            ("set-allocation", {"categoryId": "marketing", "percent": 30}),
-            ("set-company-stage", {"stage": "Seed"}),
-            ("get-benchmark-comparison", {}),
-        ):
-            await view.call(tool, params)
-        data = (await view.call("get-allocations")).data
-        assert isinstance(data, dict) and (data["totalBudget"], data["selectedStage"]) == (500000, "Seed")
-        assert set(view.capabilities) == {
-            "set-total-budget", "set-allocation", "set-company-stage", "get-benchmark-comparison", "get-allocations"
-        }  # fmt: skip
-        with pytest.raises(CapabilityError, match="not found"):
-            await view.call("set-company-stage", {"stage": "none"})
-        assert (await view.screenshot()).artifact().size_bytes > 10_000
-
-
 async def test_the_download_of_pdf_is_what_the_view_sent(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(BLANK)
     path = str(tmp_path / "a.pdf")
@@ -134,3 +121,177 @@ async def test_pdf_stays_blank_under_the_policy_of_the_specification(folder: Pat
         await asyncio.sleep(1)  # it would have been shown by now
         assert 'directive: "script-src ' in view.violations[0] and "worker" in view.violations[0]
         assert view.model_context is None and view.files == ()
+
+
+# --- every tool of every server ---------------------------------------------------------------------------------------
+
+#: A page that says "Hello, view".
+HELLO = BLANK.replace(
+    b"/MediaBox[0 0 300 300]>>endobj",
+    b"/MediaBox[0 0 300 300]/Contents 4 0 R"
+    b"/Resources<</Font<</F<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>>>>>>>endobj "
+    b"4 0 obj<</Length 44>>stream\nBT /F 24 Tf 20 200 Td (Hello, view) Tj ET    \nendstream endobj",
+)
+CALL = """([name, given]) => new Promise((resolve) => {
+  const id = `of-the-test-${Math.random()}`;
+  addEventListener("message", function heard({ data }) {
+    if (data?.id !== id || data.method !== undefined) return;
+    removeEventListener("message", heard);
+    resolve(data.error ?? data.result);
+  });
+  parent.postMessage({ jsonrpc: "2.0", id, method: "tools/call", params: { name, arguments: given } }, "*");
+})"""
+
+
+class Tried:
+    """Calls of a server's tools, by the side that may make them, and the names that were called."""
+
+    def __init__(self, app: Session, view: View) -> None:
+        self.app, self.view = app, view
+        self.names: set[str] = set()
+
+    async def model(self, tool: str, params: dict[str, Any] | None = None) -> Any:
+        """Call a tool as a model does, and return its data."""
+        self.names.add(tool)
+        return (await self.app.call(tool, params or {})).data
+
+    async def server(self, tool: str, params: dict[str, Any] | None = None) -> Any:
+        """Call a tool of the server as its view does, and return MCP's result."""
+        self.names.add(tool)
+        return await self.view.frame.evaluate(CALL, [tool, params or {}])
+
+    async def own(self, tool: str, params: dict[str, Any] | None = None) -> Any:
+        """Call a tool that the view registers."""
+        self.names.add(f"view: {tool}")
+        return (await self.view.call(tool, params or {})).data
+
+    @property
+    def missing(self) -> set[str]:
+        """Tools that were not called, of the server and of the view. Those of the kit are no tools of the server."""
+        transport: Any = self.app.transport
+        while isinstance(transport, WrappedTransport):
+            transport = transport.wrapped
+        return {*transport.tools, *(f"view: {name}" for name in self.view.capabilities)} - self.names
+
+
+def text_of(result: Any) -> str:
+    assert not result.get("isError") and "code" not in result, result
+    return " ".join(block["text"] for block in result["content"] if block["type"] == "text")
+
+
+async def test_every_tool_of_basic_vanillajs(folder: Path, tmp_path: Path) -> None:
+    async with served(folder, "basic-vanillajs", tmp_path) as app, app.open_view("get-time") as view:
+        tried = Tried(app, view)
+        first = datetime.fromisoformat((await tried.model("get-time"))["time"])
+        second = datetime.fromisoformat((await tried.server("get-time"))["structuredContent"]["time"])
+        assert first <= second <= datetime.now(UTC)
+        assert tried.missing == set()
+
+
+async def test_every_tool_of_budget_allocator(folder: Path, tmp_path: Path) -> None:
+    async with served(folder, "budget-allocator", tmp_path) as app, app.open_view("get-budget-data") as view:
+        tried = Tried(app, view)
+        config = (await tried.model("get-budget-data"))["config"]
+        assert "marketing" in {one["id"] for one in config["categories"]}
+        assert (await tried.server("get-budget-data"))["structuredContent"]["config"] == config
+        said = [
+            await tried.own("set-total-budget", {"amount": 500000}),
+            await tried.own("set-allocation", {"categoryId": "marketing", "percent": 30}),
+            await tried.own("set-company-stage", {"stage": "Seed"}),
+        ]
+        assert [text_of(one) for one in said] == [
+            "Total budget set to $500,000", "Set Marketing allocation to 30.0% ($150,000)",
+            'Company stage set to "Seed"',
+        ]  # fmt: skip
+        compared = await tried.own("get-benchmark-comparison")
+        assert (compared["stage"], compared["comparison"]["marketing"]["current"]) == ("Seed", 30)
+        data = await tried.own("get-allocations")
+        assert (data["totalBudget"], data["selectedStage"]) == (500000, "Seed")
+        with pytest.raises(CapabilityError, match="not found"):
+            await view.call("set-company-stage", {"stage": "none"})
+        assert (await view.screenshot()).artifact().size_bytes > 10_000
+        assert tried.missing == set()
+
+
+async def test_every_tool_of_debug(folder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "debug.log"
+    async with (
+        served(folder, "debug", tmp_path / "out", f"--log-file={log}") as app,
+        app.open_view("debug-tool") as view,
+    ):
+        tried = Tried(app, view)
+        whole = ["application/json"]  # all of the answer, where it has no content
+        for kind, types in (
+            ("text", whole), ("image", ["image/png"]), ("audio", ["audio/wav"]), ("resource", whole),
+            ("resourceLink", whole), ("mixed", ["image/png", "audio/wav"]),
+        ):  # fmt: skip
+            result = await app.call("debug-tool", {"contentType": kind, "multipleBlocks": False})
+            assert [one.mime_type for one in result.artifacts.values()] == types, kind
+        assert (await tried.model("debug-tool", {"largeInput": "x" * 1000}))["largeInputLength"] == 1000
+        with pytest.raises(CapabilityError):
+            await app.call("debug-tool", {"simulateError": True})
+        count = (await tried.server("debug-refresh"))["structuredContent"]["counter"]
+        assert count >= 8
+        logged = await tried.server("debug-log", {"type": "greeting", "payload": "hello"})
+        assert logged["structuredContent"]["logged"] and '"hello"' in log.read_text()
+        assert tried.missing == set()
+
+
+async def test_every_tool_of_pdf(folder: Path, tmp_path: Path) -> None:
+    """The view answers the model; then the test does, in the place of a second view, with the tools of views."""
+    path, other = tmp_path / "a.pdf", tmp_path / "b.pdf"
+    path.write_bytes(HELLO)
+    other.write_bytes(BLANK)
+    async with (
+        served(folder, "pdf", tmp_path / "out", "--enable-interact", str(path), str(other)) as app,
+        app.open_view("display_pdf", {"url": str(path)}, csp="loose") as view,
+    ):
+        tried = Tried(app, view)
+        assert "a.pdf" in json.dumps(await tried.model("list_pdfs"))
+        await eventually(lambda: view.model_context)  # the document is shown
+        shown = view.result.data
+        assert isinstance(shown, dict)
+        uuid = shown["viewUUID"]
+        assert "Hello, view" in json.dumps(
+            await tried.model("interact", {"viewUUID": uuid, "action": "get_text", "page": 1})
+        )
+        picture = await app.call("interact", {"viewUUID": uuid, "action": "get_screenshot", "page": 1})
+        assert picture.artifact().mime_type == "image/jpeg"
+        assert (await tried.own("interact", {"action": "get_document_info"}))["totalPages"] == 1
+
+        read = (await tried.server("read_pdf_bytes", {"url": str(other)}))["structuredContent"]
+        assert base64.b64decode(read["bytes"]) == BLANK and not read["hasMore"]
+        second = (await tried.model("display_pdf", {"url": str(other)}))["viewUUID"]
+
+        async def answered(action: str, tool: str, answer: dict[str, Any], **more: Any) -> Any:
+            """Ask as the model, take the command as the view, answer it, and return the answer of the model."""
+            asked = asyncio.create_task(app.call("interact", {"viewUUID": second, "action": action, **more}))
+            (command,) = (await tried.server("poll_pdf_commands", {"viewUUID": second}))["structuredContent"][
+                "commands"
+            ]
+            assert not (await tried.server(tool, {"requestId": command["requestId"], **answer})).get("isError")
+            return json.dumps((await asked).data)
+
+        pages = {"pages": [{"page": 1, "text": "words of the test"}]}
+        assert "words of the test" in await answered("get_text", "submit_page_data", pages, page=1)
+        state = json.dumps({"currentPage": 7})
+        assert "7" in await answered("get_viewer_state", "submit_viewer_state", {"state": state})
+        data = base64.b64encode(HELLO).decode()
+        await answered("save_as", "submit_save_data", {"data": data}, path=str(other), overwrite=True)
+        assert other.read_bytes() == HELLO
+        saved = await tried.server("save_pdf", {"url": str(other), "data": base64.b64encode(BLANK).decode()})
+        assert "Saved to" in text_of(saved) and other.read_bytes() == BLANK
+        assert tried.missing == set()
+
+
+async def test_what_stops_pdf_in_claude_is_said(folder: Path, tmp_path: Path) -> None:
+    """Its worker may start there. The script that the worker imports may not, and meanwhile a spinner turns."""
+    (tmp_path / "a.pdf").write_bytes(BLANK)
+    path = str(tmp_path / "a.pdf")
+    async with (
+        served(folder, "pdf", tmp_path / "out", path) as app,
+        app.open_view("display_pdf", {"url": path}, host="claude") as view,
+    ):
+        await is_blank(view.frame)
+        assert "Loading the script 'data:text/javascript" in view.violations[0]
+        assert 'directive: "script-src ' in view.violations[0] and view.model_context is None

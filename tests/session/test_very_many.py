@@ -18,6 +18,7 @@ from tests.support.answers_of_many import AS_MANY, VERY_MANY
 from tests.support.mcp_servers import target
 from tests.support.mcp_servers.crowd import answer
 from tests.support.processor import longest_turn, peak_memory
+from tests.support.slow import slow_but
 from transports import Notification, ProtocolError, Session, connect
 
 #: Seconds of the processor for one turn of the loop: twice what docs/architecture.md says, as a turn is measured once.
@@ -44,7 +45,7 @@ async def app_that_answers(size: str, kind: str, store: Path) -> AsyncIterator[S
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("kind", VERY_MANY)
+@pytest.mark.parametrize("kind", slow_but(VERY_MANY, "objects", "one beyond"))
 async def test_an_answer_of_very_many_values_is_refused_before_it_is_parsed(kind: str, tmp_path: Path) -> None:
     async with app_that_answers("VERY_MANY", kind, tmp_path) as app:
         with peak_memory() as grown, longest_turn() as turn:
@@ -57,7 +58,7 @@ async def test_an_answer_of_very_many_values_is_refused_before_it_is_parsed(kind
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("kind", AS_MANY)
+@pytest.mark.parametrize("kind", slow_but(AS_MANY, "beside a file", "a text of many marks"))
 async def test_an_answer_of_as_many_values_as_it_may_holds_nobody_up(kind: str, tmp_path: Path) -> None:
     async with app_that_answers("AS_MANY", kind, tmp_path) as app:
         with longest_turn() as turn:
@@ -97,7 +98,7 @@ async def server_of(tools: int, carrier: str) -> AsyncIterator[str]:
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("carrier", ["stdio", "json", "events"])
+@pytest.mark.parametrize("carrier", slow_but(["stdio", "json", "events"], "stdio"))
 async def test_a_server_of_very_many_tools(carrier: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with server_of(3, carrier) as few, connect(few, store=tmp_path):
         pass  # what is loaded at the first use
@@ -112,7 +113,7 @@ async def test_a_server_of_very_many_tools(carrier: str, tmp_path: Path, caplog:
 
 
 @pytest.mark.load
-@pytest.mark.parametrize("carrier", ["stdio", "json", "events"])
+@pytest.mark.parametrize("carrier", slow_but(["stdio", "json", "events"], "stdio"))
 async def test_a_server_of_many_tools_and_values_holds_nobody_up(carrier: str, tmp_path: Path) -> None:
     async with server_of(3, carrier) as few, connect(few, store=tmp_path) as app:
         await app.call("t0", {"kind": "fine"})  # what is loaded at the first use

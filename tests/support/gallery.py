@@ -85,6 +85,7 @@ async def open_gallery(
     memory: Transport | None = None,
     runs: Sequence[str] = (),
     config: Path | None = None,
+    public_url: str | None = None,
 ) -> AsyncIterator[Gallery]:
     """Serve what is in ``folder``, and batch ``runs``; an app is connected if one is given: the reference app through
     ``browser``, else ``memory``, which is otherwise the app at ``memory:``. ``config`` describes apps by name."""
@@ -95,7 +96,7 @@ async def open_gallery(
         return connect(target, **options, config=config, browser=browser if target.startswith("http") else None)
 
     store, named = open_store(folder), app_entries(read_config(config)) if config else ()
-    options = Options(token=TOKEN, key=KEY)
+    options = Options(token=TOKEN, key=KEY, public_url=public_url)
     async with serve(store, options, port=port, connect=reach, runs=runs, named=named) as served:
         target = fixture.url if fixture else "memory:" if memory else None
         app = (await served.apps.connect(target, {})).key if target else ""

@@ -67,7 +67,11 @@ def measuring() -> int:
 
 def seconds(work: Callable[[], object]) -> float:
     """Return how long ``work`` computes in this thread, the best of three, as on the usual machine. What takes long is
-    measured again: other programs only ever make it longer."""
+    measured again: other programs only ever make it longer. What takes little on this machine takes less on the usual
+    one, so the machine is not measured for it."""
+    best = _best(work)
+    if best < _NOTICED:
+        return best
     best = float("inf")
     for _ in range(3):
         before = _slowest()

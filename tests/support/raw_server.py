@@ -6,10 +6,10 @@ import ssl
 import struct
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -94,24 +94,31 @@ class RawServer:
 Serve: TypeAlias = Callable[..., Awaitable[RawServer]]
 
 
+@asynccontextmanager
+async def listening(
+    *answers: Answer, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> AsyncIterator[RawServer]:
+    raw = RawServer(list(answers) or [reply(BODY)])
+    server = await asyncio.start_server(raw.serve, host, 0, ssl=tls)
+    scheme, port = "https" if tls else "http", server.sockets[0].getsockname()[1]
+    raw.url = f"{scheme}://{host}:{port}"
+    try:
+        yield raw
+    finally:
+        server.close()
+    if raw.handlers:  # a connection that the client left open would keep its handler waiting
+        _, open_ = await asyncio.wait(raw.handlers, timeout=1)
+        assert not open_, "the client left a connection open"
+
+
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
-    started: list[tuple[asyncio.Server, RawServer]] = []
+    async with AsyncExitStack() as stack:
 
-    async def start(*answers: Answer, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> RawServer:
-        raw = RawServer(list(answers) or [reply(BODY)])
-        server = await asyncio.start_server(raw.serve, host, 0, ssl=tls)
-        scheme, port = "https" if tls else "http", server.sockets[0].getsockname()[1]
-        raw.url = f"{scheme}://{host}:{port}"
-        started.append((server, raw))
-        return raw
+        async def start(*answers: Answer, **options: Any) -> RawServer:
+            return await stack.enter_async_context(listening(*answers, **options))
 
-    yield start
-    for server, raw in started:
-        server.close()
-        if raw.handlers:  # a connection that the client left open would keep its handler waiting
-            _, open_ = await asyncio.wait(raw.handlers, timeout=1)
-            assert not open_, "the client left a connection open"
+        yield start
 
 
 def reply(body: bytes = b"", status: str = "200 OK", length: int | None = None, /, **more: str) -> bytes:

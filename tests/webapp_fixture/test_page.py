@@ -245,7 +245,9 @@ async def test_csv_and_json(app: App) -> None:
     assert files and all(sorted(one) == ["mimeType", "modified", "name", "size"] for one in files)
 
 
-@pytest.mark.parametrize("size", [0, 1, 7, 8, (1 << 20) - 1, 1 << 20, (1 << 20) + 3, 40_000_001])
+@pytest.mark.parametrize(
+    "size", [0, 1, 7, 8, (1 << 20) - 1, 1 << 20, (1 << 20) + 3, pytest.param(40_000_001, marks=pytest.mark.slow)]
+)
 async def test_generators_agree(app: App, size: int) -> None:
     for seed in (0, 7, 0x9E3779B9, 0xFFFFFFFF)[: 1 if size > 1 << 22 else 4]:
         form = "blob" if size > 1 << 22 else "buffer"

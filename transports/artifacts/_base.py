@@ -467,7 +467,7 @@ class ArtifactStore(ABC):
         return False
 
     async def list(self) -> list[ArtifactRef]:
-        """Return all artifacts of this view, oldest first."""
+        """Return all artifacts of this view, oldest first; those that were stored in one millisecond, by their ids."""
         return await self._evictor.without_expired(self, list_(await self._list(self.scope)))
 
     def open(
@@ -610,7 +610,7 @@ class ArtifactStore(ABC):
 
     @abstractmethod
     async def _list(self, scope: Scope) -> Sequence[ArtifactRef]:
-        """Return the artifacts of ``scope``, oldest first."""
+        """Return the artifacts of ``scope`` in the order of :func:`age_key`."""
 
     @abstractmethod
     async def _entries(self, scope: Scope) -> Sequence[Entry]:

@@ -585,6 +585,11 @@ class PageEffects:
                     self._agent.deliver(text, to=self.on_event)
                 await asyncio.sleep(len(few) / _EVENTS_A_SECOND)
 
+    @property
+    def download_folder(self) -> Path | None:
+        """The folder of the app's downloads, once it is prepared."""
+        return None if self._app_downloads is None else self._app_downloads.folder
+
     async def aclose(self) -> None:
         """Cancel background work and remove downloaded files."""
         await self._tracker.aclose()

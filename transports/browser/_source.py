@@ -104,8 +104,9 @@ class PageSource:
     """The options for the source of a page.
 
     At most one of ``browser`` (a running one, or a :class:`BrowserLender`), ``page``, ``context``, ``profile``,
-    ``cdp_url`` and ``browser_server`` may be given. ``headers`` are sent to ``cdp_url`` or ``browser_server``. Raises
-    :class:`~transports.errors.UsageError` if options contradict each other.
+    ``cdp_url`` and ``browser_server`` may be given. ``headers`` are sent to ``cdp_url`` or ``browser_server``.
+    ``locale`` (BCP 47) and ``timezone`` (IANA) are those of a context that is made for the page, by default the
+    browser's own. Raises :class:`~transports.errors.UsageError` if options contradict each other.
     """
 
     browser: Browser | BrowserLender | str | None = None
@@ -118,6 +119,8 @@ class PageSource:
     headless: bool = True
     browser_server: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] | None = field(default=None, repr=False)
+    locale: str | None = None
+    timezone: str | None = None
 
     def __post_init__(self) -> None:
         owners = {
@@ -198,7 +201,8 @@ class PageSource:
         """Open the page, and push its closing to ``stack``.
 
         With ``previous``, that page is closed and the new one takes its place in the same context, with its cookies
-        and storage. Raises :class:`~transports.errors.ConnectFailed` if the browser cannot open a page.
+        and storage. Raises :class:`~transports.errors.ConnectFailed` if the browser cannot open a page, and
+        :class:`~transports.errors.UsageError` for a locale or a time zone that it does not know.
         """
         try:
             if previous is None:
@@ -211,6 +215,9 @@ class PageSource:
             if is_closed(error):
                 raise
             first = first_line(error)
+            for name, value in (("timezone", self.timezone), ("locale", self.locale)):
+                if value is not None and f"invalid {name}" in first.lower():
+                    raise UsageError(f"the browser knows no {name} {value!r:.100}; correct {name}=") from None
             hint = ""
             if browser is not None and browser.engine == "firefox" and "unknown command" in first:
                 hint = "; this Firefox is too old for this Playwright: update it, or run `playwright install firefox`"
@@ -228,7 +235,10 @@ class PageSource:
             return Tab(page, browser.folder if browser else stack.enter_context(RunFolder()), browser)
         assert browser is not None
         context = await browser.playwright.new_context(
-            accept_downloads=browser.engine != "chromium", storage_state=self._loaded_storage_state()
+            accept_downloads=browser.engine != "chromium",
+            storage_state=self._loaded_storage_state(),
+            locale=self.locale,
+            timezone_id=self.timezone,
         )
         SESSION_CONTEXTS.add(context)
         # only in a shared browser: one of our own closes its contexts itself

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
@@ -333,6 +334,9 @@ class PageTransport(Transport):
         self._top = self._reach(agent)
         await self._load_app(tab.page, agent)
         await preparing
+        if (folder := self._effects.download_folder) is not None:
+            # Chromium makes it again for a download that it breaks off, until its page is closed.
+            self._stack.push_async_callback(asyncio.to_thread, shutil.rmtree, folder, ignore_errors=True)
         agent.pin()  # only now, as an app may navigate while it loads
         return agent
 

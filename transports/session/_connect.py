@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
+from .. import adapters
 from .._options import showing
 from ..artifacts import ArtifactStore, HostFacade, HostStore, Retention, discover_store, open_store
 from ..base import Transport
@@ -195,11 +196,8 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     clean = _cleaner(transport) if app is not None else None
     discovery = discovery_for(target, transport, settings)
     if record is not None:
-        from ..adapters.recording import Recording, record_transport
-
-        transport = recorder = record_transport(
-            transport, record if isinstance(record, Recording) else Recording(record)
-        )
+        recording = record if isinstance(record, adapters.Recording) else adapters.Recording(record)
+        transport = recorder = adapters.record_transport(transport, recording)
         discovery = recorder.discovering(discovery) if discovery else None
     if clean is not None and discovery is not None:
         discovery = partial(_discover_cleaned, discovery, clean)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote, urlsplit
 
-from .. import browser as browsers, http
+from .. import adapters, browser as browsers, http
 from ..base import Transport
 from ..browser import extension_folder
 from ..errors import UsageError
@@ -89,40 +89,34 @@ def transport_for(
         raise UsageError(_unfit_transport(target, name, names))
     chosen = names[0] if name == "auto" else name
     if chosen == "replay":
-        from ..adapters.recording import ServerReplay, replay_transport
-
-        replay = replay_transport(target[len(_REPLAY) :])
-        if not isinstance(replay, ServerReplay):
+        replay = adapters.replay_transport(target[len(_REPLAY) :])
+        if not isinstance(replay, adapters.ServerReplay):
             reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
             return replay
         replay.views = _pages_for_views(browser_options, request_options, settings, headless, "a recording")
         return replay
     if chosen == "websocket":
-        from ..adapters.websocket import WebSocketTransport
-
         reject_options(browser_options, "an app behind a WebSocket, which needs no browser")
         reject_options(_only(request_options, "auth"), "a WebSocket; give headers=")
-        return WebSocketTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **request_options)
+        return adapters.WebSocketTransport(
+            target, timeout=seconds, max_bytes=settings.max_message_bytes, **request_options
+        )
     if browser_options.keys() & {"cdp_url", "browser_server"}:
         browser_options = {**browser_options, **_only(request_options, "headers")}
         request_options = _only(request_options, "auth")
     reject_options(request_options, "a page; sign in with storage_state= or profile=")
     headless = settings.headless if headless is None else headless
     if chosen == "postmessage":
-        from ..adapters.postmessage import PostMessageTransport
-
         reject_options(
             _only(browser_options, "page", "extension_page", "adapter"), "an app that is embedded in a page of ours"
         )
-        return PostMessageTransport(target, headless=headless, timeout=seconds, **browser_options)
+        return adapters.PostMessageTransport(target, headless=headless, timeout=seconds, **browser_options)
     if chosen == "webmcp":
-        from ..adapters.webmcp import WebMcpTransport
-
-        return WebMcpTransport(target, headless=headless, timeout=seconds, **browser_options)
-    from ..adapters.playwright import PlaywrightTransport
-
+        return adapters.WebMcpTransport(target, headless=headless, timeout=seconds, **browser_options)
     protocol: PageProtocol = "auto" if name == "auto" else "abp"
-    return PlaywrightTransport(target, headless=headless, timeout=seconds, protocol=protocol, **browser_options)
+    return adapters.PlaywrightTransport(
+        target, headless=headless, timeout=seconds, protocol=protocol, **browser_options
+    )
 
 
 def discovery_for(target: str, transport: Transport, settings: Settings) -> Callable[[], Awaitable[Discovery]] | None:
@@ -130,9 +124,7 @@ def discovery_for(target: str, transport: Transport, settings: Settings) -> Call
 
     Only pages have a manifest (docs/protocol.md 7.1), and recordings of pages."""
     if target.lower().startswith(_REPLAY):
-        from ..adapters.recording import ReplayTransport
-
-        return transport.discovering() if isinstance(transport, ReplayTransport) else None
+        return transport.discovering() if isinstance(transport, adapters.ReplayTransport) else None
     if not is_page(target):
         return None
     return partial(_discover, target, settings)
@@ -175,12 +167,12 @@ def _only(options: Mapping[str, object], *names: str) -> dict[str, object]:
 
 def _mcp_transport(target: str, seconds: float, settings: Settings, **options: Any) -> Transport:
     try:
-        from ..adapters.mcp import MCPTransport
+        make = adapters.MCPTransport
     except ImportError as error:
         raise UsageError(
             f"MCP servers need the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
         ) from error
-    return MCPTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **options)
+    return make(target, timeout=seconds, max_bytes=settings.max_message_bytes, **options)
 
 
 def _plugin_transport(target: str, name: str, seconds: float) -> Transport | None:

@@ -26,6 +26,7 @@ from ..base import Transport, ViewTools, WrappedTransport, keeping_calls, view_t
 from ..binary import BinaryData
 from ..browser import PageSource
 from ..errors import NotRecorded, UsageError, short_traceback
+from ..privacy import REDACTED
 from ..protocol.messages import new_id
 from ..routing import Result
 from ._session import Session, check_arguments
@@ -43,10 +44,11 @@ class ViewOptions(TypedDict, total=False):
     ``host`` is the host to imitate: ``"spec"`` (the default), ``"claude"``, ``"chatgpt"``, ``"goose"``,
     ``"basic-host"``, or the path of a profile of one's own. The view learns its surroundings: ``theme`` (``"light"``),
     ``locale`` (BCP 47, ``"en-US"``), ``timezone`` (IANA, ``"UTC"``), ``display_mode`` (``"inline"``) and ``size`` in
-    CSS pixels (``(900, 700)``). ``csp`` is its policy: as
-    its server declares it, that of the specification for views that declare nothing (``"spec"``), or ``"loose"``. The
-    handlers decide what a person would: they get an address, a message or a display mode, and refuse with ``False``;
-    without them all is granted. ``timeout`` in seconds is for the tool and for the view, each."""
+    CSS pixels (``(900, 700)``). The browser's dates and numbers follow ``locale`` and ``timezone``, except in a context
+    that exists already. ``csp`` is its policy: as its server declares it, that of the specification for views that
+    declare nothing (``"spec"``), or ``"loose"``. The handlers decide what a person would: they get an address, a
+    message or a display mode, and refuse with ``False``; without them all is granted. ``timeout`` in seconds is for the
+    tool and for the view, each."""
 
     host: str | Path
     theme: Literal["light", "dark"]
@@ -81,6 +83,7 @@ class View(Session):
         mode = options.get("display_mode", "inline")
         if mode not in self._profile.display_modes:
             raise UsageError(f"{self._profile.name} shows views {', '.join(self._profile.display_modes)}, not {mode!r}")
+        surroundings = _context(options)
         self._parent = parent
         self._capability, self._uri = capability, declared.view
         self._files: list[ArtifactRef] = []
@@ -88,9 +91,9 @@ class View(Session):
         self._view = ViewTransport(
             declared.view,
             partial(self._open_tool, server, capability, params, declared.view),
-            source=_pages_for(parent.transport),
+            source=replace(_pages_for(parent.transport), locale=surroundings.locale, timezone=surroundings.timezone),
             relay=partial(server.relay, timeout=parent._timeout_or_default(timeout)),
-            context=_context(options),
+            context=surroundings,
             handlers=ViewHandlers(
                 options.get("on_open_link"), options.get("on_message"), options.get("on_display_mode")
             ),
@@ -118,6 +121,11 @@ class View(Session):
             raise NotRecorded(f"this call of {capability} was recorded without its view; record again, with open_view")
         read = await server.relay("resources/read", {"uri": uri}, timeout=seconds)
         document = read_document(uri, read, await server.listed_view(uri, read, timeout=seconds))
+        if _is_replayed(parent.transport) and REDACTED in document.html:
+            changed = (
+                f"the recording has {REDACTED} in the place of texts of the view, and its script may fail for that"
+            )
+            document = replace(document, warnings=(changed, *document.warnings))
         return OpenedTool(kept[-1].tool, kept[-1].arguments, kept[-1].result, document)
 
     async def _store_file(self, content: BinaryData) -> None:
@@ -226,9 +234,20 @@ def server_of(transport: Transport) -> ViewTools:
     return server
 
 
-def _pages_for(transport: Transport) -> PageSource:
-    """Return the source of pages for views of a transport's tools, a browser of its own by default."""
+def _is_replayed(transport: Transport) -> bool:
+    from ..adapters.recording import ServerReplay  # late: few views are shown from a recording
+
+    return isinstance(_innermost(transport), ServerReplay)
+
+
+def _innermost(transport: Transport) -> Transport:
     while isinstance(transport, WrappedTransport):
         transport = transport.wrapped
+    return transport
+
+
+def _pages_for(transport: Transport) -> PageSource:
+    """Return the source of pages for views of a transport's tools, a browser of its own by default."""
+    transport = _innermost(transport)
     views = getattr(transport, "views", None)
     return views if isinstance(views, PageSource) else PageSource()

@@ -296,8 +296,9 @@ class OldLines:
             os.write(self._stdout, json.dumps(answer).encode() + b"\n")
 
 
-async def over_stdio(legacy: bool) -> None:
-    made, stdin = server(), OldLines() if legacy else None
+async def main(era: str = "") -> None:
+    """Serve over stdin and stdout; ``--legacy`` as the older era."""
+    made, stdin = server(), OldLines() if era == "--legacy" else None
     async with stdio_server(stdin=cast(Any, stdin)) as (reading, writing):
         await made.run(reading, writing, made.create_initialization_options())
 
@@ -326,4 +327,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--http"]:
         over_http(sys.argv[2])
     else:
-        asyncio.run(over_stdio("--legacy" in sys.argv))
+        asyncio.run(main(*sys.argv[1:]))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import CommandLine, serving
+from tests.support.command_line import CommandLine, in_thread, serving
+from tests.support.mcp_over_http import views_server
 from webapp_fixture import Fixture
 
 
@@ -22,3 +23,10 @@ def abp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.Cap
 def workbench() -> Iterator[Fixture]:
     with serving() as fixture:
         yield fixture
+
+
+@pytest.fixture(scope="session")
+def views() -> Iterator[str]:
+    """The MCP server with views, over HTTP."""
+    with in_thread(views_server()) as target:
+        yield target

@@ -13,18 +13,16 @@ from tests.support.command_line import CommandLine
 from tests.support.mcp_servers import target
 from webapp_fixture import Fixture
 
-VIEWS = target("views")
 
-
-def test_tools_with_views_are_marked_and_those_for_views_are_not_listed(abp: CommandLine) -> None:
-    ran = abp("capabilities", VIEWS)
+def test_tools_with_views_are_marked_and_those_for_views_are_not_listed(abp: CommandLine, views: str) -> None:
+    ran = abp("capabilities", views)
     lines = {line.split()[0]: line for line in ran.out.splitlines()[1:]}
     assert ran.status == 0 and "secret" not in lines
     assert lines["board"].endswith("  [view]") and lines["legacy"].endswith("earlier hosts had it. [view]")
     assert lines["model_only"].endswith("Answer agents alone.")
-    listed = {one["name"]: one["view"] for one in abp("capabilities", VIEWS, "--json").document["capabilities"]}
+    listed = {one["name"]: one["view"] for one in abp("capabilities", views, "--json").document["capabilities"]}
     assert listed["board"] == "ui://views/board.html" and listed["model_only"] is None and "secret" not in listed
-    assert abp("capabilities", VIEWS, "board").out.startswith("board [view]\n")
+    assert abp("capabilities", views, "board").out.startswith("board [view]\n")
 
 
 @pytest.mark.browser
@@ -33,7 +31,9 @@ def test_the_tools_of_a_view_are_called_in_order_each_with_the_parameters_that_f
 ) -> None:
     picture = tmp_path / "view.png"
     calls = ["--call", "echo", "-p", "text=one", "--call", "fails", "--call", "hands", "--call", "echo", "-p", "text=1"]
-    ran = abp("view", VIEWS, "board", "-p", "n=4", *calls, "--size", "400x300", "--screenshot", picture, "--json")
+    ran = abp(
+        "view", target("views"), "board", "-p", "n=4", *calls, "--size", "400x300", "--screenshot", picture, "--json"
+    )
     document = ran.document
     assert ran.status == 1 and document["success"] is False
     assert document["result"]["data"]["n"] == 4 and len(document["result"]["artifacts"]) == 1
@@ -51,23 +51,23 @@ def test_the_tools_of_a_view_are_called_in_order_each_with_the_parameters_that_f
 
 
 @pytest.mark.browser
-def test_a_view_is_described_for_people_and_learns_its_surroundings(abp: CommandLine) -> None:
-    ran = abp("view", VIEWS, "told", "--theme", "dark", "--locale", "de-DE", "--csp", "loose", "--call", "picture")
+def test_a_view_is_described_for_people_and_learns_its_surroundings(abp: CommandLine, views: str) -> None:
+    ran = abp("view", views, "told", "--theme", "dark", "--locale", "de-DE", "--csp", "loose", "--call", "picture")
     assert ran.status == 0 and "view: Board 3.1 (ui://views/told.html)\n" in ran.out
     assert "\ntools:\n  echo\n" in ran.out and "\npicture\nFile saved: " in ran.out
     (log,) = [line for line in ran.out.splitlines() if line.startswith("  log  ")]
     assert '"theme": "dark"' in log
-    ran = abp("view", VIEWS, "told", "--locale", "de-DE", "--host", "claude", "--json")
+    ran = abp("view", views, "told", "--locale", "de-DE", "--host", "claude", "--json")
     assert ran.status == 0 and ran.document["success"] is True, ran
     (asked,) = ran.document["requests"]
     assert asked["params"]["data"] == {"theme": "light", "locale": "de-DE", "name": "Claude"}
 
 
 @pytest.mark.browser
-def test_the_command_says_why_a_view_shows_nothing(abp: CommandLine) -> None:
-    ran = abp("view", VIEWS, "hollow")
+def test_the_command_says_why_a_view_shows_nothing(abp: CommandLine, views: str) -> None:
+    ran = abp("view", views, "hollow")
     assert ran.status == 0 and "the view shows nothing: its policy stops it: " in ran.err and "script-src" in ran.err
-    ran = abp("view", VIEWS, "fails", "--timeout", "6", "--json")
+    ran = abp("view", views, "fails", "--timeout", "6", "--json")
     assert ran.status == 1 and ran.document["error"]["code"] == "NOT_SUPPORTED"
     assert "its script failed: TypeError: " in ran.err and "(line 3)" in ran.err
 
@@ -84,8 +84,8 @@ def test_the_command_says_why_a_view_shows_nothing(abp: CommandLine) -> None:
         (["board", "--call", "echo", "-p", "text"], "'text' is not of the form -p KEY=VALUE"),
     ],
 )
-def test_bad_usage(abp: CommandLine, args: list[str], said: str) -> None:
-    ran = abp("view", VIEWS, *args)
+def test_bad_usage(abp: CommandLine, views: str, args: list[str], said: str) -> None:
+    ran = abp("view", views, *args)
     assert ran.status in (1, 2) and said in ran.err and ran.out == ""
 
 

@@ -17,8 +17,11 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
+from tests.support.command_line import CommandLine
 from tests.support.eventually import eventually
 from tests.support.relayed import LARGE
+from tests.support.slow import slow_but
+from tests.surfaces.cli.conftest import abp as abp
 
 ROOT = Path(__file__).parents[3]
 CLIENT = ROOT / "tests" / "support" / "proxy_client.py"
@@ -81,7 +84,7 @@ def check(part: str, said: list[str]) -> None:
         assert said[-1].startswith("end"), said
 
 
-@pytest.mark.parametrize("part", ["server", "proxy", "client"])
+@pytest.mark.parametrize("part", slow_but(["server", "proxy", "client"], "server"))
 async def test_a_kill_has_one_outcome_and_leaves_nothing(tmp_path: Path, part: str) -> None:
     check(part, await killed(tmp_path / "run", part, 5))
 
@@ -93,23 +96,22 @@ async def test_twenty_kills(tmp_path: Path) -> None:
         check(part, await killed(tmp_path / f"{number}", part, 2 + number))
 
 
-def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
-    def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*ABP, *arguments], capture_output=True, text=True, env=environment(tmp_path), timeout=120, check=False
-        )
-
-    none = ran()
-    assert none.returncode == 2 and "abp proxy -- COMMAND" in none.stderr and none.stdout == ""
-    both = ran("--url", "https://mcp.example/mcp", "--", "server")
-    assert both.returncode == 2 and "not both" in both.stderr
-    header = ran("--header", "X: y", "--", "server")
-    assert header.returncode == 2 and "--url" in header.stderr
-    missing = ran("--", "/no/such/server")
+def test_the_command_says_what_is_missing(abp: CommandLine, tmp_path: Path) -> None:
+    none = abp("proxy")
+    assert none.status == 2 and "abp proxy -- COMMAND" in none.err and none.out == ""
+    both = abp("proxy", "--url", "https://mcp.example/mcp", "--", "server")
+    assert both.status == 2 and "not both" in both.err
+    header = abp("proxy", "--header", "X: y", "--", "server")
+    assert header.status == 2 and "--url" in header.err
+    # A process of its own: it ends in time whatever becomes of its stdin.
+    missing = subprocess.run(
+        [*ABP, "--", "/no/such/server"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment(tmp_path), timeout=120, check=False,
+    )  # fmt: skip
     assert missing.returncode == 1 and "cannot be started" in missing.stderr and missing.stdout == ""
 
 
-def test_a_run_over_pipes_and_its_stats(tmp_path: Path) -> None:
+def test_a_run_over_pipes_and_its_stats(abp: CommandLine, tmp_path: Path) -> None:
     image = {"type": "image", "data": "@base64:150000", "mimeType": "image/png"}
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     asked = [
@@ -135,10 +137,7 @@ def test_a_run_over_pipes_and_its_stats(tmp_path: Path) -> None:
     out, said = process.communicate(timeout=60)
     assert out == b"" and process.returncode == 0
     assert b"bytes to the model" in said and b"give" in said
-    summed = subprocess.run(
-        [*ABP, "--stats", "--json"], capture_output=True, env=environment(tmp_path), timeout=120, check=True
-    )
-    counted = json.loads(summed.stdout)["large"]["give"]
+    counted = abp("proxy", "--stats", "--json").document["large"]["give"]
     assert counted["calls"] == 1 and counted["bytes_in"] > 200_000 and counted["bytes_out"] < 3000
 
 

@@ -36,6 +36,7 @@ from ...base import (
 from ...binary import BinaryData, Download, Handle
 from ...errors import ABPError, Disconnected, NotRecorded
 from ...http import Discovery
+from ...privacy import REDACTED
 from ...protocol.messages import Effect, Message
 from ._file import (
     FORMAT,
@@ -51,6 +52,7 @@ from ._file import (
     RecordedEffect,
     Recording,
     Writer,
+    hash_content,
     pack_discovery,
     read_header,
     record_error,
@@ -402,13 +404,25 @@ class ServerRecorder(Recorder):
         return {"shown": shown, "shown_leaves": leaves}
 
     async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
-        """Pass a request of a view on, and record its answer."""
+        """Pass a request of a view on, and record its answer. Logs that a document is not recorded word for word."""
         server = view_tools(self.wrapped)
         assert server is not None
+
+        async def describe(result: Mapping[str, object]) -> Fields:
+            fields = await self._payload(result)
+            if method == "resources/read" and not await asyncio.to_thread(_has_same_texts, result, fields):
+                uri = self._scrubber.text(str(params.get("uri"))[:200])
+                logger.warning(
+                    "%s has texts that look like secrets; they are recorded as %s, and its script may fail in a replay",
+                    uri,
+                    REDACTED,
+                )
+            return fields
+
         return await self._record(
             "relay",
             lambda: server.relay(method, params, timeout=timeout),
-            self._payload,
+            describe,
             type=method,
             payload=dict(params),
         )
@@ -481,6 +495,20 @@ class ServerRecorder(Recorder):
 
     async def _page(self, page: ResourcePage) -> Fields:
         return await self._payload({"items": [*page.items], "cursor": page.cursor})
+
+
+def _has_same_texts(result: Mapping[str, object], fields: Mapping[str, Any]) -> bool:
+    """Return whether the texts of a resource are recorded as they were read. Long ones are in files."""
+    hashes = {tuple(leaf.path): leaf.sha256 for leaf in fields["leaves"]}
+    read, kept = result.get("contents"), fields["payload"].get("contents")
+    if not isinstance(read, list) or not isinstance(kept, list):
+        return read == kept
+    for index, (before, after) in enumerate(zip(read, kept, strict=True)):
+        for key in {"text", "blob"} & before.keys():
+            as_file = hashes.get(("contents", index, key))
+            if before[key] != after[key] and as_file != hash_content([str(before[key]).encode()]):
+                return False
+    return True
 
 
 class ServerReplay(ReplayTransport):

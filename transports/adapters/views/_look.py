@@ -17,8 +17,10 @@ _QUIET, _LONGEST = 0.3, 3.0
 _GRACE = 2.0
 _LOOK = """async ({ quiet, longest }) => {
   await new Promise((done) => {
-    let timer = setTimeout(done, quiet);
-    const changed = () => { clearTimeout(timer); timer = setTimeout(done, quiet); };
+    const isTurning = () => document.getAnimations().some((one) => one.playState === "running"); // it loads something
+    const still = () => (isTurning() ? changed() : done());
+    let timer = setTimeout(still, quiet);
+    const changed = () => { clearTimeout(timer); timer = setTimeout(still, quiet); };
     const all = { subtree: true, childList: true, attributes: true, characterData: true };
     new MutationObserver(changed).observe(document, all);
     setTimeout(done, longest);
@@ -46,8 +48,8 @@ _LOOK = """async ({ quiet, longest }) => {
 async def is_blank(frame: Frame) -> bool:
     """Return whether the document in a frame shows nothing: no text, picture, control or border.
 
-    First waits until the document has stayed the same for 0.3 s, for three seconds at most. A document that cannot be
-    looked at, since its script never ends or it has gone, counts as blank."""
+    First waits until the document has stayed the same for 0.3 s and moves nothing, for three seconds at most. One that
+    cannot be looked at, since its script never ends or it has gone, counts as blank."""
     with contextlib.suppress(PlaywrightError, TimeoutError):
         async with asyncio.timeout(_LONGEST + _GRACE):
             return await frame.evaluate(_LOOK, {"quiet": _QUIET * 1000, "longest": _LONGEST * 1000}) is not True

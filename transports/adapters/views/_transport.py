@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("transports.views")
 
 _HOST_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports view</title>
-<style>html,body{margin:0;height:100%}iframe{border:0;width:100%;height:100%}</style><body>"""
+<style>html,body{margin:0;height:100%}iframe{display:block;border:0;width:100%;height:100%}</style><body>"""
 _SANDBOX = "allow-scripts allow-same-origin allow-forms"
 #: Tools of a view.
 _MAX_TOOLS = 500
@@ -302,7 +302,10 @@ class ViewTransport(PageTransport):
             why = "it asked for its host and did not finish the handshake"
         else:
             why = "it sent no ui/initialize"
-        return NotAbpApp(f"the view {self._target} stayed blank for {format_seconds(waited)}: {why}")
+        hints = self._opened.document.warnings[:1] if self._opened is not None else ()
+        return NotAbpApp(
+            "; ".join((f"the view {self._target} stayed blank for {format_seconds(waited)}: {why}", *hints))
+        )
 
     # --- messages of the view -----------------------------------------------------------------------------------------
 

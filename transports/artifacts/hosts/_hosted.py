@@ -14,6 +14,7 @@ from ...privacy import NO_SECRETS, Redactor
 from ...tasks import in_thread
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from .._content import NO_NAMESPACE, Description, Meter, PutOptions, describe, encode_text
+from .._query import age_key
 from .._ref import ArtifactRef, Scope, not_found
 from .._retention import Entry
 from .._spool import BufferedFile
@@ -147,7 +148,7 @@ class HostedStore(ArtifactStore):
             known = next(self._remembered(artifact_id, scope), None)
             if known and artifact_id not in refs and await self._still_there(artifact_id):
                 refs[artifact_id] = known
-        return sorted(refs.values(), key=lambda ref: str(ref.source.get("created", "")))
+        return sorted(refs.values(), key=age_key)
 
     async def _entries(self, scope: Scope) -> Sequence[Entry]:
         return ()  # entries serve a retention, and the host has its own

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, TypeAlias
@@ -216,7 +217,7 @@ def _documents(path: Path, refused: Refused) -> Iterator[_Found]:
     require_input(path)
     try:
         if suffix == ".parquet":
-            yield from _parquet(path, refused)
+            yield from _parquet(path)
         elif suffix in (".csv", ".tsv"):
             yield from _table(path, "\t" if suffix == ".tsv" else ",", refused)
         else:
@@ -246,24 +247,16 @@ def _table(path: Path, delimiter: str, refused: Refused) -> Iterator[_Found]:
             ) from error
 
 
-def _parquet(path: Path, refused: Refused) -> Iterator[_Found]:
+def _parquet(path: Path) -> Iterator[_Found]:
     try:
-        import pyarrow
-        from pyarrow import parquet
+        from . import _parquet_files  # late: it needs an extra
     except ImportError as error:
         raise UsageError(
             f"reading {path} needs pyarrow ({error}); install it: pip install 'abp-transports[parquet]'"
         ) from error
-    number = 0
-    try:
-        with parquet.ParquetFile(path) as file:
-            require_columns(path, file.schema_arrow.names)
-            for batch in file.iter_batches(batch_size=_BATCH):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"row {number}", batch.nbytes // batch.num_rows, _plain_row(row)
-    except pyarrow.ArrowException as error:
-        raise UsageError(f"{path} cannot be read after row {number} ({error})") from error
+    check = partial(require_columns, path)
+    for number, size, row in _parquet_files.read_rows(path, batch_size=_BATCH, check=check):
+        yield f"row {number}", size, _plain_row(row)
 
 
 def _plain_row(row: Mapping[str, object]) -> Mapping[str, object]:

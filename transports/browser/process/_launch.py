@@ -36,7 +36,7 @@ from ...telemetry import BROWSER_RESTARTS, record, span
 from ._ahead import next_process
 from ._browser_process import BrowserProcess, Remote
 from ._find import ENGINES, HOW_TO_INSTALL, BrowserChoice, find_browser
-from ._runfolder import RunFolder
+from ._runfolder import RunFolder, sweep
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession
@@ -278,6 +278,7 @@ class Browser(OpenedHere):
         self._process = process = next_process()
         try:
             self.folder = self._stack.enter_context(RunFolder())
+            sweep()  # at each start: a process that runs for weeks has its own folder all the time
             if self._profile is not None:
                 self._stack.enter_context(lock_profile(self._profile))
             async with asyncio.timeout(self._timeout):

@@ -1,7 +1,8 @@
 """One temporary folder per process for all files of a browser: profiles, scratch files of the driver, uploads.
 
 The browser's driver does not always clean up after itself (a killed one never does), so its ``TMPDIR`` is this folder,
-which is removed as a whole. Folders of processes that died are removed at the next start.
+which is removed as a whole. Folders of processes that died are removed when any process starts a browser or makes
+its folder.
 """
 
 from __future__ import annotations

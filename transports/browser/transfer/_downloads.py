@@ -468,7 +468,8 @@ class AppDownloads:
         self._max_bytes = max_bytes
         self._max_total = max_total
         self._sizes: dict[str, float] = {}  # id → bytes on the disk
-        self._folder = Path(tempfile.mkdtemp(prefix="downloads-", dir=folder))
+        #: Folder of the app's own downloads.
+        self.folder = Path(tempfile.mkdtemp(prefix="downloads-", dir=folder))
         self._frame_ids = deque([target["targetId"]], maxlen=_MAX_FRAMES)  # a page's id is its frame's
         self._running: dict[str, tuple[asyncio.Future[Path], Path]] = {}
         downloads.on_app_download = self._on_started
@@ -479,7 +480,7 @@ class AppDownloads:
     async def prepare(self) -> None:
         """Set the download folder and follow windows and frames. Called before the app's first script."""
         discover = self._browser.send("Target.setDiscoverTargets", {"discover": True})
-        await asyncio.gather(self._downloads.set_folder(self._folder), discover)
+        await asyncio.gather(self._downloads.set_folder(self.folder), discover)
 
     @listener
     def _on_target(self, event: dict[str, Any]) -> None:
@@ -499,7 +500,7 @@ class AppDownloads:
 
     @listener
     def _on_progress(self, event: dict[str, Any]) -> None:
-        ended, folder = self._running.get(event["guid"], (None, self._folder))
+        ended, folder = self._running.get(event["guid"], (None, self.folder))
         if ended is None or ended.done():
             return
         self._sizes[event["guid"]] = max(event.get("receivedBytes", 0), self._sizes.get(event["guid"], 0))
@@ -527,10 +528,10 @@ class AppDownloads:
         """
         ended, _ = self._running[guid]
         written = await asyncio.shield(ended)
-        if written.parent != self._folder:  # it began while downloads of ours went to the folder of a store
-            await asyncio.to_thread(move_file, written, self._folder / guid)
+        if written.parent != self.folder:  # it began while downloads of ours went to the folder of a store
+            await asyncio.to_thread(move_file, written, self.folder / guid)
         del self._running[guid]
-        size = (self._folder / guid).stat().st_size
+        size = (self.folder / guid).stat().st_size
         if size > self._max_bytes:  # it ended before the browser reported any progress
             self.remove(guid)
             raise too_large(self._max_bytes)
@@ -539,7 +540,7 @@ class AppDownloads:
     async def move_to(self, guid: str, path: Path) -> None:
         """Move a finished download to ``path``. Raises :class:`~transports.errors.TransportError` if it is gone."""
         try:
-            await asyncio.to_thread(move_file, self._folder / guid, path)
+            await asyncio.to_thread(move_file, self.folder / guid, path)
         except FileNotFoundError:
             raise TransportError("this download is not there any more") from None
         self._sizes.pop(guid, None)
@@ -547,7 +548,7 @@ class AppDownloads:
     def remove(self, guid: str) -> None:
         """Delete a finished download, if it is still there."""
         self._sizes.pop(guid, None)
-        (self._folder / guid).unlink(missing_ok=True)
+        (self.folder / guid).unlink(missing_ok=True)
 
     def cancel(self, guid: str) -> None:
         """Cancel an unwanted download and remove its files, in the background."""
@@ -569,8 +570,8 @@ class AppDownloads:
                 with contextlib.suppress(TransportError):
                     await self._downloads.cancel(guid, folder)
         for _ in range(_REMOVE_ATTEMPTS):  # a download that ends just now may still write a file, or rename one
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
-            if not self._folder.exists():
+            await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+            if not self.folder.exists():
                 break
             await asyncio.sleep(_REMOVE_INTERVAL)
 

@@ -282,7 +282,8 @@ def app_is_in_scope(user: User, app: App) -> bool:
 def require_scopes(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> None:
     """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request lacks a scope
     that the call needs. Without a token, over stdio, everything may be called."""
-    _require(tool, scopes_for(user, options, tool, arguments))
+    if get_access_token() is not None:
+        _require(tool, scopes_for(user, options, tool, arguments))
 
 
 def require_app_scopes(user: User, tool: str, app: App) -> None:

@@ -541,8 +541,10 @@ class Tools:
         """Return the app of a capability that is named in the arguments, and that may be called."""
         capability = arguments["capability"]
         app = await self._select(arguments.get("session"), capability)  # first: opening an app adds tools
-        made = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
-        numbered = [tool.name for tool in made if tool.capability == capability]
+        numbered: list[str] = []
+        if self._options.hide_tools:  # most bridges hide none, and so many tools take time to make
+            made = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
+            numbered = [tool.name for tool in made if tool.capability == capability]
         if not self._options.shows(tool_name(capability), *numbered):
             raise UsageError(f"{capability} may not be called; ask the user, who can allow it (hide_tools)")
         return app

@@ -87,24 +87,26 @@ def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
         raise RequestRefused(400, "INVALID_PARAMS", error.message) from error
 
 
-async def read_json(request: web.Request) -> dict[str, object]:
+async def read_json(
+    request: web.Request, media_type: str = "application/json", max_bytes: int = _MAX_BODY
+) -> dict[str, object]:
     """Return the JSON object in the body of ``request``, or an empty one without a body.
 
-    Raises :class:`RequestRefused` for another media type, above 16 MiB or 50,000 values and names, after 60 seconds,
-    and for any body other than a JSON object."""
+    Raises :class:`RequestRefused` for another media type, above ``max_bytes`` (16 MiB) or 50,000 values and names,
+    after 60 seconds, and for any body other than a JSON object."""
     if not request.can_read_body:
         return {}
     if (
-        normalise_mime(request.headers.get("Content-Type")) != "application/json"
+        normalise_mime(request.headers.get("Content-Type")) != media_type
     ):  # protects against CSRF: a form of a foreign page cannot send this type
-        raise RequestRefused(415, "INVALID_PARAMS", "send JSON, with `Content-Type: application/json`")
+        raise RequestRefused(415, "INVALID_PARAMS", f"send JSON, with `Content-Type: {media_type}`")
     data, counter = bytearray(), ValueCounter()
     try:
         async with asyncio.timeout(_BODY_TIMEOUT):
             async for chunk in request.content.iter_any():
                 data += chunk
-                if len(data) > _MAX_BODY:
-                    message = f"the request is over {_MAX_BODY:,} bytes; upload files with POST /artifacts"
+                if len(data) > max_bytes:
+                    message = f"the request is over {max_bytes:,} bytes; upload files with POST /artifacts"
                     raise RequestRefused(413, "TOO_LARGE", message)
                 if counter.add(chunk) > MAX_REQUESTED:
                     message = f"the request has more than {MAX_REQUESTED:,} values and names; send fewer, or a file"

@@ -176,7 +176,7 @@ class Site:
         """Refuse foreign hosts and origins, convert errors to JSON, and count requests. Origins of views have their
         sandbox and nothing else."""
         try:
-            response = self._views.sandbox(request) or await self._own(request, handler)
+            response = await self._views.sandbox(request) or await self._own(request, handler)
         except ABPError as error:
             response = error_response(error)
         except web.HTTPException as error:

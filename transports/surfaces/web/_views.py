@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 _MAX_VIEWS = 8
 #: Largest document of a live view in characters, and its tool's arguments and result in bytes of JSON.
 _MAX_HTML, _MAX_GIVEN = 8 << 20, 16 << 20
+#: Reports of what the policy of one live view forbids, characters of each, and bytes of one as the browser sends it.
+_MAX_REPORTS, _MAX_REPORT, _MAX_REPORT_BYTES = 50, 300, 64 << 10
+#: Path of these reports at the origin of a view.
+_REPORTS = "/violations"
 #: Files that one live view may hand out.
 _MAX_FILES = 200
 #: Seconds that a request waits for a view whose tool runs, and for the server's answer to a view.
@@ -74,7 +78,8 @@ _PROXY = """<!doctype html><meta charset="utf-8"><title>View</title>
 @dataclass(eq=False)
 class LiveView:
     """View of one call. ``name`` is the host name of its origin, ``given`` the arguments and the result of its tool as
-    JSON, and ``files`` the ids of the artifacts that it has handed out."""
+    JSON, ``files`` the ids of the artifacts that it has handed out, and ``violations`` what its policy has forbidden,
+    as its browser says."""
 
     name: str
     scope: Scope
@@ -82,6 +87,13 @@ class LiveView:
     given: bytes
     host: Host
     files: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+
+    @property
+    def state(self) -> dict[str, object]:
+        """What changes while the view is shown: its files, and what is wrong with it."""
+        forbidden = [f"forbidden by its policy: {text}" for text in self.violations]
+        return {"files": self.files, "warnings": [*self.opened.document.warnings, *self.host.warnings, *forbidden]}
 
 
 class ViewRoutes:
@@ -173,7 +185,9 @@ class ViewRoutes:
         live = await self._find(request, visitor)
         port = _local_port(request)
         if port is None:
-            message = "views are shown on the machine of the server only, at its own address"
+            message = (
+                "views are shown only on the server's machine, where this page is opened at 127.0.0.1 or localhost"
+            )
             raise RequestRefused(409, "NOT_SUPPORTED", message)
         live.host.context = _surroundings(request.query)
         document = live.opened.document
@@ -182,19 +196,19 @@ class ViewRoutes:
             "uri": document.uri,
             "html": document.html,
             "allow": "; ".join(document.permissions),
-            "files": live.files,
+            **live.state,
         }
         body = encode_json(about)[:-1] + b',"given":' + live.given + b"}"
         return web.Response(body=body, content_type="application/json")
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /views/{call}``, a message of the view as ``{method, params, request}``, with the ``answer`` of
-        the host, ``null`` for a notification, and the ids of all ``files`` of the view."""
+        the host, ``null`` for a notification, the ids of all ``files`` of the view, and its ``warnings``."""
         live, body = await self._find(request, visitor), await read_json(request)
         match body:
             case {"method": str(method), "params": dict(params), "request": bool(is_request)}:
                 answer = await live.host.answer(method, encode_json(params).decode(), is_request=is_request)
-                return json_response({"answer": answer, "files": live.files})
+                return json_response({"answer": answer, **live.state})
         raise RequestRefused(400, "INVALID_PARAMS", "a message is {method, params: {…}, request: true or false}")
 
     async def close(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -220,9 +234,9 @@ class ViewRoutes:
 
     # --- the sandbox --------------------------------------------------------------------------------------------------
 
-    def sandbox(self, request: web.Request) -> web.Response | None:
-        """Return the sandbox proxy for a request to the origin of a view, and ``None`` for any other origin. Raises
-        :class:`~._responses.RequestRefused` (404) for everything else there."""
+    async def sandbox(self, request: web.Request) -> web.Response | None:
+        """Return the sandbox proxy for a request to the origin of a view, and ``None`` for any other origin. Takes the
+        reports of its policy, too. Raises :class:`~._responses.RequestRefused` (404) for everything else there."""
         name = hostname(request.host)
         if name is None or not _NAME.fullmatch(name):
             return None
@@ -232,13 +246,26 @@ class ViewRoutes:
             if view.done() and not view.cancelled() and not view.exception()
         )
         live = next((one for one in known if secrets.compare_digest(one.name, name)), None)
+        if live is not None and (request.method, request.path_qs) == ("POST", _REPORTS):
+            return await _take_report(live, request)
         if live is None or request.method != "GET" or request.path_qs != "/":
             raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
         port = request.host[len(name) :]
         frames = " ".join(f"http://{own}{port}" for own in ("127.0.0.1", "localhost"))
-        policy = f"{live.opened.document.policy('declared')}; frame-ancestors {frames}"
+        policy = f"{live.opened.document.policy('declared')}; frame-ancestors {frames}; report-uri http://{live.name}{port}{_REPORTS}"
         headers = {"Content-Security-Policy": policy, "Origin-Agent-Cluster": "?1"}
         return web.Response(text=_PROXY, content_type="text/html", headers=headers)
+
+
+async def _take_report(live: LiveView, request: web.Request) -> web.Response:
+    """Keep a report of a browser about a policy (CSP 5.3). A view can forge one: it is shown as text."""
+    match await read_json(request, "application/csp-report", _MAX_REPORT_BYTES):
+        case {"csp-report": {"effective-directive": str(directive), "blocked-uri": str(blocked)}}:
+            text = f"{directive}, {blocked}"[:_MAX_REPORT]
+            if len(live.violations) < _MAX_REPORTS and text not in live.violations:
+                live.violations.append(text)
+            return web.Response(status=204)
+    raise RequestRefused(400, "INVALID_PARAMS", "a report is {csp-report: {…}}")
 
 
 def frames_of_views(request: web.Request) -> str:

@@ -13,6 +13,7 @@ const LOWEST = 120; // pixels of height
 const HIGHEST = 900;
 const TEARDOWN = 1000; // ms for the view's farewell
 const REFUSED = -32000;
+const LOOKS = [500, 2000, 5000]; // ms after which it is asked what the view's policy has forbidden
 const isObject = (value) => typeof value === 'object' && value !== null && !Array.isArray(value);
 const cut = (text) => (text.length > LONGEST ? `${text.slice(0, LONGEST)}…` : text);
 
@@ -56,6 +57,7 @@ export async function showView(call, place) {
   const frame = h('iframe', { class: 'live', title: `View of ${call.capability}`, sandbox: SANDBOX, allow: view.allow, src: `${view.origin}/` });
   const asked = h('ul', { class: 'asked', 'aria-label': 'Requests of the view', role: 'list' });
   const files = h('div');
+  const warned = h('ul', { class: 'asked', 'aria-label': 'Warnings of the view', role: 'list' });
   let open = 0; // requests under way
   let ready = false;
   let farewell = null;
@@ -68,12 +70,21 @@ export async function showView(call, place) {
     files.replaceChildren(chips(ids, 'Files of the view'));
   };
 
+  const showState = (state) => {
+    showFiles(state.files);
+    warned.replaceChildren(...state.warnings.slice(0, SHOWN).map((text) => h('li', {}, cut(text))));
+  };
+
+  async function look() { // the browser reports to the server, which no message of the view follows
+    if (frame.isConnected) await post(address(['views', call.id]), { method: 'ping', params: {}, request: false }).then(showState, () => null);
+  }
+
   async function answer({ id, method, params }) {
     if (open >= OPEN) return { error: { code: REFUSED, message: `more than ${OPEN} requests wait for their answer` } };
     open += 1;
     try {
       const reply = await post(address(['views', call.id]), { method, params, request: id !== undefined });
-      showFiles(reply.files);
+      showState(reply);
       const text = told(method, params, reply.answer?.error !== undefined || reply.answer?.result?.isError === true);
       if (text && asked.children.length < SHOWN) asked.append(h('li', {}, text));
       return reply.answer;
@@ -135,6 +146,7 @@ export async function showView(call, place) {
 
   addEventListener('message', receive);
   themes.observe(document.documentElement, { attributes: true, attributeFilter: ['data-theme'] });
-  place.replaceChildren(h('div', { class: 'row' }, h('strong', {}, 'View'), h('span', { class: 'muted url' }, view.uri), h('div', { class: 'grow' }), close), frame, asked, files);
-  showFiles(view.files);
+  place.replaceChildren(h('div', { class: 'row' }, h('strong', {}, 'View'), h('span', { class: 'muted url' }, view.uri), h('div', { class: 'grow' }), close), frame, warned, asked, files);
+  showState(view);
+  for (const after of LOOKS) setTimeout(look, after);
 }

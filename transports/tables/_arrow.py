@@ -1,25 +1,18 @@
-"""Rows of artifacts as Arrow tables: CSV, JSON and Parquet (docs/data.md).
-
-The content comes from an app, so columns, cells and memory of a table have limits. Needs the extra ``data``.
-"""
+"""Readers of each kind of table, and their limits. Needs pyarrow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import BufferedReader
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+import pyarrow
+from pyarrow import csv, parquet
 
-from .artifacts import ArtifactRef
-from .binary import OCTET_STREAM, normalise_mime
-from .errors import NotATable, TooLarge, UsageError, first_line
-
-if TYPE_CHECKING:
-    import pyarrow
-
-__all__ = ["is_table", "read_table"]
+from ..artifacts import ArtifactRef
+from ..errors import NotATable, TooLarge, first_line
 
 #: Most columns: a header of 400,000 names, less than a megabyte, takes pyarrow a minute and 4 GB.
 MAX_COLUMNS = 10_000
@@ -38,52 +31,12 @@ _MAX_LINE = 64 << 20
 #: those of the disk are errors of the store already.
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError, OSError)
 
-_KINDS = {
-    "text/csv": "csv",
-    "text/tab-separated-values": "tsv",
-    "application/json": "json",
-    "text/json": "json",
-    "application/jsonl": "jsonl",
-    "application/json-lines": "jsonl",
-    "application/jsonlines": "jsonl",
-    "application/ndjson": "jsonl",
-    "application/x-jsonlines": "jsonl",
-    "application/x-ndjson": "jsonl",
-    "application/parquet": "parquet",
-    "application/vnd.apache.parquet": "parquet",
-    "application/x-parquet": "parquet",
-}
-_EXTENSIONS = {"csv": "csv", "tsv": "tsv", "json": "json", "jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet"}
-#: Types that say nothing, so that the name of the file decides.
-_GENERIC = (OCTET_STREAM, "text/plain")
 
+def read(ref: ArtifactRef, kind: str) -> pyarrow.Table:
+    """Return the rows of an artifact of a ``kind``: ``csv``, ``tsv``, ``json``, ``jsonl`` or ``parquet``.
 
-def is_table(ref: ArtifactRef) -> bool:
-    """Return whether the type of an artifact, or its name if the type says nothing, is one of a table."""
-    return _kind(ref) is not None
-
-
-def _kind(ref: ArtifactRef) -> str | None:
-    mime_type = normalise_mime(ref.mime_type) or OCTET_STREAM
-    if mime_type in _GENERIC:
-        return _EXTENSIONS.get(ref.filename.rpartition(".")[2].lower())
-    return _KINDS.get(mime_type)
-
-
-def read_table(ref: ArtifactRef) -> pyarrow.Table:
-    """Return the rows of an artifact that has a local file. It blocks. Raises as :meth:`transports.Result.table`."""
-    kind = _kind(ref)
-    if kind is None:
-        raise NotATable(
-            f"{ref.filename} ({ref.mime_type}) is not CSV, JSON or Parquet; read it with ref.open()",
-            details={"id": ref.id, "mime_type": ref.mime_type},
-        )
-    try:
-        import pyarrow
-    except ImportError as error:
-        raise UsageError(
-            f"a table of {ref.filename} needs pyarrow ({error}); install it: pip install 'abp-transports[data]'"
-        ) from error
+    Raises :class:`~transports.errors.NotATable` for content that cannot be read, and
+    :class:`~transports.errors.TooLarge` over a limit."""
     if ref.size_bytes > MAX_BYTES:
         raise _too_large(ref, f"it has {ref.size_bytes:,} bytes, more than {MAX_BYTES:,}", MAX_BYTES)
     with ref.open() as file:
@@ -122,8 +75,6 @@ def _check_memory(ref: ArtifactRef, size: int) -> None:
 
 
 def _csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> pyarrow.Table:
-    from pyarrow import csv
-
     head = file.readline(_MAX_LINE).partition(b"\r")[0]
     _check_shape(ref, 0, head.count(delimiter.encode()) + 1)
     file.seek(0)
@@ -168,8 +119,6 @@ _decode_row = msgspec.json.Decoder(dict[str, Any]).decode
 
 def _of_texts(texts: Iterable[bytes | memoryview], ref: ArtifactRef) -> pyarrow.Table:
     """Return the table of JSON objects; a field that a row does not have is null there."""
-    import pyarrow
-
     texts = iter(texts)
     names: dict[str, None] = {}
     tables: list[pyarrow.Table] = []
@@ -186,8 +135,6 @@ def _of_texts(texts: Iterable[bytes | memoryview], ref: ArtifactRef) -> pyarrow.
 
 
 def _of_rows(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> pyarrow.Table:
-    import pyarrow
-
     arrays = []
     for name in names:
         try:
@@ -202,9 +149,6 @@ def _of_rows(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> pyar
 
 def _parquet(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
     """Read a file whose footer is not believed: rows and memory are counted while they come."""
-    import pyarrow
-    from pyarrow import parquet
-
     with parquet.ParquetFile(file) as opened:
         _check_shape(ref, opened.metadata.num_rows, opened.metadata.num_columns)
         groups = range(opened.metadata.num_row_groups)

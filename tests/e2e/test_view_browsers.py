@@ -1,0 +1,137 @@
+"""Views in every kind of browser that a session takes: one with a context of the caller's, lent by a pool, attached,
+remote, with a window, reached without CDP, and Firefox (docs/views.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.async_api import Page
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from tests.e2e.test_attach import started_by_hand, tabs_of
+from tests.e2e.test_browsers import reach_without_cdp
+from tests.e2e.test_pool import server_endpoint
+from tests.support.eventually import eventually
+from tests.support.needs import missing
+from transports import Browser, Session, UsageError, connect
+from transports.adapters.views import is_blank
+from transports.batch import Pool
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+FETCH = "fetch('https://a.example/').then((answer) => answer.status, String)"
+BERLIN: dict[str, Any] = {"theme": "dark", "size": (400, 300), "locale": "de-DE", "timezone": "Europe/Berlin"}
+
+
+#: The language of a view's page, how it writes a number, and its time zone.
+INTL = "[navigator.language, (1.5).toLocaleString(), Intl.DateTimeFormat().resolvedOptions().timeZone]"
+
+
+async def work_in_a_view(app: Session, *, own_context: bool = True) -> Page:
+    """Use all that depends on the browser: calls, files, a picture, the surroundings, the policy. Returns the page."""
+    async with app.open_view("board", {"n": 4}, **BERLIN) as view:
+        assert (await view.call("echo", {"text": "ü"})).data == {"text": "ü"}
+        assert (await view.call("picture")).artifact().size_bytes == 70
+        assert (await view.call("hands")).artifact().sha256 == hashlib.sha256(bytes([1, 2, 3])).hexdigest()
+        link = {"contents": [{"type": "resource_link", "uri": "data://report.csv", "name": "report"}]}
+        assert (await view.frame.evaluate("(link) => rpc('ui/download-file', link)", link))["result"] == {}
+        assert [file.size_bytes for file in view.files] == [8]
+        assert (await view.screenshot()).artifact().size_bytes > 1000
+        assert await view.frame.evaluate("[innerWidth, innerHeight]") == [400, 300]  # and no bars to scroll
+        assert await view.frame.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+        assert (await view.frame.evaluate(INTL) == ["de-DE", "1,5", "Europe/Berlin"]) is own_context
+        assert isinstance(await view.frame.evaluate(FETCH), str)
+        await eventually(lambda: any("connect-src" in text for text in view.violations))
+        return view.frame.page
+
+
+async def test_in_a_context_of_the_callers(browser: Browser, tmp_path: Path, views_address: str) -> None:
+    context = await browser.playwright.new_context()
+    try:
+        async with connect(views_address, context=context, store=tmp_path) as app:
+            await work_in_a_view(app, own_context=False)
+        assert context.pages == []
+    finally:
+        await context.close()
+
+
+@pytest.mark.slow
+async def test_in_a_browser_that_a_pool_lends(tmp_path: Path, views_address: str) -> None:
+    async with (
+        Pool(browsers=1, sessions=2, store=tmp_path) as pool,
+        connect(views_address, browser=pool, store=tmp_path) as app,
+    ):
+        assert pool.stats().leased == 0  # the server itself needs no browser
+        async with app.open_view("plain"):
+            assert pool.stats().leased == 1
+            page = await work_in_a_view(app)
+        assert page.is_closed()
+        assert pool.stats().leased == 0 and [one.calls for one in pool.stats().browsers] == [2]
+
+
+@pytest.mark.slow
+async def test_in_a_browser_that_is_attached(tmp_path: Path, views_address: str) -> None:
+    async with started_by_hand(tmp_path / "profile") as (cdp_url, process):
+        async with connect(views_address, cdp_url=cdp_url, store=tmp_path / "out") as app:
+            await work_in_a_view(app, own_context=False)
+        assert await tabs_of(cdp_url) == ["mine"] and process.is_running()
+
+
+@pytest.mark.slow
+async def test_in_a_browser_of_a_playwright_server(tmp_path: Path, views_address: str) -> None:
+    async with server_endpoint() as far:
+        assert far.headers is not None  # which would go to the MCP server; the address takes them, too
+        address = f"{far.browser_server}?launch-options={quote(far.headers['x-playwright-launch-options'])}"
+        async with connect(views_address, store=tmp_path, browser_server=address) as app:
+            await work_in_a_view(app)
+
+
+@pytest.mark.slow
+async def test_in_a_browser_with_a_window(tmp_path: Path, views_address: str, whole_chromium: None) -> None:
+    if not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY"))):
+        missing("a display", "a window is drawn on one")
+    async with connect(views_address, headless=False, store=tmp_path) as app:
+        await work_in_a_view(app)
+
+
+async def test_in_a_page_that_is_reached_without_cdp(
+    browser: Browser, tmp_path: Path, views_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reach_without_cdp(monkeypatch)
+    async with connect(views_address, browser=browser, store=tmp_path) as app:
+        assert (await work_in_a_view(app)).is_closed()
+
+
+async def test_in_firefox(firefox: Browser, tmp_path: Path, views_address: str) -> None:
+    async with connect(views_address, browser=firefox, store=tmp_path) as app:
+        assert (await work_in_a_view(app)).is_closed()
+
+
+@pytest.mark.parametrize("wrong", [{"timezone": "Nowhere/Else"}, {"locale": "no language!"}])
+async def test_surroundings_that_no_browser_knows_are_refused_by_name(
+    browser: Browser, tmp_path: Path, views_address: str, wrong: dict[str, Any]
+) -> None:
+    async with connect(views_address, browser=browser, store=tmp_path) as app:
+        before = len(browser.playwright.contexts)
+        ((name, value),) = wrong.items()
+        with pytest.raises(UsageError, match=f"the browser knows no {name} '{value}'; correct {name}="):
+            async with app.open_view("plain", **wrong):
+                pass
+        assert len(browser.playwright.contexts) == before
+
+
+async def test_a_document_that_turns_its_spinner_is_waited_for(browser: Browser) -> None:
+    page = await browser.playwright.new_page()
+    try:
+        await page.set_content("""<style>i { display: block; animation: turn 1s infinite }
+          @keyframes turn { to { rotate: 1turn } }</style><i></i>
+          <script>setTimeout(() => { document.body.textContent = "It failed to load."; }, 1000)</script>""")
+        assert not await is_blank(page.main_frame)
+    finally:
+        await page.close()

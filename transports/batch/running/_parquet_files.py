@@ -1,0 +1,113 @@
+"""Parquet files of a run: its manifest, and rows of an input. Needs pyarrow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from pyarrow import parquet
+
+from ...artifacts import replacing
+from ...errors import LedgerError, UsageError
+from ...protocol import decode_json, encode_json
+from .._jobs import MAX_FIELDS
+
+logger = logging.getLogger("transports")
+
+_ROWS = 5000
+#: Arrow types of the kit's own columns. Types of carried columns are inferred from the manifest.
+_TYPES = {
+    **dict.fromkeys(("id", "key", "target", "capability", "status", "error_code", "error", "uri", "sha256"), "string"),
+    **dict.fromkeys(("attempts", "size_bytes"), "int64"),
+    **dict.fromkeys(("duration_ms", "started", "finished"), "double"),
+    "artifacts": "json",
+}
+_FOUND = {bool: "bool", float: "double", str: "string"}
+#: Integers up to this are exact as a double.
+_EXACT = 2**53
+#: Type of a column with several kinds of numbers. A column of other mixed kinds is JSON text.
+_MERGED = {
+    frozenset({"int53"}): "int64",
+    frozenset({"int53", "int64"}): "int64",
+    frozenset({"int53", "double"}): "double",
+}
+
+
+def read_rows(
+    path: Path, *, batch_size: int, check: Callable[[Sequence[str]], None]
+) -> Iterator[tuple[int, int, Mapping[str, object]]]:
+    """Yield the number of each row from 1, its size in bytes, and its cells.
+
+    ``check`` takes the names of the columns before the first row. Raises what it raises, and
+    :class:`~transports.errors.UsageError` for a file that cannot be read."""
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            check(file.schema_arrow.names)
+            for batch in file.iter_batches(batch_size=batch_size):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, batch.nbytes // batch.num_rows, row
+    except pyarrow.ArrowException as error:
+        raise UsageError(f"{path} cannot be read after row {number} ({error})") from error
+
+
+def write_manifest(manifest: Path, path: Path) -> None:
+    """Write the lines of a manifest to ``path`` as Parquet. Raises :class:`~transports.errors.LedgerError`.
+
+    A carried column has the type of its values, or is JSON text if the types differ, are not scalar or do not fit. Only
+    the first 1,000 carried columns are written, with a warning if there are more."""
+    try:
+        _write(manifest, path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise LedgerError(f"{path} cannot be written ({error}); `abp batch export` writes it again") from error
+
+
+def _write(manifest: Path, path: Path) -> None:
+    types = _types(manifest)
+    schema = pyarrow.schema([(name, "string" if kind == "json" else kind) for name, kind in types.items()])
+    with replacing(path) as new, manifest.open("rb") as file, parquet.ParquetWriter(new, schema) as writer:
+        while lines := [*islice(file, _ROWS)]:
+            rows = [_document(line) for line in lines]
+            cells = [{name: _cell(row.get(name), kind) for name, kind in types.items()} for row in rows]
+            writer.write_table(pyarrow.Table.from_pylist(cells, schema))
+
+
+def _types(manifest: Path) -> dict[str, str]:
+    found: dict[str, set[str]] = {}
+    beyond = False
+    with manifest.open("rb") as file:
+        for line in file:
+            for name, value in _document(line).items():
+                if name in _TYPES or value is None:
+                    continue
+                if name in found or len(found) < MAX_FIELDS:
+                    found.setdefault(name, set()).add(_kind(value))
+                else:
+                    beyond = True
+    if beyond:
+        logger.warning("the Parquet file has the first %s carried fields; %s has all", f"{MAX_FIELDS:,}", manifest)
+    return {**_TYPES, **{name: _merged(kinds) for name, kinds in found.items()}}
+
+
+def _kind(value: object) -> str:
+    if type(value) is int:
+        return "int53" if abs(value) <= _EXACT else "int64" if -(2**63) <= value < 2**63 else "json"
+    return _FOUND.get(type(value), "json")
+
+
+def _merged(kinds: set[str]) -> str:
+    return _MERGED.get(frozenset(kinds)) or (next(iter(kinds)) if len(kinds) == 1 else "json")
+
+
+def _document(line: bytes) -> dict[str, Any]:
+    document: Any = decode_json(line)
+    return document if isinstance(document, dict) else {}
+
+
+def _cell(value: object, kind: str) -> object:
+    return encode_json(value).decode() if kind == "json" and value is not None else value
