@@ -187,12 +187,26 @@ def test_progress_is_drawn_anew_in_the_cell_of_its_call(connected_kernel: Kernel
     assert len(drawn) > 2 and "5 of 5" in drawn[-1] and not any("5 of 5" in html for html in drawn[:2])
 
 
+RUNS = 'await app.call("job.run", {"steps": 9999}, timeout=600, on_progress=lambda _: print("runs", flush=True))'
+#: Prints what became of the call in the app, once it is over.
+STATE = """
+import asyncio
+async def state():
+    calls = (await app.call("app.record")).data["calls"]
+    return [call["state"] for call in calls if call["capability"] == "job.run"][-1]
+while await state() == "running":
+    await asyncio.sleep(0.02)
+print(await state())
+"""
+
+
 def test_an_interrupted_cell_cancels_its_call_and_the_session_goes_on(connected_kernel: Kernel) -> None:
     manager, client = connected_kernel
-    waiting = client.execute('print("waits", flush=True)\nawait app.call("job.wait")')
+    running = client.execute(RUNS)
     while (message := client.get_iopub_msg(timeout=60))["msg_type"] != "stream":
         assert message["msg_type"] != "error", message["content"]
     manager.interrupt_kernel()
-    reply = client.get_shell_msg(timeout=60)
-    assert (reply["parent_header"]["msg_id"], reply["content"]["status"]) == (waiting, "error")
-    assert run(client, 'print((await app.call("file.list")).data is not None)') == "True\n"
+    while (reply := client.get_shell_msg(timeout=60))["parent_header"]["msg_id"] != running:
+        pass
+    assert reply["content"]["status"] == "error"
+    assert run(client, STATE) == "cancelled\n"

@@ -247,13 +247,14 @@ async def cancelled(framework: str, url: str) -> Mapping[str, object]:
         async def is_over() -> bool:
             return await state() != "running"
 
+        await _RUN[framework](app, Script(()))  # imports the framework, which may take half a minute of a busy machine
         running = asyncio.ensure_future(_RUN[framework](app, script))
         await eventually(state)
         before = await state()
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-        await eventually(is_over)
+        await eventually(is_over)  # the Agents SDK ends its run before the tool that it cancels
         return {"states": [before, await state()], "ended": running.cancelled(), "turns": len(script.seen)}
 
 

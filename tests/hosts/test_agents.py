@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,16 @@ pytestmark = pytest.mark.hosts
 
 FRAMEWORKS = ("pydantic_ai", "langchain", "openai_agents")
 APIS = ("openai", "openai_responses", "anthropic", "google")
+#: Rows of the table in docs/agents.md.
+ROWS = {
+    "pydantic_ai": "Pydantic AI",
+    "langchain": "LangChain",
+    "openai_agents": "OpenAI Agents SDK",
+    "openai": "Chat Completions",
+    "openai_responses": "Responses",
+    "anthropic": "Messages",
+    "google": "Gemini",
+}
 #: A PNG and a PDF as base64.
 PNG, PDF = "iVBORw0KGgo", "JVBERi0"
 #: Names of parameters that frameworks use themselves.
@@ -40,6 +51,13 @@ async def ran(python: HostPython, framework: str, scenario: str, folder: Path) -
         return facts
 
 
+def figures(row: str) -> list[int]:
+    """The bytes of each step in the table of the page."""
+    page = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+    (cells,) = re.findall(rf"^\| {re.escape(row)} ((?:\| [\d,]+ )+)\|$", page, re.MULTILINE)
+    return [int(cell.replace(",", "")) for cell in cells.split("|")[1:]]
+
+
 @pytest.mark.parametrize("framework", [*FRAMEWORKS, *APIS])
 async def test_an_agent_exports_a_pdf_reads_a_page_and_hands_the_file_on(
     python: HostPython, tmp_path: Path, framework: str
@@ -57,7 +75,11 @@ async def test_an_agent_exports_a_pdf_reads_a_page_and_hands_the_file_on(
     assert PDF not in digest and len(printed) < 6000
     assert (PNG in read) is (framework != "openai")
     assert PNG in read or "image/png: not shown here" in read
-    assert len(facts["seen"][-1]) < 60_000
+    bytes_seen = [len(seen.encode()) for seen in facts["seen"]]
+    added = [after - before for before, after in itertools.pairwise(bytes_seen)]
+    for measured, written in zip(added, figures(ROWS[framework]), strict=True):
+        # a picture of a page has other fonts on another machine, and a path another folder
+        assert written * 0.7 < measured < written * 1.4, (added, figures(ROWS[framework]))
     assert len(facts["tools"]) > 20 or framework == "google"
 
 

@@ -502,7 +502,7 @@ def _has_same_texts(result: Mapping[str, object], fields: Mapping[str, Any]) -> 
     hashes = {tuple(leaf.path): leaf.sha256 for leaf in fields["leaves"]}
     read, kept = result.get("contents"), fields["payload"].get("contents")
     if not isinstance(read, list) or not isinstance(kept, list):
-        return read == kept
+        return bool(read == kept)
     for index, (before, after) in enumerate(zip(read, kept, strict=True)):
         for key in {"text", "blob"} & before.keys():
             as_file = hashes.get(("contents", index, key))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from ... import session as sessions
 from ...artifacts import Scope
 from ...base import ServerCall, keeping_calls
 from ...errors import ABPError, TooLarge, UsageError, format_seconds
@@ -91,7 +92,7 @@ class LiveView:
 
     @property
     def state(self) -> dict[str, object]:
-        """What changes while the view is shown: its files, and what is wrong with it."""
+        """Return the files and the faults of the view, which grow while it is shown."""
         forbidden = [f"forbidden by its policy: {text}" for text in self.violations]
         return {"files": self.files, "warnings": [*self.opened.document.warnings, *self.host.warnings, *forbidden]}
 
@@ -111,8 +112,6 @@ class ViewRoutes:
         """Call a capability that has a view, and keep what the view needs. Raises the errors of the call.
 
         If the view cannot be shown, the result has a warning."""
-        from ...session import server_of  # late: most servers show no views
-
         view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
         view.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody asks
         self._views[call] = view
@@ -120,7 +119,7 @@ class ViewRoutes:
             self._forget(next(iter(self._views)))
         try:
             try:
-                server_of(app.session.transport)
+                sessions.server_of(app.session.transport)
             except UsageError as error:  # any app may say that it has views
                 view.set_exception(error)
                 return await app.session.call(capability, params, timeout=timeout, call_id=call)
@@ -144,10 +143,15 @@ class ViewRoutes:
                 self._forget(call)
 
     async def _live(self, app: App, capability: str, call: str, made: ServerCall) -> LiveView:
-        from ...adapters.views import Host, HostContext, OpenedTool, ViewHandlers, read_document
-        from ...session import server_of
+        from ...adapters.views import (  # late: most servers show no views
+            Host,
+            HostContext,
+            OpenedTool,
+            ViewHandlers,
+            read_document,
+        )
 
-        server, store = server_of(app.session.transport), app.session.store
+        server, store = sessions.server_of(app.session.transport), app.session.store
         uri = app.session.capabilities[capability].view or ""
         document = read_document(uri, await server.relay("resources/read", {"uri": uri}, timeout=_RELAY_TIMEOUT))
         given = await in_thread(encode_json, {"arguments": made.arguments, "result": made.result})
@@ -189,7 +193,7 @@ class ViewRoutes:
                 "views are shown only on the server's machine, where this page is opened at 127.0.0.1 or localhost"
             )
             raise RequestRefused(409, "NOT_SUPPORTED", message)
-        live.host.context = _surroundings(request.query)
+        live.host.context = replace(live.host.context, **_surroundings(request.query))
         document = live.opened.document
         about = {
             "origin": f"http://{live.name}{port}",
@@ -283,9 +287,7 @@ def _local_port(request: web.Request) -> str | None:
     return colon + port
 
 
-def _surroundings(query: Mapping[str, str]) -> Any:
-    from ...adapters.views import HostContext
-
+def _surroundings(query: Mapping[str, str]) -> dict[str, Any]:
     sides = [int(text) for name in ("width", "height") if (text := query.get(name, "")).isascii() and text.isdigit()]
     given: dict[str, Any] = {
         "theme": "dark" if query.get("theme") == "dark" else "light",
@@ -293,4 +295,4 @@ def _surroundings(query: Mapping[str, str]) -> Any:
     }
     if len(sides) == 2 and all(side in _SIDES for side in sides):
         given["size"] = tuple(sides)
-    return HostContext(**given)
+    return given
