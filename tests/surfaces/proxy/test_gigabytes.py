@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 GIGABYTE = 1_000_000_000
 #: Most bytes by which the proxy may grow, and seconds for one test.
-GROWTH, SECONDS = 60_000_000, 300
+GROWTH, SECONDS = 60_000_000, 900
 TOKEN = "ann-0123456789abcdef"
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 KINDS = ("base64", "text", "numbers", "rows")
@@ -207,10 +206,10 @@ async def server(*, events: bool) -> AsyncIterator[str]:
         given = asked["params"]["arguments"]
         out = web.StreamResponse(headers={"Content-Type": "text/event-stream" if events else "application/json"})
         await out.prepare(request)
-        await out.write(b"data: " if events else b" ")
+        await out.write(b"data: " if events else b"")
         for piece in answer(asked["id"], given["kind"], given["size"]):
             await out.write(piece)
-        await out.write(b"\n\n" if events else b" ")
+        await out.write(b"\n\n" if events else b"")
         return out
 
     app = web.Application()
@@ -261,8 +260,7 @@ async def event(chunks: AsyncIterable[bytes]) -> tuple[int, str]:
     return size, sum_.hexdigest()
 
 
-@pytest.mark.parametrize("events", [False, True], ids=["document", "events"])
-@pytest.mark.parametrize("kind", ["base64", "rows"])
+@pytest.mark.parametrize(("kind", "events"), [("base64", False), ("base64", True), ("rows", False)])
 async def test_a_gigabyte_over_http_is_stored(tmp_path: Path, kind: str, events: bool) -> None:
     async with server(events=events) as behind, proxy(tmp_path, "--url", behind, "--http", "127.0.0.1:0") as process:
         async with http_client(process) as (http, url):
@@ -274,29 +272,32 @@ async def test_a_gigabyte_over_http_is_stored(tmp_path: Path, kind: str, events:
         assert await stored(tmp_path, uri) == sum_of(content(kind))
 
 
-@pytest.mark.parametrize("kind", ["base64", "rows"])
-async def test_a_gigabyte_that_stays_passes_over_http(tmp_path: Path, kind: str) -> None:
-    async with server(events=False) as behind:
-        async with proxy(tmp_path, *PASSES, "--url", behind, "--http", "127.0.0.1:0") as process:
-            async with http_client(process) as (http, url):
-                before = peak(process)
-                async with http.post(url, data=called(3, kind)) as answered:
-                    assert await event(answered.content.iter_chunked(1 << 20)) == sum_of(answer(3, kind, GIGABYTE))
-                assert peak(process) - before < GROWTH
+async def test_a_gigabyte_that_stays_passes_over_http(tmp_path: Path) -> None:
+    async with (
+        server(events=False) as behind,
+        proxy(tmp_path, *PASSES, "--url", behind, "--http", "127.0.0.1:0") as process,
+        http_client(process) as (http, url),
+    ):
+        before = peak(process)
+        async with http.post(url, data=called(3, "base64")) as answered:
+            assert await event(answered.content.iter_chunked(1 << 20)) == sum_of(answer(3, "base64", GIGABYTE))
+        assert peak(process) - before < GROWTH
 
 
 async def test_the_longest_request_over_http_passes(tmp_path: Path) -> None:
-    async with server(events=False) as behind, proxy(tmp_path, "--url", behind, "--http", "127.0.0.1:0") as process:
-        async with http_client(process) as (http, url):
+    async def body(size: int) -> AsyncIterator[bytes]:
+        for piece in long_call(size):
+            yield piece
 
-            async def body(size: int) -> AsyncIterator[bytes]:
-                for piece in long_call(size):
-                    yield piece
-
-            before = peak(process)
-            async with http.post(url, data=body(136 << 20)) as answered:
-                said = json.loads((await answered.text()).partition("data: ")[2])["result"]["content"][0]["text"]
-            assert said == "{} {}".format(*sum_of(long_call(136 << 20)))
-            async with http.post(url, data=body(138 << 20)) as refused:
-                assert refused.status == 413 and (await refused.json())["error"]["data"]["code"] == "TOO_LARGE"
-            assert peak(process) - before < GROWTH
+    async with (
+        server(events=False) as behind,
+        proxy(tmp_path, "--url", behind, "--http", "127.0.0.1:0") as process,
+        http_client(process) as (http, url),
+    ):
+        before = peak(process)
+        async with http.post(url, data=body(136 << 20)) as answered:
+            said = json.loads((await answered.text()).partition("data: ")[2])["result"]["content"][0]["text"]
+        assert said == "{} {}".format(*sum_of(long_call(136 << 20)))
+        async with http.post(url, data=body(138 << 20)) as refused:
+            assert refused.status == 413 and (await refused.json())["error"]["data"]["code"] == "TOO_LARGE"
+        assert peak(process) - before < GROWTH

@@ -48,8 +48,8 @@ class Line:
     """One message of one line.
 
     ``short`` is its JSON, with a mark in the place of each text of 64 KiB or more, and ``runs`` are these texts by
-    mark. If it would have more than 16 MiB or a million values, marks replace its long lists and objects too; if that is
-    not enough, it is empty. ``size`` is in bytes."""
+    mark. If it would have more than 16 MiB or a million values, marks replace its long lists and objects too; if that
+    is not enough, it is empty. ``size`` is in bytes."""
 
     def __init__(self, short: bytes, size: int = -1, file: IO[bytes] | None = None, head: bytes = b"") -> None:
         self.short = short

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend, RequireAuthMiddleware
-from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecurityMiddleware
+from mcp.server.transport_security import TransportSecurityMiddleware
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
@@ -380,8 +380,12 @@ async def _cancelling(client: _Client, key: bytes, body: AsyncGenerator[bytes, N
 
 async def _read(request: Request) -> Line | Response:
     """Return the message of a request, or the response to one that is not a message."""
-    reader = LineReader()
+    reader, size = LineReader(), 0
     async for chunk in request.stream():
+        size += len(chunk)
+        if size > _MAX_REQUEST:  # counted here: the SDK's middleware keeps the whole body in memory
+            reader.close()
+            return _refusal(413, "the request is too large")
         reader.add(chunk.replace(b"\n", b" ").replace(b"\r", b" "))
     line = reader.finish()
     try:
@@ -421,9 +425,7 @@ async def proxy_http(
 
     def app(_: str) -> Starlette:
         return Starlette(
-            routes=[
-                Route(PATH, endpoint=RequireAuthMiddleware(RequestBodyLimitMiddleware(endpoint, _MAX_REQUEST), []))
-            ],
+            routes=[Route(PATH, endpoint=RequireAuthMiddleware(endpoint, []))],
             middleware=[
                 Middleware(SlowReply),
                 Middleware(TooLargeReply, max_bytes=_MAX_REQUEST, max_file_bytes=_MAX_REQUEST * 3 // 4),
