@@ -13,13 +13,12 @@ from playwright.async_api import Error as PlaywrightError
 
 from tests.conftest import LIGHT
 from tests.support.gallery import Gallery, open_gallery
+from tests.support.mcp_over_http import views_server
 from tests.support.needs import missing
-from tests.support.views_server import views_server
 from transports import Browser, PlaywrightTransport, Session, connect
 from transports.browser import find_browser
 from transports.errors import BrowserNotFound
 from webapp_fixture import Fixture, serve
-
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def fixture() -> AsyncIterator[Fixture]:
