@@ -20,6 +20,7 @@ from transports.browser import find_browser
 from transports.errors import BrowserNotFound
 from webapp_fixture import Fixture, serve
 
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def fixture() -> AsyncIterator[Fixture]:
     async with serve() as served:
