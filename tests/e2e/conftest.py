@@ -17,12 +17,8 @@ from tests.support.mcp_over_http import views_server
 from tests.support.needs import missing
 from transports import Browser, PlaywrightTransport, Session, connect
 from transports.browser import find_browser
-from transports.browser.process import _browser_process as launch
 from transports.errors import BrowserNotFound
 from webapp_fixture import Fixture, serve
-
-#: Layers are put together in the renderer's main thread: the reference app's page costs a fifth less processor time.
-ONE_THREAD = "--disable-threaded-compositing"
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -33,10 +29,8 @@ async def fixture() -> AsyncIterator[Fixture]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "_CHROMIUM_ARGS", (*launch._CHROMIUM_ARGS, ONE_THREAD))
-        async with Browser() as started:
-            yield started
+    async with Browser() as started:
+        yield started
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
