@@ -252,7 +252,6 @@ async def test_files_move_both_ways_without_a_shared_disk(
             assert (await app.call("file.generate", {"bytes": MB, "seed": 3})).artifact().sha256 == digest(MB, 3)
 
 
-@pytest.mark.slow
 async def test_headers_reach_a_browser_elsewhere_and_no_message_shows_them() -> None:
     got: list[str] = []
 
