@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.clock import Clock
 from tests.support.local_store import PDF, run_script, visible
+from tests.support.slow import slow_but
 from transports.artifacts import LocalStore
 
 KILLED_AT_EACH_STEP = """
@@ -82,7 +83,7 @@ print((sorted(seen), bad))
 
 
 @pytest.mark.fault(41)
-@pytest.mark.parametrize("way", ["links", "copies", "portable"])
+@pytest.mark.parametrize("way", slow_but(["links", "copies", "portable"], "links", "copies"))
 @pytest.mark.parametrize("job", ["put", "delete"])
 def test_a_death_between_two_steps_leaves_nothing_behind(job: str, way: str, tmp_path: Path) -> None:
     kinds, bad = ast.literal_eval(run_script(KILLED_AT_EACH_STEP, job, way, tmp_path))

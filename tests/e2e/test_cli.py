@@ -25,6 +25,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.slow import slow_but
 from transports import ArtifactRef, LocalStore, UsageError
 from transports.surfaces.cli import main
 
@@ -102,6 +103,9 @@ class Cli:
         return asyncio.run(LocalStore(self.out).put_bytes(data, **described))
 
 
+Quick = Callable[..., Ran]
+
+
 @pytest.fixture
 def abp(tmp_path: Path) -> Iterator[Cli]:
     cli = Cli(tmp_path)
@@ -110,7 +114,7 @@ def abp(tmp_path: Path) -> Iterator[Cli]:
 
 
 @pytest.fixture
-def quick(abp: Cli, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+def quick(abp: Cli, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Quick:
     """``main`` in this process: the same, without a second for each start of Python."""
     for name in [name for name in os.environ if name.startswith("ABP_")]:
         monkeypatch.delenv(name)
@@ -167,7 +171,7 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
     ],
 )
 def test_bad_usage_is_one_line_with_the_problem_and_the_fix(
-    abp: Cli, quick: Callable[..., Ran], args: tuple[str, ...], problem: str, fix: str
+    abp: Cli, quick: Quick, args: tuple[str, ...], problem: str, fix: str
 ) -> None:
     ran = quick(*args, "--json")
     assert ran.status == 2
@@ -180,9 +184,7 @@ def test_bad_usage_is_one_line_with_the_problem_and_the_fix(
     assert not abp.out.exists()
 
 
-def test_serve_gives_its_one_app_the_adapter(
-    quick: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_serve_gives_its_one_app_the_adapter(quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "own.js"
     script.write_text("abp.capability('x', {}, () => 1)")
     connected: list[object] = []
@@ -200,21 +202,21 @@ def test_serve_gives_its_one_app_the_adapter(
     assert connected == [(URL, {"adapter": script})]
 
 
-def test_bad_usage_of_the_real_command(abp: Cli) -> None:
-    ran = abp("call", URL, "x", "--bogus")
+def test_bad_usage_of_the_real_command(abp: Cli, quick: Quick) -> None:
+    ran = quick("call", URL, "x", "--bogus")
     assert (ran.status, ran.out) == (2, b"") and "--bogus" in ran.complaint
     ran = abp("call", URL, "x", "--params", "-", "--json", input=b"oops")
     assert (
         ran.status == 2 and ran.document["error"]["code"] == "INVALID_PARAMS" and "(stdin) is not JSON" in ran.complaint
     )
-    ran = abp("artifacts")
+    ran = quick("artifacts")
     assert ran.status == 2 and "the commands are list, versions, search, show, get, open, rm" in ran.complaint
     assert not abp.out.exists()
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe{\x00", b"not json", b"3"])
 def test_invalid_params_from_a_file_and_from_stdin(
-    quick: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+    quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     file = tmp_path / "p.json"
     file.write_bytes(content)
@@ -234,13 +236,13 @@ def test_invalid_params_from_a_file_and_from_stdin(
         ("ABP_STORE", "ftp://x/y", "file:"),
     ],
 )
-def test_an_invalid_setting_is_named(quick: Callable[..., Ran], name: str, value: str, fix: str) -> None:
+def test_an_invalid_setting_is_named(quick: Quick, name: str, value: str, fix: str) -> None:
     ran = quick("call", URL, "x", "--json", env={name: value})
     assert ran.status == 2 and fix in ran.complaint and (name in ran.complaint or value in ran.complaint)
     assert ran.document["success"] is False
 
 
-def test_without_a_browser_it_says_how_to_get_one(abp: Cli, quick: Callable[..., Ran]) -> None:
+def test_without_a_browser_it_says_how_to_get_one(abp: Cli, quick: Quick) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:  # no browser is looked for where nothing listens
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         named = quick("call", url, "x", "--json", env={"ABP_BROWSER": "/nonexistent"})
@@ -257,13 +259,13 @@ def test_without_a_browser_it_says_how_to_get_one(abp: Cli, quick: Callable[...,
     assert [file for file in abp.files() if not file.startswith(".abp/locks/")] == []
 
 
-def test_doctor_says_that_the_folder_cannot_be_used(abp: Cli, quick: Callable[..., Ran]) -> None:
+def test_doctor_says_that_the_folder_cannot_be_used(abp: Cli, quick: Quick) -> None:
     abp.out.write_text("in the way")
     ran = quick("doctor", env={"ABP_BROWSER": "/nonexistent"})
     assert ran.status == 1 and f"{abp.out} is not a folder" in ran.err and "[BROWSER_ERROR]" in ran.err
 
 
-def test_help_and_version(quick: Callable[..., Ran]) -> None:
+def test_help_and_version(quick: Quick) -> None:
     commands = ["call", "capabilities", "conformance", "doctor", "fixture", "demo", "artifacts", "mcp", "serve"]
     ran = quick("--help")
     assert ran.status == 0 and ran.err == "" and all(f"\n  {name} " in ran.text for name in commands)
@@ -290,7 +292,7 @@ def test_help_and_version(quick: Callable[..., Ran]) -> None:
 BYTES = bytes(range(256)) * 5000
 
 
-def test_artifacts_are_listed_shown_fetched_and_removed(abp: Cli, quick: Callable[..., Ran], tmp_path: Path) -> None:
+def test_artifacts_are_listed_shown_fetched_and_removed(abp: Cli, quick: Quick, tmp_path: Path) -> None:
     assert quick("artifacts", "list", "--json").document == {"success": True, "artifacts": []}
     empty = quick("artifacts", "list")
     assert empty.status == 0 and empty.out == b"" and "there are no artifacts in file://" in empty.complaint
@@ -327,7 +329,7 @@ def test_artifacts_are_listed_shown_fetched_and_removed(abp: Cli, quick: Callabl
     assert quick("artifacts", "list", "--json").document["artifacts"] == []
 
 
-def test_gc_removes_leftovers_and_old_artifacts(abp: Cli, quick: Callable[..., Ran]) -> None:
+def test_gc_removes_leftovers_and_old_artifacts(abp: Cli, quick: Quick) -> None:
     nothing = {"success": True, "dry_run": False, "removed": [], "size_bytes": 0}
     assert quick("artifacts", "gc", "--json").document == nothing
     ref = abp.put(BYTES, filename="data.bin")
@@ -347,7 +349,7 @@ def test_gc_removes_leftovers_and_old_artifacts(abp: Cli, quick: Callable[..., R
     assert quick("artifacts", "gc", "--ttl", -1).status == 2
 
 
-def test_fsck_finds_damaged_artifacts(abp: Cli, quick: Callable[..., Ran]) -> None:
+def test_fsck_finds_damaged_artifacts(abp: Cli, quick: Quick) -> None:
     ref, good = abp.put(BYTES, filename="data.bin"), abp.put(b"good", filename="good.txt")
     whole = {"success": True, "artifacts": 2, "size_bytes": len(BYTES) + 4, "problems": []}
     assert quick("artifacts", "fsck", "--json").document == whole
@@ -367,16 +369,14 @@ def test_fsck_finds_damaged_artifacts(abp: Cli, quick: Callable[..., Ran]) -> No
     assert good.id not in quick("artifacts", "fsck").text
 
 
-def test_the_audit_log_of_the_environment(abp: Cli, quick: Callable[..., Ran], tmp_path: Path) -> None:
+def test_the_audit_log_of_the_environment(abp: Cli, quick: Quick, tmp_path: Path) -> None:
     ref, log = abp.put(b"text", filename="a.txt"), tmp_path / "audit.jsonl"
     assert quick("artifacts", "get", ref.id, "-", env={"ABP_AUDIT_LOG": str(log)}).out == b"text"
     assert quick("artifacts", "rm", ref.id, env={"ABP_AUDIT_LOG": str(log)}).status == 0
     assert [json.loads(line)["action"] for line in log.read_text().splitlines()] == ["read", "delete"]
 
 
-def test_an_unknown_artifact_is_named_with_its_store_and_the_next_step(
-    abp: Cli, quick: Callable[..., Ran], tmp_path: Path
-) -> None:
+def test_an_unknown_artifact_is_named_with_its_store_and_the_next_step(abp: Cli, quick: Quick, tmp_path: Path) -> None:
     for args in (("show", "nope", "--json"), ("get", "nope"), ("get", "nope", tmp_path / "x"), ("rm", "nope")):
         ran = quick("artifacts", *args)
         assert ran.status == 1 and "ARTIFACT_NOT_FOUND" in ran.complaint
@@ -397,7 +397,7 @@ def test_a_corrupt_artifact_leaves_the_old_file_in_place(abp: Cli, tmp_path: Pat
 
 
 def test_get_writes_to_pipes_and_through_symlinks_and_needs_an_existing_folder(
-    abp: Cli, quick: Callable[..., Ran], tmp_path: Path
+    abp: Cli, quick: Quick, tmp_path: Path
 ) -> None:
     ref = abp.put(b"short", filename="data.bin")
     pipe, link = tmp_path / "pipe", tmp_path / "link"
@@ -433,7 +433,10 @@ def reading(process: Process) -> Any:
     return process.stdout.readline()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    slow_but([(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], (signal.SIGINT, 130)),
+)
 def test_fixture_prints_its_addresses_and_serves_until_a_signal(abp: Cli, number: int, status: int) -> None:
     with abp.start("fixture", "--json") as process:
         urls = json.loads(reading(process))
@@ -509,7 +512,15 @@ def test_a_signal_that_was_ignored_stays_ignored(abp: Cli) -> None:
     assert process.returncode == 143
 
 
-@pytest.mark.parametrize("args", [("artifacts", "list"), ("artifacts", "list", "--json"), ("--help",), ("get",)])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("artifacts", "list"),
+        pytest.param(("artifacts", "list", "--json"), marks=pytest.mark.slow),
+        pytest.param(("--help",), marks=pytest.mark.slow),
+        ("get",),
+    ],
+)
 def test_a_closed_pipe_on_stdout_ends_the_command_quietly(abp: Cli, args: tuple[str, ...]) -> None:
     ref = abp.put(BYTES)
     args = ("artifacts", "get", ref.id) if args == ("get",) else args
@@ -543,7 +554,7 @@ def test_an_unexpected_error_is_one_line_too(abp: Cli, tmp_path: Path) -> None:
     assert ran.document["error"]["code"] == "INTERNAL_ERROR"
 
 
-def test_doctor_reports_everything_and_no_secret(quick: Callable[..., Ran], tmp_path: Path) -> None:
+def test_doctor_reports_everything_and_no_secret(quick: Quick, tmp_path: Path) -> None:
     env = {"ABP_MCP_TOKEN": "hunter2", "ABP_LOG_LEVEL": "ERROR", "ABP_BROWSER": "/nonexistent"}
     ran = quick("doctor", "--json", env=env)
     facts = ran.document

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 
-from tests.e2e.test_cli import Cli, Ran, abp as abp, quick as quick
+from tests.e2e.test_cli import Cli, Quick, abp as abp, quick as quick
 from tests.http.test_discovery import LINK, json_reply, manifest, page, site
 from tests.support.command_line import in_thread, serving
 from tests.support.raw_server import listening
-
-Discover = Callable[..., Ran]
 
 
 def test_the_reference_app_as_text(abp: Cli) -> None:
@@ -26,7 +23,7 @@ def test_the_reference_app_as_text(abp: Cli) -> None:
     assert not abp.out.exists()
 
 
-def test_the_reference_app_as_json(quick: Discover) -> None:
+def test_the_reference_app_as_json(quick: Quick) -> None:
     with serving() as fixture:
         ran = quick("discover", fixture.strict_url, "--json")
     document = ran.document
@@ -49,7 +46,7 @@ def test_the_reference_app_as_json(quick: Discover) -> None:
     assert pdf["inputSchema"]["type"] == "object"
 
 
-def test_a_page_without_a_manifest(quick: Discover) -> None:
+def test_a_page_without_a_manifest(quick: Quick) -> None:
     with in_thread(listening(site({"/": page("")}))) as server:
         ran = quick("discover", f"{server.url}/", "--json")
         missing = quick("discover", f"{server.url}/nothing")
@@ -63,7 +60,7 @@ def test_a_page_without_a_manifest(quick: Discover) -> None:
     assert "answered 404 Not Found [DISCOVERY_FAILED]" in missing.complaint
 
 
-def test_warnings_go_to_stderr_and_into_the_document(quick: Discover) -> None:
+def test_warnings_go_to_stderr_and_into_the_document(quick: Quick) -> None:
     body = manifest({"name": "old", "deprecated": True}, {}, {"name": "\x1b[31mred", "experimental": True}, abp="3.1")
     with in_thread(listening(site({"/": page(), "/m.json": json_reply(body)}))) as server:
         ran, text = quick("discover", server.url, "--json"), quick("discover", server.url)
@@ -74,7 +71,7 @@ def test_warnings_go_to_stderr_and_into_the_document(quick: Discover) -> None:
     assert "[deprecated]" in text.text and "[experimental]" in text.text and "\x1b" not in text.text
 
 
-def test_a_link_to_a_private_address(quick: Discover) -> None:
+def test_a_link_to_a_private_address(quick: Quick) -> None:
     with (
         in_thread(listening(json_reply(), host="127.0.0.2")) as other,
         in_thread(listening(page(LINK.replace("/m.json", f"{other.url}/m.json")))) as server,
@@ -85,7 +82,7 @@ def test_a_link_to_a_private_address(quick: Discover) -> None:
     assert ran.status == 0 and json.loads(ran.out)["success"] is True
 
 
-def test_bad_usage(quick: Discover) -> None:
+def test_bad_usage(quick: Quick) -> None:
     ran = quick("discover")
     assert ran.status == 2 and "missing argument 'URL'" in ran.complaint
     ran = quick("discover", "127.0.0.1:8000", "--json")

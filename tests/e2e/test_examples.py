@@ -16,8 +16,10 @@ import pytest
 from PIL import Image
 
 from tests.hosts.environment import Missing, python_of
+from tests.support.command_line import CommandLine
 from tests.support.mcp_servers import target
 from tests.support.needs import missing
+from tests.surfaces.cli.conftest import abp as abp
 from webapp_fixture import digest
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +79,7 @@ def test_export_pdf(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R5-5a")
+@pytest.mark.slow
 def test_blocking(url: str, tmp_path: Path) -> None:
     picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
     printed = run_example("blocking.py", url, str(picture), cwd=tmp_path)
@@ -101,22 +104,17 @@ def test_websocket_reconnect(url: str, tmp_path: Path) -> None:
     assert printed.splitlines() == ["0 open 1", "1 open 1", "2 open 1"]
 
 
-def test_websocket_app(tmp_path: Path) -> None:
+def test_websocket_app(abp: CommandLine, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / "websocket_app.py")]
-    abp = [sys.executable, "-m", "transports.surfaces.cli"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as app:
         assert app.stdout
         address = app.stdout.readline().strip()
-        call = [*abp, "call", address, "text.shout", "-p", "text=hé", "--json", "--out", str(tmp_path)]
-        done = subprocess.run(call, capture_output=True, text=True, timeout=60, check=True)
-        checked = subprocess.run(
-            [*abp, "conformance", address], capture_output=True, text=True, timeout=60, check=False
-        )
+        document = abp("call", address, "text.shout", "-p", "text=hé", "--json", "--out", tmp_path).document
+        checked = abp("conformance", address)
         app.kill()
-    document = json.loads(done.stdout)
     assert document["transport"] == "websocket" and document["data"]["characters"] == 2
     assert Path(document["artifacts"][0]["path"]).read_text(encoding="utf-8") == "HÉ"
-    assert checked.returncode == 0 and "conformant: " in checked.stdout, checked.stdout
+    assert checked.status == 0 and "conformant: " in checked.out, checked
 
 
 def test_session_events(tmp_path: Path) -> None:
@@ -128,6 +126,7 @@ def test_session_events(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_host_page(url: str, tmp_path: Path) -> None:
     picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
     printed = run_example("host_page.py", f"{url}embed", str(picture), cwd=tmp_path)
@@ -138,12 +137,10 @@ def test_host_page(url: str, tmp_path: Path) -> None:
     assert len(set(metadata["sessions"])) == 3 and metadata["moved"] is True
 
 
-def test_large_results_over_the_command_line_are_the_servers_own(url: str, tmp_path: Path) -> None:
+def test_large_results_over_the_command_line_are_the_servers_own(abp: CommandLine, url: str, tmp_path: Path) -> None:
     address = url.replace("http", "ws") + "abp"
-    call = [sys.executable, "-m", "transports.surfaces.cli", "call", address, "file.generate", "-p", "megabytes=32"]
-    options = ["-p", "digest=true", "--json", "--out", str(tmp_path)]
-    done = subprocess.run([*call, *options], capture_output=True, text=True, timeout=60, check=True)
-    document = json.loads(done.stdout)
+    parameters = ["-p", "megabytes=32", "-p", "digest=true"]
+    document = abp("call", address, "file.generate", *parameters, "--json", "--out", tmp_path).document
     (artifact,) = document["artifacts"]
     assert artifact["size_bytes"] == 32 << 20
     assert artifact["sha256"] == document["data"]["sha256"] == digest(32 << 20, 0)
@@ -154,6 +151,7 @@ def test_without_a_browser(tmp_path: Path) -> None:
     assert printed.startswith("rendering\nFile saved: ") and printed.rstrip().endswith('Metadata: {"pages":1}')
 
 
+@pytest.mark.slow
 def test_replay(url: str, tmp_path: Path) -> None:
     recorded = run_example("replay.py", "session.jsonl", url, cwd=tmp_path)
     replayed = run_example("replay.py", "session.jsonl", cwd=tmp_path)
@@ -169,12 +167,14 @@ def test_mcp_client(url: str, tmp_path: Path) -> None:
     assert printed.splitlines()[-1] == "b'%PDF-'"
 
 
+@pytest.mark.slow
 def test_mcp_server(tmp_path: Path) -> None:
     printed = run_example("mcp_server.py", target("tableau"), "download_workbook", cwd=tmp_path)
     assert printed.startswith("Tableau 1.0 has download_workbook")
     assert "Type: application/pdf" in printed and "26 resources" in printed and "Type: text/csv" in printed
 
 
+@pytest.mark.slow
 def test_any_page(tmp_path: Path) -> None:
     printed = run_example("any_page.py", cwd=tmp_path)
     assert all(words in printed for words in ("Type: text/csv", "Type: image/png", "report.txt"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,8 +18,11 @@ from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult
 
 from tests.support.mcp_clients import called, read_as_resource, read_with_tool, size
-from tests.support.mcp_servers import FOLDER, target
-from tests.support.mcp_servers.tableau import PDF, PNG, VIEW, WAV, view_data
+from tests.support.mcp_over_http import tableau_server
+from tests.support.mcp_servers import target
+from tests.support.mcp_servers.tableau import PDF, PNG, VIEW, WAV, server, view_data
+from transports.artifacts import open_store
+from transports.surfaces.mcp import Bridge, Options
 
 #: The five calls of the table in docs/mcp-servers.md, and the content that each has.
 CALLS: Mapping[str, tuple[bytes, ...]] = {
@@ -28,7 +32,6 @@ CALLS: Mapping[str, tuple[bytes, ...]] = {
     "narrate": (WAV, PDF),
     "list_workbooks": (),
 }
-DIRECT = StdioServerParameters(command=sys.executable, args=[str(FOLDER / "tableau.py")])
 
 
 def whole(answer: CallToolResult) -> int:
@@ -37,7 +40,17 @@ def whole(answer: CallToolResult) -> int:
 
 
 @asynccontextmanager
-async def gateway(folder: Path, app: str) -> AsyncIterator[Client]:
+async def gateway(folder: Path, app: str | None = None) -> AsyncIterator[Client]:
+    """A client of the bridge in this process, in front of an app; by default the server with workbooks over HTTP."""
+    async with contextlib.AsyncExitStack() as stack:
+        target = app or await stack.enter_async_context(tableau_server())
+        bridge = Bridge(Options(apps=(target,)), open_store(folder))
+        stack.push_async_callback(bridge.aclose)
+        yield await stack.enter_async_context(Client(bridge.server))
+
+
+@asynccontextmanager
+async def program(folder: Path, app: str) -> AsyncIterator[Client]:
     """A client of ``abp mcp --app APP``."""
     args = ["-m", "transports.surfaces.cli", "mcp", "--app", app]
     env = {"PYTHONPATH": str(Path(__file__).parents[2]), "ABP_OUTPUT_DIR": str(folder), "COVERAGE_PROCESS_START": ""}
@@ -64,7 +77,7 @@ def references(tree: Any) -> dict[str, str]:
 async def test_a_flood_of_output_stays_within_the_limit(tmp_path: Path) -> None:
     """The same five calls, directly and through the gateway; all that is dropped can be fetched by reference."""
     table: dict[str, tuple[int, int, int]] = {}
-    async with Client(DIRECT) as direct, gateway(tmp_path, target("tableau")) as bridged:
+    async with Client(server()) as direct, program(tmp_path, target("tableau")) as bridged:
         listed = {tool.name for tool in (await bridged.list_tools()).tools}
         assert {f"abp_{name}" for name in CALLS} <= listed
         for name, contents in CALLS.items():
@@ -85,14 +98,14 @@ async def test_a_flood_of_output_stays_within_the_limit(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("R2-6.1c", "R2-6.4a")
 async def test_the_preset_of_the_servers_name_applies_behind_the_gateway(tmp_path: Path) -> None:
-    async with gateway(tmp_path, target("tableau")) as client:
+    async with gateway(tmp_path) as client:
         answer = await client.call_tool("abp_download_workbook", {"id": "1"})
         assert "Sales Dashboard.pdf" in json.dumps(answer.structured_content)
 
 
 @pytest.mark.requirement("R2-6.2d")
 async def test_resources_of_the_server_are_tools_of_the_gateway(tmp_path: Path) -> None:
-    async with gateway(tmp_path, target("tableau")) as client:
+    async with gateway(tmp_path) as client:
         listed = await called(client, "abp_resources_list")
         assert VIEW in json.dumps(listed)
         read = await called(client, "abp_resources_read", uri=VIEW)
@@ -119,7 +132,7 @@ async def test_a_model_cannot_start_programs(tmp_path: Path) -> None:
 
 
 async def test_errors_of_the_server_are_passed_on(tmp_path: Path) -> None:
-    async with gateway(tmp_path, target("tableau")) as client:
+    async with gateway(tmp_path) as client:
         answer = await client.call_tool("abp_fails", {})
         assert answer.is_error
         assert "the printer is empty" in answer.model_dump_json()

@@ -350,6 +350,7 @@ def test_pages_of_pytest_playwright_and_tests_with_an_event_loop_in_one_run(pyte
     result.stdout.fnmatch_lines(["*test_refused*: `page` of pytest-playwright blocks, so a test with an event loop*"])
 
 
+@pytest.mark.slow
 def test_the_test_on_the_first_page_of_the_documentation_passes(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -386,6 +387,7 @@ def test_it_costs_nothing_where_it_is_not_used(pytester: pytest.Pytester) -> Non
     ran(pytester, "-p", "no:asyncio").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_the_example_is_an_app_with_its_tests() -> None:
     """In place, so that its golden file counts."""
     folder = ROOT / "examples" / "minimal_app"

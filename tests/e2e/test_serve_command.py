@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
+import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.support.command_line import CommandLine
 from tests.support.eventually import eventually
 from tests.support.web_client import TOKEN, Listening, Web, running
 from transports.artifacts import LocalStore, Scope
@@ -93,24 +96,31 @@ async def test_serve_with_an_app_and_calls_of_another_process(tmp_path: Path) ->
                 (artifact,) = json.loads(text)["artifacts"]
                 stored = (await events.until("artifact_stored"))[2]
                 assert stored["id"] == artifact["id"] and stored["sha256"] == artifact["sha256"]
-            status, link = await ran(out, "artifacts", "link", artifact["id"], "--expires", "1h")
-            assert status == 0 and link.startswith(first["url"])
-            opened = await web.get(link.strip(), token=False)
-            assert opened.status == 200 and opened.body == Path(artifact["path"]).read_bytes()
-            status, text = await ran(out, "artifacts", "link", artifact["id"], "--json", "--url", "https://a.example")
-            assert json.loads(text)["url"].startswith("https://a.example/artifacts/")
-            assert (await ran(out, "artifacts", "link", "nothing_000000000000"))[0] == 1
         status, text, complaint = await server.end(signal.SIGINT)
         assert status == 130 and text == "" and "Traceback" not in complaint
-        assert (await ran(out, "artifacts", "link", artifact["id"]))[0] == 2  # nobody serves any more
 
 
-async def test_a_terminal_gets_a_url_to_open(tmp_path: Path) -> None:
-    async with abp(tmp_path / "out", "serve", ABP_SERVE_TOKEN=TOKEN) as server:
-        words, url = (await server.line()).split()
-        assert words == "Open" and url.endswith(f"/#token={TOKEN}")
-        status, _, complaint = await server.end(signal.SIGTERM)
-        assert status == 143 and "Traceback" not in complaint
+def test_links_of_a_store_that_is_served(here: CommandLine, tmp_path: Path) -> None:
+    artifact = asyncio.run(LocalStore(tmp_path / "out").put_bytes(b"a file"))
+    env = {**os.environ, "ABP_SERVE_TOKEN": TOKEN}
+    with subprocess.Popen(
+        [*ABP, "serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True
+    ) as server:
+        assert server.stdout is not None
+        try:
+            words, url = server.stdout.readline().split()
+            assert words == "Open" and url.endswith(f"/#token={TOKEN}")
+            ran = here("artifacts", "link", artifact.id, "--expires", "1h")
+            assert ran.status == 0 and ran.out.startswith(url.partition("#")[0])
+            with urllib.request.urlopen(ran.out.strip()) as opened:  # without the token
+                assert opened.read() == b"a file"
+            elsewhere = here("artifacts", "link", artifact.id, "--json", "--url", "https://a.example")
+            assert elsewhere.document["url"].startswith("https://a.example/artifacts/")
+            assert here("artifacts", "link", "nothing_000000000000").status == 1
+        finally:
+            server.terminate()
+        assert "Traceback" not in server.communicate(timeout=15)[1] and server.returncode == 143
+    assert here("artifacts", "link", artifact.id).status == 2  # nobody serves any more
 
 
 @pytest.mark.parametrize(
@@ -123,10 +133,9 @@ async def test_a_terminal_gets_a_url_to_open(tmp_path: Path) -> None:
         (("serve", "--app", "ws://127.0.0.1:9/abp"), 1, "TRANSPORT_ERROR"),
     ],
 )
-async def test_errors_at_the_start(tmp_path: Path, args: tuple[str, ...], status: int, complaint: str) -> None:
-    async with abp(tmp_path / "out", *args) as program:
-        _, err = await asyncio.wait_for(program.process.communicate(), 60)
-        assert (program.process.returncode, err.count(b"\n")) == (status, 1) and complaint in err.decode()
+def test_errors_at_the_start(here: CommandLine, args: tuple[str, ...], status: int, complaint: str) -> None:
+    ran = here(*args)
+    assert (ran.status, ran.err.count("\n")) == (status, 1) and complaint in ran.err
 
 
 # --- beside the bridge ------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import pytest
 from tests.e2e.test_cli import Cli, Process
 from tests.e2e.test_cli_browser import Site, serving, workbench as workbench
 from tests.support.eventually import eventually_blocking
+from tests.support.slow import slow_but
 
 pytestmark = pytest.mark.browser
 
@@ -101,12 +102,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
         shutil.rmtree(run.cli.temp)
 
 
-WAYS = [
-    (signal.SIGINT, True),
-    (signal.SIGINT, False),
-    (signal.SIGTERM, True),
-    (signal.SIGTERM, False),
-]
+Ways = list[tuple[signal.Signals, bool]]
+#: As a terminal sends it, to all of a group, and as another program does; and the other way round.
+WAYS: Ways = [(signal.SIGINT, True), (signal.SIGTERM, False)]
+OTHER_WAYS: Ways = [(signal.SIGINT, False), (signal.SIGTERM, True)]
+in_all_ways = pytest.mark.parametrize(
+    "ways", [WAYS, pytest.param(OTHER_WAYS, marks=pytest.mark.slow)], ids=["usual", "other"]
+)
 
 
 def check(run: Run, moment: Callable[[Run], object], number: signal.Signals, group: bool) -> None:
@@ -130,7 +132,7 @@ def check(run: Run, moment: Callable[[Run], object], number: signal.Signals, gro
     assert run.cli.staged() == [] and run.cli.files() == [], how
 
 
-def check_all(runs: list[Run], moment: Callable[[Run], object], ways: list[tuple[signal.Signals, bool]] = WAYS) -> None:
+def check_all(runs: list[Run], moment: Callable[[Run], object], ways: Ways) -> None:
     """The same moment, reached by several commands at once: each gets another signal."""
     with ThreadPoolExecutor(len(runs)) as pool:
         futures = [pool.submit(check, run, moment, *way) for run, way in zip(runs, ways, strict=True)]
@@ -139,38 +141,41 @@ def check_all(runs: list[Run], moment: Callable[[Run], object], ways: list[tuple
 
 
 @pytest.mark.fault(8)
-def test_while_the_browsers_driver_starts(start: Callable[..., Run], site: Site) -> None:
-    runs = [start(site.url, "wait") for _ in WAYS]
-    check_all(runs, lambda run: run.children("run-driver"))
+@in_all_ways
+def test_while_the_browsers_driver_starts(start: Callable[..., Run], site: Site, ways: Ways) -> None:
+    runs = [start(site.url, "wait") for _ in ways]
+    check_all(runs, lambda run: run.children("run-driver"), ways)
 
 
 @pytest.mark.fault(8)
-def test_while_the_browser_starts(start: Callable[..., Run], site: Site) -> None:
-    runs = [start(site.url, "wait") for _ in WAYS]
-    check_all(runs, lambda run: run.children("--headless"))
+@in_all_ways
+def test_while_the_browser_starts(start: Callable[..., Run], site: Site, ways: Ways) -> None:
+    runs = [start(site.url, "wait") for _ in ways]
+    check_all(runs, lambda run: run.children("--headless"), ways)
 
 
 @pytest.mark.fault(8)
-def test_while_the_page_loads(start: Callable[..., Run], site: Site) -> None:
-    runs = [start(f"{site.url}hang{index}", "wait") for index, _ in enumerate(WAYS)]
-    check_all(runs, lambda run: f"/hang{runs.index(run)}" in site.seen)
+@in_all_ways
+def test_while_the_page_loads(start: Callable[..., Run], site: Site, ways: Ways) -> None:
+    runs = [start(f"{site.url}hang{index}", "wait") for index, _ in enumerate(ways)]
+    check_all(runs, lambda run: f"/hang{runs.index(run)}" in site.seen, ways)
 
 
 @pytest.mark.fault(8)
-def test_in_mid_call(start: Callable[..., Run]) -> None:
-    with serving() as one, serving() as two, serving() as three, serving() as four:
-        sites = [one, two, three, four]
+@in_all_ways
+def test_in_mid_call(start: Callable[..., Run], ways: Ways) -> None:
+    with serving() as one, serving() as two:
+        sites = [one, two]
         runs = [start(site.url, "wait") for site in sites]
-        check_all(runs, lambda run: "/called" in sites[runs.index(run)].seen)
+        check_all(runs, lambda run: "/called" in sites[runs.index(run)].seen, ways)
 
 
 @pytest.mark.fault(8)
-@pytest.mark.parametrize("way", ["buffer", "url"])
+@pytest.mark.parametrize("way", slow_but(["buffer", "url"], "buffer"))
 def test_while_a_large_file_moves(start: Callable[..., Run], workbench: str, way: str) -> None:
-    ways = [(signal.SIGINT, True), (signal.SIGTERM, False)]
     args = (workbench, "file.generate", "-p", "megabytes=256", "-p", f"as={way}")
-    runs = [start(*args) for _ in ways]
-    check_all(runs, Run.large, ways)
+    runs = [start(*args) for _ in WAYS]
+    check_all(runs, Run.large, WAYS)
 
 
 @pytest.mark.fault(6)

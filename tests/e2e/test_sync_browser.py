@@ -21,6 +21,7 @@ import pytest
 from playwright import sync_api
 
 from tests.e2e.test_cli_browser import workbench as workbench
+from tests.support.slow import slow_but
 from transports import ABPError, CallTimeout, Disconnected, PlaywrightTransport, UsageError
 from transports.browser import PageAgent, PageRunner, find_browser, to_async
 from transports.browser.page import _syncpage as syncpage
@@ -80,7 +81,7 @@ _OPEN = {
 }
 
 
-@pytest.mark.parametrize("way", _OPEN)
+@pytest.mark.parametrize("way", slow_but(_OPEN, "blocking"))
 def test_a_program_that_does_not_close_ends_quietly_and_leaves_nothing(
     workbench: str, way: str, tmp_path: Path
 ) -> None:
@@ -121,7 +122,7 @@ with Browser() as browser, connect({workbench!r}, browser=browser, store={str(tm
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("end", ["interrupted", "forgotten"])
+@pytest.mark.parametrize("end", slow_but(["interrupted", "forgotten"], "interrupted"))
 def test_no_browser_survives_the_program(workbench: str, end: str) -> None:
     code = f"""
 from transports.sync import connect

@@ -35,6 +35,7 @@ async def signed_in(config: Path, name: str, done: Callable[[], Awaitable[object
         return await sign_in(app, done, headless=True)
 
 
+@pytest.mark.slow
 async def test_two_users_two_logins_one_bridge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pages: list[Page] = []
     new_page = BrowserContext.new_page

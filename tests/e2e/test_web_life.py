@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.e2e.test_serve_command import abp, client
+from tests.support.slow import slow_but
 from tests.support.web_client import TOKEN, Listening
 from webapp_fixture import Fixture
 
@@ -27,7 +28,7 @@ async def gone(processes: list[psutil.Process]) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", slow_but([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
 async def test_a_browser_ends_with_the_server(fixture: Fixture, tmp_path: Path, number: signal.Signals) -> None:
     async with abp(tmp_path / "out", "serve", "--app", fixture.url, "--json") as server:
         first = json.loads(await server.line())
@@ -47,6 +48,7 @@ async def test_a_browser_ends_with_the_server(fixture: Fixture, tmp_path: Path, 
         await gone(processes)
 
 
+@pytest.mark.slow
 async def test_browsers_of_the_bridge_and_of_its_gallery_end_with_it(fixture: Fixture, tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     async with abp(tmp_path / "out", "mcp", "--gallery", "--app", fixture.url, ABP_SERVE_TOKEN=TOKEN) as bridge:

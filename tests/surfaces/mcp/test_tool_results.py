@@ -102,13 +102,13 @@ def picture(data: bytes) -> dict[str, object]:
         ("2026-07-28", "a bomb", "nothing"),
         ("2026-07-28", "a bomb of 30,000 × 30,000", "nothing"),
         ("2026-07-28", "a broken PNG", "nothing"),
-        pytest.param("2026-07-28", "50 MB PDF", "nothing", marks=pytest.mark.load),
+        pytest.param("2026-07-28", "50 MB PDF", "nothing", marks=pytest.mark.slow),
         ("2026-07-28", "500 artifacts", "nothing"),
         ("2026-07-28", "a megabyte of warnings", "nothing"),
         # What is made of a result does not depend on the protocol's version: one of each form over the older one.
         ("legacy", "1 KB of text", "nothing"),
         ("legacy", "2 MB of JSON beside a binary", "nothing"),
-        ("legacy", "5 MB PNG", "thumbnail"),
+        pytest.param("legacy", "5 MB PNG", "thumbnail", marks=pytest.mark.slow),
     ],
 )
 async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: Serve, what: str, inline: str) -> None:
