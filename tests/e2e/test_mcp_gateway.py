@@ -43,7 +43,7 @@ def whole(answer: CallToolResult) -> int:
 async def gateway(folder: Path, app: str | None = None) -> AsyncIterator[Client]:
     """A client of the bridge in this process, in front of an app; by default the server with workbooks over HTTP."""
     async with contextlib.AsyncExitStack() as stack:
-        address = app or await stack.enter_async_context(tableau_server())
+        address = app if app is not None else await stack.enter_async_context(tableau_server())
         bridge = Bridge(Options(apps=(address,)), open_store(folder))
         stack.push_async_callback(bridge.aclose)
         yield await stack.enter_async_context(Client(bridge.server))
