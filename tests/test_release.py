@@ -105,6 +105,7 @@ def test_what_is_no_address_of_a_repository_changes_nothing(copy: Path, address:
     assert texts(copy) == before
 
 
+@pytest.mark.slow
 def test_a_tagged_commit_is_refused_before_anything_is_built_if_it_is_not_that_version(copy: Path) -> None:
     for path in (*packaging.ROOT.glob("release/*.py"), packaging.ROOT / "CHANGELOG.md"):
         shutil.copyfile(path, copy / path.relative_to(packaging.ROOT))

@@ -266,6 +266,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.load
 async def test_killed_writers_leave_an_index_that_heals(
     bucket: str, postgres: str, monkeypatch: pytest.MonkeyPatch

@@ -272,6 +272,7 @@ async def tabs_of(cdp_url: str) -> list[str]:
     return await asyncio.to_thread(tabs, cdp_url)
 
 
+@pytest.mark.slow
 async def test_attaching_by_cdp_leaves_the_browser_and_its_tabs(tmp_path: Path) -> None:
     async with started_by_hand(tmp_path / "profile") as (cdp_url, process), notebook() as url:
         assert await tabs_of(cdp_url) == ["mine"]

@@ -51,6 +51,7 @@ async def test_a_planted_fault_is_found(planted: PlantedView, browser: Browser) 
     assert report.conformant is not any(check.level == "MUST" for check in VIEW_CHECKS if check.id in by)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "planted", [PlantedView("", "", opens=True), *ALLOWED_VIEWS], ids=lambda one: one.name or "good"
 )

@@ -537,6 +537,7 @@ async def test_a_crash_during_a_call_is_announced(fixture: Fixture, browser: Bro
     async with listening(transport) as heard:
         cdp = transport._agent.cdp  # type: ignore[union-attr]
         call = asyncio.ensure_future(transport.request(call_of("fault.never"), timeout=10))
+        await eventually(lambda: transport._effects.current_call)
         await asyncio.sleep(0.2)
         started = time.monotonic()
         crash = asyncio.ensure_future(cdp.send("Page.crash"))

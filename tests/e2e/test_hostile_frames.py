@@ -409,6 +409,7 @@ async def test_a_page_that_is_slow_to_close_is_closed_behind_its_session(
     await eventually(lambda: left not in browser.playwright.contexts)
 
 
+@pytest.mark.slow
 async def test_frames_and_their_tools_are_counted(
     browser: Browser, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -184,6 +184,7 @@ addEventListener("message", async ({ data, source, origin }) => {
 </script>"""
 
 
+@pytest.mark.slow
 async def test_the_scripts_of_an_embedded_app_see_nothing_of_ours_come(whole_browser: Browser, tmp_path: Path) -> None:
     async with (
         page(EMBEDDED) as url,

@@ -73,6 +73,7 @@ def after(tmp_path: Path, known: dict[str, Any]) -> None:
         assert [call["capability"] for call in again["data"]["calls"]] == ["app.record"]  # nothing was sent again
 
 
+@pytest.mark.slow
 async def test_a_bridge_that_was_killed_goes_on_with_its_state(fixture: Fixture, tmp_path: Path) -> None:
     known = await asyncio.to_thread(before, tmp_path, fixture.ws_url)
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700

@@ -167,6 +167,7 @@ def gone(processes: list[psutil.Process]) -> float:
     return time.monotonic() - started
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "kind"),
     slow_but([("2025-06-18", "resource_link"), ("2024-11-05", "text")], ("2024-11-05", "text")),
@@ -182,6 +183,7 @@ async def test_old_clients_get_only_content_types_that_they_know(
     assert answer["structuredContent"]["artifacts"][0]["uri"] in json.dumps(answer["content"][1])
 
 
+@pytest.mark.slow
 @pytest.mark.fault(7)
 async def test_a_client_that_leaves_while_it_connects(bridge: tuple[Bridge, psutil.Process]) -> None:
     spoken, process = bridge

@@ -13,6 +13,7 @@ from transports.surfaces.mcp import Options
 CLOSE = 0.1
 
 
+@pytest.mark.slow
 async def test_inline_content_is_bounded_as_the_docs_say() -> None:
     rows, limits = await measure(), Options()
     print(*rows, sep="\n")

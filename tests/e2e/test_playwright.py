@@ -561,6 +561,7 @@ async def test_native_dialogs_do_not_block_a_call(connected: Connect) -> None:
             await app.call("fault.alert", {"kind": kind}, timeout=5)
 
 
+@pytest.mark.slow
 async def test_very_long_answers_are_whole_and_leave_no_file(connected: Connect, browser: Browser) -> None:
     """JSON of some megabytes takes the way of large content; halves of surrogate pairs and content are kept apart."""
     before = set(browser.folder.iterdir())

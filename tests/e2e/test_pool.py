@@ -109,6 +109,7 @@ async def test_a_context_is_used_again_without_what_was_stored_in_it(tmp_path: P
     assert seen == {"session": {**empty, "cookie": "mine", "storage": "mine"}, "context": empty, "never": empty}
 
 
+@pytest.mark.slow
 async def test_users_of_a_bridge_share_browsers_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -298,6 +298,7 @@ async def test_an_address_that_cannot_be_embedded_raises_with_the_reason(embedde
             pass
 
 
+@pytest.mark.slow
 async def test_a_server_that_never_answers_and_an_app_that_never_does_are_told_apart_in_time(
     fixture: Fixture, embedded: Embedded, odd: str
 ) -> None:

@@ -49,6 +49,7 @@ async def test_a_signed_in_profile_survives_two_runs(tmp_path: Path) -> None:
             assert (await note(app))["cookie"] is None
 
 
+@pytest.mark.slow
 async def test_two_sessions_share_a_profile_and_each_gets_its_own_files(fixture: Fixture, tmp_path: Path) -> None:
     """They share what is stored in the browser, yet not the folder that it writes large content to."""
     async with Browser(profile=tmp_path / "profile") as browser:

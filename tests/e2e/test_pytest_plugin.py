@@ -37,6 +37,7 @@ def asyncio_is_set_up(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\naddopts = --strict-markers\n")
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R5-5b")
 def test_sessions_over_every_transport_and_the_store_of_the_test(pytester: pytest.Pytester) -> None:
     choice = find_browser()
@@ -437,6 +438,7 @@ async def test_what_is_logged_is_short_and_without_secrets(tmp_path: Path) -> No
     assert any("UNKNOWN_CAPABILITY" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_each_session_of_a_test_is_recorded_and_an_own_recording_is_left_alone(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest

@@ -100,9 +100,20 @@ async def test_serve_with_an_app_and_calls_of_another_process(tmp_path: Path) ->
         assert status == 130 and text == "" and "Traceback" not in complaint
 
 
+def places(folder: Path) -> dict[str, str]:
+    """Settings of a command whose files are in ``folder``."""
+    return {"ABP_OUTPUT_DIR": str(folder / "out"), "XDG_STATE_HOME": str(folder / "state")}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> CommandLine:
+    """The command in this process."""
+    return CommandLine(places(tmp_path), monkeypatch, capfdbinary)
+
+
 def test_links_of_a_store_that_is_served(here: CommandLine, tmp_path: Path) -> None:
     artifact = asyncio.run(LocalStore(tmp_path / "out").put_bytes(b"a file"))
-    env = {**os.environ, "ABP_SERVE_TOKEN": TOKEN}
+    env = {**os.environ, **places(tmp_path), "ABP_SERVE_TOKEN": TOKEN}
     with subprocess.Popen(
         [*ABP, "serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True
     ) as server:
@@ -205,6 +216,7 @@ async def test_users_of_the_bridge_see_their_own_artifacts_in_the_gallery(tmp_pa
             await bridge_user.aclose()
 
 
+@pytest.mark.slow
 async def test_a_token_of_the_bridge_opens_the_gallery_beside_it(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     out = tmp_path / "out"

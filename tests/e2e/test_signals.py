@@ -140,6 +140,7 @@ def check_all(runs: list[Run], moment: Callable[[Run], object], ways: Ways) -> N
             future.result()
 
 
+@pytest.mark.slow
 @pytest.mark.fault(8)
 @in_all_ways
 def test_while_the_browsers_driver_starts(start: Callable[..., Run], site: Site, ways: Ways) -> None:
@@ -147,6 +148,7 @@ def test_while_the_browsers_driver_starts(start: Callable[..., Run], site: Site,
     check_all(runs, lambda run: run.children("run-driver"), ways)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(8)
 @in_all_ways
 def test_while_the_browser_starts(start: Callable[..., Run], site: Site, ways: Ways) -> None:
@@ -154,6 +156,7 @@ def test_while_the_browser_starts(start: Callable[..., Run], site: Site, ways: W
     check_all(runs, lambda run: run.children("--headless"), ways)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(8)
 @in_all_ways
 def test_while_the_page_loads(start: Callable[..., Run], site: Site, ways: Ways) -> None:
@@ -170,6 +173,7 @@ def test_in_mid_call(start: Callable[..., Run], ways: Ways) -> None:
         check_all(runs, lambda run: "/called" in sites[runs.index(run)].seen, ways)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(8)
 @pytest.mark.parametrize("way", slow_but(["buffer", "url"], "buffer"))
 def test_while_a_large_file_moves(start: Callable[..., Run], workbench: str, way: str) -> None:

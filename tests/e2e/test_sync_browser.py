@@ -46,6 +46,7 @@ def test_one_call_over_each_transport(workbench: str, tmp_path: Path, transport:
     assert not [thread.name for thread in threading.enumerate() if thread.name == "abp-sync"]
 
 
+@pytest.mark.slow
 def test_an_infinite_timeout_is_no_limit_for_a_page_and_its_tools(workbench: str, tmp_path: Path) -> None:
     with connect(workbench, timeout=math.inf, store=tmp_path) as app:
         assert app.call("fault.slow", {"ms": 100}, timeout=math.inf).artifacts
@@ -81,6 +82,7 @@ _OPEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", slow_but(_OPEN, "blocking"))
 def test_a_program_that_does_not_close_ends_quietly_and_leaves_nothing(
     workbench: str, way: str, tmp_path: Path
@@ -94,6 +96,7 @@ def test_a_program_that_does_not_close_ends_quietly_and_leaves_nothing(
     assert not [folder for base in bases for folder in base.glob(f"abp-run-{run.pid}-*")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork: this system has none")
 def test_a_forked_process_does_not_disturb_the_browser_of_its_parent(workbench: str, tmp_path: Path) -> None:
     code = f"""

@@ -271,6 +271,7 @@ async def test_auto_takes_what_the_page_has(fixture: Fixture, browser: Browser, 
             pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("polyfill", ["document", "navigator"])
 async def test_a_polyfill_is_seen_when_it_installs_itself_and_late(
     polyfill: str, fixture: Fixture, browser: Browser, tmp_path: Path

@@ -235,6 +235,7 @@ async def test_an_app_that_offers_its_capabilities_as_tools_is_driven_as_an_app(
             assert result.artifact().size_bytes == 14
 
 
+@pytest.mark.slow
 async def test_conformance_judges_a_page_by_its_tools(
     fixture: Fixture, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

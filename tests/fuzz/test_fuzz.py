@@ -57,6 +57,7 @@ def run_all(name: str, inputs: Iterable[bytes]) -> None:
             raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_takes_little_memory(name: str) -> None:
     allowed = MAX_SECONDS * slowness() * measuring()

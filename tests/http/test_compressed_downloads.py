@@ -135,6 +135,7 @@ async def test_a_body_that_cannot_be_decoded_is_refused_once(get: Get, serve: Se
 # --- bounds -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.fault(31)
 @codings
 async def test_a_bomb_costs_little_memory_and_is_not_stored(get: Get, serve: Serve, coding: str) -> None:

@@ -17,6 +17,7 @@ def test_at_least_99_percent_of_files_are_found_as_what_they_are() -> None:
     assert sum(line.other for line in lines) <= 0.01 * cases
 
 
+@pytest.mark.slow
 @pytest.mark.load
 @pytest.mark.requirement("R2-4.2e", "R2-A.g")
 def test_no_text_is_taken_for_a_file() -> None:

@@ -112,6 +112,7 @@ async def test_a_server_of_very_many_tools(carrier: str, tmp_path: Path, caplog:
     assert "could not list its tools" in caplog.text and "1,000,000 values and names" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.load
 @pytest.mark.parametrize("carrier", slow_but(["stdio", "json", "events"], "stdio"))
 async def test_a_server_of_many_tools_and_values_holds_nobody_up(carrier: str, tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ async def client_of(url: str, token: str = ANN, era: str = "legacy") -> AsyncIte
         yield client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_both_eras_through_two_proxies(tmp_path: Path, era: str) -> None:
     """A proxy before a started server, and another one before the first one's address."""

@@ -30,14 +30,15 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str], *, final: bool) -> int:
-    with handle_signals(final=final):
-        with on_signal(lambda: None) as signalled:  # deferred: an exception in an import would leave half a module
-            from ._commands import run
-            from ._output import print_error
-        try:
+    try:
+        with handle_signals(final=final):
+            with on_signal(lambda: None) as signalled:  # deferred: an exception in an import would leave half a module
+                from ._commands import run
             if stop := signalled():
                 raise stop
             return run(given)
-        except Stopped as stop:
-            print_error("CANCELLED", str(stop), as_json="--json" in given, cancelled=True)
-            return stop.status
+    except Stopped as stop:
+        from ._output import print_error
+
+        print_error("CANCELLED", str(stop), as_json="--json" in given, cancelled=True)
+        return stop.status

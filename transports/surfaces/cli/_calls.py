@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -327,8 +327,6 @@ def call(
     policy = routing_of_options(preset, routing)
 
     def work() -> Coroutine[object, object, int]:
-        if insecure_private_addresses:
-            os.environ["ABP_ALLOW_PRIVATE_ADDRESSES"] = "1"
         require_folder(record)
         values = params.read()
         return answer(values, None if each is None else read_each(each))
@@ -353,7 +351,23 @@ def call(
             print_result(result)
         return 0
 
-    return run_async(work)
+    with _private_addresses() if insecure_private_addresses else nullcontext():
+        return run_async(work)
+
+
+@contextmanager
+def _private_addresses() -> Iterator[None]:
+    """Allow downloads from private addresses while the context lasts."""
+    name = "ABP_ALLOW_PRIVATE_ADDRESSES"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 @spread_groups
