@@ -53,7 +53,6 @@ def ancestors(process: psutil.Process) -> set[int]:
     return set()
 
 
-@pytest.mark.slow
 @pytest.mark.fault(1, 2, 3)
 @pytest.mark.parametrize(
     ("victim", "expected"),
