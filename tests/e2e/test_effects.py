@@ -37,10 +37,17 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 Step = str | dict[str, Any]
 
 
-@pytest.fixture(scope="session")
-def browser(whole_browser: Browser) -> Browser:
-    """Chromium with all its parts."""
-    return whole_browser
+@pytest.fixture
+def whole() -> None:
+    """For a test of what the light Chromium does otherwise: a page of the whole one costs five times as much."""
+
+
+@pytest.fixture
+def browser(request: pytest.FixtureRequest, browser: Browser) -> Browser:
+    """The light Chromium, but for ``whole`` tests."""
+    chosen = request.getfixturevalue("whole_browser") if "whole" in request.fixturenames else browser
+    assert isinstance(chosen, Browser)
+    return chosen
 
 
 def steps(*do: Step) -> list[dict[str, Any]]:
@@ -76,6 +83,7 @@ def pages(app: Session) -> int:
     return len(app.transport._agent.page.context.pages)  # type: ignore[attr-defined]
 
 
+@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize("strict", [False, True], ids=["", "strict-csp"])
 async def test_every_side_effect_in_one_call(connected: Connect, fixture: Fixture, strict: bool) -> None:
     """It kept window.print in its first script; it calls alert, confirm and prompt, opens windows, downloads, asks for

@@ -20,12 +20,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 MB = 1 << 20
 
 
-@pytest.fixture(scope="session")
-def browser(whole_browser: Browser) -> Browser:
-    """Chromium with all its parts."""
-    return whole_browser
-
-
 def ladder_of(app: Session) -> Ladder:
     assert isinstance(app.transport, PlaywrightTransport)
     return app.transport._top.ladder

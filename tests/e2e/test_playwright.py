@@ -38,19 +38,6 @@ from webapp_fixture import Fixture, digest
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.fixture
-def light() -> None:
-    """For a test of what is the same in each Chromium: a page of the whole one costs three times as much."""
-
-
-@pytest.fixture
-def browser(request: pytest.FixtureRequest, browser: Browser) -> Browser:
-    """Chromium with all its parts, but for ``light`` tests."""
-    chosen = browser if "light" in request.fixturenames else request.getfixturevalue("whole_browser")
-    assert isinstance(chosen, Browser)
-    return chosen
-
-
 def pattern(size: int) -> bytes:
     """The bytes that the app's capability ``shape`` answers."""
     return (bytes(range(251)) * (size // 251 + 1))[:size]
@@ -96,7 +83,6 @@ async def test_every_shape_of_content_arrives_byte_for_byte(connected: Connect, 
             assert Path(ref.path).read_bytes() == pattern(size), shape
 
 
-@pytest.mark.usefixtures("light")
 async def test_artifacts_are_keyed_by_paths_in_the_answer(connected: Connect) -> None:
     async with connected() as app:
         mixed = await app.call("shape", {"shape": "mixed"})
@@ -172,7 +158,6 @@ async def test_the_native_capabilities_give_whole_files(connected: Connect, fixt
 
 
 @pytest.mark.parametrize("auth", ["none", "bearer", "bearerLine", "bearerToken", "query", "cookie"])
-@pytest.mark.usefixtures("light")
 async def test_downloads_with_every_kind_of_authorization(connected: Connect, auth: str) -> None:
     async with connected() as app:
         result = await app.call("file.generate", {"bytes": 70_000, "as": "url", "auth": auth})
@@ -188,7 +173,6 @@ async def test_urls_that_only_the_page_can_read(connected: Connect, fixture: Fix
 
 
 @pytest.mark.fault(24, 25)
-@pytest.mark.usefixtures("light")
 async def test_a_wrong_size_stores_nothing_and_the_session_survives(connected: Connect, tmp_path: Path) -> None:
     async with connected() as app:
         lies: list[tuple[str, dict[str, object]]] = [
@@ -230,7 +214,6 @@ async def test_a_wrong_size_of_held_content_is_found_before_it_moves(connected: 
 
 @pytest.mark.requirement("R1-11b")
 @pytest.mark.parametrize("size", [0, 1, 64 * 1024, 64 * 1024 + 1, 3_000_000])
-@pytest.mark.usefixtures("light")
 async def test_content_in_parameters_arrives_byte_for_byte(
     connected: Connect, fixture: Fixture, tmp_path: Path, size: int
 ) -> None:
@@ -307,7 +290,6 @@ async def test_a_small_call_is_one_round_trip(connected: Connect) -> None:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("light")
 async def test_the_browser_is_told_what_to_answer_before_the_app_is_loaded_and_not_waited_for(
     browser: Browser, fixture: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,7 +320,6 @@ async def test_the_browser_is_told_what_to_answer_before_the_app_is_loaded_and_n
 
 
 @pytest.mark.parametrize("query", ["", "?ownevents=assign", "?ownevents=call"])
-@pytest.mark.usefixtures("light")
 async def test_each_event_is_delivered_once_and_in_order(connected: Connect, query: str) -> None:
     seen: list[Progress] = []
     events: list[str] = []
@@ -350,7 +331,6 @@ async def test_each_event_is_delivered_once_and_in_order(connected: Connect, que
 
 
 @pytest.mark.parametrize("query", ["", "?ownevents=assign", "?ownevents=call"])
-@pytest.mark.usefixtures("light")
 async def test_elicitation_reaches_the_handler_and_its_answer_the_app(connected: Connect, query: str) -> None:
     asked: list[ElicitationRequest] = []
 
@@ -364,7 +344,6 @@ async def test_elicitation_reaches_the_handler_and_its_answer_the_app(connected:
     assert [request.method for request in asked] == ["elicitation/input"]
 
 
-@pytest.mark.usefixtures("light")
 async def test_elicitations_are_declined_without_a_handler(connected: Connect) -> None:
     async with connected() as app:
         with pytest.raises(CapabilityError) as caught:
@@ -374,7 +353,6 @@ async def test_elicitations_are_declined_without_a_handler(connected: Connect) -
 
 @pytest.mark.fault(5)
 @pytest.mark.parametrize("query", ["", "?canceltype=string", "?canceltype=object"])
-@pytest.mark.usefixtures("light")
 async def test_timeout_and_cancellation_reach_the_app(connected: Connect, query: str) -> None:
     async with connected(query) as app:
         with pytest.raises(CallTimeout, match=r"job\.wait"):
@@ -389,7 +367,6 @@ async def test_timeout_and_cancellation_reach_the_app(connected: Connect, query:
         assert list(dict.fromkeys(reasons)) == ["timeout", "cancelled by the client"]
 
 
-@pytest.mark.usefixtures("light")
 async def test_many_calls_at_once_each_get_their_own_answer(connected: Connect) -> None:
     async with connected() as app:
         calls = [app.call("file.digest", {"file": {"content": str(n).encode(), "mimeType": "x/y"}}) for n in range(60)]
@@ -428,7 +405,6 @@ async def test_the_address_of_a_websocket_is_told(browser: Browser) -> None:
     ("query", "words"),
     [("?absent", "no window.abp"), ("?half", "without call"), ("?throws", "throws")],
 )
-@pytest.mark.usefixtures("light")
 async def test_an_incomplete_abp_raises_with_what_was_found(connected: Connect, query: str, words: str) -> None:
     with pytest.raises(NotAbpApp, match=words):
         async with connected(query, grace=0.3):
@@ -528,7 +504,6 @@ async def test_a_late_abp_is_waited_for_and_odd_lists_are_read(connected: Connec
 
 
 @pytest.mark.fault(9)
-@pytest.mark.usefixtures("light")
 async def test_a_failing_initialize_raises_with_the_apps_message(connected: Connect) -> None:
     with pytest.raises(ABPError, match="initialize"):
         async with connected("?initfails"):

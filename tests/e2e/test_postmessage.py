@@ -26,10 +26,17 @@ MB = 1 << 20
 Embedded = Callable[..., Session]
 
 
-@pytest.fixture(scope="session")
-def browser(whole_browser: Browser) -> Browser:
-    """Chromium with all its parts."""
-    return whole_browser
+@pytest.fixture
+def whole() -> None:
+    """For a test of what the light Chromium does otherwise: a page of the whole one costs five times as much."""
+
+
+@pytest.fixture
+def browser(request: pytest.FixtureRequest, browser: Browser) -> Browser:
+    """The light Chromium, but for ``whole`` tests."""
+    chosen = request.getfixturevalue("whole_browser") if "whole" in request.fixturenames else browser
+    assert isinstance(chosen, Browser)
+    return chosen
 
 
 @pytest.fixture
@@ -357,6 +364,7 @@ async def test_the_harness_is_a_secure_context_and_the_app_keeps_it(embedded: Em
         assert await page.main_frame.child_frames[0].evaluate("isSecureContext") is True
 
 
+@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize(("harness", "sent", "processes"), [("same", "strict=1", 1), ("other", "", 2)])
 async def test_an_app_keeps_its_cookies_and_shares_a_process_with_a_harness_of_its_site(
     embedded: Embedded, odd: str, harness: str, sent: str, processes: int
