@@ -96,7 +96,9 @@ async def test_twenty_kills(tmp_path: Path) -> None:
         check(part, await killed(tmp_path / f"{number}", part, 2 + number))
 
 
-def test_the_command_says_what_is_missing(abp: CommandLine, tmp_path: Path) -> None:
+def test_the_command_says_what_is_missing(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A proxy that is started takes the stdin of its process and ends the process, which is that of the tests here.
+    monkeypatch.setattr("transports.surfaces.mcp.run_proxy", None)
     none = abp("proxy")
     assert none.status == 2 and "abp proxy -- COMMAND" in none.err and none.out == ""
     both = abp("proxy", "--url", "https://mcp.example/mcp", "--", "server")
