@@ -1,6 +1,7 @@
 """Routes of the pages and the manifest."""
 
 import html
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlencode
@@ -22,6 +23,8 @@ FRAME_HEADERS = {
     "denied": ("X-Frame-Options", "DENY"),
     "ancestors": ("Content-Security-Policy", "frame-ancestors 'none'"),
 }
+#: What a person sees of the page.
+INTERFACE = re.compile(r"^  <header.*^  </main>\n", re.DOTALL | re.MULTILINE)
 routes = web.RouteTableDef()
 
 
@@ -35,6 +38,8 @@ def _manifest_link(query: Mapping[str, str]) -> str:
 
 def _render(state: State, embed: str, manifest_link: str) -> str:
     page = (STATIC / "index.html").read_text("utf-8")
+    if not state.interface:
+        page = INTERFACE.sub("", page)
     values = {
         "MANIFEST": manifest_link,
         "EMBED": embed,

@@ -24,6 +24,8 @@ class RequestRecord:
 class State:
     """State of one server."""
 
+    interface: bool = True
+    """Whether pages have the user interface; without it they offer the same to programs."""
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     session: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     origin: str = ""

@@ -23,7 +23,7 @@ from webapp_fixture import Fixture, serve
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def fixture() -> AsyncIterator[Fixture]:
-    async with serve() as served:
+    async with serve(interface=False) as served:
         yield served
 
 

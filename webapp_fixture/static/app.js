@@ -53,4 +53,4 @@ function publish() {
 installPrinting();
 if (options.late) setTimeout(publish, options.late);
 else if (!options.absent) publish();
-startInterface(registry, record);
+if (document.querySelector('main')) startInterface(registry, record);

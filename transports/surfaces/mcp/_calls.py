@@ -45,6 +45,8 @@ _SAMPLING = "sampling/create"
 _DEFAULT_MAX_TOKENS = 1000
 #: Increment of the progress value by a heartbeat, since MCP requires growing values.
 _STEP = 1e-6
+#: Name of the tasks extension.
+TASKS = "io.modelcontextprotocol/tasks"
 #: Timeout of a question in seconds.
 QUESTION_TIMEOUT = 600.0
 
@@ -212,6 +214,12 @@ def is_modern(ctx: Context) -> bool:
     """Return whether the client speaks 2026-07-28 or later: no handshake, and no requests from the server to the
     client."""
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def takes_tasks(ctx: Context) -> bool:
+    """Return whether the client of a request declares the tasks extension."""
+    capabilities = ctx.session.client_capabilities
+    return is_modern(ctx) and capabilities is not None and TASKS in (capabilities.extensions or {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,11 @@ from ...errors import ABPError, OutcomeUnknown, UsageError
 from ...protocol import decode_json, iso_utc, plain_line
 from ...routing import Result
 from ...session import CallFinished, CallStatus
-from ...tasks import in_thread
-from ..shared import MAX_AGE, App, CallRecord, ImageLimits, KeptCall, MakeContent, call_record, listed_in
-from ._calls import Context, ProgressReporter, Question, ToolCall, is_modern
+from ..shared import MAX_AGE, App, CallRecord, KeptCall, MakeContent, call_record, listed_in
+from ._calls import TASKS, Context, ProgressReporter, Question, ToolCall, is_modern
 from ._options import Options
-from ._results import ArtifactView, call_result, error_result, text_result
+from ._results import ArtifactView, error_result, text_result
 from ._users import User
-from ._views import opened_view
 
 #: Default ``wait`` of `abp_result` in seconds, and timeout for the result of an ended call to be written.
 _WAIT, _KEEP_WAIT = 20.0, 10.0
@@ -43,12 +41,21 @@ _MAX_LISTED = 20
 
 
 class DetachedTools:
-    """Tools for the detached calls of one user. Each raises :class:`~transports.errors.ABPError`."""
+    """Tools for the detached calls of one user. Each raises :class:`~transports.errors.ABPError`.
 
-    def __init__(self, user: User, options: Options, view: ArtifactView) -> None:
+    ``shown`` makes the MCP result of a call of an app."""
+
+    def __init__(
+        self,
+        user: User,
+        options: Options,
+        view: ArtifactView,
+        shown: Callable[[Result, App], Awaitable[CallToolResult]],
+    ) -> None:
         self._user = user
         self._options = options
         self._view = view
+        self._shown = shown
         self._scope = user.store.scope
 
     async def start(
@@ -81,26 +88,13 @@ class DetachedTools:
         async def content(event: CallFinished) -> bytes:
             self._user.subscribers.resources_changed()
             if event.result is not None:
-                made = await self.shown(event.result, app)
+                made = await self._shown(event.result, app)
             else:
                 error = event.error or ABPError("the call ended without a result")
                 made = error_result(error, self._options.max_answer_bytes, self._view)
             return made.model_dump_json(by_alias=True, exclude_none=True).encode()
 
         return content
-
-    async def shown(self, result: Result, app: App | None, opened: App | None = None) -> CallToolResult:
-        """Return the result of a call as an MCP result; ``app`` is ``None`` for a call without an app. ``opened`` is
-        the view that the call has opened."""
-        return await call_result(
-            result if self._options.inline_data else await in_thread(result.by_reference),
-            session=app.key if app else None,
-            store=app.session.store if app else self._user.store,
-            max_bytes=self._options.max_answer_bytes,
-            image_limits=ImageLimits(self._options.max_image_bytes, self._options.max_total_image_bytes),
-            view=self._view,
-            opened=opened_view(opened) if opened else None,
-        )
 
     async def result(
         self, arguments: Mapping[str, Any], ctx: Context, reporter: ProgressReporter, params: CallToolRequestParams
@@ -169,7 +163,6 @@ def _document(record: CallRecord) -> dict[str, object]:
     }
 
 
-_EXTENSION = "io.modelcontextprotocol/tasks"
 #: Seconds after which a call becomes a task.
 TASK_AFTER = 2.0
 #: Milliseconds between two polls of a task, as clients are asked to keep.
@@ -186,12 +179,6 @@ class UpdateTaskParams(TaskParams):
     """Parameters of ``tasks/update``."""
 
     input_responses: InputResponses
-
-
-def takes_tasks(ctx: Context) -> bool:
-    """Return whether the client of a request declares the tasks extension."""
-    capabilities = ctx.session.client_capabilities
-    return is_modern(ctx) and capabilities is not None and _EXTENSION in (capabilities.extensions or {})
 
 
 def new_task(record: CallRecord) -> dict[str, object]:
@@ -254,7 +241,7 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
             raise MCPError(METHOD_NOT_FOUND, "tasks are an extension of protocol 2026-07-28")
         return user_of(ctx)
 
-    server.extensions[_EXTENSION] = {}
+    server.extensions[TASKS] = {}
     server.add_request_handler("tasks/get", TaskParams, get)
     server.add_request_handler("tasks/update", UpdateTaskParams, update)
     server.add_request_handler("tasks/cancel", TaskParams, cancel)

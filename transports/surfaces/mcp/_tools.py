@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack, aclosing
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cached_property, partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -46,16 +46,16 @@ from ...protocol.schema import check_params, is_file
 from ...routing import GivenFile, OpenFile, Result, Router, accept_files, json_size
 from ...session import Settings
 from ...tasks import in_thread
-from ..shared import App, document_text, listed_in, tool_name
+from ..shared import App, ImageLimits, document_text, listed_in, tool_name
 from ._access import require_app_scopes, require_scopes
-from ._calls import Context, ProgressReporter, Question, ToolCall
-from ._detached import TASK_AFTER, DetachedTools, new_task, takes_tasks
+from ._calls import Context, ProgressReporter, Question, ToolCall, takes_tasks
+from ._detached import TASK_AFTER, DetachedTools, new_task
 from ._options import Options
 from ._resources import read_slice
-from ._results import ArtifactView, text_result
+from ._results import ArtifactView, call_result, text_result
 from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools
 from ._users import User
-from ._views import VIEW_SIZE, open_view, view_document
+from ._views import VIEW_SIZE, open_view, opened_view, view_document
 
 #: Most capabilities of one app in a structured result, and in its text.
 _MAX_LISTED, _MAX_NAMED = 300, 40
@@ -488,7 +488,10 @@ class Tools:
         self._view = view
         self._reporter = reporter
         self._artifacts = ArtifactTools(user.store, options, view)
-        self._detached = DetachedTools(user, options, view)
+
+    @cached_property
+    def _detached(self) -> DetachedTools:
+        return DetachedTools(self._user, self._options, self._view, self._shown)
 
     async def fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call one of :data:`~._tool_list.FIXED_TOOLS`; ``arguments`` must fit its schema."""
@@ -640,7 +643,20 @@ class Tools:
                 input_requests={outcome.key: outcome.request()}, request_state=self._user.suspend(call)
             )
         self._user.subscribers.resources_changed()
-        return await self._detached.shown(outcome, app, call.opened)
+        return await self._shown(outcome, app, call.opened)
+
+    async def _shown(self, result: Result, app: App | None, opened: App | None = None) -> CallToolResult:
+        """Return the result of a call as an MCP result; ``app`` is ``None`` for a call without an app. ``opened`` is
+        the view that the call has opened."""
+        return await call_result(
+            result if self._options.inline_data else await in_thread(result.by_reference),
+            session=app.key if app else None,
+            store=app.session.store if app else self._user.store,
+            max_bytes=self._options.max_answer_bytes,
+            image_limits=ImageLimits(self._options.max_image_bytes, self._options.max_total_image_bytes),
+            view=self._view,
+            opened=opened_view(opened) if opened else None,
+        )
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 
