@@ -14,7 +14,7 @@ UNIT_WORKERS ?= 5
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test again slow unit hosts coverage check docs bundle release image compat bench fuzz mutate lock clean
+.PHONY: help setup demo test slow unit hosts coverage check docs bundle release image compat bench fuzz mutate lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -82,7 +82,7 @@ test: setup check
 		apt-get install -qq -y chromium-headless-shell >/dev/null 2>&1 || true
 	@test "$$(id -u)" != 0 || command -v ffmpeg >/dev/null || \
 		apt-get install -qq -y --no-install-recommends ffmpeg >/dev/null 2>&1 || true
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal || $(MAKE) --no-print-directory again
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Tests run a third longer while their coverage is measured, and those of time and processor time measure that too.
 coverage: $(READY)
@@ -100,11 +100,6 @@ slow: setup
 # Programs of other projects that meet ours: MCP servers and clients, the host of the store protocol, JupyterLab. Most of the time is theirs.
 hosts: setup
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m hosts
-
-# A deadline of a browser may pass on a busy machine. What failed runs once more, alone: what fails then too is a failure.
-again:
-	@echo "what failed runs once more, one test after the other"
-	@$(BIN)/python -m pytest -rA --maxfail=10 --last-failed --last-failed-no-failures none
 
 docs: $(READY)
 	@$(BIN)/python -m tests.site

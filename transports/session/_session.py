@@ -397,8 +397,8 @@ class Session(OpenedHere):
         anywhere in them. ``timeout`` in seconds is for the app's answer, by default the session's, else
         ``ABP_CALL_TIMEOUT``; ``math.inf`` is no limit. Cancelling the awaiting task cancels the call in the app.
 
-        Retries: a call that the app refused before it ran (``RATE_LIMITED``, a forgotten session) is sent again within
-        ``timeout``, after the delay that the app requests. A call that may have run (the connection broke, any other
+        Retries: a call that the app refused before it ran (``RATE_LIMITED``, a forgotten session) and says is
+        ``retryable`` is sent again within ``timeout``, after the delay that the app requests. A call that may have run (the connection broke, any other
         ``retryable`` error) is sent again only if it is ``idempotent``. With ``once``, a call that was sent is never
         sent again. If the transport reconnects by itself, a call waits for that. Each retry is a
         :class:`~transports.Retrying` event, and has an id of its own on the wire: an app must not expect to

@@ -438,7 +438,7 @@ class LocalStore(ArtifactStore):
 
     def __init__(
         self,
-        root: Path | None = None,
+        root: Path | str | None = None,
         *,
         max_bytes: int = DEFAULT_MAX_BYTES,
         retention: Retention | None = None,
@@ -450,7 +450,7 @@ class LocalStore(ArtifactStore):
         write beyond that raises :class:`~transports.errors.StoreFull`. The other arguments are those of
         :class:`~transports.ArtifactStore`."""
         super().__init__(max_bytes=max_bytes, retention=retention, audit=audit)
-        self.root = (root or default_root()).expanduser().absolute()
+        self.root = Path(root or default_root()).expanduser().absolute()
         self.url = self.root.as_uri()
         self._min_free = min_free_bytes
         # another user may have made a folder of this name in the shared temp folder
