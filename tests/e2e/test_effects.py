@@ -59,6 +59,17 @@ async def ui(app: Session, *do: Step, timeout: float = 10, **more: object) -> Re
     return await app.call("fault.native_ui", {"do": steps(*do), **more}, timeout=timeout)
 
 
+@asynccontextmanager
+async def announced(app: Session, count: int) -> AsyncIterator[None]:
+    """Wait at the end of the block until ``count`` effects outside any call have been announced."""
+    async with app.events() as events, asyncio.timeout(30):
+        yield
+        async for event in events:
+            count -= isinstance(event, Effect)
+            if not count:
+                return
+
+
 def got(result: Result) -> Any:
     """What the app got back from its steps."""
     assert isinstance(result.data, dict)
@@ -290,7 +301,8 @@ async def test_downloads_of_the_app_and_ours_do_not_disturb_each_other(connected
 
 async def test_outputs_outside_any_call_come_with_the_next_call(connected: Connect) -> None:
     async with connected() as app:
-        assert not (await ui(app, "alert", {"kind": "download", "seed": 3}, "print", later=50)).effects
+        async with announced(app, 3):
+            assert not (await ui(app, "alert", {"kind": "download", "seed": 3}, "print", later=50)).effects
         hashes: list[str] = []
         warnings: list[str] = []
         async with asyncio.timeout(30):
@@ -309,11 +321,8 @@ async def test_outputs_outside_any_call_come_with_the_next_call(connected: Conne
 
 async def test_too_many_outputs_outside_any_call_are_dropped_with_a_warning(connected: Connect) -> None:
     async with connected() as app:
-        async with app.events() as events:
+        async with announced(app, 10):
             await ui(app, *[{"kind": "copy", "text": str(n)} for n in range(10)], later=20)
-            copies = (event async for event in events if isinstance(event, Effect))
-            for _ in range(10):
-                await anext(copies)
         result = await app.call("file.list")
         assert [path.read_text() for path in files(result)] == [str(n) for n in range(2, 10)]
         assert "2 outputs that began before this call were too many and are lost" in result.warnings

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import io
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Unpack
 
 import pytest
+import pytest_asyncio
 from PIL import Image
 from playwright.async_api import Page
 
@@ -20,11 +21,18 @@ from tests.support.slow_page import SlowPage, slow_page
 from transports import Browser, CallTimeout, PostMessageTransport, UsageError, connect
 from transports.base import Clip, PdfOptions, ScreenshotOptions
 from transports.http import _addresses as addresses
-from webapp_fixture import Fixture
+from webapp_fixture import Fixture, serve
 
 __all__ = ["slow_page"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def fixture() -> AsyncIterator[Fixture]:
+    """The reference app with its interface: something for pictures."""
+    async with serve() as served:
+        yield served
 
 
 async def test_html_becomes_a_pdf(connected: Connect) -> None:
