@@ -71,13 +71,19 @@ def tableau() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def make(way: str, tableau: str) -> Iterator[Connected]:
+def over_http() -> Iterator[str]:
+    """The address of one server for all tests that leave it as it is."""
+    with http_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def make(way: str, tableau: str, request: pytest.FixtureRequest) -> Connected:
     """``connect`` to the server of this way."""
     if way == "http":
-        with http_server() as url:
-            yield partial(connect, f"mcp+{url}", headers={"Authorization": f"Bearer {TOKEN}"})
-    else:
-        yield partial(connect, f"{tableau} --legacy" if way == "legacy" else tableau)
+        url = request.getfixturevalue("over_http")
+        return partial(connect, f"mcp+{url}", headers={"Authorization": f"Bearer {TOKEN}"})
+    return partial(connect, f"{tableau} --legacy" if way == "legacy" else tableau)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -478,15 +484,14 @@ async def test_calls_to_an_http_server_that_went_away_raise(tmp_path: Path) -> N
 # --- authentication ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_wrong_token_is_refused_and_no_error_shows_it(tmp_path: Path) -> None:
-    with http_server() as url:
-        with pytest.raises(ConnectFailed) as refused:
-            async with connect(f"mcp+{url}", store=tmp_path, headers={"Authorization": "Bearer wrong-and-secret"}):
-                pass
-        assert "wrong-and-secret" not in str(refused.value)
+async def test_a_wrong_token_is_refused_and_no_error_shows_it(over_http: str, tmp_path: Path) -> None:
+    with pytest.raises(ConnectFailed) as refused:
+        async with connect(f"mcp+{over_http}", store=tmp_path, headers={"Authorization": "Bearer wrong-and-secret"}):
+            pass
+    assert "wrong-and-secret" not in str(refused.value)
 
 
-async def test_an_auth_of_the_sdk_is_used(tmp_path: Path) -> None:
+async def test_an_auth_of_the_sdk_is_used(over_http: str, tmp_path: Path) -> None:
     import httpx2
 
     class Bearer(httpx2.Auth):
@@ -494,6 +499,5 @@ async def test_an_auth_of_the_sdk_is_used(tmp_path: Path) -> None:
             request.headers["Authorization"] = f"Bearer {TOKEN}"
             yield request
 
-    with http_server() as url:
-        async with connect(f"mcp+{url}", store=tmp_path, auth=Bearer()) as session:
-            assert (await session.call("list_workbooks")).artifacts
+    async with connect(f"mcp+{over_http}", store=tmp_path, auth=Bearer()) as session:
+        assert (await session.call("list_workbooks")).artifacts
