@@ -20,6 +20,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.eventually import eventually
+from tests.support.mcp_over_http import tableau_server
 from tests.support.mcp_servers import FOLDER, target
 from tests.support.mcp_servers.tableau import PDF, PNG, VIEW, WAV, view_data
 from tests.support.mcp_servers.warm import warm_target
@@ -218,11 +219,14 @@ async def test_progress_comes_in_order(app: Connected) -> None:
 
 async def test_a_call_that_times_out_or_is_cancelled_is_cancelled_there(app: Connected) -> None:
     async with app() as session:
-        before = value((await session.call("record")).data, "cancelled")
+        recorded = (await session.call("record")).data
+        before = value(recorded, "cancelled")
         with pytest.raises(CallTimeout):
             await session.call("wait", timeout=0.3)
         waiting = asyncio.ensure_future(session.call("wait"))
-        await asyncio.sleep(0.2)
+        async with asyncio.timeout(10):
+            while value((await session.call("record")).data, "waiting") < value(recorded, "waiting") + 2:
+                await asyncio.sleep(0.02)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -445,7 +449,9 @@ async def test_a_killed_server_is_started_again_and_its_subscriptions_are_renewe
         await session.resources.subscribe(VIEW)
         await session.resources.read(VIEW)
         waiting = asyncio.ensure_future(session.call("wait"))
-        await asyncio.sleep(0.2)
+        async with asyncio.timeout(10):
+            while not value((await session.call("record")).data, "waiting"):
+                await asyncio.sleep(0.02)
         for pid in children() - before:
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(Disconnected, match="SIGKILL"):
@@ -470,9 +476,8 @@ async def test_an_idempotent_call_waits_for_the_new_server(tmp_path: Path) -> No
 
 
 async def test_calls_to_an_http_server_that_went_away_raise(tmp_path: Path) -> None:
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    with http_server() as url:
-        session = connect(f"mcp+{url}", headers=headers, store=tmp_path)
+    async with tableau_server() as where:
+        session = connect(where, store=tmp_path)
         await session.__aenter__()
     try:
         with pytest.raises(Disconnected):

@@ -233,7 +233,9 @@ async def test_forms_answer_wait_for_a_person_or_navigate(cases: Open) -> None:
         assert "echo" not in app.capabilities
 
 
-async def test_the_tools_of_the_next_page_are_known_when_a_call_that_navigates_returns(cases: Open) -> None:
+async def test_the_tools_of_the_next_page_are_known_when_a_call_that_navigates_returns(
+    cases: Open, shared: Session
+) -> None:
     async with cases() as app:
         assert "echo" in app.capabilities
         await app.call("search", {"q": "bread"})
@@ -241,13 +243,12 @@ async def test_the_tools_of_the_next_page_are_known_when_a_call_that_navigates_r
         with pytest.raises(CapabilityError) as caught:
             await app.call("echo", {"text": "gone"})
         assert caught.value.code == "UNKNOWN_CAPABILITY"
-    async with cases() as app:
-        with pytest.raises(OutcomeUnknown):
-            await app.call("reload")
-        known = app.capabilities
-        with pytest.raises(UsageError, match="params"):
-            await app.call("echo", {"text": 7})
-        assert app.capabilities is known  # nothing came later
+    with pytest.raises(OutcomeUnknown):
+        await shared.call("reload")
+    known = shared.capabilities
+    with pytest.raises(UsageError, match="params"):
+        await shared.call("echo", {"text": 7})
+    assert shared.capabilities is known  # nothing came later
 
 
 async def test_a_navigation_in_mid_call_is_an_unknown_outcome(shared: Session) -> None:
