@@ -76,7 +76,7 @@ async def test_a_stream_survives_a_collection_of_garbage(
 async def test_text_slices_work_alone(connected: Connect, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr(Ladder, "_rungs", lambda self, size: ["slices"])
     async with connected() as app:
-        assert await generated(app, 13 * MB + 5, 3, way) == digest(13 * MB + 5, 3)
+        assert await generated(app, 7 * MB + 5, 3, way) == digest(7 * MB + 5, 3)
         assert ladder_of(app).used["slices"] == 1
 
 
@@ -164,7 +164,7 @@ async def test_a_download_that_begins_after_its_call_was_cancelled_is_no_downloa
 
 async def test_cancelling_a_large_transfer_leaves_no_file(connected: Connect, tmp_path: Path) -> None:
     async with connected() as app:
-        call = asyncio.ensure_future(app.call("file.generate", {"megabytes": 384, "as": "blob"}))
+        call = asyncio.ensure_future(app.call("file.generate", {"megabytes": 128, "as": "blob"}))
         staging = tmp_path / "out" / ".abp" / "staging"
         for _ in range(1000):
             await asyncio.sleep(0.01)
