@@ -13,8 +13,14 @@ from playwright.async_api import FilePayload, Page, Route, expect
 from tests.e2e.visits import PATIENCE, card, opened, run, visit, visiting
 from tests.support.gallery import PICTURE, TOKEN, Gallery, open_gallery
 from transports import Browser
+from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def over_websocket(gallery: Gallery, fixture: Fixture) -> None:
+    """Connect the reference app without a page of it, which costs as much as the page of the gallery."""
+    gallery.app = (await gallery.served.apps.connect(fixture.ws_url, {})).key
 
 
 async def test_without_a_token_only_the_login_is_shown(empty: Gallery, browser: Browser) -> None:
@@ -34,44 +40,42 @@ async def test_without_a_token_only_the_login_is_shown(empty: Gallery, browser: 
         await expect(page.get_by_label("Token")).to_be_visible()
 
 
-async def test_the_token_leaves_the_address_at_once(empty: Gallery, browser: Browser) -> None:
-    async with visiting(empty, browser) as page:
-        assert TOKEN not in page.url
-        assert TOKEN not in await page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie])")
-        await page.reload()  # the cookie remembers, which script cannot read
-        await expect(page.locator("#connection")).to_have_text("Live")
-
-
-async def test_the_first_visit_loads_less_than_50_kb_of_script(empty: Gallery, browser: Browser) -> None:
-    context = await browser.playwright.new_context()
-    page = await context.new_page()
+async def test_the_first_visit_loads_little_script_and_the_token_leaves_the_address(
+    empty: Gallery, browser: Browser
+) -> None:
     sizes: dict[str, int] = {}
 
     async def measure(answer: Any) -> None:
         if answer.url.endswith(".js"):
             sizes[answer.url] = len(await answer.body())
 
-    page.on("response", measure)
-    await page.goto(empty.entry)
-    await expect(page.locator("#connection")).to_have_text("Live")
-    await page.wait_for_load_state("load")
-    await context.close()
-    assert len(sizes) > 5 and 10_000 < sum(sizes.values()) < 50_000, sizes
+    async with visit(browser, "about:blank", own=empty.url) as page:
+        page.on("response", measure)
+        await page.goto(empty.entry)
+        await expect(page.locator("#connection")).to_have_text("Live")
+        await page.wait_for_load_state("load")
+        page.remove_listener("response", measure)
+        assert len(sizes) > 5 and 10_000 < sum(sizes.values()) < 50_000, sizes
+        assert TOKEN not in page.url
+        assert TOKEN not in await page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie])")
+        await page.reload()  # the cookie remembers, which script cannot read
+        await expect(page.locator("#connection")).to_have_text("Live")
 
 
-async def test_new_artifacts_appear_live(gallery: Gallery, browser: Browser) -> None:
-    async with visiting(gallery, browser) as page:
+async def test_new_artifacts_appear_live(empty: Gallery, browser: Browser, fixture: Fixture) -> None:
+    await over_websocket(empty, fixture)
+    async with visiting(empty, browser) as page:
         await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
-        record = await gallery.call("chart.render", csv="a,b\n1,2\n3,4")
+        record = await empty.call("data.csv", rows=[{"a": 1}])
         assert record["status"] == "completed"
         await expect(page.locator(".card")).to_have_count(1)
         await expect(page.locator("#count")).to_have_text("1 file")
-        await expect(page.locator("#said")).to_contain_text("chart.png")  # for those who do not see it
-        await gallery.upload("first name.txt", "text/plain", b"the same")
-        await gallery.upload("second name.txt", "text/plain", b"the same")  # to the store one artifact, renamed
-        await expect(page.locator(".card .name")).to_have_text(["second name.txt", "chart.png"])
-        for meta in (await gallery.ask("GET", "artifacts"))["artifacts"]:
-            await gallery.ask("DELETE", f"artifacts/{meta['id']}", expect=204)
+        await expect(page.locator("#said")).to_contain_text("data.csv")  # for those who do not see it
+        await empty.upload("first name.txt", "text/plain", b"the same")
+        await empty.upload("second name.txt", "text/plain", b"the same")  # to the store one artifact, renamed
+        await expect(page.locator(".card .name")).to_have_text(["second name.txt", "data.csv"])
+        for meta in (await empty.ask("GET", "artifacts"))["artifacts"]:
+            await empty.ask("DELETE", f"artifacts/{meta['id']}", expect=204)
         await expect(page.locator(".card")).to_have_count(0)
         await expect(page.get_by_role("heading", name="No artifacts yet")).to_be_visible()
 
@@ -106,24 +110,25 @@ async def test_many_artifacts_are_loaded_in_pages(empty: Gallery, browser: Brows
         assert names == sorted(names, reverse=True)
 
 
-async def test_filters(gallery: Gallery, browser: Browser) -> None:
-    await gallery.call("chart.render", csv="a,b\n1,2")
-    await gallery.call("audio.tone", seconds=0.1)
-    await gallery.upload("notes.txt", "text/plain", b"notes")
-    async with visiting(gallery, browser) as page:
+async def test_filters(empty: Gallery, browser: Browser, fixture: Fixture) -> None:
+    await over_websocket(empty, fixture)
+    await empty.call("data.csv", rows=[{"a": 1}])
+    await empty.call("audio.tone", seconds=0.1)
+    await empty.upload("notes.txt", "text/plain", b"notes")
+    async with visiting(empty, browser) as page:
         shown = page.locator(".card .name")
         await expect(shown).to_have_count(3)
-        await page.get_by_label("Type").select_option("image/")
-        await expect(shown).to_have_text(["chart.png"])
-        await page.get_by_label("Type").select_option("")
-        await page.get_by_label("Capability", exact=True).select_option("audio.tone")
+        await page.get_by_label("Type").select_option("audio/")
         await expect(shown).to_have_text([re.compile(r"\.wav$")])
-        await gallery.upload("late.txt", "text/plain", b"does not belong here")
-        await gallery.call("audio.tone", seconds=0.2)
+        await page.get_by_label("Type").select_option("")
+        await page.get_by_label("Capability", exact=True).select_option("data.csv")
+        await expect(shown).to_have_text(["data.csv"])
+        await empty.upload("late.txt", "text/plain", b"does not belong here")
+        await empty.call("data.csv", rows=[{"a": 2}])
         await expect(shown).to_have_count(2)
         await page.get_by_role("button", name="Clear").click()
         await expect(shown).to_have_count(5)
-        await page.get_by_label("Session").select_option(gallery.app)
+        await page.get_by_label("Session").select_option(empty.app)
         await expect(shown).to_have_count(3)
         await page.get_by_label("Session").select_option("")
         await page.get_by_label("Search names").fill("NOTES")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.async_api import Page, expect
 
+from tests.mcp_official.node import Missing, packages
 from tests.support.batch_run import plant_run
 from tests.support.gallery import PICTURE, Gallery, open_gallery
 from tests.support.needs import missing
@@ -19,24 +18,16 @@ from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
-AXE = "axe-core@4.14.1"
-SECONDS = 120
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+def axe() -> str:
     """The script, from npm."""
-    npm = shutil.which("npm")
-    if npm is None:
-        missing("npm", f"it brings {AXE}")
-    folder = tmp_path_factory.mktemp("axe")
-    command = [npm, "install", "--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund", AXE]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        missing("npm", f"it has not brought {AXE} within {SECONDS} s")
-    if done.returncode:
-        missing("npm", f"it cannot bring {AXE}: {done.stderr.strip().splitlines()[-1:]}")
+        folder = packages(ROOT / "tests" / "support" / "axe.json")
+    except Missing as error:
+        missing("npm", error)
     return (folder / "node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
 
 

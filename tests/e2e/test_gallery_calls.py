@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Route, expect
 
 from tests.e2e.visits import card, run, visiting
@@ -15,6 +18,13 @@ from transports import Browser
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def wired(tmp_path: Path, fixture: Fixture, browser: Browser) -> AsyncIterator[Gallery]:
+    """A gallery without artifacts; the reference app is connected over a WebSocket, which costs no page."""
+    async with open_gallery(tmp_path / "store", browser, replace(fixture, url=fixture.ws_url)) as opened:
+        yield opened
 
 
 async def test_a_form_becomes_a_call_and_an_artifact(gallery: Gallery, browser: Browser) -> None:
@@ -38,8 +48,8 @@ async def test_a_form_becomes_a_call_and_an_artifact(gallery: Gallery, browser: 
         await expect(card(page, "chart.png")).to_be_visible()
 
 
-async def test_nested_parameters_and_the_same_as_json(gallery: Gallery, browser: Browser) -> None:
-    async with visiting(gallery, browser) as page:
+async def test_nested_parameters_and_the_same_as_json(wired: Gallery, browser: Browser) -> None:
+    async with visiting(wired, browser) as page:
         work = await run(page, "export.pdf")
         await work.get_by_label("html").fill("<p>wide</p>")
         await work.get_by_role("group", name="options").get_by_label("landscape").select_option(label="Yes")
@@ -58,8 +68,8 @@ async def test_nested_parameters_and_the_same_as_json(gallery: Gallery, browser:
         await work.get_by_label("rows 2").fill('{"a": 2}')
         await work.get_by_role("button", name="Run").click()
         await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
-    newest = (await gallery.ask("GET", "artifacts?capability=data.csv&type=text/csv"))["artifacts"][0]
-    async with gallery.http.get(gallery.url.rstrip("/") + newest["url"]) as answer:
+    newest = (await wired.ask("GET", "artifacts?capability=data.csv&type=text/csv"))["artifacts"][0]
+    async with wired.http.get(wired.url.rstrip("/") + newest["url"]) as answer:
         assert (await answer.text()).split() == ["a", "1", "2"]
 
 
@@ -135,8 +145,8 @@ async def test_progress_questions_cancelling_and_errors(gallery: Gallery, browse
         await expect(failed.locator(".problem")).to_be_visible()
 
 
-async def test_a_question_that_overtakes_the_answer_to_the_call_stays(gallery: Gallery, browser: Browser) -> None:
-    async with visiting(gallery, browser) as page:
+async def test_a_question_that_overtakes_the_answer_to_the_call_stays(wired: Gallery, browser: Browser) -> None:
+    async with visiting(wired, browser) as page:
         work = await run(page, "form.ask")
 
         async def late(route: Route) -> None:

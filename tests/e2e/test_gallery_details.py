@@ -105,9 +105,9 @@ async def test_a_sessions_token_opens_nothing_of_another_session(
     gallery: Gallery, browser: Browser, fixture: Fixture
 ) -> None:
     foreign = (await gallery.call("audio.tone", seconds=0.1))["artifacts"][0]
-    other = await gallery.served.apps.connect(fixture.url, {})
+    other = await gallery.served.apps.connect(fixture.ws_url, {})
     gallery.app = other.key
-    own = (await gallery.call("chart.render", csv="a,b\n1,2"))["artifacts"][0]
+    own = (await gallery.call("data.csv", rows=[{"a": 1}]))["artifacts"][0]
     token = (await gallery.ask("POST", "tokens", body={"session": other.key}, expect=201))["token"]
     async with visit(browser, f"{gallery.url}#token={token}") as page:
         await expect(page.locator(".card")).to_have_count(1)
@@ -117,4 +117,4 @@ async def test_a_sessions_token_opens_nothing_of_another_session(
         await page.goto(f"{gallery.url}#artifact={foreign}")
         await expect(page.locator(".notice")).to_contain_text("there is no artifact")
         await page.get_by_role("link", name="Calls").click()
-        await expect(page.locator(".call strong")).to_have_text(["chart.render"])
+        await expect(page.locator(".call strong")).to_have_text(["data.csv"])

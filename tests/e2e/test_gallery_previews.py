@@ -5,32 +5,50 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from PIL import Image
 from playwright.async_api import Error as PlaywrightError, Locator, Page, expect
 
 from tests.e2e.visits import opened, visiting
 from tests.support.eventually import eventually
-from tests.support.gallery import PICTURE, Gallery, tone
+from tests.support.gallery import PICTURE, Gallery, open_gallery, tone
 from transports import Browser
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def one_visit(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Gallery, Page]]:
+    folder = tmp_path_factory.mktemp("previews") / "store"
+    async with open_gallery(folder, browser) as gallery, visiting(gallery, browser) as page:
+        yield gallery, page
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def shared(one_visit: tuple[Gallery, Page]) -> AsyncIterator[tuple[Gallery, Page]]:
+    """One gallery and one page of it, for all tests that only look at files of their own."""
+    yield one_visit
+    _, page = one_visit
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
 @pytest.mark.requirement("R2-6.3k")
-async def test_images_audio_and_video_are_shown_by_their_elements(empty: Gallery, browser: Browser) -> None:
-    await empty.upload("p.png", "image/png", PICTURE)
-    await empty.upload("s.wav", "audio/wav", tone())
-    async with visiting(empty, browser) as page:
-        dialog = await opened(page, "p.png")
-        await expect(dialog.get_by_text(re.compile(r"^\d+ × \d+ pixels$"))).to_be_visible()
-        await page.keyboard.press("Escape")
-        dialog = await opened(page, "s.wav")
-        await expect(dialog.locator("audio")).to_have_js_property("duration", 1)
+async def test_images_audio_and_video_are_shown_by_their_elements(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    await gallery.upload("p.png", "image/png", PICTURE)
+    await gallery.upload("s.wav", "audio/wav", tone())
+    dialog = await opened(page, "p.png")
+    await expect(dialog.get_by_text(re.compile(r"^\d+ × \d+ pixels$"))).to_be_visible()
+    await page.keyboard.press("Escape")
+    dialog = await opened(page, "s.wav")
+    await expect(dialog.locator("audio")).to_have_js_property("duration", 1)
 
 
 async def test_a_card_shows_what_is_inside(empty: Gallery, browser: Browser) -> None:
@@ -80,54 +98,52 @@ async def until_pixels(page: Page, box: Any, good: Any) -> None:
     await eventually(shown, pause=0.1)
 
 
-async def test_previews_of_text_json_csv_and_bytes(empty: Gallery, browser: Browser) -> None:
-    await empty.upload("t.txt", "text/plain", "Grüße\n".encode() * 60_000)
-    await empty.upload(
+async def test_previews_of_text_json_csv_and_bytes(shared: tuple[Gallery, Page]) -> None:
+    gallery, page = shared
+    await gallery.upload("t.txt", "text/plain", "Grüße\n".encode() * 60_000)
+    await gallery.upload(
         "j.json", "application/json", json.dumps({"list": list(range(250)), "deep": {"key": "<b>"}}).encode()
     )
-    await empty.upload("broken.json", "application/json", b'{"no": ')
-    await empty.upload("c.csv", "text/csv", b'name,note\n"a ""quoted"" one","two\nlines"\nb,"1,5"\n')
-    await empty.upload("b.bin", "application/octet-stream", bytes(range(256)) * 20)
-    await empty.upload("empty.txt", "text/plain", b"")
-    async with visiting(empty, browser) as page:
-        dialog = await opened(page, "t.txt")
-        text = dialog.locator("pre.text")
-        await expect(dialog.get_by_text("256 kB of 480 kB")).to_be_visible()
-        await expect(text).to_contain_text("Grüße")
-        await dialog.get_by_role("button", name="Show more").click()
-        await expect(dialog.get_by_role("button", name="Show more")).to_be_hidden()
-        assert await text.evaluate(
-            "node => node.textContent === 'Grüße\\n'.repeat(60000)"
-        )  # no character is cut in two
-        await page.keyboard.press("Escape")
+    await gallery.upload("broken.json", "application/json", b'{"no": ')
+    await gallery.upload("c.csv", "text/csv", b'name,note\n"a ""quoted"" one","two\nlines"\nb,"1,5"\n')
+    await gallery.upload("b.bin", "application/octet-stream", bytes(range(256)) * 20)
+    await gallery.upload("empty.txt", "text/plain", b"")
+    dialog = await opened(page, "t.txt")
+    text = dialog.locator("pre.text")
+    await expect(dialog.get_by_text("256 kB of 480 kB")).to_be_visible()
+    await expect(text).to_contain_text("Grüße")
+    await dialog.get_by_role("button", name="Show more").click()
+    await expect(dialog.get_by_role("button", name="Show more")).to_be_hidden()
+    assert await text.evaluate("node => node.textContent === 'Grüße\\n'.repeat(60000)")  # no character is cut in two
+    await page.keyboard.press("Escape")
 
-        dialog = await opened(page, "j.json")
-        tree = dialog.locator(".tree")
-        await expect(tree.get_by_text("[ 250 items ]")).to_be_visible()
-        await expect(tree.get_by_text('"<b>"')).to_have_count(0)  # folded
-        await tree.get_by_text("{ 1 key }").click()
-        await expect(tree.get_by_text('"<b>"')).to_be_visible()
-        await tree.get_by_text("[ 250 items ]").click()
-        await tree.get_by_role("button", name="150 more").click()
-        await expect(tree.locator(".node .node .leaf")).to_have_count(200 + 1)
-        await page.keyboard.press("Escape")
+    dialog = await opened(page, "j.json")
+    tree = dialog.locator(".tree")
+    await expect(tree.get_by_text("[ 250 items ]")).to_be_visible()
+    await expect(tree.get_by_text('"<b>"')).to_have_count(0)  # folded
+    await tree.get_by_text("{ 1 key }").click()
+    await expect(tree.get_by_text('"<b>"')).to_be_visible()
+    await tree.get_by_text("[ 250 items ]").click()
+    await tree.get_by_role("button", name="150 more").click()
+    await expect(tree.locator(".node .node .leaf")).to_have_count(200 + 1)
+    await page.keyboard.press("Escape")
 
-        dialog = await opened(page, "broken.json")
-        await expect(dialog.get_by_text("no valid JSON")).to_be_visible()
-        await page.keyboard.press("Escape")
+    dialog = await opened(page, "broken.json")
+    await expect(dialog.get_by_text("no valid JSON")).to_be_visible()
+    await page.keyboard.press("Escape")
 
-        dialog = await opened(page, "c.csv")
-        await expect(dialog.get_by_role("columnheader")).to_have_text(["name", "note"])
-        await expect(dialog.get_by_role("cell")).to_have_text(['a "quoted" one', "two lines", "b", "1,5"])
-        await page.keyboard.press("Escape")
+    dialog = await opened(page, "c.csv")
+    await expect(dialog.get_by_role("columnheader")).to_have_text(["name", "note"])
+    await expect(dialog.get_by_role("cell")).to_have_text(['a "quoted" one', "two lines", "b", "1,5"])
+    await page.keyboard.press("Escape")
 
-        dialog = await opened(page, "b.bin")
-        await expect(dialog.locator("pre.hex")).to_contain_text("00000040  40 41 42 43")
-        await expect(dialog.locator("pre.hex")).to_contain_text("@ABCDEFGHIJKLMNO")
-        await page.keyboard.press("Escape")
+    dialog = await opened(page, "b.bin")
+    await expect(dialog.locator("pre.hex")).to_contain_text("00000040  40 41 42 43")
+    await expect(dialog.locator("pre.hex")).to_contain_text("@ABCDEFGHIJKLMNO")
+    await page.keyboard.press("Escape")
 
-        dialog = await opened(page, "empty.txt")
-        await expect(dialog.get_by_role("button", name="Show more")).to_be_hidden()
+    dialog = await opened(page, "empty.txt")
+    await expect(dialog.get_by_role("button", name="Show more")).to_be_hidden()
 
 
 CANARY = "document.title='PWNED';window.top.document.title='PWNED';fetch('{other}canary-by-script')"
@@ -195,14 +211,14 @@ async def test_nothing_of_an_artifact_runs_or_reaches_the_network(
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("\"quoted' <b>.txt", "…‮gpj.txt", "#?&%00.txt")),
     ],
 )
-async def test_names_are_harmless(empty: Gallery, browser: Browser, name: str) -> None:
-    meta = await empty.upload(name, "text/plain", b"content")
+async def test_names_are_harmless(shared: tuple[Gallery, Page], name: str) -> None:
+    gallery, page = shared
+    meta = await gallery.upload(name, "text/plain", b"content")
     assert "/" not in meta["filename"] and "\n" not in meta["filename"]
-    async with visiting(empty, browser) as page:
-        dialog = await opened(page, meta["filename"])
-        await expect(dialog.locator("pre.text")).to_have_text("content")
-        async with page.expect_download() as waiting:
-            await dialog.get_by_role("link", name="Download").click()
-        download = await waiting.value
-        assert "/" not in download.suggested_filename and "\n" not in download.suggested_filename
-        assert Path(await download.path()).read_bytes() == b"content"
+    dialog = await opened(page, meta["filename"])
+    await expect(dialog.locator("pre.text")).to_have_text("content")
+    async with page.expect_download() as waiting:
+        await dialog.get_by_role("link", name="Download").click()
+    download = await waiting.value
+    assert "/" not in download.suggested_filename and "\n" not in download.suggested_filename
+    assert Path(await download.path()).read_bytes() == b"content"

@@ -489,21 +489,32 @@ async def test_a_cancellation_reaches_the_frame(browser: Browser, tmp_path: Path
 # --- a frame that goes ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["FAR", "NEAR", ""])
-async def test_a_call_to_a_frame_that_goes_ends_at_once(browser: Browser, tmp_path: Path, where: str, way: str) -> None:
-    page = "tool('first'); tool('drop', () => { document.querySelector('iframe').remove(); return 1; });"
-    top = f"<script>{TOOL}{page}</script>{frame('wait', where)}"
+async def test_a_call_to_a_frame_that_goes_ends_at_once(browser: Browser, tmp_path: Path, way: str) -> None:
+    """A frame of another site, of another origin, and of the page's own origin, one after the other."""
+    page = """
+      tool("first");
+      tool("drop", () => { document.querySelector("iframe").remove(); return 1; });
+      tool("put", ({ src }) => {
+        document.body.append(Object.assign(document.createElement("iframe"), { src, allow: "tools *" }));
+        return 1;
+      }, { inputSchema: { type: "object", properties: { src: { type: "string" } } } });
+      tool("places", () => ({ all: ["FAR/wait", "NEAR/wait", "/wait"] }));
+    """
     waiting = "tool('wait', () => new Promise(() => {})); tool('soon');"
-    async with opened(browser, tmp_path, top=top, wait=waiting) as app:
-        wait, soon = await tool_of(app, "wait"), await tool_of(app, "soon")
-        calling = asyncio.ensure_future(app.call(wait, timeout=600))
-        assert (await app.call(soon)).data == "soon"  # so the other is under way
-        await app.call("drop")
-        async with asyncio.timeout(30):
-            with pytest.raises(OutcomeUnknown, match="frame"):
-                await calling
-            with pytest.raises((CapabilityError, OutcomeUnknown)):
-                await app.call(soon, timeout=600)
+    async with opened(browser, tmp_path, top=f"<body><script>{TOOL}{page}</script>", wait=waiting) as app:
+        places: Any = (await app.call("places")).data
+        for src in places["all"]:
+            await app.call("put", {"src": src})
+            wait, soon = await tool_of(app, "wait"), await tool_of(app, "soon")
+            calling = asyncio.ensure_future(app.call(wait, timeout=600))
+            assert (await app.call(soon)).data == "soon"  # so the other is under way
+            await app.call("drop")
+            async with asyncio.timeout(30):
+                with pytest.raises(OutcomeUnknown, match="frame"):
+                    await calling
+                with pytest.raises((CapabilityError, OutcomeUnknown)):
+                    await app.call(soon, timeout=600)
+            await eventually(lambda: not named(app, "wait") and not named(app, "soon"))
 
 
 SLOW_LIST = "Object.getPrototypeOf(document.modelContext).getTools = () => new Promise(() => {});"

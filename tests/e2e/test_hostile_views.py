@@ -29,8 +29,8 @@ LINE = "tell('notifications/message', { level: 'info', data: 'x'.repeat(200) });
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def app(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
-    async with connect(target("views"), browser=browser, store=tmp_path_factory.mktemp("views")) as app:
+async def app(browser: Browser, tmp_path_factory: pytest.TempPathFactory, views_address: str) -> AsyncIterator[Session]:
+    async with connect(views_address, browser=browser, store=tmp_path_factory.mktemp("views")) as app:
         yield app
 
 

@@ -20,6 +20,7 @@ import pytest
 import pytest_asyncio
 
 from tests.support.eventually import eventually
+from tests.support.mcp_over_http import tableau_server
 from tests.support.mcp_servers import FOLDER, target
 from tests.support.mcp_servers.tableau import PDF, PNG, VIEW, WAV, view_data
 from tests.support.mcp_servers.warm import warm_target
@@ -71,13 +72,19 @@ def tableau() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def make(way: str, tableau: str) -> Iterator[Connected]:
+def over_http() -> Iterator[str]:
+    """The address of one server for all tests that leave it as it is."""
+    with http_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def make(way: str, tableau: str, request: pytest.FixtureRequest) -> Connected:
     """``connect`` to the server of this way."""
     if way == "http":
-        with http_server() as url:
-            yield partial(connect, f"mcp+{url}", headers={"Authorization": f"Bearer {TOKEN}"})
-    else:
-        yield partial(connect, f"{tableau} --legacy" if way == "legacy" else tableau)
+        url = request.getfixturevalue("over_http")
+        return partial(connect, f"mcp+{url}", headers={"Authorization": f"Bearer {TOKEN}"})
+    return partial(connect, f"{tableau} --legacy" if way == "legacy" else tableau)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -212,11 +219,14 @@ async def test_progress_comes_in_order(app: Connected) -> None:
 
 async def test_a_call_that_times_out_or_is_cancelled_is_cancelled_there(app: Connected) -> None:
     async with app() as session:
-        before = value((await session.call("record")).data, "cancelled")
+        recorded = (await session.call("record")).data
+        before = value(recorded, "cancelled")
         with pytest.raises(CallTimeout):
             await session.call("wait", timeout=0.3)
         waiting = asyncio.ensure_future(session.call("wait"))
-        await asyncio.sleep(0.2)
+        async with asyncio.timeout(10):
+            while value((await session.call("record")).data, "waiting") < value(recorded, "waiting") + 2:
+                await asyncio.sleep(0.02)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -439,7 +449,9 @@ async def test_a_killed_server_is_started_again_and_its_subscriptions_are_renewe
         await session.resources.subscribe(VIEW)
         await session.resources.read(VIEW)
         waiting = asyncio.ensure_future(session.call("wait"))
-        await asyncio.sleep(0.2)
+        async with asyncio.timeout(10):
+            while not value((await session.call("record")).data, "waiting"):
+                await asyncio.sleep(0.02)
         for pid in children() - before:
             os.kill(pid, signal.SIGKILL)
         with pytest.raises(Disconnected, match="SIGKILL"):
@@ -464,9 +476,8 @@ async def test_an_idempotent_call_waits_for_the_new_server(tmp_path: Path) -> No
 
 
 async def test_calls_to_an_http_server_that_went_away_raise(tmp_path: Path) -> None:
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    with http_server() as url:
-        session = connect(f"mcp+{url}", headers=headers, store=tmp_path)
+    async with tableau_server() as where:
+        session = connect(where, store=tmp_path)
         await session.__aenter__()
     try:
         with pytest.raises(Disconnected):
@@ -478,15 +489,14 @@ async def test_calls_to_an_http_server_that_went_away_raise(tmp_path: Path) -> N
 # --- authentication ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_wrong_token_is_refused_and_no_error_shows_it(tmp_path: Path) -> None:
-    with http_server() as url:
-        with pytest.raises(ConnectFailed) as refused:
-            async with connect(f"mcp+{url}", store=tmp_path, headers={"Authorization": "Bearer wrong-and-secret"}):
-                pass
-        assert "wrong-and-secret" not in str(refused.value)
+async def test_a_wrong_token_is_refused_and_no_error_shows_it(over_http: str, tmp_path: Path) -> None:
+    with pytest.raises(ConnectFailed) as refused:
+        async with connect(f"mcp+{over_http}", store=tmp_path, headers={"Authorization": "Bearer wrong-and-secret"}):
+            pass
+    assert "wrong-and-secret" not in str(refused.value)
 
 
-async def test_an_auth_of_the_sdk_is_used(tmp_path: Path) -> None:
+async def test_an_auth_of_the_sdk_is_used(over_http: str, tmp_path: Path) -> None:
     import httpx2
 
     class Bearer(httpx2.Auth):
@@ -494,6 +504,5 @@ async def test_an_auth_of_the_sdk_is_used(tmp_path: Path) -> None:
             request.headers["Authorization"] = f"Bearer {TOKEN}"
             yield request
 
-    with http_server() as url:
-        async with connect(f"mcp+{url}", store=tmp_path, auth=Bearer()) as session:
-            assert (await session.call("list_workbooks")).artifacts
+    async with connect(f"mcp+{over_http}", store=tmp_path, auth=Bearer()) as session:
+        assert (await session.call("list_workbooks")).artifacts

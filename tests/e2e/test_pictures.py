@@ -6,9 +6,10 @@ import asyncio
 import base64
 import io
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,8 +23,9 @@ from mcp_types import CallToolResult, ImageContent
 from PIL import Image
 
 from tests.support.mcp_clients import words
+from transports import Browser, browser as browsers
 from transports.artifacts import open_store
-from transports.surfaces.mcp import Bridge, Options
+from transports.surfaces.mcp import Bridge, Options, _tools as tools
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -145,6 +147,13 @@ async def sites() -> AsyncIterator[Sites]:
         yield served
 
 
+@pytest.fixture
+def shared(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bridge takes its pictures with the browser of all tests, and not each with one that it starts for it."""
+    room = SimpleNamespace(Browser=lambda **_: nullcontext(browser), screenshot_of_url=browsers.screenshot_of_url)
+    monkeypatch.setattr(tools, "browsers", room)
+
+
 async def picture(store: Path, url: str, *allowed: str, **options: Any) -> CallToolResult:
     bridge = Bridge(Options(allowed_hosts=allowed), open_store(store))
     async with Client(bridge.server, mode="2026-07-28") as client:
@@ -168,6 +177,7 @@ async def test_a_page_in_a_picture_reaches_no_host_that_may_not_be_connected(tmp
         assert f"127.0.0.1 (port {served.other.partition(':')[2]})" in words(answer)  # it says what is missing
 
 
+@pytest.mark.usefixtures("shared")
 async def test_a_page_in_a_picture_reaches_every_host_that_may_be_connected(tmp_path: Path) -> None:
     async with sites() as served:
         answer = await picture(tmp_path, f"http://{served.here}/ways", served.here, served.other)
@@ -175,6 +185,7 @@ async def test_a_page_in_a_picture_reaches_every_host_that_may_be_connected(tmp_
         assert served.heard >= ASKED
 
 
+@pytest.mark.usefixtures("shared")
 @pytest.mark.parametrize("allowed", [pytest.param(True, marks=pytest.mark.slow), False])
 async def test_a_page_that_goes_on_while_its_picture_is_taken_shows_no_other_host(
     tmp_path: Path, allowed: bool
@@ -186,6 +197,7 @@ async def test_a_page_that_goes_on_while_its_picture_is_taken_shows_no_other_hos
         assert (RED in colours(answer), served.heard) == ((True, {"frame"}) if allowed else (False, set()))
 
 
+@pytest.mark.usefixtures("shared")
 async def test_there_is_no_picture_of_a_page_that_has_gone_where_it_may_not(tmp_path: Path) -> None:
     async with sites() as served:
         answer = await picture(tmp_path, f"http://{served.here}/going", served.here)
@@ -193,6 +205,7 @@ async def test_there_is_no_picture_of_a_page_that_has_gone_where_it_may_not(tmp_
         assert answer.is_error and said in words(answer) and served.heard == set()
 
 
+@pytest.mark.usefixtures("shared")
 async def test_a_picture_of_an_address_where_nothing_listens_says_so(tmp_path: Path) -> None:
     async with sites() as served:
         gone = served.other

@@ -209,9 +209,9 @@ def _transport(kind: str, site: Site, browser: Browser) -> tuple[str, Transport]
 
 @pytest.mark.parametrize("kind", ["playwright", "webmcp", "postmessage"])
 async def test_the_document_that_receives_a_message_compares_its_own_origin(
-    kind: str, site: Site, whole_browser: Browser
+    kind: str, site: Site, browser: Browser
 ) -> None:
-    _, transport = _transport(kind, site, whole_browser)
+    _, transport = _transport(kind, site, browser)
     async with transport:
         await transport.request(Message("initialize", {"capabilities": {}}, id="i"), timeout=20)
         for origins, arrives in (({site.other}, False), ({site.own, site.other}, True)):

@@ -18,7 +18,7 @@ from tests.e2e.conftest import Connect
 from tests.support.listener import listening
 from tests.support.pdf import pages_of, text_of
 from tests.support.slow_page import SlowPage, slow_page
-from transports import Browser, CallTimeout, PostMessageTransport, UsageError, connect
+from transports import Browser, CallTimeout, PlaywrightTransport, PostMessageTransport, Session, UsageError, connect
 from transports.base import Clip, PdfOptions, ScreenshotOptions
 from transports.http import _addresses as addresses
 from webapp_fixture import Fixture, serve
@@ -35,27 +35,33 @@ async def fixture() -> AsyncIterator[Fixture]:
         yield served
 
 
-async def test_html_becomes_a_pdf(connected: Connect) -> None:
-    async with connected() as app:
-        result = await app.render_to_pdf("<h1>Grüße</h1><script>document.write('from a script')</script>")
-        ref = result.artifacts["document"]
-        assert (ref.mime_type, result.capability, result.transport) == (
-            "application/pdf",
-            "render_to_pdf",
-            "playwright",
-        )
-        assert text_of(ref.path).split() == ["Grüße", "from", "a", "script"]
-        pages = await app.render_to_pdf("<p>one</p>" * 200, format="A4", landscape=True, page_ranges="2")
-        ((width, height),) = pages_of(pages.artifacts["document"].path)
-        assert (width, height) == pytest.approx((842, 595), abs=2)  # A4, landscape
-        assert (await app.call("file.list")).artifacts  # the app has not noticed
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def app(fixture: Fixture, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    """One session for all tests that leave its page as it is."""
+    transport = PlaywrightTransport(fixture.url, browser=browser)
+    async with connect(fixture.url, transport=transport, store=tmp_path_factory.mktemp("tools")) as app:
+        yield app
 
 
-async def test_options_in_camel_case_come_from_json(connected: Connect) -> None:
+async def test_html_becomes_a_pdf(app: Session) -> None:
+    result = await app.render_to_pdf("<h1>Grüße</h1><script>document.write('from a script')</script>")
+    ref = result.artifacts["document"]
+    assert (ref.mime_type, result.capability, result.transport) == (
+        "application/pdf",
+        "render_to_pdf",
+        "playwright",
+    )
+    assert text_of(ref.path).split() == ["Grüße", "from", "a", "script"]
+    pages = await app.render_to_pdf("<p>one</p>" * 200, format="A4", landscape=True, page_ranges="2")
+    ((width, height),) = pages_of(pages.artifacts["document"].path)
+    assert (width, height) == pytest.approx((842, 595), abs=2)  # A4, landscape
+    assert (await app.call("file.list")).artifacts  # the app has not noticed
+
+
+async def test_options_in_camel_case_come_from_json(app: Session) -> None:
     options = json.loads('{"format": "A4", "pageRanges": "2"}')
-    async with connected() as app:
-        pages = await app.render_to_pdf("<p>one</p>" * 200, **options)
-        assert len(pages_of(pages.artifacts["document"].path)) == 1
+    pages = await app.render_to_pdf("<p>one</p>" * 200, **options)
+    assert len(pages_of(pages.artifacts["document"].path)) == 1
 
 
 @pytest.mark.parametrize(
@@ -133,48 +139,46 @@ async def test_with_public_hosts_the_html_reads_from_those_and_from_no_others(
 
 
 @pytest.mark.requirement("R3-7a")
-async def test_screenshots_of_the_page(connected: Connect) -> None:
-    async with connected() as app:
-        seen = {}
-        ways: dict[str, ScreenshotOptions] = {
-            "png": {},
-            "full": {"full_page": True},
-            "jpeg": {"type": "jpeg", "quality": 50},
-        }
-        for name, options in ways.items():
-            ref = (await app.screenshot(timeout=10, **options)).artifacts["image"]
-            seen[name] = Image.open(io.BytesIO(Path(str(ref.path)).read_bytes()))
-            assert ref.mime_type == ("image/jpeg" if name == "jpeg" else "image/png")
-        assert seen["png"].size == (1280, 720)
-        assert seen["full"].size[1] > 720
-        assert len(seen["png"].convert("RGB").getcolors(1 << 24) or []) > 50  # something is there
+async def test_screenshots_of_the_page(app: Session) -> None:
+    seen = {}
+    ways: dict[str, ScreenshotOptions] = {
+        "png": {},
+        "full": {"full_page": True},
+        "jpeg": {"type": "jpeg", "quality": 50},
+    }
+    for name, options in ways.items():
+        ref = (await app.screenshot(timeout=10, **options)).artifacts["image"]
+        seen[name] = Image.open(io.BytesIO(Path(str(ref.path)).read_bytes()))
+        assert ref.mime_type == ("image/jpeg" if name == "jpeg" else "image/png")
+    assert seen["png"].size == (1280, 720)
+    assert seen["full"].size[1] > 720
+    assert len(seen["png"].convert("RGB").getcolors(1 << 24) or []) > 50  # something is there
 
 
 @pytest.mark.requirement("R3-7a", "R3-7b", "R3-7g", "R3-7h")
-async def test_screenshots_of_any_address_and_in_any_size(connected: Connect, slow_page: SlowPage) -> None:
-    async with connected() as app:
+async def test_screenshots_of_any_address_and_in_any_size(app: Session, slow_page: SlowPage) -> None:
 
-        async def shot(**options: Unpack[ScreenshotOptions]) -> Image.Image:
-            ref = (await app.screenshot(timeout=30, **options)).artifacts["image"]
-            return Image.open(io.BytesIO(Path(str(ref.path)).read_bytes())).convert("RGB")
+    async def shot(**options: Unpack[ScreenshotOptions]) -> Image.Image:
+        ref = (await app.screenshot(timeout=30, **options)).artifacts["image"]
+        return Image.open(io.BytesIO(Path(str(ref.path)).read_bytes())).convert("RGB")
 
-        whole = await shot(url=slow_page.url)
-        assert whole.size == (1280, 800) and whole.getpixel((600, 400)) == slow_page.colour  # it has waited
-        assert (await shot(url=slow_page.url, width=640, height=480, full_page=True)).size == (640, 3000)
-        clip: Clip = {"x": 10, "y": 20, "width": 30, "height": 40}
-        assert (await shot(url=slow_page.url, clip=clip, scale="css")).size == (30, 40)
-        assert slow_page.cookies == []  # of the app's page, which is at the same host
-        assert (await shot(width=500)).size == (500, 720) and (await shot()).size == (1280, 720)
-        wrong: list[tuple[ScreenshotOptions, str]] = [
-            ({"width": 1921}, "width must be a whole number from 1 to 1920, not 1921"),
-            ({"height": 0}, "height must be a whole number from 1 to 1080, not 0"),
-            ({"url": "file:///etc/passwd"}, "must begin with http"),
-            ({"url": "http://127.0.0.1:1/?token=secret"}, "cannot open http://127.0.0.1:1/.*refuse this port"),
-        ]
-        for options, message in wrong:
-            with pytest.raises(UsageError, match=message) as caught:
-                await app.screenshot(**options)
-            assert "secret" not in caught.value.message
+    whole = await shot(url=slow_page.url)
+    assert whole.size == (1280, 800) and whole.getpixel((600, 400)) == slow_page.colour  # it has waited
+    assert (await shot(url=slow_page.url, width=640, height=480, full_page=True)).size == (640, 3000)
+    clip: Clip = {"x": 10, "y": 20, "width": 30, "height": 40}
+    assert (await shot(url=slow_page.url, clip=clip, scale="css")).size == (30, 40)
+    assert slow_page.cookies == []  # of the app's page, which is at the same host
+    assert (await shot(width=500)).size == (500, 720) and (await shot()).size == (1280, 720)
+    wrong: list[tuple[ScreenshotOptions, str]] = [
+        ({"width": 1921}, "width must be a whole number from 1 to 1920, not 1921"),
+        ({"height": 0}, "height must be a whole number from 1 to 1080, not 0"),
+        ({"url": "file:///etc/passwd"}, "must begin with http"),
+        ({"url": "http://127.0.0.1:1/?token=secret"}, "cannot open http://127.0.0.1:1/.*refuse this port"),
+    ]
+    for options, message in wrong:
+        with pytest.raises(UsageError, match=message) as caught:
+            await app.screenshot(**options)
+        assert "secret" not in caught.value.message
 
 
 async def test_an_embedded_app_has_page_tools(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:
@@ -186,20 +190,19 @@ async def test_an_embedded_app_has_page_tools(fixture: Fixture, browser: Browser
 
 
 @pytest.mark.requirement("R3-7e")
-async def test_wrong_options_and_slow_pages_raise(connected: Connect) -> None:
-    async with connected() as app:
-        # A type checker refuses wrong options, too: without an error there mypy would complain of the unused comment.
-        with pytest.raises(UsageError, match=r"render_to_pdf has no option colour; there are .*landscape"):
-            await app.render_to_pdf("x", colour=True)  # type: ignore[call-arg]
-        with pytest.raises(UsageError, match="screenshot has no option path"):
-            await app.screenshot(path="picture.png")  # type: ignore[call-arg]
-        with pytest.raises(UsageError, match="screenshot: the browser refused"):
-            await app.screenshot(type="gif")  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match="render_to_pdf: the browser refused"):
-            await app.render_to_pdf("x", format="A99")
-        with pytest.raises(CallTimeout, match=r"within 1 s"):
-            await app.render_to_pdf("<script>for (;;);</script>", timeout=1)
-        assert (await app.call("file.list")).artifacts
+async def test_wrong_options_and_slow_pages_raise(app: Session) -> None:
+    # A type checker refuses wrong options, too: without an error there mypy would complain of the unused comment.
+    with pytest.raises(UsageError, match=r"render_to_pdf has no option colour; there are .*landscape"):
+        await app.render_to_pdf("x", colour=True)  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match="screenshot has no option path"):
+        await app.screenshot(path="picture.png")  # type: ignore[call-arg]
+    with pytest.raises(UsageError, match="screenshot: the browser refused"):
+        await app.screenshot(type="gif")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="render_to_pdf: the browser refused"):
+        await app.render_to_pdf("x", format="A99")
+    with pytest.raises(CallTimeout, match=r"within 1 s"):
+        await app.render_to_pdf("<script>for (;;);</script>", timeout=1)
+    assert (await app.call("file.list")).artifacts
 
 
 async def test_an_app_without_a_page_has_no_page_tools(fixture: Fixture, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pytest_asyncio
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.eventually import eventually
-from tests.support.mcp_servers import target
 from transports import Browser, Session, UsageError, View, connect
 from transports.adapters.views import host_names, read_profile
 
@@ -36,8 +35,8 @@ worker-src = ["blob:"]
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def app(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
-    async with connect(target("views"), browser=browser, store=tmp_path_factory.mktemp("hosts")) as app:
+async def app(browser: Browser, tmp_path_factory: pytest.TempPathFactory, views_address: str) -> AsyncIterator[Session]:
+    async with connect(views_address, browser=browser, store=tmp_path_factory.mktemp("hosts")) as app:
         yield app
 
 

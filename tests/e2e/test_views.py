@@ -13,7 +13,6 @@ import pytest_asyncio
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
-from tests.support.mcp_servers import target
 from transports import Browser, CallTimeout, CapabilityError, Session, UsageError, connect
 from transports.errors import BinaryError, NotAbpApp
 
@@ -26,8 +25,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
-async def app(browser: Browser, folder: Path) -> AsyncIterator[Session]:
-    async with connect(target("views"), browser=browser, store=folder) as app:
+async def app(browser: Browser, folder: Path, views_address: str) -> AsyncIterator[Session]:
+    async with connect(views_address, browser=browser, store=folder) as app:
         yield app
 
 

@@ -49,9 +49,11 @@ async def test_a_view_is_opened_from_a_recording_without_its_server(browser: Bro
     assert seen[0] == seen[1] and seen[0][0][1]["params"]["content"][1]["data"].startswith("AAAA")
 
 
-async def test_what_a_view_asks_more_often_or_otherwise_than_recorded(browser: Browser, tmp_path: Path) -> None:
+async def test_what_a_view_asks_more_often_or_otherwise_than_recorded(
+    browser: Browser, tmp_path: Path, views_address: str
+) -> None:
     file = tmp_path / "views.jsonl"
-    async with connect(target("views"), browser=browser, store=tmp_path / "store", record=file) as app:
+    async with connect(views_address, browser=browser, store=tmp_path / "store", record=file) as app:
         await app.call("legacy")
         async with app.open_view("board", {"note": LONG}) as view:
             for key in ("a", "b"):
@@ -74,11 +76,11 @@ async def test_what_a_view_asks_more_often_or_otherwise_than_recorded(browser: B
                 pass
 
 
-async def test_secrets_of_views_do_not_reach_a_recording(browser: Browser, tmp_path: Path) -> None:
+async def test_secrets_of_views_do_not_reach_a_recording(browser: Browser, tmp_path: Path, views_address: str) -> None:
     file = tmp_path / "views.jsonl"
     recording = Recording(file, fields=["key"], patterns=[r"for views: (?P<secret>\w+)"])
     async with (
-        connect(target("views"), browser=browser, store=tmp_path / "store", record=recording) as app,
+        connect(views_address, browser=browser, store=tmp_path / "store", record=recording) as app,
         app.open_view("board") as view,
     ):
         answer = await view.frame.evaluate(ASK, secret("rosebud"))
@@ -95,10 +97,10 @@ async def test_secrets_of_views_do_not_reach_a_recording(browser: Browser, tmp_p
         assert answer["result"]["content"][0]["text"] == "for views: <redacted>"
 
 
-async def test_resources_of_a_server_are_recorded_and_played(tmp_path: Path) -> None:
+async def test_resources_of_a_server_are_recorded_and_played(tmp_path: Path, views_address: str) -> None:
     file = tmp_path / "resources.jsonl"
     seen: list[Any] = []
-    for where in (target("views"), f"replay:{file}"):
+    for where in (views_address, f"replay:{file}"):
         record = None if where.startswith("replay:") else file
         async with connect(where, store=tmp_path / "store", record=record) as app:
             listed = [(one.uri, one.mime_type) for one in await app.resources.list()]
@@ -114,9 +116,9 @@ async def test_resources_of_a_server_are_recorded_and_played(tmp_path: Path) -> 
             await app.resources.read("data://other")
 
 
-async def test_a_recording_takes_the_options_of_views_and_no_others(tmp_path: Path) -> None:
+async def test_a_recording_takes_the_options_of_views_and_no_others(tmp_path: Path, views_address: str) -> None:
     file = tmp_path / "server.jsonl"
-    async with connect(target("views"), store=tmp_path / "store", record=file):
+    async with connect(views_address, store=tmp_path / "store", record=file):
         pass
     with pytest.raises(UsageError, match="profile= cannot go with a recording"):
         connect(f"replay:{file}", profile=tmp_path / "profile")
@@ -127,11 +129,11 @@ async def test_a_recording_takes_the_options_of_views_and_no_others(tmp_path: Pa
 
 
 async def test_a_document_that_is_not_recorded_word_for_word_is_named(
-    browser: Browser, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    browser: Browser, tmp_path: Path, caplog: pytest.LogCaptureFixture, views_address: str
 ) -> None:
     file = tmp_path / "views.jsonl"
     recording = Recording(file, patterns=[r"cdn\.example(?P<secret>/\w+)"])  # in one of the two documents
-    async with connect(target("views"), browser=browser, store=tmp_path / "store", record=recording) as app:
+    async with connect(views_address, browser=browser, store=tmp_path / "store", record=recording) as app:
         for tool in ("plain", "hollow"):
             async with app.open_view(tool):
                 pass

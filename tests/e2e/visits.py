@@ -17,20 +17,20 @@ expect.set_options(timeout=PATIENCE)
 
 
 @asynccontextmanager
-async def visit(browser: Browser, address: str, **options: Any) -> AsyncIterator[Page]:
+async def visit(browser: Browser, address: str, own: str = "", **options: Any) -> AsyncIterator[Page]:
     """The page in a context of its own. Whatever it complains of fails the test: errors of script, refusals of the
-    content policy, and requests to anywhere else."""
+    content policy, and requests to anywhere else than its server, or ``own``."""
     complaints: list[str] = []
     context: BrowserContext = await browser.playwright.new_context(**{"reduced_motion": "reduce", **options})
     context.set_default_timeout(PATIENCE)
     page = await context.new_page()
-    own = re.match(r"https?://[^/]+/", address)  # beside it: the parts of the browser's own PDF viewer, at chrome:
-    assert own is not None
+    server = re.match(r"https?://[^/]+/", own or address)  # beside it: parts of the browser's PDF viewer, at chrome:
+    assert server is not None
     page.on("pageerror", lambda error: complaints.append(f"{error}"))
     page.on("console", lambda said: complaints.append(said.text) if "Security Policy" in said.text else None)
     page.on(
         "request",
-        lambda asked: None if asked.url.startswith((own[0], "chrome")) else complaints.append(asked.url),
+        lambda asked: None if asked.url.startswith((server[0], "chrome")) else complaints.append(asked.url),
     )
     try:
         await page.goto(address)

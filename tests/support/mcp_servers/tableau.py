@@ -56,7 +56,7 @@ VIEW_SCHEMA = {
     "additionalProperties": False,
 }
 
-state: dict[str, Any] = {"version": 1, "reads": 0, "extra": False, "subscribed": set(), "cancelled": 0}
+state: dict[str, Any] = {"version": 1, "reads": 0, "extra": False, "subscribed": set(), "waiting": 0, "cancelled": 0}
 bus = InMemorySubscriptionBus()
 
 
@@ -90,7 +90,7 @@ def tools() -> list[Tool]:
         tool("think", "Asks for a model's words"),
         tool("work", "Reports progress", {"steps": {"type": "integer"}}),
         tool("wait", "Never ends"),
-        tool("record", "What was cancelled and read"),
+        tool("record", "How many calls began to wait and were cancelled, and how many reads there were"),
         tool("refresh", "Changes the view"),
         tool("grow", "Adds a tool"),
         tool("large", "A blob", {"bytes": {"type": "integer"}}),
@@ -172,6 +172,7 @@ async def call_tool(ctx: Any, params: Any) -> CallToolResult | InputRequiredResu
                 await ctx.session.report_progress(step, steps, f"step {step}")
             return CallToolResult(content=[], structured_content={"steps": steps})
         case "wait":
+            state["waiting"] += 1
             try:
                 await asyncio.Event().wait()
             except BaseException:
@@ -179,7 +180,7 @@ async def call_tool(ctx: Any, params: Any) -> CallToolResult | InputRequiredResu
                 raise
         case "record":
             return CallToolResult(
-                content=[], structured_content={"cancelled": state["cancelled"], "reads": state["reads"]}
+                content=[], structured_content={name: state[name] for name in ("waiting", "cancelled", "reads")}
             )
         case "refresh":
             state["version"] += 1

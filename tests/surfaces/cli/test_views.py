@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.command_line import CommandLine
-from tests.support.mcp_servers import target
 from webapp_fixture import Fixture
 
 
@@ -27,13 +26,11 @@ def test_tools_with_views_are_marked_and_those_for_views_are_not_listed(abp: Com
 
 @pytest.mark.browser
 def test_the_tools_of_a_view_are_called_in_order_each_with_the_parameters_that_follow_it(
-    abp: CommandLine, tmp_path: Path
+    abp: CommandLine, tmp_path: Path, views: str
 ) -> None:
     picture = tmp_path / "view.png"
     calls = ["--call", "echo", "-p", "text=one", "--call", "fails", "--call", "hands", "--call", "echo", "-p", "text=1"]
-    ran = abp(
-        "view", target("views"), "board", "-p", "n=4", *calls, "--size", "400x300", "--screenshot", picture, "--json"
-    )
+    ran = abp("view", views, "board", "-p", "n=4", *calls, "--size", "400x300", "--screenshot", picture, "--json")
     document = ran.document
     assert ran.status == 1 and document["success"] is False
     assert document["result"]["data"]["n"] == 4 and len(document["result"]["artifacts"]) == 1
