@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import shutil
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_cli import ABP, Cli, Quick, Ran, abp as abp, quick as quick
+from tests.e2e.test_cli import Cli, Quick, Ran, abp as abp, quick as quick
+from tests.support import command_line
 from tests.support.pdf import text_of
 from transports.browser import find_browser
 
@@ -95,11 +95,9 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def workbench() -> Iterator[str]:
-    """The reference app in a process of its own."""
-    with subprocess.Popen([*ABP, "fixture", "--json"], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["url"]
-        process.terminate()
+    """The reference app in a thread: commands and blocking sessions have the event loop of this one."""
+    with command_line.serving() as served:
+        yield served.url
 
 
 def together(*runs: Callable[[], Ran]) -> list[Ran]:
