@@ -154,7 +154,7 @@ async def test_large_content_leaves_the_callers_downloads_alone(
     context = await theirs.new_context(accept_downloads=accepting)
     page = await context.new_page()
     async with connect(fixture.url, page=page, store=tmp_path) as app:
-        for size in (2 * MB, 20 * MB + 1, 9 * MB):
+        for size in (2 * MB, 12 * MB + 1, 9 * MB):
             ref = (await app.call("file.generate", {"bytes": size, "seed": 5})).artifacts["file"]
             assert ref.sha256 == digest(size, 5)
         used = ladder_of(app).used
@@ -263,6 +263,13 @@ async def started_by_hand(folder: Path) -> AsyncIterator[tuple[str, psutil.Proce
             await asyncio.to_thread(shutil.rmtree, left, True)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, psutil.Process]]:
+    """One browser as a user starts it, for the tests that leave it as it was."""
+    async with started_by_hand(tmp_path_factory.mktemp("running") / "profile") as started:
+        yield started
+
+
 def tabs(cdp_url: str) -> list[str]:
     with urllib.request.urlopen(f"{cdp_url}/json/list", timeout=5) as answer:
         return sorted(tab["title"] for tab in json.load(answer) if tab["type"] == "page")
@@ -297,8 +304,11 @@ async def test_attaching_by_cdp_leaves_the_browser_and_its_tabs(tmp_path: Path) 
         assert process.is_running()
 
 
-async def test_attaching_by_a_websocket_address_and_in_a_block_that_fails(tmp_path: Path) -> None:
-    async with started_by_hand(tmp_path / "profile") as (cdp_url, process), notebook() as url:
+async def test_attaching_by_a_websocket_address_and_in_a_block_that_fails(
+    running: tuple[str, psutil.Process], tmp_path: Path
+) -> None:
+    cdp_url, process = running
+    async with notebook() as url:
         version = await asyncio.to_thread(urllib.request.urlopen, f"{cdp_url}/json/version")
         ws_url = json.load(version)["webSocketDebuggerUrl"]
         with pytest.raises(ZeroDivisionError):
@@ -327,8 +337,9 @@ async def test_a_frozen_browser_that_is_not_ours_is_let_go_in_time_and_alive(tmp
         assert "mine" in await tabs_of(cdp_url)
 
 
-async def test_many_sessions_share_one_attached_browser(tmp_path: Path) -> None:
-    async with started_by_hand(tmp_path / "profile") as (cdp_url, _), notebook() as url:
+async def test_many_sessions_share_one_attached_browser(running: tuple[str, psutil.Process], tmp_path: Path) -> None:
+    cdp_url, _ = running
+    async with notebook() as url:
         async with Browser(cdp_url=cdp_url) as attached:
 
             async def one(seed: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import io
 import json
 import os
 import platform
@@ -25,6 +26,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.command_line import CommandLine
 from tests.support.slow import slow_but
 from transports import ArtifactRef, LocalStore, UsageError
 from transports.surfaces.cli import main
@@ -116,15 +118,20 @@ def abp(tmp_path: Path) -> Iterator[Cli]:
 @pytest.fixture
 def quick(abp: Cli, capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Quick:
     """``main`` in this process: the same, without a second for each start of Python."""
-    for name in [name for name in os.environ if name.startswith("ABP_")]:
+    for name in [name for name in os.environ if name.startswith("ABP_") and name != "ABP_BROWSER"]:
         monkeypatch.delenv(name)
 
-    def run(*args: object, env: Mapping[str, str] | None = None) -> Ran:
+    def run(*args: object, env: Mapping[str, str] | None = None, input: bytes = b"") -> Ran:
+        own = {"ABP_OUTPUT_DIR": str(abp.out), "TMPDIR": str(abp.temp)}
         with monkeypatch.context() as patch:
-            for name, value in {"ABP_OUTPUT_DIR": str(abp.out), **(env or {})}.items():
+            for name, value in {**own, **(env or {})}.items():
                 patch.setenv(name, value)
+            patch.setattr("tempfile.tempdir", None)
+            if input:
+                patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(input)))
             status = main([str(arg) for arg in args])
         out, err = capfdbinary.readouterr()
+        assert list(abp.temp.iterdir()) == [], "left in the temp folder"
         return Ran(status, out, err.decode())
 
     return run
@@ -214,6 +221,17 @@ def test_bad_usage_of_the_real_command(abp: Cli, quick: Quick) -> None:
     assert not abp.out.exists()
 
 
+def test_a_setting_of_the_working_folder_that_is_not_known_is_named(
+    quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+    (tmp_path / "abp.toml").write_text("[mcp]\nmax_sesions = 1\n")
+    monkeypatch.chdir(tmp_path)
+    ran = quick("mcp")
+    assert (ran.status, ran.out) == (2, b"")
+    assert "abp.toml: mcp.max_sesions: unknown; do you mean max_sessions?" in ran.complaint
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe{\x00", b"not json", b"3"])
 def test_invalid_params_from_a_file_and_from_stdin(
     quick: Quick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
@@ -247,7 +265,7 @@ def test_without_a_browser_it_says_how_to_get_one(abp: Cli, quick: Quick) -> Non
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         named = quick("call", url, "x", "--json", env={"ABP_BROWSER": "/nonexistent"})
         nowhere = {"ABP_BROWSER": "", "PATH": str(abp.temp), "PLAYWRIGHT_BROWSERS_PATH": str(abp.temp)}
-        none = abp("call", url, "x", "--json", env=nowhere)
+        none = quick("call", url, "x", "--json", env=nowhere)
     assert named.status == 1 and named.document["error"]["code"] == "BROWSER_ERROR"
     assert "/nonexistent" in named.complaint and "correct ABP_BROWSER or unset it" in named.complaint
     assert none.status == 1 and none.document["error"]["code"] == "BROWSER_ERROR"
@@ -386,12 +404,12 @@ def test_an_unknown_artifact_is_named_with_its_store_and_the_next_step(abp: Cli,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_corrupt_artifact_leaves_the_old_file_in_place(abp: Cli, tmp_path: Path) -> None:
+def test_a_corrupt_artifact_leaves_the_old_file_in_place(abp: Cli, quick: Quick, tmp_path: Path) -> None:
     ref = abp.put(BYTES, filename="data.bin")
     Path(str(ref.path)).write_bytes(BYTES[:-1] + b"!")
     target = tmp_path / "copy.bin"
     target.write_text("before")
-    ran = abp("artifacts", "get", ref.id, target)
+    ran = quick("artifacts", "get", ref.id, target)
     assert ran.status == 1 and ref.id in ran.complaint and "[CORRUPT]" in ran.complaint
     assert target.read_text() == "before" and sorted(path.name for path in tmp_path.iterdir()) == ["copy.bin", "out"]
 
@@ -413,16 +431,16 @@ def test_get_writes_to_pipes_and_through_symlinks_and_needs_an_existing_folder(
     assert ran.status == 1 and f"there is no folder {tmp_path / 'no'}; make it first" in ran.complaint
 
 
-def test_binary_content_is_not_written_to_a_terminal(abp: Cli) -> None:
+def test_binary_content_is_not_written_to_a_terminal(
+    abp: Cli, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     binary = abp.put(BYTES, filename="data.bin")
     text = abp.put(b'{"a": 1}', filename="a.json", mime_type="application/json")
+    run = CommandLine({"ABP_OUTPUT_DIR": str(abp.out)}, monkeypatch, capfdbinary)
     for ref, status, expected in ((binary, 2, "abp artifacts get"), (text, 0, '{"a": 1}')):
-        leader, terminal = pty.openpty()
-        ran = abp("artifacts", "get", ref.id, stdout=terminal)
-        os.close(terminal)
-        shown = os.read(leader, 1000).decode() if status == 0 else ran.complaint
-        os.close(leader)
-        assert ran.status == status and expected in shown
+        ran = run.at_terminal("artifacts", "get", ref.id, script=lambda _: None, stdout=True)
+        assert ran.status == status and ran.out == "" and expected in ran.err
+        assert ran.err.startswith("abp: " if status else "{") and len(ran.err.splitlines()) == 1
 
 
 # --- endings ----------------------------------------------------------------------------------------------------------
@@ -437,7 +455,9 @@ def reading(process: Process) -> Any:
     ("number", "status"),
     slow_but([(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], (signal.SIGINT, 130)),
 )
-def test_fixture_prints_its_addresses_and_serves_until_a_signal(abp: Cli, number: int, status: int) -> None:
+def test_fixture_prints_its_addresses_and_serves_until_a_signal(
+    abp: Cli, quick: Quick, number: int, status: int
+) -> None:
     with abp.start("fixture", "--json") as process:
         urls = json.loads(reading(process))
         assert urls["strict_url"] == urls["url"] + "strict" and urls["embed_url"] == urls["url"] + "embed"
@@ -446,7 +466,7 @@ def test_fixture_prints_its_addresses_and_serves_until_a_signal(abp: Cli, number
         port = int(urls["url"].rstrip("/").rpartition(":")[2])
         socket.create_connection(("127.0.0.1", port)).close()
         if number == signal.SIGINT:
-            taken = abp("fixture", "--json", "--port", port)
+            taken = quick("fixture", "--json", "--port", port)
             assert taken.status == 2 and f"port {port} is taken" in taken.complaint and "--port" in taken.complaint
             assert taken.document["success"] is False
         process.send_signal(number)
@@ -455,14 +475,22 @@ def test_fixture_prints_its_addresses_and_serves_until_a_signal(abp: Cli, number
     assert len(err.splitlines()) == 1 and b"[CANCELLED]" in err
 
 
-def test_fixture_prints_text_without_json(abp: Cli) -> None:
-    with abp.start("fixture") as process:
+def test_fixture_prints_text_without_json_and_a_signal_that_was_ignored_stays_ignored(abp: Cli) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
+    try:
+        started = abp.start("fixture")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with started as process:
         assert b"http://127.0.0.1:" in reading(process) and b"/strict" in reading(process)
         assert b"/embed" in reading(process)
         assert re.fullmatch(rb"over a WebSocket: +ws://127.0.0.1:\d+/abp\n", reading(process))
         assert re.fullmatch(rb"on a second origin: +http://127.0.0.1:\d+/\n", reading(process))
         assert re.fullmatch(rb"with faults, for tests: +http://127.0.0.1:\d+/\?faults\n", reading(process))
         assert b"Ctrl-C" in reading(process)
+        process.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
         process.terminate()
         assert process.communicate(timeout=10)[0] == b""
     assert process.returncode == 143
@@ -494,22 +522,6 @@ def test_a_signal_at_any_moment_of_the_start_leaves_no_traceback(abp: Cli) -> No
         # Before our first line it is Python's own: the interpreter's start has a function "main", too.
         assert not (b"Traceback" in err and b"in main\n" in err and b"<frozen site>" not in err), err.decode()
         outcomes.append(process.returncode)
-
-
-def test_a_signal_that_was_ignored_stays_ignored(abp: Cli) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what nohup does
-    try:
-        process = abp.start("fixture")
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    with process:
-        reading(process)
-        process.send_signal(signal.SIGHUP)
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.3)
-        process.terminate()
-        process.communicate(timeout=10)
-    assert process.returncode == 143
 
 
 @pytest.mark.parametrize(
@@ -546,10 +558,9 @@ def test_json_is_utf8_whatever_the_locale_and_text_shows_what_it_can(abp: Cli) -
     assert ran.status == 0 and "gr??e.txt" in ran.text
 
 
-def test_an_unexpected_error_is_one_line_too(abp: Cli, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import transports.artifacts as a; a.open_store = None\n")
-    where = {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"}
-    ran = abp("artifacts", "list", "--json", env=where)
+def test_an_unexpected_error_is_one_line_too(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transports.session._connect.open_store", None)
+    ran = quick("artifacts", "list", "--json")
     assert ran.status == 1 and "TypeError" in ran.complaint and "please report it" in ran.complaint
     assert ran.document["error"]["code"] == "INTERNAL_ERROR"
 

@@ -19,7 +19,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_cli import ABP, Cli, Quick, Ran, abp as abp, quick as quick
+from tests.e2e.test_cli import Cli, Quick, Ran, abp as abp, quick as quick
+from tests.support import command_line
+from tests.support.eventually import eventually_blocking
 from tests.support.pdf import text_of
 from transports.browser import find_browser
 
@@ -95,11 +97,9 @@ def site() -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def workbench() -> Iterator[str]:
-    """The reference app in a process of its own."""
-    with subprocess.Popen([*ABP, "fixture", "--json"], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["url"]
-        process.terminate()
+    """The reference app in a thread: commands and blocking sessions have the event loop of this one."""
+    with command_line.serving() as served:
+        yield served.url
 
 
 def together(*runs: Callable[[], Ran]) -> list[Ran]:
@@ -124,14 +124,25 @@ def another(tmp_path: Path) -> Iterator[Callable[[], Cli]]:
         shutil.rmtree(cli.temp)
 
 
+@pytest.fixture(scope="module")
+def attached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The options for a browser that runs already, where a command need not start one."""
+    choice = find_browser()
+    assert choice is not None
+    profile = tmp_path_factory.mktemp("profile")
+    command = [choice.path, "--headless", "--no-sandbox", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
+    with subprocess.Popen([*command, "about:blank"], stderr=subprocess.DEVNULL) as process:
+        try:
+            port = profile / "DevToolsActivePort"
+            eventually_blocking(lambda: port.exists() and port.read_text().count("\n"), what="the browser's address")
+            yield ["--cdp-url", f"http://127.0.0.1:{port.read_text().splitlines()[0]}"]
+        finally:
+            process.terminate()
+
+
 def over_websocket(url: str) -> str:
     """The address of the reference app for those that need no browser."""
     return url.replace("http", "ws") + "abp"
-
-
-def browser_of(abp: Cli) -> dict[str, str]:
-    """The choice of the browser for a command in this process, as for ``abp``."""
-    return {name: value for name, value in abp.env.items() if name == "ABP_BROWSER"}
 
 
 REFERENCE = {
@@ -178,11 +189,13 @@ def test_a_pdf_with_the_promised_json_document(abp: Cli, workbench: str) -> None
     assert text_of(path) == "Hi"
 
 
-def test_the_settings_of_the_public_bridge(abp: Cli, quick: Quick, workbench: str, tmp_path: Path) -> None:
+def test_the_settings_of_the_public_bridge(
+    abp: Cli, quick: Quick, workbench: str, attached: list[str], tmp_path: Path
+) -> None:
     elsewhere = tmp_path / "else" / "where"
     csv = Path(str(files("webapp_fixture") / "samples" / "sales.csv")).read_text(encoding="utf-8")
     socket = over_websocket(workbench)
-    pdf = abp("call", workbench, "export.pdf", "-p", "html=<h1>Hi</h1>", "--out", elsewhere)
+    pdf = quick("call", workbench, "export.pdf", "-p", "html=<h1>Hi</h1>", "--out", elsewhere, *attached)
     assert (pdf.status, pdf.err) == (0, "")
     saved, kind, size, metadata = pdf.text.splitlines()
     path = Path(saved.removeprefix("File saved: "))
@@ -196,20 +209,20 @@ def test_the_settings_of_the_public_bridge(abp: Cli, quick: Quick, workbench: st
     assert "99999" in limited.complaint.replace(",", "") and "ABP_MAX_ARTIFACT_BYTES" in limited.complaint
     assert abp.files() == []
 
-    data = abp("call", socket, "data.json", "--params", "-", input=json.dumps({"csv": csv}).encode())
+    data = quick("call", socket, "data.json", "--params", "-", input=json.dumps({"csv": csv}).encode())
     assert (data.status, data.err) == (0, "")
     answer, saved = data.text.splitlines()
     written = Path(saved.removeprefix("Output saved to file: ")).read_text(encoding="utf-8")
     assert json.loads(answer) == json.loads(written) and json.loads(answer)["count"] == len(csv.splitlines()) - 1
 
 
-def test_parameters_keep_their_types(abp: Cli, quick: Quick, site: Site, tmp_path: Path) -> None:
+def test_parameters_keep_their_types(quick: Quick, site: Site, attached: list[str], tmp_path: Path) -> None:
     (tmp_path / "p.json").write_bytes(b'\xef\xbb\xbf{"from": "file", "nested": {"kept": [1, 2.5, null]}}')
     pairs = ["int=7", "float=1.50", "yes=true", "none=null", "text=7 apples", 'quoted="7"', "empty=", "eq=a=b"]
     pairs += ['list=[1,{"a":"\u4e16"}]', "nested.deep.er=1", "nested.deep.est=-", "from=pair"]
     args = [word for pair in pairs for word in ("-p", pair)]
-    ran = abp("call", site.url, "echo", "--params", f"@{tmp_path / 'p.json'}", *args, "--json")
-    evil = quick("call", site.url, "evil", "--json", env=browser_of(abp))
+    ran = quick("call", site.url, "echo", "--params", f"@{tmp_path / 'p.json'}", *args, "--json", *attached)
+    evil = quick("call", site.url, "evil", "--json", *attached)
     assert ran.status == 0, ran
     assert ran.document["data"]["params"] == {
         "from": "pair",
@@ -230,12 +243,13 @@ def test_parameters_keep_their_types(abp: Cli, quick: Quick, site: Site, tmp_pat
     assert "\x1b[31m" in evil.document["error"]["message"]
 
 
-def test_files_go_to_the_app_byte_for_byte(abp: Cli, quick: Quick, workbench: str, tmp_path: Path) -> None:
+def test_files_go_to_the_app_byte_for_byte(quick: Quick, workbench: str, attached: list[str], tmp_path: Path) -> None:
     picture = Path(str(files("webapp_fixture") / "samples" / "picture.png"))
     large = tmp_path / "large.bin"
     large.write_bytes(os.urandom(3_000_001))
     digest = quick("call", over_websocket(workbench), "file.digest", "--file", f"file={large}", "--json")
-    resized = abp("call", workbench, "image.resize", "--file", f"image={picture}", "-p", "width=64", "--json")
+    resize = ("call", workbench, "image.resize", "--file", f"image={picture}", "-p", "width=64")
+    resized = quick(*resize, "--json", *attached)
     data = digest.document["data"]
     assert data["size"] == 3_000_001 and data["sha256"] == hashlib.sha256(large.read_bytes()).hexdigest()
     (image,) = resized.document["artifacts"]
@@ -244,7 +258,7 @@ def test_files_go_to_the_app_byte_for_byte(abp: Cli, quick: Quick, workbench: st
 
 
 def test_failures_are_one_line_and_one_document_and_leave_nothing(
-    abp: Cli, quick: Quick, workbench: str, site: Site
+    abp: Cli, quick: Quick, workbench: str, site: Site, attached: list[str]
 ) -> None:
     before = abp.put(b"before")
     listing = abp.files()
@@ -254,7 +268,7 @@ def test_failures_are_one_line_and_one_document_and_leave_nothing(
         "lying": abp("call", workbench, "fault.wrong_size", "--json"),
         "silent": quick("call", socket, "fault.never", "--timeout", "0.5", "--json"),
         "refused": quick("call", "http://127.0.0.1:3/", "x", "--json"),
-        "bare": quick("call", site.url + "bare", "x", "--json", env=browser_of(abp)),
+        "bare": quick("call", site.url + "bare", "x", "--json", *attached),
         "unknown": quick("call", socket, "export.pfd", "--json"),
         "setting": quick("call", socket, "fault.never", "--json", env=setting),
     }
@@ -281,14 +295,14 @@ def test_failures_are_one_line_and_one_document_and_leave_nothing(
     assert ran["unknown"].document["error"]["alternatives"].count("export.pdf") == 1
 
 
-def test_capabilities_and_doctor(abp: Cli, quick: Quick, workbench: str, tmp_path: Path) -> None:
+def test_capabilities_and_doctor(abp: Cli, quick: Quick, workbench: str, attached: list[str], tmp_path: Path) -> None:
     found = find_browser()
     assert found is not None
     without_webmcp = tmp_path / "chromium"
     without_webmcp.write_text(f'#!/bin/sh\nexec "{found.path}" "$@" --disable-features=WebMCP\n')
     without_webmcp.chmod(0o700)
     text = quick("capabilities", over_websocket(workbench))
-    listed = abp("capabilities", workbench, "--json")
+    listed = quick("capabilities", workbench, "--json", *attached)
     lines = text.text.splitlines()
     document = listed.document
     names = [capability["name"] for capability in document["capabilities"]]
@@ -298,7 +312,7 @@ def test_capabilities_and_doctor(abp: Cli, quick: Quick, workbench: str, tmp_pat
     assert document["transport"] == "playwright" and "html" in json.dumps(document["capabilities"])
     assert abp.files() == []
     healthy = quick("doctor", env={"ABP_BROWSER": str(without_webmcp)})
-    report = abp("doctor", "--json")
+    report = quick("doctor", "--json")
     assert (healthy.status, healthy.err) == (0, "")
     for fact in (
         "abp-transports",
@@ -370,8 +384,8 @@ def test_a_closed_pipe_on_stdout_after_the_work(abp: Cli, workbench: str) -> Non
     assert any(name.endswith(".json") and "/" not in name for name in abp.files())
 
 
-def test_the_demo(abp: Cli) -> None:
-    ran = abp("demo", "--out", abp.out, "--megabytes", "4")
+def test_the_demo(abp: Cli, quick: Quick) -> None:
+    ran = quick("demo", "--out", abp.out, "--megabytes", "4")
     assert ran.status == 0, ran
     rows = [line for line in ran.text.splitlines() if " playwright " in line]
     assert len(rows) >= 12 and all(Path(row.split()[-1]).is_file() for row in rows)

@@ -9,14 +9,14 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from tests.hosts.environment import Missing, python_of
-from tests.support.command_line import CommandLine
+from tests.support.command_line import CommandLine, serving
 from tests.support.mcp_servers import target
 from tests.support.needs import missing
 from tests.surfaces.cli.conftest import abp as abp
@@ -29,14 +29,31 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    command = [sys.executable, "-m", "transports.surfaces.cli", "fixture", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
-        assert served.stdout
-        yield served.stdout.readline().split('"')[3]
-        served.terminate()
+    with serving() as served:
+        yield served.url
+
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Examples in this process, without a second for each start of Python; their folder is ``tmp_path``."""
+
+    def run(name: str, *args: str) -> str:
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path)
+            patch.setenv("ABP_OUTPUT_DIR", str(tmp_path / "out"))
+            patch.setattr("sys.argv", [name, *args])
+            capfd.readouterr()
+            runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+        return capfd.readouterr().out
+
+    return run
 
 
 def run_example(name: str, *args: str, cwd: Path, timeout: float = 180) -> str:
+    """Run an example as a process, as its users do."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / name), *args],
         cwd=cwd,
@@ -87,20 +104,20 @@ def test_blocking(url: str, tmp_path: Path) -> None:
     assert [len(list((tmp_path / "out").glob(f"picture-{width}x*.png"))) for width in (64, 320)] == [1, 1]
 
 
-def test_files_in_and_out(url: str, tmp_path: Path) -> None:
+def test_files_in_and_out(run_here: Run, url: str, tmp_path: Path) -> None:
     picture = ROOT / "webapp_fixture" / "samples" / "picture.png"
-    printed = run_example("files_in_and_out.py", url, str(picture), cwd=tmp_path)
+    printed = run_here("files_in_and_out.py", url, str(picture))
     assert "refused, as it should be" in printed and "100%" in printed
     assert len(list((tmp_path / "pictures").glob("*"))) == 7  # six pictures and the store's own folder
     assert len(list((tmp_path / "pages").iterdir())) == 3 and str(tmp_path / "pages") in printed
 
 
-def test_websocket_client(url: str, tmp_path: Path) -> None:
-    assert "Type: text/csv" in run_example("websocket_client.py", url.replace("http", "ws") + "abp", cwd=tmp_path)
+def test_websocket_client(run_here: Run, url: str) -> None:
+    assert "Type: text/csv" in run_here("websocket_client.py", url.replace("http", "ws") + "abp")
 
 
-def test_websocket_reconnect(url: str, tmp_path: Path) -> None:
-    printed = run_example("websocket_reconnect.py", url.replace("http", "ws") + "abp", "3", cwd=tmp_path)
+def test_websocket_reconnect(run_here: Run, url: str) -> None:
+    printed = run_here("websocket_reconnect.py", url.replace("http", "ws") + "abp", "3")
     assert printed.splitlines() == ["0 open 1", "1 open 1", "2 open 1"]
 
 
@@ -117,8 +134,8 @@ def test_websocket_app(abp: CommandLine, tmp_path: Path) -> None:
     assert checked.status == 0 and "conformant: " in checked.out, checked
 
 
-def test_session_events(tmp_path: Path) -> None:
-    assert run_example("session_events.py", cwd=tmp_path).splitlines() == [
+def test_session_events(run_here: Run) -> None:
+    assert run_here("session_events.py").splitlines() == [
         "progress 50%",
         "progress 100%",
         "new: extra.hello gone: -",
@@ -146,8 +163,8 @@ def test_large_results_over_the_command_line_are_the_servers_own(abp: CommandLin
     assert artifact["sha256"] == document["data"]["sha256"] == digest(32 << 20, 0)
 
 
-def test_without_a_browser(tmp_path: Path) -> None:
-    printed = run_example("without_a_browser.py", cwd=tmp_path)
+def test_without_a_browser(run_here: Run) -> None:
+    printed = run_here("without_a_browser.py")
     assert printed.startswith("rendering\nFile saved: ") and printed.rstrip().endswith('Metadata: {"pages":1}')
 
 
@@ -159,9 +176,9 @@ def test_replay(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R4-15j", "R4-15l")
-def test_mcp_client(url: str, tmp_path: Path) -> None:
+def test_mcp_client(run_here: Run, url: str, tmp_path: Path) -> None:
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-    printed = run_example("mcp_client.py", url, cwd=tmp_path)
+    printed = run_here("mcp_client.py", url)
     (pdf,) = (tmp_path / "out").glob("export_pdf_*.pdf")
     assert hashlib.sha256(pdf.read_bytes()).hexdigest() in printed
     assert printed.splitlines()[-1] == "b'%PDF-'"

@@ -100,7 +100,7 @@ async def test_a_killed_renderer_takes_its_own_page_only(fixture: Fixture, scrat
                 await asyncio.sleep(0.05)
                 for process in renderers:
                     with suppress(psutil.Error):
-                        if sum(process.cpu_times()[:2]) - used[process.pid] > 0.5:
+                        if sum(process.cpu_times()[:2]) - used[process.pid] > 0.3:
                             victim = process
         job = {"steps": 10_000, "delay": 10}
         call = asyncio.ensure_future(other.call("job.run", job, on_progress=lambda _: working.set()))
@@ -211,20 +211,17 @@ async def test_cancelling_while_it_connects_closes_everything(
             await task
 
 
-async def test_sessions_opened_at_once_each_get_and_end_their_own_browser(
+async def test_sessions_opened_at_once_each_get_and_end_their_own_browser_and_leave_no_task(
     fixture: Fixture, scratch: Path, tmp_path: Path
 ) -> None:
+    before = asyncio.all_tasks()
+
     async def one() -> str:
         async with connect(fixture.url, store=tmp_path / "out") as app:
+            await app.call("job.run", {"steps": 2, "delay": 1}, on_progress=print)
             return app.info.name
 
-    assert await asyncio.gather(*(one() for _ in range(3))) == ["Workbench"] * 3
-
-
-async def test_no_task_is_left(fixture: Fixture, scratch: Path, tmp_path: Path) -> None:
-    before = asyncio.all_tasks()
-    async with connect(fixture.url, store=tmp_path / "out") as app:
-        await app.call("job.run", {"steps": 2, "delay": 1}, on_progress=print)
+    assert await asyncio.gather(*(one() for _ in range(2))) == ["Workbench"] * 2
     await asyncio.sleep(0.05)
     assert {task for task in asyncio.all_tasks() - before if not task.done()} == set()
 

@@ -27,6 +27,7 @@ from PIL import Image
 
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import ERAS, called, read_as_resource, words
+from tests.support.slow import slow_but
 from tests.support.slow_page import SlowPage, slow_page
 from transports.artifacts import open_store
 from transports.surfaces.mcp import Bridge, Options
@@ -37,7 +38,7 @@ __all__ = ["slow_page"]
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
 async def test_connect_list_call_progress_cancel_elicit_read_upload_disconnect(
     fixture: Fixture, tmp_path: Path, era: str
 ) -> None:

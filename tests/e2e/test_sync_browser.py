@@ -1,9 +1,8 @@
-"""The blocking API over real transports, and on a page of Playwright's blocking API."""
+"""The blocking API over real transports."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import signal
@@ -12,9 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -22,16 +19,12 @@ from playwright import sync_api
 
 from tests.e2e.test_cli_browser import workbench as workbench
 from tests.support.slow import slow_but
-from transports import ABPError, CallTimeout, Disconnected, PlaywrightTransport, UsageError
-from transports.browser import PageAgent, PageRunner, find_browser, to_async
-from transports.browser.page import _syncpage as syncpage
-from transports.browser.page._channels import open_channel
+from transports import Disconnected, PlaywrightTransport
+from transports.browser import PageRunner, find_browser
 from transports.browser.process._processes import is_running
 from transports.sync import Browser, connect, discover
 
 pytestmark = pytest.mark.browser
-
-#: A session on a page of the caller's needs the option ``page`` of the asynchronous connect.
 
 
 @pytest.mark.parametrize("transport", ["playwright", "websocket", "postmessage"])
@@ -148,80 +141,6 @@ print("open", flush=True)
     assert not [process for process in psutil.wait_procs(family, timeout=5)[1] if process.status() != "zombie"]
 
 
-# --- a page of Playwright's blocking API ------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def page() -> Iterator[sync_api.Page]:
-    choice = find_browser()
-    assert choice
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=choice.path, args=["--no-sandbox"])
-        yield browser.new_context().new_page()
-        browser.close()
-
-
-def test_our_agent_works_in_a_blocking_page(workbench: str, page: sync_api.Page) -> None:
-    statuses: list[int] = []
-    page.on("response", lambda response: statuses.append(response.status))
-    asynchronous, runner = to_async(page), PageRunner(page)
-
-    async def install() -> PageAgent:
-        agent = PageAgent(asynchronous, await open_channel(asynchronous), lambda *_: None, lambda lost: lost)
-        await agent.install("codec.js", "effects.js")
-        await asynchronous.goto(workbench)
-        return agent
-
-    agent = runner.run(install())
-    seen = json.loads(runner.run(agent.invoke("ready", 5000, timeout=10)))
-    assert seen["present"] and seen["title"] == page.title() == "Workbench"
-    # nothing of the caller's has become asynchronous
-    assert statuses and isinstance(page.context, sync_api.BrowserContext)
-    assert isinstance(page.context.browser, sync_api.Browser) and isinstance(page.context.pages[0], sync_api.Page)
-    page.close()
-    assert isinstance(runner.run(asyncio.wait_for(agent.lost, 5)), Disconnected)
-
-
-def test_who_may_run_where(page: sync_api.Page) -> None:
-    runner = PageRunner(page)
-    refused: list[BaseException] = []
-
-    def elsewhere() -> None:
-        try:
-            runner.run(asyncio.sleep(0))
-        except UsageError as error:
-            refused.append(error)
-
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    thread.join()
-    assert "its own thread" in str(refused[0])
-    with pytest.raises(ZeroDivisionError):
-        runner.run(_failing())
-    assert page.evaluate("1 + 1") == 2
-
-
-async def _failing() -> None:
-    raise ZeroDivisionError
-
-
-def test_ctrl_c_in_a_blocking_page_cancels(page: sync_api.Page) -> None:
-    ended: list[str] = []
-
-    async def work() -> None:
-        try:
-            threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            await asyncio.sleep(0.1)
-            ended.append("told the app")
-            raise
-
-    with pytest.raises(KeyboardInterrupt):
-        PageRunner(page).run(work())
-    assert ended == ["told the app"] and page.evaluate("1 + 1") == 2
-
-
 def test_after_playwright_has_stopped() -> None:
     playwright = sync_api.sync_playwright().start()
     choice = find_browser()
@@ -231,35 +150,3 @@ def test_after_playwright_has_stopped() -> None:
     playwright.stop()
     with pytest.raises(Disconnected, match="stopped"):
         runner.run(asyncio.sleep(0))
-
-
-def test_another_playwright_is_told_clearly(page: sync_api.Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("playwright._impl._sync_base.SyncBase._sync")
-    with pytest.raises(UsageError, match=r"transports\.connect"):
-        to_async(page)
-    monkeypatch.undo()
-    with pytest.raises(UsageError, match=r"playwright\.sync_api"):
-        anything: Any = "a page"
-        syncpage.to_async(anything)
-
-
-def test_a_session_on_a_blocking_page(workbench: str, page: sync_api.Page, tmp_path: Path) -> None:
-    page.goto(workbench)
-    stages: list[str] = []
-    session = connect(page.url, page=page, store=tmp_path, on_progress=lambda event: stages.append(str(event.stage)))
-    with session as app, app.events() as events:
-        result = app.call("export.pages", {"count": 2}, timeout=30)
-        assert len(result.artifacts) == 2 and stages and next(events)
-        large = app.call("file.generate", {"megabytes": 4}, timeout=30)
-        (ref,) = large.artifacts.values()
-        assert ref.size_bytes == 4 << 20 == len(app.store.get(ref))
-        with pytest.raises(CallTimeout):
-            app.call("fault.slow", {"ms": 30_000}, timeout=0.5)
-        assert page.title() == "Workbench"  # which is the caller's, and works meanwhile
-    with pytest.raises(ABPError):
-        app.call("export.pages", {"count": 1})
-    assert page.title() == "Workbench" and isinstance(page.context, sync_api.BrowserContext)
-    with connect(page.url, context=page.context, store=tmp_path) as app:
-        assert app.call("file.list").data is not None
-        assert len(page.context.pages) == 2
-    assert len(page.context.pages) == 1

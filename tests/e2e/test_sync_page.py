@@ -1,0 +1,135 @@
+"""The blocking API on a page of Playwright's blocking API, in one browser for all tests of this module."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright import sync_api
+
+from tests.e2e.test_cli_browser import workbench as workbench
+from transports import ABPError, CallTimeout, Disconnected, UsageError
+from transports.browser import PageAgent, PageRunner, find_browser, to_async
+from transports.browser.page import _syncpage as syncpage
+from transports.browser.page._channels import open_channel
+from transports.sync import connect
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Iterator[sync_api.Browser]:
+    """A browser as a caller has it. While it is open, this thread has an event loop that looks as if it ran: no other
+    module may be begun meanwhile."""
+    choice = find_browser()
+    assert choice
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=choice.path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(theirs: sync_api.Browser) -> Iterator[sync_api.Page]:
+    context = theirs.new_context()
+    yield context.new_page()
+    context.close()
+
+
+def test_our_agent_works_in_a_blocking_page(workbench: str, page: sync_api.Page) -> None:
+    statuses: list[int] = []
+    page.on("response", lambda response: statuses.append(response.status))
+    asynchronous, runner = to_async(page), PageRunner(page)
+
+    async def install() -> PageAgent:
+        agent = PageAgent(asynchronous, await open_channel(asynchronous), lambda *_: None, lambda lost: lost)
+        await agent.install("codec.js", "effects.js")
+        await asynchronous.goto(workbench)
+        return agent
+
+    agent = runner.run(install())
+    seen = json.loads(runner.run(agent.invoke("ready", 5000, timeout=10)))
+    assert seen["present"] and seen["title"] == page.title() == "Workbench"
+    # nothing of the caller's has become asynchronous
+    assert statuses and isinstance(page.context, sync_api.BrowserContext)
+    assert isinstance(page.context.browser, sync_api.Browser) and isinstance(page.context.pages[0], sync_api.Page)
+    page.close()
+    assert isinstance(runner.run(asyncio.wait_for(agent.lost, 5)), Disconnected)
+
+
+def test_who_may_run_where(page: sync_api.Page) -> None:
+    runner = PageRunner(page)
+    refused: list[BaseException] = []
+
+    def elsewhere() -> None:
+        try:
+            runner.run(asyncio.sleep(0))
+        except UsageError as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert "its own thread" in str(refused[0])
+    with pytest.raises(ZeroDivisionError):
+        runner.run(_failing())
+    assert page.evaluate("1 + 1") == 2
+
+
+async def _failing() -> None:
+    raise ZeroDivisionError
+
+
+def test_ctrl_c_in_a_blocking_page_cancels(page: sync_api.Page) -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.1)
+            ended.append("told the app")
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        PageRunner(page).run(work())
+    assert ended == ["told the app"] and page.evaluate("1 + 1") == 2
+
+
+def test_another_playwright_is_told_clearly(page: sync_api.Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("playwright._impl._sync_base.SyncBase._sync")
+    with pytest.raises(UsageError, match=r"transports\.connect"):
+        to_async(page)
+    monkeypatch.undo()
+    with pytest.raises(UsageError, match=r"playwright\.sync_api"):
+        anything: Any = "a page"
+        syncpage.to_async(anything)
+
+
+def test_a_session_on_a_blocking_page(workbench: str, page: sync_api.Page, tmp_path: Path) -> None:
+    page.goto(workbench)
+    stages: list[str] = []
+    session = connect(page.url, page=page, store=tmp_path, on_progress=lambda event: stages.append(str(event.stage)))
+    with session as app, app.events() as events:
+        result = app.call("export.pages", {"count": 2}, timeout=30)
+        assert len(result.artifacts) == 2 and stages and next(events)
+        large = app.call("file.generate", {"megabytes": 4}, timeout=30)
+        (ref,) = large.artifacts.values()
+        assert ref.size_bytes == 4 << 20 == len(app.store.get(ref))
+        with pytest.raises(CallTimeout):
+            app.call("fault.slow", {"ms": 30_000}, timeout=0.5)
+        assert page.title() == "Workbench"  # which is the caller's, and works meanwhile
+    with pytest.raises(ABPError):
+        app.call("export.pages", {"count": 1})
+    assert page.title() == "Workbench" and isinstance(page.context, sync_api.BrowserContext)
+    with connect(page.url, context=page.context, store=tmp_path) as app:
+        assert app.call("file.list").data is not None
+        assert len(page.context.pages) == 2
+    assert len(page.context.pages) == 1
