@@ -83,8 +83,8 @@ async def _opened(bench: Bench, app: str, url: str, number: int) -> Row:
 
         return turn
 
-    rounds = (3 if bench.quick else 9) if number == 1 else (1 if bench.quick else 3)
-    times = await in_turns({"plain": opening(plain), "kit": opening(kit)}, rounds=rounds)
+    rounds = (3 if bench.quick else 5) if number == 1 else (1 if bench.quick else 2)
+    times = await in_turns({"plain": opening(plain), "kit": opening(kit)}, rounds=rounds, warm=False)
     ours, theirs = median(times["kit"]), median(times["plain"])
     return Row(
         work=f"session opened in a running browser, {app}" + ("" if number == 1 else f", {number} at once"),
@@ -119,7 +119,7 @@ async def cold_call(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         return turn
 
-    times = await in_turns({name: running(name) for name in programs}, rounds=2 if bench.quick else 5)
+    times = await in_turns({name: running(name) for name in programs}, rounds=3 if bench.quick else 5, warm=False)
     ours, theirs = median(times["kit"]), median(times["plain"])
     row = Row(
         work="`abp call`, the whole process, its browser included",
@@ -144,7 +144,7 @@ async def imports(bench: Bench) -> tuple[list[Row], list[Table]]:
         return turn
 
     ways = {"plain": importing("import playwright.async_api"), "kit": importing("from transports import connect")}
-    times = await in_turns(ways, rounds=3 if bench.quick else 9)
+    times = await in_turns(ways, rounds=3 if bench.quick else 9, warm=False)
     ours, theirs = median(times["kit"]), median(times["plain"])
     row = Row(
         work="`from transports import connect`, processor time",
