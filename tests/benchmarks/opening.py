@@ -30,9 +30,9 @@ from playwright.sync_api import sync_playwright
 with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=sys.argv[1])
     page = browser.new_page()
-    page.goto(sys.argv[2])
-    page.evaluate("() => window.abp.initialize({_AGENT})")
-    print(json.dumps(page.evaluate("args => window.abp.call(...args)", ["{_CAPABILITY}", {_PARAMS!r}, {{}}])))
+    page.goto(sys.argv[2], wait_until="domcontentloaded")
+    call = "args => window.abp.initialize({_AGENT}).then(() => window.abp.call(...args))"
+    print(json.dumps(page.evaluate(call, ["{_CAPABILITY}", {_PARAMS!r}, {{}}])))
     browser.close()
 """
 _CLOCKED = "import time; started = time.process_time(); {}; print(time.process_time() - started)"
@@ -58,8 +58,7 @@ async def _opened(bench: Bench, app: str, url: str, number: int) -> Row:
         stack.push_async_callback(context.close)
         page = await context.new_page()
         await page.goto(url, wait_until="domcontentloaded")
-        await page.evaluate(f"() => window.abp.initialize({_AGENT})")
-        await page.evaluate("() => window.abp.listCapabilities()")
+        await page.evaluate(f"() => window.abp.initialize({_AGENT}).then(() => window.abp.listCapabilities())")
 
     def opening(way: Callable[[AsyncExitStack], Awaitable[None]]) -> Callable[[], Awaitable[list[float]]]:
         async def turn() -> list[float]:

@@ -33,8 +33,8 @@ with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=sys.argv[1])
     page = browser.new_page()
     page.goto(sys.argv[2], wait_until="domcontentloaded")
-    page.evaluate("() => window.abp.initialize({_AGENT})")
-    print(json.dumps(page.evaluate("() => window.abp.listCapabilities()")))
+    listed = page.evaluate("() => window.abp.initialize({_AGENT}).then(() => window.abp.listCapabilities())")
+    print(json.dumps(listed))
     browser.close()
 """
 _SERVER = """
