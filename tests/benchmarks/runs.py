@@ -47,7 +47,7 @@ async def whole_runs(bench: Bench) -> tuple[list[Row], list[Table]]:
     async def loop(path: Path = jobs, sessions: int = _SESSIONS) -> Sequence[float]:
         return [await _python("-m", "tests.benchmarks.by_hand", bench.url, str(path), str(folder()), str(sessions))]
 
-    times = await in_turns({"loop": loop, "batch": batch}, rounds=1 if bench.quick else 3, warm=False)
+    times = await in_turns({"loop": loop, "batch": batch}, rounds=1 if bench.quick else 2, warm=False)
     (each,) = await loop(few, 0)
     ours, theirs, each = min(times["batch"]) / many, min(times["loop"]) / many, each / alone
     return beside_others(

@@ -22,7 +22,7 @@ __all__ = ["scrolled_gallery"]
 
 #: Cards that the gallery loads at once, and what it can load at once at the most.
 _AT_ONCE, _MOST = 60, 500
-_STEP = 480  # pixels that each frame scrolls: a quick turn of the wheel
+_STEP = 240  # pixels that each frame scrolls: a quick turn of the wheel
 #: From the first card to the last, to each further page of cards, and back: the milliseconds of all frames.
 _SCROLL = """async ([pages, step, list, more]) => {
   const cards = document.querySelector(list), end = () => document.documentElement.scrollHeight - innerHeight - 1;
@@ -71,7 +71,7 @@ add(FIRST);
 
 async def scrolled_gallery(bench: Bench) -> tuple[list[Row], list[Table]]:
     """``abp serve`` of 100,000 artifacts: a page with many cards is scrolled through, and loads further ones."""
-    count, full, pages = (20_000, 1, 1) if bench.quick else (100_000, 2, 2)
+    count, full, pages = (20_000, 1, 1) if bench.quick else (100_000, 1, 2)
     cards = full * _MOST + pages * _AT_ONCE
     root = await filled_store(bench, count)
     async with _served(root) as address:

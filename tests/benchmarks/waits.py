@@ -116,7 +116,7 @@ def _until(
 
 async def _help(bench: Bench) -> Row:
     ways = {"plain": _whole(["-c", _HELP], {}), "kit": _whole([*_KIT, "--help"], {})}
-    times = await in_turns(ways, rounds=3 if bench.quick else 7, warm=False)
+    times = await in_turns(ways, rounds=3 if bench.quick else 5, warm=False)
     return _row("`abp --help`", "python -c with argparse", times, "its commands are read to be listed")
 
 
