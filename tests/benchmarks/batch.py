@@ -111,7 +111,7 @@ async def session_memory(bench: Bench) -> tuple[list[Row], list[Table]]:
         return size / MB
 
     sizes: dict[int, float] = {}
-    most = 4 if bench.quick else 8
+    most = 4 if bench.quick else 6
     before = held()
     async with Browser() as browser, AsyncExitStack() as stack:
         for count in range(1, most + 1):

@@ -82,7 +82,7 @@ async def _opened(bench: Bench, app: str, url: str, number: int) -> Row:
 
         return turn
 
-    rounds = (3 if bench.quick else 5) if number == 1 else (1 if bench.quick else 2)
+    rounds = (3 if bench.quick else 4) if number == 1 else (1 if bench.quick else 2)
     times = await in_turns({"plain": opening(plain), "kit": opening(kit)}, rounds=rounds, warm=False)
     ours, theirs = median(times["kit"]), median(times["plain"])
     return Row(
@@ -118,7 +118,7 @@ async def cold_call(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         return turn
 
-    times = await in_turns({name: running(name) for name in programs}, rounds=3 if bench.quick else 5, warm=False)
+    times = await in_turns({name: running(name) for name in programs}, rounds=3 if bench.quick else 4, warm=False)
     ours, theirs = median(times["kit"]), median(times["plain"])
     row = Row(
         work="`abp call`, the whole process, its browser included",

@@ -127,7 +127,7 @@ async def file_to_page(bench: Bench) -> tuple[list[Row], list[Table]]:
             assert await plain.evaluate("bytes => bytes.length", path.read_bytes()) == size
             return [time.perf_counter() - started]
 
-        times = await in_turns({"evaluate": evaluate, "limit": limit, "kit": kit}, rounds=3, warm=False, pause=0.2)
+        times = await in_turns({"evaluate": evaluate, "limit": limit, "kit": kit}, rounds=2, warm=False, pause=0.2)
     path.unlink()
     ours, theirs, least = (min(times[name]) for name in ("kit", "evaluate", "limit"))
     beside = Row(

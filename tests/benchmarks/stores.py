@@ -75,7 +75,7 @@ async def large_stream(bench: Bench) -> tuple[list[Row], list[Table]]:
         return [await asyncio.to_thread(work)]
 
     times = await in_turns(
-        {"shell": shell, "loop": loop, "kit": kit}, rounds=3 if bench.quick else 5, warm=False, pause=0.2
+        {"shell": shell, "loop": loop, "kit": kit}, rounds=3 if bench.quick else 4, warm=False, pause=0.1
     )
     ours, theirs = min(times["kit"]), min(times["shell"])
     row = Row(
