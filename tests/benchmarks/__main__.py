@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.benchmarks import (
@@ -26,6 +27,7 @@ from tests.benchmarks import (
     routing,
     rungs,
     runs,
+    scrolling,
     sockets,
     speed,
     stores,
@@ -66,6 +68,7 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "inprocess": sockets.in_process,
     "stream": stores.large_stream,
     "artifacts": stores.many_artifacts,
+    "scroll": scrolling.scrolled_gallery,
     "indexed": indexed.indexed_artifacts,
     "routing": routing.hidden_files,
     "mcp": mcp.mcp_results,
@@ -79,6 +82,13 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "lines": runs.long_input,
     "ledger": ledgers.ledger_work,
 }
+#: Those that need no browser, or start one of their own.
+WITHOUT_BROWSER = frozenset(
+    (
+        *("cold", "imports", "socket", "messages", "pauses", "inprocess", "stream", "artifacts", "indexed", "routing"),
+        *("mcp", "proxy", "memory", "runs", "lines", "ledger"),
+    )
+)
 #: Names for several: ``limited`` is what stands beside a limit, of pages, sockets, stores and start-up.
 _GROUPS = {
     "limited": (
@@ -107,17 +117,18 @@ def _arguments() -> argparse.Namespace:
 
 async def _run(arguments: argparse.Namespace) -> Report:
     started = time.monotonic()
-    async with serve() as fixture:
-        report: Report | None = None
+    async with Browser() as browser:
+        report = Report(machine(browser.version), arguments.quick)
+    async with serve() as fixture, AsyncExitStack() as stack:
+        shared = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abp-bench-")))
         for name in (name for given in arguments.only or _MEASUREMENTS for name in _GROUPS.get(given, (given,))):
+            begun = time.monotonic()
             # A browser and a folder for each, so that none meets what another left behind.
-            with tempfile.TemporaryDirectory(prefix="abp-bench-") as folder:
-                async with Browser() as browser:
-                    if report is None:
-                        report = Report(machine(browser.version), arguments.quick)
-                    bench = Bench(fixture.url, browser, Path(folder), quick=arguments.quick)
-                    begun = time.monotonic()
-                    rows, tables = await _MEASUREMENTS[name](bench)
+            async with AsyncExitStack() as own:
+                folder = Path(own.enter_context(tempfile.TemporaryDirectory(prefix="abp-bench-")))
+                fresh = None if name in WITHOUT_BROWSER else await own.enter_async_context(Browser())
+                bench = Bench(fixture.url, fresh, folder, quick=arguments.quick, shared=shared)
+                rows, tables = await _MEASUREMENTS[name](bench)
             report.rows += rows
             report.tables += tables
             for row in rows:
@@ -126,7 +137,6 @@ async def _run(arguments: argparse.Namespace) -> Report:
                 print_table(table)
             report.took[name] = round(time.monotonic() - begun, 1)
             print(f"({name}: {report.took[name]:.0f} s)\n")
-    assert report is not None
     report.seconds = time.monotonic() - started
     return report
 

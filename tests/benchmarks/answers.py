@@ -67,7 +67,7 @@ _OUTCOMES = {
 async def small_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
     """Small answers one after the other, against the cheapest command for the same outcome: through Playwright's
     driver, as the kit's, and, for information, without it."""
-    calls, rounds = (30, 4) if bench.quick else (100, 10)
+    calls, rounds = (30, 4) if bench.quick else (40, 8)
     medians: dict[str, dict[str, float]] = {}
     async with AsyncExitStack() as stack:
         app, _, page = await stack.enter_async_context(bench.session())

@@ -26,7 +26,7 @@ _CALL = "data.json", {"csv": "name,city\n" + "\n".join(f"person {n},town {n}" fo
 async def pooled_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
     """``pool.map`` of small page calls; the sessions of both sides are open before."""
     capability, params = _CALL
-    count, alone = (100, 2) if bench.quick else (400, 4)
+    count, alone = (100, 1) if bench.quick else (200, 1)
 
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(Pool(1, _SESSIONS, store="none:"))
@@ -54,7 +54,7 @@ async def pooled_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
             await asyncio.gather(*map(work, apps))
             return [(time.perf_counter() - started) / count]
 
-        times = await in_turns({"by hand": by_hand, "pool": by_pool}, rounds=3 if bench.quick else 5)
+        times = await in_turns({"by hand": by_hand, "pool": by_pool}, rounds=3 if bench.quick else 4, warm=False)
 
     started = time.perf_counter()
     for _ in range(alone):
@@ -111,7 +111,7 @@ async def session_memory(bench: Bench) -> tuple[list[Row], list[Table]]:
         return size / MB
 
     sizes: dict[int, float] = {}
-    most = 4 if bench.quick else 16
+    most = 4 if bench.quick else 6
     before = held()
     async with Browser() as browser, AsyncExitStack() as stack:
         for count in range(1, most + 1):

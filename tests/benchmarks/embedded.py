@@ -31,7 +31,7 @@ _KEEP_COPIES = """async ([kept, params]) => {
 
 async def embedded_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
     """A buffer of an embedded app to a verified file; against our Playwright transport, in turns."""
-    size = (16 if bench.quick else 64) * MB
+    size = (16 if bench.quick else 32) * MB
     expected = digest(size)
     store = bench.folder / "store"
     paged = PlaywrightTransport(bench.url, browser=bench.browser)
@@ -63,7 +63,7 @@ async def embedded_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
             "frame": lambda: taken(in_frame),
             "apart": lambda: taken(on_another_site),
         }
-        times = await in_turns(ways, rounds=3 if bench.quick else 5, warm=False, pause=0.4)
+        times = await in_turns(ways, rounds=3 if bench.quick else 4, warm=False, pause=0.2)
         used = dict(framed.rungs)
     ours, theirs = min(times["frame"]), min(times["page"])
     row = Row(

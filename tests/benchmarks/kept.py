@@ -33,7 +33,7 @@ async def kept_answers(bench: Bench) -> tuple[list[Row], list[Table]]:
 
 
 async def _on_a_page(bench: Bench) -> list[Row]:
-    calls = 20 if bench.quick else 60
+    calls = 20 if bench.quick else 25
     by_hand = bench.folder / "by-hand"
     by_hand.mkdir()
     async with (

@@ -44,10 +44,10 @@ async def ledger_work(bench: Bench) -> tuple[list[Row], list[Table]]:
             "PostgreSQL": (lambda: run_url(server), lambda at: PostgresDatabase(at[: at.index("run=") - 1])),
         }
         for name, (place, bare) in places.items():
-            found, cells[name] = await _one_worker(name, place(), bare, 200 if bench.quick else 1600)
+            found, cells[name] = await _one_worker(name, place(), bare, 200 if bench.quick else 800)
             rows += found
             for workers in (1, 4, 16):
-                each = await _several(place(), workers, 400 if bench.quick else 4000)
+                each = await _several(place(), workers, 400 if bench.quick else 1600)
                 cells[name][f"{workers} at once"] = each * 1000
             for held in HELD:
                 cells[name][f"kept beside {held:,}"] = await _kept(place(), held) * 1000

@@ -25,7 +25,7 @@ _SMALL = {"size": 1000}
 
 async def mcp_results(bench: Bench) -> tuple[list[Row], list[Table]]:
     """A tool's result, from the call to a verified file, and a small one to the session; the SDK only receives them."""
-    size, calls = (20 * MB, 20) if bench.quick else (20 * MB, 100)
+    size, calls = (10 * MB, 20) if bench.quick else (10 * MB, 100)
     wanted = hashlib.sha256(random.Random(1).randbytes(size)).hexdigest()
     server = StdioServerParameters(command=sys.executable, args=[str(FOLDER / "plain.py")])
     async with (
@@ -61,7 +61,7 @@ async def mcp_results(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         await app.call("blob", {"size": size})  # the server makes it once
         rounds = 2 if bench.quick else 3
-        large = await in_turns({"received": received, "kit": kit}, rounds=rounds)
+        large = await in_turns({"received": received, "kit": kit}, rounds=rounds, warm=False)
         texts = await in_turns(
             {
                 "received": lambda: small(lambda: plain.call_tool("text", _SMALL)),

@@ -86,10 +86,10 @@ class Growth:
         self.left = {name: after[name] - size for name, size in self.before.items()}
 
     async def settled(self, within: float = 3.0) -> dict[str, int]:
-        """What remains once the processes had time to give memory back: the least seen."""
+        """What remains once the processes had time to give memory back: the least seen, or nothing as soon as seen."""
         least = dict(self.left)
         end = time.monotonic() + within
-        while time.monotonic() < end:
+        while max(least.values()) > 0 and time.monotonic() < end:
             await asyncio.sleep(0.1)
             for name, size in resident().items():
                 least[name] = min(least[name], size - self.before[name])

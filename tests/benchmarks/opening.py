@@ -30,9 +30,9 @@ from playwright.sync_api import sync_playwright
 with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=sys.argv[1])
     page = browser.new_page()
-    page.goto(sys.argv[2])
-    page.evaluate("() => window.abp.initialize({_AGENT})")
-    print(json.dumps(page.evaluate("args => window.abp.call(...args)", ["{_CAPABILITY}", {_PARAMS!r}, {{}}])))
+    page.goto(sys.argv[2], wait_until="domcontentloaded")
+    call = "args => window.abp.initialize({_AGENT}).then(() => window.abp.call(...args))"
+    print(json.dumps(page.evaluate(call, ["{_CAPABILITY}", {_PARAMS!r}, {{}}])))
     browser.close()
 """
 _CLOCKED = "import time; started = time.process_time(); {}; print(time.process_time() - started)"
@@ -58,8 +58,7 @@ async def _opened(bench: Bench, app: str, url: str, number: int) -> Row:
         stack.push_async_callback(context.close)
         page = await context.new_page()
         await page.goto(url, wait_until="domcontentloaded")
-        await page.evaluate(f"() => window.abp.initialize({_AGENT})")
-        await page.evaluate("() => window.abp.listCapabilities()")
+        await page.evaluate(f"() => window.abp.initialize({_AGENT}).then(() => window.abp.listCapabilities())")
 
     def opening(way: Callable[[AsyncExitStack], Awaitable[None]]) -> Callable[[], Awaitable[list[float]]]:
         async def turn() -> list[float]:
@@ -83,8 +82,8 @@ async def _opened(bench: Bench, app: str, url: str, number: int) -> Row:
 
         return turn
 
-    rounds = (3 if bench.quick else 9) if number == 1 else (1 if bench.quick else 3)
-    times = await in_turns({"plain": opening(plain), "kit": opening(kit)}, rounds=rounds)
+    rounds = (3 if bench.quick else 4) if number == 1 else (1 if bench.quick else 2)
+    times = await in_turns({"plain": opening(plain), "kit": opening(kit)}, rounds=rounds, warm=False)
     ours, theirs = median(times["kit"]), median(times["plain"])
     return Row(
         work=f"session opened in a running browser, {app}" + ("" if number == 1 else f", {number} at once"),
@@ -119,7 +118,7 @@ async def cold_call(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         return turn
 
-    times = await in_turns({name: running(name) for name in programs}, rounds=2 if bench.quick else 5)
+    times = await in_turns({name: running(name) for name in programs}, rounds=3 if bench.quick else 4, warm=False)
     ours, theirs = median(times["kit"]), median(times["plain"])
     row = Row(
         work="`abp call`, the whole process, its browser included",
@@ -144,7 +143,7 @@ async def imports(bench: Bench) -> tuple[list[Row], list[Table]]:
         return turn
 
     ways = {"plain": importing("import playwright.async_api"), "kit": importing("from transports import connect")}
-    times = await in_turns(ways, rounds=3 if bench.quick else 9)
+    times = await in_turns(ways, rounds=3 if bench.quick else 9, warm=False)
     ours, theirs = median(times["kit"]), median(times["plain"])
     row = Row(
         work="`from transports import connect`, processor time",

@@ -79,13 +79,22 @@ async def plain_page(browser: Browser, url: str) -> AsyncIterator[Page]:
 
 
 class Bench:
-    """What all measurements share: one app, one browser, one folder for files; ``quick`` asks for small sizes."""
+    """What all measurements have: one app, a browser unless they need none, a folder for files, and one for what
+    several of them use (``shared``, otherwise the same); ``quick`` asks for small sizes."""
 
-    def __init__(self, url: str, browser: Browser, folder: Path, *, quick: bool) -> None:
+    def __init__(
+        self, url: str, browser: Browser | None, folder: Path, *, quick: bool, shared: Path | None = None
+    ) -> None:
         self.url = url
-        self.browser = browser
+        self._browser = browser
         self.folder = folder
+        self.shared = shared or folder
         self.quick = quick
+
+    @property
+    def browser(self) -> Browser:
+        assert self._browser is not None, "this measurement has no browser: see WITHOUT_BROWSER"
+        return self._browser
 
     @asynccontextmanager
     async def session(self, store: str | Path = "none:") -> AsyncIterator[tuple[Session, PlaywrightTransport, Page]]:

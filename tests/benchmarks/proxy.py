@@ -23,9 +23,9 @@ _SMALL = {"size": 1000}
 
 
 async def proxied_results(bench: Bench) -> tuple[list[Row], list[Table]]:
-    """A tool's small result and a blob of 20 MB, received by the SDK's client from the server and through the proxy,
+    """A tool's small result and a blob of 10 MB, received by the SDK's client from the server and through the proxy,
     which stores the blob."""
-    size, calls, rounds = 20 * MB, 20 if bench.quick else 100, 2 if bench.quick else 3
+    size, calls, rounds = 10 * MB, 20 if bench.quick else 100, 2 if bench.quick else 3
     server = [sys.executable, str(FOLDER / "plain.py")]
     store = ["--out", str(bench.folder / "proxied")]
     proxy = [sys.executable, "-m", "transports.surfaces.cli", "proxy", *store, "--", *server]
@@ -54,7 +54,9 @@ async def proxied_results(bench: Bench) -> tuple[list[Row], list[Table]]:
         texts = await in_turns({"bare": lambda: small(bare), "proxy": lambda: small(proxied)}, rounds=rounds)
         await large(proxied)
         before = own.memory_info().rss
-        blobs = await in_turns({"bare": lambda: large(bare), "proxy": lambda: large(proxied)}, rounds=rounds)
+        blobs = await in_turns(
+            {"bare": lambda: large(bare), "proxy": lambda: large(proxied)}, rounds=rounds, warm=False
+        )
         grown = (own.memory_info().rss - before) / MB
     return [
         _row("abp proxy, a text of 1 KB through it", texts, 0.5, "a second process reads and writes each message"),

@@ -52,7 +52,7 @@ def _of(bench: Bench, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _rounds(bench: Bench, size: int) -> int:
-    return 2 if bench.quick else 3 if size > 2 * MB else 7
+    return 2 if bench.quick or size > 2 * MB else 4
 
 
 async def ladder(bench: Bench) -> tuple[list[Row], list[Table]]:
@@ -70,7 +70,7 @@ async def ladder(bench: Bench) -> tuple[list[Row], list[Table]]:
             for _, page in ways.values():
                 await keep(page, bytes=size)
             turns = {rung: _taking(bench, rung, transport, size) for rung, (transport, _) in ways.items()}
-            times = await in_turns(turns, rounds=_rounds(bench, size))
+            times = await in_turns(turns, rounds=_rounds(bench, size), warm=False)
             for rung, taken in times.items():
                 cells[rung][name] = 1000 * median(taken)
     return [], [
@@ -131,7 +131,7 @@ async def inputs(bench: Bench) -> tuple[list[Row], list[Table]]:
         for name, size in _of(bench, _INPUTS).items():
             path.write_bytes(b"".join(generate(size)))
             turns = {"base64 in the call": sending(64 * MB), "file input": sending(0)}
-            for way, taken in (await in_turns(turns, rounds=2 * _rounds(bench, size))).items():
+            for way, taken in (await in_turns(turns, rounds=2 * _rounds(bench, size), warm=False)).items():
                 cells[way][name] = 1000 * median(taken)
     path.unlink()
     return [], [Table("File → page: median latency of a call that is given a file", tuple(_of(bench, _INPUTS)), cells)]

@@ -50,9 +50,7 @@ async def page_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
             target.unlink()  # or the kit's fsync would have to write it to the disk, too
             return [taken]
 
-        times = await in_turns(
-            {"documented": documented, "kit": kit}, rounds=3 if bench.quick else 5, warm=False, pause=0.4
-        )
+        times = await in_turns({"documented": documented, "kit": kit}, rounds=3, warm=False, pause=0.2)
         used = dict(transport.rungs)
     ours, theirs = min(times["kit"]), min(times["documented"])
     best = min(phases, key=lambda phase: phase["whole call"])
@@ -129,9 +127,7 @@ async def file_to_page(bench: Bench) -> tuple[list[Row], list[Table]]:
             assert await plain.evaluate("bytes => bytes.length", path.read_bytes()) == size
             return [time.perf_counter() - started]
 
-        times = await in_turns(
-            {"evaluate": evaluate, "limit": limit, "kit": kit}, rounds=3 if bench.quick else 4, warm=False, pause=0.4
-        )
+        times = await in_turns({"evaluate": evaluate, "limit": limit, "kit": kit}, rounds=2, warm=False, pause=0.2)
     path.unlink()
     ours, theirs, least = (min(times[name]) for name in ("kit", "evaluate", "limit"))
     beside = Row(

@@ -17,6 +17,7 @@ from tests.benchmarks.spread import spread, spread_in, with_spread
 CALL = Row("a small call", "a bare call", 0.9, "×", "1 ms against 0.9 ms", at_least=0.85)
 MEMORY = Row("memory", "nothing", 12.0, "MB", "12 MB stay", at_least=16, want=8)
 OPENING = Row("a session", "bare Playwright", 1.0, "×", "1 s against 1 s")
+FRAME = Row("the longest frame", "a bare page", 33.0, "ms", "against 17 ms", at_least=50, want=50)
 MACHINE = {"system": "Linux, 2 cores", "Python": "3.11.7", "load before the run": "0.2"}
 
 
@@ -30,7 +31,12 @@ def figures(row: Row, *values: float) -> list[Row]:
 
 def test_a_spread_has_a_row_for_each_figure_and_names_its_machine() -> None:
     calls, memories = figures(CALL, 0.91, 0.84, 0.87), figures(MEMORY, 20.0, 10.0)
-    runs = [run(calls[0], memories[0]), run(calls[1], OPENING, load="1.3"), run(memories[1], calls[2], load="0.1")]
+    frames = figures(FRAME, 33.0, 51.0)
+    runs = [
+        run(calls[0], memories[0]),
+        run(calls[1], OPENING, load="1.3"),
+        run(memories[1], calls[2], *frames, load="0.1"),
+    ]
     words = spread(runs)
     assert "3 runs on: Linux, 2 cores, Python 3.11.7; load before the runs 0.1 to 1.3." in words
     assert [line for line in words.splitlines() if line.startswith("| ")] == [
@@ -39,6 +45,7 @@ def test_a_spread_has_a_row_for_each_figure_and_names_its_machine() -> None:
         "| a small call | a bare call | 0.84× | **0.87×** | 0.91× | 0.85× | 2 of 3 |",
         "| memory | nothing | 10.0 MB | **15.0 MB** | 20.0 MB | < 16 MB | 1 of 2 |",
         "| a session | bare Playwright | 1.00× | **1.00×** | 1.00× | – | – |",
+        "| the longest frame | a bare page | 33.0 ms | **42.0 ms** | 51.0 ms | < 50 ms | 1 of 2 |",
     ]
 
 

@@ -84,7 +84,7 @@ async def _bare(bench: Bench, client: Client) -> AsyncIterator[Page]:
 
 async def views(bench: Bench) -> tuple[list[Row], list[Table]]:
     """Opening a view, a call of its tool, and a file of 16 MB that it hands out."""
-    calls, size = (20 if bench.quick else 200), 16 * MB
+    calls, size = (20 if bench.quick else 40), 16 * MB
     rounds = 3 if bench.quick else 4
     server = StdioServerParameters(command=sys.executable, args=[str(FOLDER / "views.py")])
     async with (
@@ -102,7 +102,7 @@ async def views(bench: Bench) -> tuple[list[Row], list[Table]]:
             async with app.open_view("board", {"n": 1}):
                 return [time.perf_counter() - started]
 
-        opening = await in_turns({"bare": open_bare, "kit": open_kit}, rounds=2 * rounds)
+        opening = await in_turns({"bare": open_bare, "kit": open_kit}, rounds=rounds, warm=False)
 
         async def many(call: Callable[[], Awaitable[object]], count: int) -> Sequence[float]:
             taken = []
@@ -140,6 +140,7 @@ async def views(bench: Bench) -> tuple[list[Row], list[Table]]:
                     "kit": lambda: many(lambda: view.frame.evaluate(_SEND), 1),
                 },
                 rounds=rounds,
+                warm=False,
             )
             assert {file.size_bytes for file in view.files} == {size}, "a file is not whole"
     call = f"{1000 * statistics.median(small['call']):.2f} ms"

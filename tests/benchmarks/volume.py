@@ -39,7 +39,7 @@ def _streams_pass(streams: int) -> str:
 
 async def huge_file(bench: Bench) -> tuple[list[Row], list[Table]]:
     """A file far larger than anybody wants in memory."""
-    size = (128 if bench.quick else 512) * MB
+    size = (128 if bench.quick else 448) * MB
     expected = digest(size)
     async with bench.session(bench.folder / "store") as (app, transport, _):
         warm = await app.call("file.generate", {"bytes": 2 * MB})
@@ -72,7 +72,7 @@ async def huge_file(bench: Bench) -> tuple[list[Row], list[Table]]:
 
 async def many_results(bench: Bench) -> tuple[list[Row], list[Table]]:
     """Results of 1 MB from one page, one after the other."""
-    count = 30 if bench.quick else 100
+    count = 30 if bench.quick else 60
     sizes = [MB + extra for extra in range(count)]
     expected = {size: digest(size) for size in sizes}
     whole = 0
@@ -111,7 +111,7 @@ async def many_results(bench: Bench) -> tuple[list[Row], list[Table]]:
 
 async def many_sessions(bench: Bench) -> tuple[list[Row], list[Table]]:
     """Sessions that share one browser, each taking a large file at the same moment."""
-    count, each = (4, 16 * MB) if bench.quick else (10, 64 * MB)
+    count, each = (4, 16 * MB) if bench.quick else (8, 32 * MB)
     sizes = [each + extra for extra in range(count)]
     expected = {size: digest(size) for size in sizes}
     dropped: list[str] = []

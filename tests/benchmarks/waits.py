@@ -13,15 +13,17 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from statistics import median
 
+from tests.benchmarks.filled import filled_store
 from tests.benchmarks.measure import Way, in_turns
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row, Table
-from transports import LocalStore
 from transports.browser import find_browser
 
-__all__ = ["waits"]
+__all__ = ["SERVE", "gallery_address", "waits"]
 
 _KIT = ("-m", "transports.surfaces.cli")
+#: ``abp serve`` that says its address as JSON.
+SERVE = (*_KIT, "serve", "--json")
 _AGENT = "{agent: {name: 'plain', version: '1'}}"
 _HELP = "import argparse; argparse.ArgumentParser(description='Drive apps').parse_args(['--help'])"
 _LISTED = f"""
@@ -31,8 +33,8 @@ with sync_playwright() as playwright:
     browser = playwright.chromium.launch(executable_path=sys.argv[1])
     page = browser.new_page()
     page.goto(sys.argv[2], wait_until="domcontentloaded")
-    page.evaluate("() => window.abp.initialize({_AGENT})")
-    print(json.dumps(page.evaluate("() => window.abp.listCapabilities()")))
+    listed = page.evaluate("() => window.abp.initialize({_AGENT}).then(() => window.abp.listCapabilities())")
+    print(json.dumps(listed))
     browser.close()
 """
 _SERVER = """
@@ -114,7 +116,7 @@ def _until(
 
 async def _help(bench: Bench) -> Row:
     ways = {"plain": _whole(["-c", _HELP], {}), "kit": _whole([*_KIT, "--help"], {})}
-    times = await in_turns(ways, rounds=3 if bench.quick else 7)
+    times = await in_turns(ways, rounds=3 if bench.quick else 5, warm=False)
     return _row("`abp --help`", "python -c with argparse", times, "its commands are read to be listed")
 
 
@@ -126,7 +128,7 @@ async def _capabilities(bench: Bench) -> Row:
         "plain": _whole(["-c", _LISTED, browser.path, bench.url], known),
         "kit": _whole([*_KIT, "capabilities", bench.url], known),
     }
-    times = await in_turns(ways, rounds=2 if bench.quick else 5)
+    times = await in_turns(ways, rounds=3, warm=False)
     baseline = "python -c with Playwright's blocking API: launch, goto, initialize, list"
     return _row("`abp capabilities`, the whole process, its browser included", baseline, times, "")
 
@@ -140,16 +142,19 @@ async def _bridge(bench: Bench) -> Row:
 
     out = {"ABP_OUTPUT_DIR": str(bench.folder / "bridge")}
     ways = {"plain": _until(["-c", _SERVER], {}, answered), "kit": _until([*_KIT, "mcp"], out, answered)}
-    times = await in_turns(ways, rounds=3 if bench.quick else 7)
+    times = await in_turns(ways, rounds=3, warm=False)
     return _row("`abp mcp`, until its first answer", "the SDK's own server without any tool", times, "")
+
+
+def gallery_address(line: bytes) -> str:
+    """The address with its token, from the line that :data:`SERVE` prints."""
+    said = json.loads(line)
+    return f"{said['url'].rstrip('/')}/#token={said['token']}"
 
 
 async def _gallery(bench: Bench) -> Row:
     count = 1_000 if bench.quick else 10_000
-    folder, plain = bench.folder / "gallery", bench.folder / "plain"
-    store = LocalStore(folder)
-    for number in range(count):
-        await store.put_text(f"content {number}", filename=f"file {number}.txt", namespace="bench")
+    folder, plain = await filled_store(bench, count), bench.folder / "plain"
     plain.mkdir()
     lines = "".join(f'<li class="item">file {number}.txt</li>' for number in range(count))
     (plain / "index.html").write_text(f"<!doctype html><title>Files</title><ul>{lines}</ul>")
@@ -164,17 +169,13 @@ async def _gallery(bench: Bench) -> Row:
 
         return ready
 
-    def gallery(line: bytes) -> str:
-        said = json.loads(line)
-        return f"{said['url'].rstrip('/')}/#token={said['token']}"
-
     ways = {
         "plain": _until(["-c", _FILES, str(plain)], {}, drawn(lambda line: f"http://127.0.0.1:{int(line)}/", ".item")),
-        "kit": _until([*_KIT, "serve", "--json", "--out", str(folder)], {}, drawn(gallery, ".card .name")),
+        "kit": _until([*SERVE, "--out", str(folder)], {}, drawn(gallery_address, ".card .name")),
     }
     context = await bench.browser.playwright.new_context()
     try:
-        times = await in_turns(ways, rounds=2 if bench.quick else 4)
+        times = await in_turns(ways, rounds=3, warm=False)
     finally:
         await context.close()
     return _row(

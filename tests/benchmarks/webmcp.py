@@ -40,7 +40,7 @@ async def tools_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
     Both do the same work, so the figure is the median of what the rounds say, each of which meets the same neighbours:
     the best of each would say which had the luckier moment.
     """
-    size = (16 if bench.quick else 64) * MB
+    size = (16 if bench.quick else 32) * MB
     store = bench.folder / "store"
     url = f"{bench.url}webmcp"
     # A page for each way: the kit has a page collect its garbage every 128 MB, and that must meet all ways alike.
@@ -69,7 +69,7 @@ async def tools_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         ways = {way: partial(taken, way) for way in pages}
         async with _growth() as grown:
-            times = await in_turns(ways, rounds=3 if bench.quick else 9, warm=True, pause=0.4)
+            times = await in_turns(ways, rounds=3 if bench.quick else 7, warm=False, pause=0.2)
     rows = []
     for way, words in (("buffer", "ArrayBuffer"), ("url", "blobUrl")):
         ours, theirs = median(times[way]), median(times["abp"])

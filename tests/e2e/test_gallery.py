@@ -101,6 +101,8 @@ async def test_many_artifacts_are_loaded_in_pages(empty: Gallery, browser: Brows
     async with visiting(empty, browser) as page:
         await expect(page.locator(".card")).to_have_count(60)
         await expect(page.locator("#count")).to_have_text("65 files")
+        drawn = "nodes => nodes.filter(node => node.checkVisibility({ contentVisibilityAuto: true })).length"
+        assert 5 < await page.locator(".card").evaluate_all(drawn) < 60  # those off the screen are not laid out
         await empty.upload("note-65.txt", "text/plain", b"65")
         await expect(page.locator(".card")).to_have_count(61)
         await page.get_by_role("button", name="Load more").click()

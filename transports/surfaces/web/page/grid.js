@@ -145,7 +145,7 @@ function moveFocus(event) {
   const all = [...list.querySelectorAll('.card')];
   const at = all.indexOf(document.activeElement);
   if (at < 0) return;
-  const columns = all.findIndex((node) => node.offsetTop > all[0].offsetTop);
+  const columns = [...list.children].findIndex((item) => item.offsetTop > list.firstChild.offsetTop);
   const row = columns < 1 ? all.length : columns;
   const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -row, ArrowDown: row, Home: -at, End: all.length - 1 - at }[event.key];
   if (step === undefined) return;

@@ -1,0 +1,142 @@
+"""The gallery of very many artifacts scrolled through: its longest frame, beside a bare page of as many cards."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.benchmarks.filled import filled_store
+from tests.benchmarks.measure import in_turns
+from tests.benchmarks.pages import Bench
+from tests.benchmarks.report import Row, Table
+from tests.benchmarks.waits import SERVE, gallery_address
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page, Route
+
+__all__ = ["scrolled_gallery"]
+
+#: Cards that the gallery loads at once, and what it can load at once at the most.
+_AT_ONCE, _MOST = 60, 500
+_STEP = 240  # pixels that each frame scrolls: a quick turn of the wheel
+#: From the first card to the last, to each further page of cards, and back: the milliseconds of all frames.
+_SCROLL = """async ([pages, step, list, more]) => {
+  const cards = document.querySelector(list), end = () => document.documentElement.scrollHeight - innerHeight - 1;
+  const taken = [];
+  let last = 0;
+  const frame = () => new Promise((done) => requestAnimationFrame(() => {
+    const now = performance.now();
+    if (last) taken.push(now - last);
+    last = now;
+    done();
+  }));
+  await frame();
+  for (let page = 0; ; page += 1) {
+    while (scrollY < end()) { scrollBy({ top: step, behavior: "instant" }); await frame(); }
+    if (page === pages) break;
+    const before = cards.childElementCount;
+    document.querySelector(more).click();
+    while (cards.childElementCount === before) await frame();
+  }
+  while (scrollY > 0) { scrollBy({ top: -5 * step, behavior: "instant" }); await frame(); }
+  return taken;
+}"""
+_MORE = """async () => {
+  const cards = document.querySelector(".grid"), before = cards.childElementCount;
+  document.querySelector("button.wide").click();
+  while (cards.childElementCount === before) await new Promise(requestAnimationFrame);
+}"""
+_BARE = """<!doctype html><title>Cards</title><style>
+body { margin: 0; font: 15px/1.5 sans-serif; }
+ul { display: grid; grid-template-columns: repeat(auto-fill, minmax(200px, 1fr)); gap: 1rem; padding: 0; }
+li { list-style: none; height: 240px; border: 1px solid; }
+</style><ul></ul><button>More</button><script>
+const list = document.querySelector("ul");
+let number = 0;
+const add = (count) => {
+  for (let one = 0; one < count; one += 1) {
+    const card = document.createElement("li");
+    card.textContent = `file ${number += 1}.txt`;
+    list.append(card);
+  }
+};
+document.querySelector("button").addEventListener("click", () => setTimeout(add, 0, AT_ONCE));
+add(FIRST);
+</script>"""
+
+
+async def scrolled_gallery(bench: Bench) -> tuple[list[Row], list[Table]]:
+    """``abp serve`` of 100,000 artifacts: a page with many cards is scrolled through, and loads further ones."""
+    count, full, pages = (20_000, 1, 1) if bench.quick else (100_000, 1, 2)
+    cards = full * _MOST + pages * _AT_ONCE
+    root = await filled_store(bench, count)
+    async with _served(root) as address:
+
+        async def gallery() -> Sequence[float]:
+            async with _page(bench) as page:
+                await page.route("**/artifacts?*", _load_many)
+                await page.goto(address)
+                await page.wait_for_selector(".card .name")
+                for _ in range(full - 1):
+                    await page.evaluate(_MORE)
+                await page.unroute_all()
+                return [await _longest(page, pages, ".grid", "button.wide", cards)]
+
+        async def bare() -> Sequence[float]:
+            async with _page(bench) as page:
+                html = _BARE.replace("FIRST", str(full * _MOST)).replace("AT_ONCE", str(_AT_ONCE))
+                await page.set_content(html)
+                return [await _longest(page, pages, "ul", "button", cards)]
+
+        times = await in_turns({"bare": bare, "kit": gallery}, rounds=2, warm=False)
+    ours, theirs = min(times["kit"]), min(times["bare"])
+    rounds = " and ".join(f"{taken:.0f}" for taken in times["kit"])
+    return [
+        Row(
+            work=f"gallery of {count:,} artifacts, {cards:,} cards scrolled through: the longest frame",
+            baseline="a bare page with as many cards, scrolled in the same way",
+            figure=ours,
+            unit="ms",
+            at_least=50,
+            want=50,
+            measured=f"{rounds} ms in {len(times['kit'])} rounds, the better one counts, against {theirs:.0f} ms",
+            reason=f"{_AT_ONCE} cards are made and laid out in one frame",
+        )
+    ], []
+
+
+async def _load_many(route: Route) -> None:
+    await route.continue_(url=route.request.url.replace(f"limit={_AT_ONCE}", f"limit={_MOST}"))
+
+
+async def _longest(page: Page, pages: int, list_: str, more: str, cards: int) -> float:
+    taken: list[float] = await page.evaluate(_SCROLL, [pages, _STEP, list_, more])
+    shown = await page.locator(f"{list_} > li").count()
+    assert shown == cards, (shown, cards)
+    return max(taken)
+
+
+@asynccontextmanager
+async def _page(bench: Bench) -> AsyncIterator[Page]:
+    context = await bench.browser.playwright.new_context()
+    try:
+        yield await context.new_page()
+    finally:
+        await context.close()
+
+
+@asynccontextmanager
+async def _served(root: Path) -> AsyncIterator[str]:
+    """The address of ``abp serve`` with its token."""
+    command = [sys.executable, *SERVE, "--out", str(root)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        yield gallery_address(await process.stdout.readline())
+    finally:
+        process.terminate()
+        await process.wait()

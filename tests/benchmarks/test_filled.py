@@ -1,0 +1,29 @@
+"""The store of very many artifacts is one that the kit reads: its lists, and the content of the newest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.benchmarks import __main__ as program
+from tests.benchmarks.filled import SESSIONS, filled_store
+from tests.benchmarks.pages import Bench
+from transports import LocalStore
+from transports.artifacts import Scope
+
+
+async def test_a_filled_store_has_whole_artifacts_and_is_made_once(tmp_path: Path) -> None:
+    bench = Bench("", None, tmp_path / "one", quick=True, shared=tmp_path)
+    root = await filled_store(bench, 2 * SESSIONS)
+    async with LocalStore(root) as store:
+        refs = await store.list()
+        assert len(refs) == 2 * SESSIONS
+        assert [len(await store.get(ref.id) or b"") for ref in refs] == [ref.size_bytes for ref in refs]
+        assert not (await store.fsck()).problems
+        assert len(await store.scoped(Scope(session="session-7")).list()) == 2
+        await store.delete(refs[0].id)
+        assert await filled_store(Bench("", None, tmp_path / "two", quick=True, shared=tmp_path), 2 * SESSIONS) == root
+        assert len(await store.list()) == 2 * SESSIONS - 1
+
+
+def test_measurements_without_a_browser_are_measurements() -> None:
+    assert program._MEASUREMENTS.keys() > program.WITHOUT_BROWSER
