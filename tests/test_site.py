@@ -82,6 +82,7 @@ def test_the_settings_are_those_of_the_code() -> None:
             assert said == str(field.default).lower(), field.name
 
 
+@pytest.mark.load
 def test_the_reference_has_every_command_and_every_code() -> None:
     commands, codes = commands_page(), errors_page()
     assert {"abp call", "abp mcp", "abp artifacts list", "abp init app"} <= set(

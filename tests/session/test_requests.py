@@ -245,6 +245,7 @@ async def test_cancelling_while_files_are_stored_releases_the_rest(app_of: Conne
     assert files(tmp_path / "out") == set()
 
 
+@pytest.mark.load
 async def test_200_concurrent_calls_get_their_own_answers_and_progress(app_of: Connect) -> None:
     rng = random.Random(7)
 
