@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.relayed import relayed
+from transports.protocol import MAX_VALUES
 from transports.surfaces.mcp.proxy import _lines, _outlines, _rewriting
 
 #: Rows of the limits as they are, of which one test has enough, and of limits that are a thirtieth of them.
@@ -29,7 +30,7 @@ ROWS = rows_of(ROWS_COUNT)
 @pytest.fixture
 def thirtieth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits that ten thousand rows exceed as three hundred thousand exceed those of every day."""
-    monkeypatch.setattr(_lines, "MAX_VALUES", _lines.MAX_VALUES // 30)
+    monkeypatch.setattr(_lines, "MAX_VALUES", MAX_VALUES // 30)
     monkeypatch.setattr(_rewriting, "_MAX_PARSED", _rewriting._MAX_PARSED // 30)
 
 
