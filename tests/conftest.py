@@ -51,23 +51,30 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.set_threshold(10_000)
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what takes longest first: in a parallel run it goes on beside everything else, and not at the end alone.
 
-    Tests with an S3 server follow, all together: one worker takes them, and no other starts a server too.
+    Tests with an S3 server follow, all together: one worker takes them, and no other starts a server too. Servers of
+    other people are no part of `make unit`.
     """
 
-    def turn(item: pytest.Item) -> tuple[bool, bool]:
+    def needs(item: pytest.Item, server: str) -> bool:
         fixtures = item.fixturenames if isinstance(item, pytest.Function) else ()
-        needs_server = "object_server" in fixtures or item.get_closest_marker("object_server") is not None
-        return item.get_closest_marker("starts_early") is None, not needs_server
+        return server in fixtures or item.get_closest_marker(server) is not None
 
+    def turn(item: pytest.Item) -> tuple[bool, bool]:
+        return item.get_closest_marker("starts_early") is None, item not in stored
+
+    stored = {item for item in items if needs(item, "object_server")}
+    for item in items:
+        if item in stored or needs(item, "postgres"):
+            item.add_marker(pytest.mark.load)
     items.sort(key=turn)
 
 

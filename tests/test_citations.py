@@ -48,6 +48,7 @@ def faults(text: str) -> list[str]:
     return [*missing, *(f"{found} is not in the repository" for found in _FOREIGN.findall(text))]
 
 
+@pytest.mark.load
 def test_every_citation_leads_to_a_section() -> None:
     found = [f"{path.relative_to(ROOT)}: {fault}" for path in files() for fault in faults(path.read_text("utf-8"))]
     assert found == []

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 import transports
 
@@ -18,10 +21,16 @@ def sources() -> dict[str, str]:
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
 
 
+@cache
+def parsed(source: str) -> ast.Module:
+    """The tree of a file, which several tests read."""
+    return ast.parse(source)
+
+
 def undocumented(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The file and the name of everything public without a docstring. A method needs none of its own where a class of
     ours that it overrides documents it; the getter of a property speaks for its setter."""
-    trees = {path: ast.parse(source) for path, source in files.items()}
+    trees = {path: parsed(source) for path, source in files.items()}
     classes = {node.name: node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     for path, tree in trees.items():
         if not ast.get_docstring(tree):
@@ -66,6 +75,7 @@ def _plain(base: ast.expr) -> ast.expr:
     return base.value if isinstance(base, ast.Subscript) else base
 
 
+@pytest.mark.load
 def test_every_public_name_has_a_docstring() -> None:
     assert list(undocumented(sources())) == []
 
@@ -99,11 +109,12 @@ RIDDLES = re.compile(r"(What|Which|How|Whether|Who|Whose|Where|When)\b")
 def riddles(files: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The file and the headline of every docstring that begins with a question word, private ones included."""
     for path, source in files.items():
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(parsed(source)):
             if isinstance(node, Definition | ast.Module) and (text := ast.get_docstring(node)) and RIDDLES.match(text):
                 yield path, text.splitlines()[0]
 
 
+@pytest.mark.load
 def test_headlines_begin_with_the_thing() -> None:
     assert list(riddles(sources())) == []
 

@@ -67,6 +67,7 @@ def test_messages_that_are_parsed_on_the_loop(kind: str) -> None:
     assert seconds(lambda: attempt(decode_envelope, data)) < BOUND
 
 
+@pytest.mark.load
 @pytest.mark.fault(21)
 def test_nesting_of_millions_of_levels_takes_no_memory() -> None:
     for part in (b"[", b'{"a":'):
@@ -120,7 +121,13 @@ READERS: dict[str, Callable[[str], object]] = {
 }
 
 
-@pytest.mark.parametrize("reader", READERS)
+#: Readers of which all texts together take a third of a second.
+SLOW = ("secrets", "redact_url")
+
+
+@pytest.mark.parametrize(
+    "reader", [pytest.param(name, marks=[pytest.mark.load] if name in SLOW else []) for name in READERS]
+)
 def test_texts_of_an_app(reader: str) -> None:
     """Up to 40,000 characters; longer ones take their time in proportion, and are cut or read in a thread."""
     slow = {kind: took for kind, text in TEXTS.items() if (took := seconds(lambda: READERS[reader](text))) >= BOUND}  # noqa: B023
@@ -205,6 +212,7 @@ def schemas() -> Iterator[tuple[str, Mapping[str, object], object]]:
     yield "deeper than it may", {"properties": {"a": {"$ref": "#"}}}, nested(100_000)
 
 
+@pytest.mark.load
 @pytest.mark.fault(23)
 def test_schemas() -> None:
     def check(schema: Mapping[str, object], data: object) -> None:
@@ -215,6 +223,7 @@ def test_schemas() -> None:
     assert {kind: took for kind, took in taken.items() if took >= BOUND} == {}
 
 
+@pytest.mark.load
 def test_metadata_of_files_and_answers() -> None:
     meter = Meter(1)
     meta = {"a": ["://u:p@x/?key=b " * 100] * 30}

@@ -123,6 +123,7 @@ def violations(files: Mapping[str, str]) -> list[str]:
     return found
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R5-1a")
 def test_imports_go_strictly_downward() -> None:
     assert violations(sources()) == []

@@ -9,6 +9,7 @@ from tests.support.markers import Page
 from tests.support.requirements import PAGE as REQUIREMENTS
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("page", [REQUIREMENTS, FAULTS], ids=lambda page: page.marker)
 def test_a_page_is_what_the_markers_make_of_it(page: Page) -> None:
     assert page.check() == [], f"run: python -m tests.support.{page.path.stem}"

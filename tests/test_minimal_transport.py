@@ -108,6 +108,7 @@ async def target() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("behaviour", [one for one in BEHAVIOURS if one.name not in NOT_CLAIMED], ids=str)
 async def test_it_passes_the_parts_of_the_contract_that_it_claims(
     behaviour: Behaviour, made: Callable[[str], Transport], target: str, tmp_path: Path

@@ -103,6 +103,7 @@ async def painted(app_of: Connect, *files: tuple[bytes, str]) -> list[ArtifactRe
         return [*(await app.call("paint")).artifacts.values()]
 
 
+@pytest.mark.load
 async def test_a_picture_has_a_limit_and_is_what_was_stored(app_of: Connect, tmp_path: Path) -> None:
     sizes = (512 << 10, (512 << 10) + 1, 16 << 20, (16 << 20) + 1)
     whole, smaller, largest, larger = await painted(

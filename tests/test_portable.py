@@ -105,6 +105,7 @@ def test_every_module_is_imported_on_a_system_without_posix() -> None:
     assert run_script(_IMPORT, timeout=120) == "imported\n"
 
 
+@pytest.mark.load
 def test_files_locks_and_keys_are_kept_on_a_system_without_posix(tmp_path: Path) -> None:
     assert run_script(_KEEP, tmp_path, timeout=120) == "kept\n"
 

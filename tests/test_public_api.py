@@ -46,6 +46,7 @@ def loaded_by(code: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
+@pytest.mark.load
 def test_connect_loads_no_client_that_only_some_sessions_need() -> None:
     homes = {"adapters.recording", "artifacts.objects", "protocol._declarations", "protocol._payloads", "surfaces"}
     late = {*HEAVY, "pydantic_settings", "typer", "obstore", *(f"transports.{home}" for home in homes)}
@@ -147,6 +148,7 @@ def test_a_call_is_read_from_the_command_line_without_pydantic(tmp_path: Path) -
     assert "transports.surfaces.cli._calls" in loaded_by(program)
 
 
+@pytest.mark.load
 @pytest.mark.parametrize(
     "given",
     [["call", "URL", "name"], ["batch", "run", "JOBS", "--out", "RUN", "--target", "URL"]],
@@ -183,6 +185,7 @@ def test_a_session_needs_no_browser_library_until_it_drives_one() -> None:
     assert not modules & {"playwright", "mcp", "rich", "typer"}
 
 
+@pytest.mark.load
 def test_a_session_loads_its_models_while_its_transport_opens() -> None:
     program = """if True:
         import asyncio, sys

@@ -82,6 +82,7 @@ def test_the_settings_are_those_of_the_code() -> None:
             assert said == str(field.default).lower(), field.name
 
 
+@pytest.mark.load
 def test_the_reference_has_every_command_and_every_code() -> None:
     commands, codes = commands_page(), errors_page()
     assert {"abp call", "abp mcp", "abp artifacts list", "abp init app"} <= set(
@@ -112,6 +113,7 @@ def test_no_link_of_a_page_is_shown_as_a_path() -> None:
         assert re.findall(r"\[\.\./[^\]]*\]\(", path.read_text(encoding="utf-8")) == [], path.name
 
 
+@pytest.mark.load
 def test_the_page_of_errors_has_every_code_that_the_code_has() -> None:
     page, single = errors_page(), codes_of_single_errors()
     wanted = {

@@ -33,6 +33,7 @@ def texts_of(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("message", MESSAGES)
 def test_a_message_is_one_of_the_code(message: str) -> None:
     pattern = ".*".join(map(re.escape, (piece for piece in message.split("…"))))

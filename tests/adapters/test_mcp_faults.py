@@ -95,6 +95,7 @@ async def test_url_safe_base64_is_read_as_such(tmp_path: Path) -> None:
         assert ref.size_bytes == 300_000
 
 
+@pytest.mark.load
 async def test_a_flood_of_notifications_delays_no_answer(tmp_path: Path) -> None:
     told: list[Notification] = []
     async with connect(target("rude"), store=tmp_path, on_notification=told.append) as app:
@@ -154,6 +155,7 @@ async def test_a_server_that_cannot_list_its_tools_is_connected_all_the_same(
     assert any("could not list its tools: no" in record.message for record in caplog.records)
 
 
+@pytest.mark.load
 async def test_a_server_that_ignores_shutdown_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,7 @@ def test_a_command_is_shown_without_arguments() -> None:
     assert redact_url("mcp+stdio:server") == "mcp+stdio:server"
 
 
+@pytest.mark.load
 def test_the_blocking_api_connects_to_a_server(tmp_path: Path) -> None:
     with connect_blocking(target("tableau"), store=tmp_path) as session:
         assert session.resources.available

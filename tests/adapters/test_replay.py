@@ -459,6 +459,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.load
 async def test_a_killed_recording_is_readable_so_far(replayed: Make, file: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(file)], stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout and program.stdout.readline() == "half\n"

@@ -109,6 +109,7 @@ async def echo(socket: ServerConnection, request: dict[str, Any]) -> None:
     await ok(socket, request, request["payload"]["params"])
 
 
+@pytest.mark.load
 @pytest.mark.fault(19)
 async def test_a_thousand_calls_with_shuffled_replies_each_get_their_own(tmp_path: Path) -> None:
     async def later(socket: ServerConnection, request: dict[str, Any]) -> None:
@@ -120,6 +121,7 @@ async def test_a_thousand_calls_with_shuffled_replies_each_get_their_own(tmp_pat
         assert [result.data for result in results] == [{"n": n} for n in range(1000)]
 
 
+@pytest.mark.load
 async def test_a_server_that_restarts_during_a_loop_of_calls_loses_and_doubles_nothing(tmp_path: Path) -> None:
     answered: list[int] = []
 
@@ -208,6 +210,7 @@ async def test_without_reconnection_a_break_ends_the_session(tmp_path: Path) -> 
             assert transport.state == "closed"
 
 
+@pytest.mark.load
 @pytest.mark.fault(15)
 async def test_a_frozen_peer_is_given_up_within_its_time(tmp_path: Path) -> None:
     async def freeze(socket: ServerConnection, request: dict[str, Any]) -> None:
@@ -222,6 +225,7 @@ async def test_a_frozen_peer_is_given_up_within_its_time(tmp_path: Path) -> None
             assert asyncio.get_running_loop().time() - started < 3
 
 
+@pytest.mark.load
 async def test_timeouts_reach_the_app_and_late_replies_are_dropped(tmp_path: Path) -> None:
     async def late(socket: ServerConnection, request: dict[str, Any]) -> None:
         if request["payload"]["params"].get("late"):
@@ -293,6 +297,7 @@ def certificate(folder: Path, name: str, *extra: str) -> tuple[Path, Path]:
     return key, cert
 
 
+@pytest.mark.load
 async def test_tls_with_a_ca_and_a_client_certificate_of_ones_own(tmp_path: Path) -> None:
     server_key, server_cert = certificate(tmp_path, "server", "-addext", "subjectAltName=IP:127.0.0.1")
     client_key, client_cert = certificate(tmp_path, "client")

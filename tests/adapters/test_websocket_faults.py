@@ -65,6 +65,7 @@ async def test_a_cut_fails_all_calls_under_way_and_the_next_call_reconnects(fixt
     assert len(fixture.handshakes) == 2
 
 
+@pytest.mark.load
 @pytest.mark.fault(13)
 async def test_a_message_over_the_limit_names_it_and_starts_no_loop(fixture: Fixture) -> None:
     async with session(fixture, max_bytes=1_000_000) as app:
@@ -77,6 +78,7 @@ async def test_a_message_over_the_limit_names_it_and_starts_no_loop(fixture: Fix
     assert len(fixture.handshakes) == 2
 
 
+@pytest.mark.load
 @pytest.mark.fault(14)
 @pytest.mark.requirement("R4-15f")
 @pytest.mark.parametrize("query", ["", pytest.param("?deflate", marks=pytest.mark.load)])
@@ -119,6 +121,7 @@ async def test_a_number_of_five_thousand_digits_is_exact_or_refused(fixture: Fix
         assert (await app.call("file.list")).artifacts
 
 
+@pytest.mark.load
 @pytest.mark.fault(18)
 async def test_duplicate_foreign_and_late_replies_are_dropped(fixture: Fixture) -> None:
     async with session(fixture) as app:
@@ -168,6 +171,7 @@ def other_process() -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.terminate()
 
 
+@pytest.mark.load
 @pytest.mark.fault(15)
 async def test_a_stopped_server_is_noticed_within_the_configured_time(
     other_process: tuple[subprocess.Popen[str], str],

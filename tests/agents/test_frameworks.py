@@ -30,6 +30,7 @@ async def test_a_missing_framework_is_told_with_the_command_that_installs_it(
             function(app)
 
 
+@pytest.mark.load
 def test_no_framework_is_imported_with_the_room() -> None:
     modules = loaded_by("import transports.agents\nfrom transports.agents import openai_tools, langchain_tools")
     frameworks = {"pydantic_ai", "langchain_core", "agents", "openai", "anthropic", "google", "mcp", "mcp_types"}

@@ -150,6 +150,7 @@ async def test_a_call_gives_16_files_at_most(app_of: Connect) -> None:
         assert beyond.is_error and "more than 16 files" in beyond.text
 
 
+@pytest.mark.load
 async def test_content_is_attached_by_its_type_and_within_limits(app_of: Connect) -> None:
     png = _png()
     contents = {
@@ -210,6 +211,7 @@ async def test_a_text_is_read_in_parts_without_a_broken_character(app_of: Connec
         assert read == TABLE
 
 
+@pytest.mark.load
 async def test_a_page_of_a_pdf_is_read_with_its_picture(app: Session) -> None:
     tools = AppTools(app, {"strict": True})
     printed = await tools.call("abp_export_pdf", {"html": "<h1>Sales</h1>", "options": None, "title": None})

@@ -54,6 +54,7 @@ async def assert_breaks_only_itself(root: Path, good: str, bad: str) -> None:
         assert await store.delete(bad)
 
 
+@pytest.mark.load
 @pytest.mark.fault(46)
 async def test_a_field_that_fits_nowhere_breaks_only_its_artifact(store: LocalStore, root: Path) -> None:
     good = (await store.put_bytes(PNG)).id

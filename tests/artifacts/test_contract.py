@@ -749,6 +749,7 @@ def test_addresses(tmp_path: Path) -> None:
         open_store("az://container/x")
 
 
+@pytest.mark.load
 def test_an_object_store_says_what_it_needs() -> None:
     script = """
 import sys

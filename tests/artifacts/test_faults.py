@@ -363,6 +363,7 @@ async def test_content_stays_while_it_is_read(bucket: str, object_server: Seawee
         assert content not in below(object_server, bucket)
 
 
+@pytest.mark.load
 @pytest.mark.fault(48)
 async def test_a_frozen_server_is_unavailable_within_the_budget(bucket: str, frozen: SeaweedFS) -> None:
     store, hasty = ObjectStore(bucket), ObjectStore(bucket, timeout=0.6)
@@ -392,6 +393,7 @@ async def test_a_frozen_server_is_unavailable_within_the_budget(bucket: str, fro
     assert again.sha256 == ref.sha256 == hashlib.sha256(await store.get(ref)).hexdigest()
 
 
+@pytest.mark.load
 @pytest.mark.fault(48)
 async def test_an_upload_that_is_cut_leaves_nothing_and_goes_through_again(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch
@@ -416,6 +418,7 @@ async def test_an_upload_that_is_cut_leaves_nothing_and_goes_through_again(
     assert below(object_server, bucket) == []
 
 
+@pytest.mark.load
 @pytest.mark.fault(48)
 async def test_a_download_that_is_cut_goes_on_where_it_was(
     bucket: str, object_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch

@@ -82,6 +82,7 @@ print((sorted(seen), bad))
 """
 
 
+@pytest.mark.load
 @pytest.mark.fault(41)
 @pytest.mark.parametrize("way", slow_but(["links", "copies", "portable"], "links", "copies"))
 @pytest.mark.parametrize("job", ["put", "delete"])

@@ -168,6 +168,7 @@ async def test_the_default_folder_belongs_to_its_user(
             await store.list()
 
 
+@pytest.mark.load
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root: to become somebody else")
 def test_two_users_of_one_machine_have_a_default_folder_each() -> None:
     with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others

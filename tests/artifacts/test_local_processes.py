@@ -250,6 +250,7 @@ async def test_cancelled_write_waits_for_its_thread_and_leaves_nothing(
     assert_empty(root)
 
 
+@pytest.mark.load
 async def test_cancelled_at_any_moment(store: LocalStore, root: Path) -> None:
     await store.put_bytes(PNG, filename="warm.png")
     before = fds()

@@ -317,6 +317,7 @@ async def test_inputs_of_one_run_are_added_one_after_the_other(postgres: str) ->
         assert (await one.counts()).total == 2
 
 
+@pytest.mark.load
 async def test_runs_in_one_database_do_not_see_each_other(postgres: str) -> None:
     async with await filled(run_url(postgres), jobs(2)) as one, open_ledger(run_url(postgres)) as two:
         assert (await two.counts()).total == 0

@@ -348,6 +348,7 @@ async def test_no_browser_at_all_is_told_to_every_call(world: World, error: Exce
         await pool.call(PAGE, "work")  # after a pause
 
 
+@pytest.mark.load
 async def test_a_call_that_is_cancelled_twice_gives_its_session_back(world: World) -> None:
     """The second time while it waits for the end of what runs: as a deadline does beside a run that is stopped."""
     async with world.pool(1, 1) as pool:

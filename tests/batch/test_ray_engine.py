@@ -201,6 +201,7 @@ async def test_actors_of_which_none_gets_a_job_done_end_the_run(bench: Bench, mo
             assert len(bench.cluster.options) == 5
 
 
+@pytest.mark.load
 async def test_actors_that_a_machine_takes_along_are_one_loss(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     made, whole = itertools.count(), bench.make_pool
 

@@ -88,6 +88,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("kind", ["whole", "left over", "left over without its index"])
 async def test_a_run_in_a_folder_that_cannot_be_written_is_looked_at(place: Path, kind: str) -> None:
     run, out = place / "run", place / "out"

@@ -158,6 +158,7 @@ def test_an_input_is_known_by_its_content_and_its_target(tmp_path: Path) -> None
     assert fingerprint(one, "a") == fingerprint(same, "a") != fingerprint(one, "b")
 
 
+@pytest.mark.load
 def test_a_long_input_is_read_in_little_memory(tmp_path: Path) -> None:
     """2 MB of memory for 6,000 lines of 200 bytes; a million take as much."""
     path = tmp_path / "jobs.jsonl"

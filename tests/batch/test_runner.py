@@ -122,6 +122,7 @@ async def test_limits_for_all_and_for_a_host_hold_while_one_host_hangs(tmp_path:
     assert max(driver.most[job.target] for job in many) == 2 and driver.most[None] == 5
 
 
+@pytest.mark.load
 async def test_what_may_pass_is_sent_again_and_a_host_is_left_alone_as_long_as_it_asks(tmp_path: Path) -> None:
     began: list[float] = []
 

@@ -163,6 +163,7 @@ async def test_short_jobs_are_leased_several_at_a_time_and_given_back_when_the_w
         assert {row.attempts async for row in ledger.rows(State.QUEUED)} == {0}
 
 
+@pytest.mark.load
 async def test_nothing_is_begun_while_the_ledger_answers_a_worker_that_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +199,7 @@ async def test_nothing_is_begun_while_the_ledger_answers_a_worker_that_is_cancel
         assert set(await states(ledger)) <= {"succeeded", "unknown", "queued"}
 
 
+@pytest.mark.load
 async def test_a_job_is_not_begun_when_its_lease_may_have_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +264,7 @@ def test_a_job_that_was_leased_before_the_machine_slept_is_given_back(monkeypatc
     assert ahead.seconds == 0.0 and ahead.drop((), stopped=False) == [leased]
 
 
+@pytest.mark.load
 async def test_a_job_that_is_leased_again_while_it_ends_is_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +299,7 @@ async def test_a_job_that_is_leased_again_while_it_ends_is_not_run_again(
         assert await states(ledger) == ["succeeded"] and ran == 1
 
 
+@pytest.mark.load
 async def test_a_worker_that_was_held_up_longer_than_a_lease_keeps_what_it_has_done(tmp_path: Path) -> None:
     class HeldUp:
         ran = 0

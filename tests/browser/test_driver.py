@@ -24,6 +24,7 @@ from transports.browser.process._find import BrowserChoice
 from transports.errors import BrowserNotFound
 
 
+@pytest.mark.load
 async def test_the_end_of_a_driver_is_no_error_that_nobody_retrieved() -> None:
     """Its calls fail, and that is all: Playwright has a future of its own for the end, which nobody awaits."""
     logged: list[dict[str, Any]] = []
@@ -61,6 +62,7 @@ async def test_the_sandbox_is_off_for_root_alone(monkeypatch: pytest.MonkeyPatch
     assert launched["chromium_sandbox"] is on and "--no-sandbox" not in launched["args"]
 
 
+@pytest.mark.load
 @pytest.mark.parametrize(
     "said", ["No usable sandbox! Update your kernel", "Failed to move to new namespace: PID namespaces supported"]
 )
@@ -73,6 +75,7 @@ async def test_a_sandbox_that_cannot_be_had_is_named(said: str, tmp_path: Path) 
             pass
 
 
+@pytest.mark.load
 @pytest.mark.parametrize(
     ("script", "said"),
     [

@@ -154,6 +154,7 @@ async def test_addresses_are_judged_in_their_text_form(literal: bytes, opening: 
         writer.close()
 
 
+@pytest.mark.load
 async def test_64_connections_at_a_time_and_no_more(asking: Ask) -> None:
     async with echo() as port, JudgedNetwork(Judges()) as network:
         made = [await asking(network, "good", port) for _ in range(64)]
@@ -166,6 +167,7 @@ async def test_64_connections_at_a_time_and_no_more(asking: Ask) -> None:
                 await asyncio.sleep(0.01)
 
 
+@pytest.mark.load
 async def test_as_many_connections_in_all_as_the_limit_says(asking: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judged_network, "_MAX_CONNECTIONS", 100)
     judge = Judges()

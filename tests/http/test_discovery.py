@@ -429,7 +429,7 @@ SLOW: list[tuple[Answer, Answer]] = [
 async def test_slow_servers_are_left_in_time(find: Find, serve: Serve, first: Answer, second: Answer) -> None:
     server = await serve(site({"/": first, "/slow": hang, "/m.json": second}))
     started = time.monotonic()
-    failure = why(await find(server.url, timeout=0.4))
+    failure = why(await find(server.url, timeout=0.2))
     assert time.monotonic() - started < 2
     assert failure.code == "TIMEOUT" and failure.retryable, failure.message
 

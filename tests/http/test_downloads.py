@@ -257,6 +257,7 @@ async def test_gzip_file_and_identity_are_no_encodings(get: Get, serve: Serve) -
 # --- 32: slow servers ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.load
 @pytest.mark.fault(32)
 @pytest.mark.requirement("R4-15e")
 @pytest.mark.parametrize(
@@ -274,6 +275,7 @@ async def test_slowloris_meets_the_deadline(get: Get, serve: Serve, answer: Answ
     assert server.connects == 1
 
 
+@pytest.mark.load
 @pytest.mark.fault(32)
 async def test_silence_before_an_answer(get: Get, serve: Serve) -> None:
     server = await serve(hang)
@@ -283,6 +285,7 @@ async def test_silence_before_an_answer(get: Get, serve: Serve) -> None:
     assert server.connects == REQUESTS
 
 
+@pytest.mark.load
 @pytest.mark.fault(32)
 async def test_silence_within_the_body_is_a_break(get: Get, serve: Serve) -> None:
     server = await serve(stall(reply(BODY[:HALF], "200 OK", len(BODY), ETag='"v1"')), rest())
@@ -336,6 +339,7 @@ async def test_status_that_is_tried_again(get: Get, serve: Serve, status: int) -
     assert server.connects == REQUESTS
 
 
+@pytest.mark.load
 @pytest.mark.fault(38)
 async def test_retry_after_is_honoured(get: Get, serve: Serve) -> None:
     server = await serve(reply(b"", "503 x", Retry_After="1"), reply(BODY))
@@ -387,6 +391,7 @@ async def test_excerpt_of_an_error(get: Get, serve: Serve) -> None:
     assert await excerpt_of(get, serve, reply(long, "403 x")) is not None
 
 
+@pytest.mark.load
 async def test_excerpt_that_does_not_come(get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.http._request._EXCERPT_SECONDS", 0.1)
     started = time.monotonic()

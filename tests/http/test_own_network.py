@@ -13,6 +13,7 @@ from tests.support.own_network import METADATA, NOT_ALLOWED, PRIVATE, PUBLIC
 _BLOCKED = "BLOCKED_ADDRESS"
 
 
+@pytest.mark.load
 @pytest.mark.fault(35)
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: for a network of its own")
 def test_only_public_addresses_and_the_apps_own_are_connected_to(tmp_path: Path) -> None:

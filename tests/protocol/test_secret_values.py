@@ -82,6 +82,7 @@ def test_known_secrets_and_learned_ones_stand_in_one_text() -> None:
     assert secrets.text(known) == known
 
 
+@pytest.mark.load
 def test_an_app_cannot_make_redaction_slow() -> None:
     secrets = SecretValues()
     secrets.learn([{"password": f"value-{number:06}"} for number in range(5000)])

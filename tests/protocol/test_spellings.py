@@ -119,7 +119,7 @@ def test_what_holds_no_value_is_returned_as_it_is() -> None:
     assert KnownSecrets().tree(tree) is tree
 
 
-@pytest.mark.parametrize("known", [1, 100])
+@pytest.mark.parametrize("known", [1, pytest.param(100, marks=pytest.mark.load)])
 def test_a_text_that_is_searched_on_the_loop_takes_little(known: int) -> None:
     """64 KB, of which longer ones are searched in a thread, in pieces."""
     finder = Finder({f"value-number-{number:05}": NAME for number in range(known)})

@@ -516,6 +516,7 @@ async def test_a_store_that_cannot_take_the_text_says_so(store: LocalStore, monk
 # --- what an agent sees -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R2-4.1f", "R2-4.4a", "R2-4.4c", "R2-4.4d", "R2-6.1d")
 async def test_two_megabytes_of_json(store: LocalStore) -> None:
     rows: list[JSONValue] = [{"id": n, "name": f"Größe {n}", "note": "Delivered. " * 8} for n in range(16_000)]

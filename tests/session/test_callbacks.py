@@ -297,6 +297,7 @@ async def test_a_plain_function_may_return_something_to_await_for_each_value(cal
     assert seen == list(range(20))
 
 
+@pytest.mark.load
 async def test_waiting_gives_up_on_a_callback_that_is_stuck_in_one_value_but_not_on_a_slow_one(
     callbacks: Callbacks,
 ) -> None:

@@ -38,6 +38,7 @@ def refusal(code: str, *, retryable: bool = True, retry_after: float | None = No
     return CapabilityError("not now", code=code, retryable=retryable, retry_after=retry_after)
 
 
+@pytest.mark.load
 async def test_a_rate_limited_call_is_sent_again_after_the_time_the_app_asks_for(app_of: Connect) -> None:
     handle, called = failing(2, refusal("RATE_LIMITED", retry_after=0.15))
     async with collect_events(app_of({"busy": handle})) as (app, events):

@@ -67,6 +67,7 @@ async def test_a_page_without_a_manifest_is_connected_to_with_a_warning(site: st
         assert (await app.call("other", {"a": 1})).data == {"a": 1}
 
 
+@pytest.mark.load
 async def test_a_slow_manifest_holds_up_nobody_and_leaves_no_task(site: str, tmp_path: Path) -> None:
     before = asyncio.all_tasks()
     async with asyncio.timeout(8):

@@ -233,7 +233,13 @@ UNREACHABLE = {
 }
 
 
-@pytest.mark.parametrize("kind", UNREACHABLE)
+#: Those for which a browser's driver is started.
+DRIVEN = ("no browser to attach to", "a state that is none")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.load] if kind in DRIVEN else []) for kind in UNREACHABLE]
+)
 async def test_a_user_of_a_server_sees_nothing_of_how_an_app_is_reached(
     folder: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:

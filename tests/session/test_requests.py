@@ -17,6 +17,7 @@ from transports import (
     CallTimeout,
     CapabilityError,
     MemoryTransport,
+    Message,
     Progress,
     ProtocolError,
     UsageError,
@@ -70,8 +71,15 @@ async def test_parameters_that_cannot_be_encoded_are_not_sent(app_of: Connect, b
         assert "capabilities/call" not in transport.types()
 
 
+class Patient(NotingTransport):
+    """Waits for answers, whatever the timeout, which may be too short for any."""
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        return await super().request(message, timeout=60)
+
+
 async def test_a_call_sends_its_timeout_and_ids_as_options(app_of: Connect) -> None:
-    async with app_of(transport := NotingTransport({"take": answering(None)})) as app:
+    async with app_of(transport := Patient({"take": answering(None)})) as app:
         await app.call("take", timeout=1.5)
         await app.call("take", timeout=0.0001)
     first, second = [message for message in transport.sent if message.type == "capabilities/call"]
@@ -245,6 +253,7 @@ async def test_cancelling_while_files_are_stored_releases_the_rest(app_of: Conne
     assert files(tmp_path / "out") == set()
 
 
+@pytest.mark.load
 async def test_200_concurrent_calls_get_their_own_answers_and_progress(app_of: Connect) -> None:
     rng = random.Random(7)
 

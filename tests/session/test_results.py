@@ -228,6 +228,7 @@ async def test_one_bad_binary_of_several_leaves_the_others_stored(app_of: Connec
     assert not [secret for secret in ("hunter2", "s3cret", "t0psecret") if secret in everything]
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R0-8b")
 async def test_the_caller_of_a_failed_download_has_its_url_and_nobody_else(
     app_of: Connect, tmp_path: Path, caplog: pytest.LogCaptureFixture

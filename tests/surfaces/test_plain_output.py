@@ -217,6 +217,7 @@ def test_the_answer_of_a_call_is_plain_and_the_same_when_parsed() -> None:
     assert json.loads(_check_bytes(terminal.written)) == value
 
 
+@pytest.mark.load
 async def test_a_text_file_on_a_terminal_is_plain_and_elsewhere_as_it_is(tmp_path: Path) -> None:
     pty = pytest.importorskip("pty", reason="Windows has other terminals")
     tty = pytest.importorskip("tty")

@@ -65,6 +65,7 @@ def spans_of_trace(collector: Collector) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_tool_call_is_one_trace_from_the_client_to_the_store(
     era: str, tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
@@ -125,6 +126,7 @@ async def test_a_tool_call_is_one_trace_from_the_client_to_the_store(
     assert collector.points("mcp.server.operation.duration")
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_client_without_spans_continues_its_trace_by_meta_or_by_a_header(
     era: str, tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
@@ -148,6 +150,7 @@ async def test_a_client_without_spans_continues_its_trace_by_meta_or_by_a_header
     assert server.parent is not None and f"{server.parent.span_id:016x}" == PARENT
 
 
+@pytest.mark.load
 async def test_a_bridge_behind_a_session_is_in_the_same_trace(
     tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ async def shout(params: object, call: Call) -> object:
     return {"text": "A"}
 
 
+@pytest.mark.load
 def test_a_call_imports_nothing_of_opentelemetry() -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     done = subprocess.run([sys.executable, "-c", WITHOUT], env=env, capture_output=True, text=True, check=True)

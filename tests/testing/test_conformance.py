@@ -362,6 +362,7 @@ def test_an_app_that_conforms(
     assert json.loads(badge.read_text())["message"] == "conformant (1 warning)"
 
 
+@pytest.mark.load
 def test_a_terminal_shows_colours_and_the_current_step(served: webapp_fixture.Fixture) -> None:
     leader, terminal = os.openpty()
     command = [sys.executable, "-m", "transports.surfaces.cli", "conformance", f"{served.ws_url}?faults=no_padding"]

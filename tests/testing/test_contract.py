@@ -162,6 +162,7 @@ BROKEN: dict[Callable[[MemoryTransport], None], str] = {
 }
 
 
+@pytest.mark.load
 @pytest.mark.parametrize(("breaking", "name"), BROKEN.items(), ids=lambda value: getattr(value, "__name__", value))
 async def test_a_broken_transport_is_found(
     breaking: Callable[[MemoryTransport], None], name: str, tmp_path: Path

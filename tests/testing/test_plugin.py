@@ -105,6 +105,7 @@ def results(pytester: pytest.Pytester) -> list[str]:
     return sorted(path.name for path in (pytester.path / "abp-results").iterdir())
 
 
+@pytest.mark.load
 def test_each_run_has_a_folder_and_the_last_is_kept(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(abp_golden): abp_golden.check(b'x', 'x.txt')")
     older = [f"202601{day:02}-120000-{NOBODY}" for day in range(1, 4)]
@@ -136,6 +137,7 @@ def test_a_failure_without_anything_to_keep_makes_no_folder(pytester: pytest.Pyt
     assert not (pytester.path / "abp-results").exists()
 
 
+@pytest.mark.load
 def test_workers_of_xdist_share_the_folder_of_the_run(pytester: pytest.Pytester) -> None:
     pytest.importorskip("xdist")
     pytester.makepyfile(

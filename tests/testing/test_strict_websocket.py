@@ -48,6 +48,7 @@ async def test_a_broken_frame_is_found_once(fixture: Fixture, capability: str, f
     assert await findings_after(fixture, capability) == [finding]
 
 
+@pytest.mark.load
 async def test_text_that_is_not_json_is_found(fixture: Fixture) -> None:
     (finding,) = await findings_after(fixture, "wire.bad_json", timeout=0.3)
     assert finding.startswith("it sent text that is not JSON (")

@@ -263,6 +263,7 @@ async def test_data_files_and_sound(app: Client) -> None:
     assert [file["name"] for file in (await app.data("file.list"))["files"]] == ["welcome.md", "sales.csv"]
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R1-9c")
 async def test_generated_files(app: Client, fixture: Fixture) -> None:
     for form in ("base64", "buffer", "blob"):
@@ -542,6 +543,7 @@ async def test_no_close(fixture: Fixture) -> None:
     writer.close()
 
 
+@pytest.mark.load
 async def test_silent(fixture: Fixture) -> None:
     async with dial(fixture) as client:
         await client.initialize()
@@ -566,6 +568,7 @@ async def test_slow(app: Client) -> None:
     assert 0.15 < time.monotonic() - started < 2 and len(content(first["payload"]["data"]["file"])) == 7000
 
 
+@pytest.mark.load
 async def test_duplicate_foreign_late_and_unknown(app: Client) -> None:
     call = await app.start("wire.duplicate", value=1)
     first, second = await app.receive(), await app.receive()

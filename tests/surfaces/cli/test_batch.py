@@ -74,6 +74,7 @@ def test_a_run_makes_files_and_the_same_command_again_nothing_more(
     assert extended.status == 0 and "Jobs: 21 succeeded\nLines: 23, of which 2 are the same jobs" in extended.out
 
 
+@pytest.mark.load
 def test_a_run_without_a_terminal_tells_now_and_then_how_far_it_is(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_correction_of_a_failed_line_makes_the_run_green(
     assert abp(*run).status == 0 and abp("batch", "export", out).status == 0
 
 
+@pytest.mark.load
 def test_a_run_that_is_cancelled_begins_nothing_and_a_worker_ends_with_it(
     abp: CommandLine, workbench: Fixture, tmp_path: Path
 ) -> None:
@@ -192,6 +194,7 @@ def test_a_run_that_cannot_be_done_says_why(
         assert empty.status == 1 and "begin it with `abp batch run`, at the same place" in empty.err
 
 
+@pytest.mark.load
 def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
     abp: CommandLine, workbench: Fixture, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def test_one_capability_is_as_the_page_shows_it(abp: CommandLine, workbench: Fix
     assert abp(name, workbench.ws_url, capability).out == shown.replace(url, workbench.ws_url)
 
 
+@pytest.mark.load
 def test_the_shell_is_as_the_page_shows_it(workbench: Fixture, tmp_path: Path) -> None:
     (name, _, *args), shown = transcript("abp shell")
     command = [sys.executable, "-c", f"{AT_TERMINAL}; sys.exit(main(sys.argv[1:]))", name, workbench.ws_url, *args]

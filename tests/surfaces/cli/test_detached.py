@@ -53,6 +53,7 @@ def server(tmp_path: Path) -> Iterator[str]:
         yield web.served.url
 
 
+@pytest.mark.load
 def test_a_call_is_started_listed_waited_for_and_cancelled(
     abp: CommandLine, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

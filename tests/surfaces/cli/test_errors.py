@@ -145,6 +145,7 @@ def test_a_result_that_cannot_be_printed_is_an_error_as_on_a_full_disk(
     assert abp(*call).status == 0
 
 
+@pytest.mark.load
 def test_a_bridge_without_a_package_of_its_sdk_names_it() -> None:
     program = "import sys; sys.modules['jwt'] = None; from transports.surfaces.cli import main; sys.exit(main(['mcp']))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -215,6 +216,7 @@ def literals(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
+@pytest.mark.load
 def test_a_command_names_options_and_not_arguments() -> None:
     names = set(inspect.signature(transports.connect).parameters) - _WITHOUT_OPTION
     argument = re.compile(rf"(?<![-\w?&\"'])(?:{'|'.join(names)})=(?![=\"'{{])")

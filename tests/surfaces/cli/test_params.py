@@ -74,6 +74,7 @@ def read_back(words: list[str]) -> Params:
     return read_params(None, words[1::2], ())
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("shell", [shell for shell in SHELLS if shutil.which(shell)])
 @settings(max_examples=30)
 @example(params={"a": "one\ntwo"})

@@ -79,6 +79,7 @@ ASKED: list[tuple[str, dict[str, object], list[tuple[str, str]], object]] = [
 ]
 
 
+@pytest.mark.load
 def test_a_person_at_a_terminal_answers_by_the_schema(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     note = tmp_path / "note.txt"
     note.write_text("héllo")

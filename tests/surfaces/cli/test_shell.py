@@ -113,6 +113,7 @@ def test_tab_completes_paths(tmp_path: Path) -> None:
     assert [one.text for one in LineCompleter(lambda: KNOWN).get_completions(typed, CompleteEvent())] == ["to.png"]
 
 
+@pytest.mark.load
 def test_calls_at_a_terminal(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     def person(terminal: Terminal) -> None:
         terminal.wait_for("Workbench has ")

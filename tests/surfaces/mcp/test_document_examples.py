@@ -64,6 +64,7 @@ async def test_a_chart_is_a_text_and_an_image(serve: Serve) -> None:
     assert decoded == chart and decoded[:8] == PNG
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R3-1b", "R3-1e", "R3-5a", "R3-5b", "R3-5c", "R3-5e", "R3-5f", "R3-7c", "R3-9g", "R4-16e")
 @pytest.mark.parametrize(
     ("width", "height", "shown"), [(400, 400, "itself"), (480, 480, "small"), (1000, 700, "small")]
@@ -88,6 +89,7 @@ async def test_images_of_each_size_are_shown_as_the_table_says(
         assert [await read_as_resource(client, link.uri) for link in links[:1]] == [picture]
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R3-1b", "R3-5a", "R3-9a", "R3-9b")
 async def test_the_limit_is_for_each_image_and_the_total_has_its_own(serve: Serve) -> None:
     """The pair of the guide, before and after, and four images of nearly 500 KB."""
@@ -126,6 +128,7 @@ async def test_always_saved_to_a_file_a_client_gets_places_of_files_only(serve: 
         assert words(drawn).startswith("File saved: ") and "image/png" in words(drawn)
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R3-4f", "R3-9g")
 @pytest.mark.parametrize(
     ("source", "shown"), [((1600, 900), (1200, 675)), ((1000, 500), (1000, 500)), ((1280, 8000), (800, 5000))]

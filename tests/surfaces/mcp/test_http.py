@@ -61,6 +61,7 @@ async def client_of(url: str, token: str, era: str, **more: Any) -> AsyncIterato
         yield client
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R4-3b", "R4-4e", "R4-5e", "R4-7f", "R4-8b", "R4-9b", "R4-9c", "R4-11e", "R4-11f", "R4-13c")
 @pytest.mark.requirement("R4-14d", "R4-15b")
 @pytest.mark.parametrize("era", ERAS)
@@ -104,6 +105,7 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
         assert len(status["sessions"]) == 1 and status["calls"][0]["status"] == "working"
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_client_that_gives_up_without_progress_gets_the_answer_of_a_long_call(tmp_path: Path, era: str) -> None:
     told: list[tuple[float, float | None, str]] = []
@@ -137,6 +139,7 @@ async def test_a_client_that_gives_up_without_progress_gets_the_answer_of_a_long
     assert sum(text.startswith("still working after ") for *_, text in told) >= 3
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R4-9d", "R4-14d", "R4-7f")
 async def test_sessions_of_one_user_see_nothing_of_each_other_where_that_is_asked(tmp_path: Path) -> None:
     for isolated in (True, False):
@@ -188,6 +191,7 @@ async def test_requests_need_a_token_and_a_local_host_and_origin(
         assert response.status == status
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R4-10a", "R4-9e", "R4-12a", "R4-14e", "R4-15c")
 async def test_one_limit_of_size_holds_and_above_it_is_a_typed_error(tmp_path: Path) -> None:
     limit = 6 << 20
@@ -226,6 +230,7 @@ async def test_a_request_that_is_too_large_is_read_to_its_end(tmp_path: Path, de
         assert response.status == 413 and (await response.json())["error"]["data"]["code"] == "TOO_LARGE"
 
 
+@pytest.mark.load
 async def test_the_server_stops_while_a_call_is_under_way(tmp_path: Path) -> None:
     apps = Apps()
     async with served(tmp_path, apps) as url:
@@ -241,6 +246,7 @@ async def test_the_server_stops_while_a_call_is_under_way(tmp_path: Path) -> Non
         await stack.aclose()
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("era", ERAS)
 async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -> None:
     apps = Apps()
@@ -268,6 +274,7 @@ async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -
         await asyncio.wait((holding,))
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_listening_client_is_told_though_the_user_is_idle(tmp_path: Path, era: str) -> None:
     apps, notifications = Apps(), ResourceNotifications()

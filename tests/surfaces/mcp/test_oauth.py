@@ -104,6 +104,7 @@ async def signing_in(url: str, era: str) -> AsyncIterator[Client]:
         yield client
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_official_client_signs_in_and_is_asked_for_more_scopes(tmp_path: Path, era: str) -> None:
     async with (
@@ -133,6 +134,7 @@ def tool_call(tool: str, **arguments: object) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
 
 
+@pytest.mark.load
 async def test_tokens_for_others_are_refused_and_the_header_says_where_to_get_one(tmp_path: Path) -> None:
     async with authorization_server(SCOPES) as provider, served(tmp_path, provider.issuer) as url:
         where = f'resource_metadata="{url.removesuffix("/mcp")}/.well-known/oauth-protected-resource/mcp"'
@@ -160,6 +162,7 @@ async def test_tokens_for_others_are_refused_and_the_header_says_where_to_get_on
         assert described["scopes_supported"] == SCOPES and described["bearer_methods_supported"] == ["header"]
 
 
+@pytest.mark.load
 async def test_an_app_and_a_tool_need_their_scopes_whichever_way_they_are_called(tmp_path: Path) -> None:
     async with authorization_server(SCOPES) as provider, served(tmp_path, provider.issuer) as url:
         few, crm, all_of_them = (provider.token(aud=url, scope=scope) for scope in ("abp", "abp crm", "abp crm draw"))
@@ -190,6 +193,7 @@ async def test_an_app_and_a_tool_need_their_scopes_whichever_way_they_are_called
             assert "transport: leave it out" in refused.structured_content["error"]["message"]
 
 
+@pytest.mark.load
 async def test_a_check_of_scopes_is_for_the_session_of_its_request(tmp_path: Path) -> None:
     apps = Apps()
     async with (
@@ -207,6 +211,7 @@ async def test_a_check_of_scopes_is_for_the_session_of_its_request(tmp_path: Pat
         assert nobody[0] in (400, 404) and len(apps.transports) == 3
 
 
+@pytest.mark.load
 async def test_metrics_need_the_required_scopes(tmp_path: Path) -> None:
     async with (
         authorization_server(SCOPES) as provider,
@@ -219,6 +224,7 @@ async def test_metrics_need_the_required_scopes(tmp_path: Path) -> None:
                 assert response.status == status
 
 
+@pytest.mark.load
 async def test_behind_a_proxy_the_public_address_is_the_resource(tmp_path: Path) -> None:
     public = "https://abp.example/team"
     async with (

@@ -74,6 +74,7 @@ def pdf(*pages: str) -> bytes:
     return "\n".join([*parts, "trailer<</Root 1 0 R>>", "%%EOF"]).encode()
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R3-5b", "R3-5c", "R3-9f")
 async def test_a_thumbnail_is_800_pixels_wide_however_long_the_page_is(serve: Serve) -> None:
     page = Image.new("RGB", (1280, 8000), "white")
@@ -91,6 +92,7 @@ async def test_a_thumbnail_is_800_pixels_wide_however_long_the_page_is(serve: Se
         assert photo.format == "JPEG" and max(photo.size) < 800  # it has few enough bytes only with fewer pixels
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R3-2b", "R3-3b", "R3-4f", "R3-9a", "R3-9b", "R3-9h")
 async def test_several_images_of_any_format_are_labelled_and_counted(serve: Serve) -> None:
     chart, tall = noise(40, 30), Image.new("1", (100, 60_000))
@@ -132,6 +134,7 @@ async def test_a_large_image_leaves_room_for_the_others(serve: Serve) -> None:
     assert small.size == (60, 60) and 60 < large.width < 300 and "shown" not in words(answer)
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R3-4b", "R3-4c", "R3-4e", "R3-6d")
 async def test_the_beginning_of_texts_and_pdfs_is_in_the_text(serve: Serve) -> None:
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><text>' + "é" * 2000 + "</text></svg>"

@@ -110,6 +110,7 @@ async def test_scopes_that_are_well_formed_are_read(tmp_path: Path, said: str) -
         assert await verifier.verify(signed(with_claim(said, value))) is None, value
 
 
+@pytest.mark.load
 async def test_headers_of_wild_types_are_refused(tmp_path: Path) -> None:
     async with keys() as jwks:
         claims: dict[str, Any] = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_jwks_url": jwks}
@@ -176,6 +177,7 @@ async def test_a_key_set_has_one_megabyte_at_most(tmp_path: Path, more: int, tak
             assert (await status(url, token()) != 401) is taken
 
 
+@pytest.mark.load
 async def test_keys_that_drip_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_FETCH_TIMEOUT", 0.5)
     asked: list[asyncio.Event] = []
@@ -243,6 +245,7 @@ async def status(url: str, bearer: str) -> int:
         return response.status
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R2-7.2d", "R4-7f")
 @pytest.mark.parametrize("algorithm", list(KINDS))
 async def test_the_subject_is_the_user(tmp_path: Path, algorithm: str) -> None:

@@ -52,6 +52,7 @@ class Raw:
         return (await stack.enter_async_context(self._http.get(self._url, headers=headers))).status
 
 
+@pytest.mark.load
 async def test_one_user_s_sessions_leave_others_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user_limits, "MAX_SESSIONS", LIMIT)
     async with served(tmp_path) as url, aiohttp.ClientSession() as http, AsyncExitStack() as stack:
@@ -97,6 +98,7 @@ async def test_one_user_s_requests_leave_others_room(tmp_path: Path, monkeypatch
         assert (await bob.open())[0] == 200
 
 
+@pytest.mark.load
 async def test_sessions_that_are_apart_share_the_apps_of_their_user(tmp_path: Path) -> None:
     async with (
         served(tmp_path, isolate_sessions=True, max_sessions=2) as url,
@@ -114,6 +116,7 @@ async def test_sessions_that_are_apart_share_the_apps_of_their_user(tmp_path: Pa
         await called(first, "abp_connect", url=URL, new=True)
 
 
+@pytest.mark.load
 async def test_no_header_makes_a_user_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[User] = []
 

@@ -99,6 +99,7 @@ async def test_both_eras_through_two_proxies(tmp_path: Path, era: str) -> None:
                 await client.read_resource("artifact://none_000000000000")
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("era", slow_but(ERAS, "2026-07-28"))
 async def test_nothing_of_one_client_reaches_another(tmp_path: Path, era: str) -> None:
     async with (
@@ -121,6 +122,7 @@ async def test_nothing_of_one_client_reaches_another(tmp_path: Path, era: str) -
         assert pids[0] != pids[1]  # each has a server
 
 
+@pytest.mark.load
 async def test_two_clients_of_one_user_without_sessions_do_not_mix(tmp_path: Path) -> None:
     async with served(tmp_path, SDK) as url, client_of(url, ANN, ERAS[1]) as one, client_of(url, ANN, ERAS[1]) as two:
         seen: dict[str, list[float]] = {"one": [], "two": []}
@@ -138,6 +140,7 @@ async def test_two_clients_of_one_user_without_sessions_do_not_mix(tmp_path: Pat
         assert seen == {"one": [1.0, 2.0], "two": [1.0, 2.0]}
 
 
+@pytest.mark.load
 async def test_what_is_not_for_this_server_is_refused(tmp_path: Path) -> None:
     hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     own = {"Authorization": f"Bearer {ANN}", "Accept": "application/json, text/event-stream"}
@@ -152,6 +155,7 @@ async def test_what_is_not_for_this_server_is_refused(tmp_path: Path) -> None:
         assert bad.status_code == 400 and bad.json()["error"]["code"] == -32700
 
 
+@pytest.mark.load
 async def test_a_session_is_its_user_s_and_ends_with_delete(tmp_path: Path) -> None:
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
@@ -177,6 +181,7 @@ async def test_a_server_that_cannot_be_reached_is_an_error_of_the_request(tmp_pa
         assert "cannot be reached" in said and "secret-of-mine" not in said
 
 
+@pytest.mark.load
 async def test_texts_of_both_sides_arrive_as_they_were(tmp_path: Path) -> None:
     async with served(tmp_path, SDK) as url, client_of(url) as client:
         text = 'é\n\r\n😀 \\ " ' * 2000

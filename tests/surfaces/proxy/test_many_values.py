@@ -13,9 +13,25 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.relayed import relayed
-from transports.surfaces.mcp.proxy import _lines, _outlines
+from transports.protocol import MAX_VALUES
+from transports.surfaces.mcp.proxy import _lines, _outlines, _rewriting
 
-ROWS = [{"id": number, "name": f"row {number}"} for number in range(300_000)]
+#: Rows of the limits as they are, of which one test has enough, and of limits that are a thirtieth of them.
+MANY, ROWS_COUNT = 300_000, 10_000
+
+
+def rows_of(count: int) -> list[dict[str, object]]:
+    return [{"id": number, "name": f"row {number}"} for number in range(count)]
+
+
+ROWS = rows_of(ROWS_COUNT)
+
+
+@pytest.fixture
+def thirtieth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that ten thousand rows exceed as three hundred thousand exceed those of every day."""
+    monkeypatch.setattr(_lines, "MAX_VALUES", MAX_VALUES // 30)
+    monkeypatch.setattr(_rewriting, "_MAX_PARSED", _rewriting._MAX_PARSED // 30)
 
 
 def links(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -28,56 +44,62 @@ async def whole(client: Any, uri: str, size: int) -> object:
     return json.loads(b"".join(parts))
 
 
+@pytest.mark.load
 async def test_structured_content_of_very_many_values_is_stored_and_cut(tmp_path: Path) -> None:
+    """With the limits as they are."""
     async with relayed(tmp_path) as client:
-        given = {"content": [{"type": "text", "text": "many"}], "structuredContent": {"rows": "@rows:300000", "n": 7}}
+        given = {"content": [{"type": "text", "text": "many"}], "structuredContent": {"rows": f"@rows:{MANY}", "n": 7}}
         result = await client.give(given)
         assert len(json.dumps(result)) < 5000 and result["content"][0] == {"type": "text", "text": "many"}
         shown = result["structuredContent"]
         assert shown["n"] == 7 and shown["rows"][0] == ROWS[0]
-        assert shown["rows"][-1] == f"… {300_000 - len(shown['rows']) + 1:,} more items"
+        assert shown["rows"][-1] == f"… {MANY - len(shown['rows']) + 1:,} more items"
         (link,) = links(result)
         assert link["mimeType"] == "application/json"
-        assert await whole(client, link["uri"], link["size"]) == {"rows": ROWS, "n": 7}
+        assert await whole(client, link["uri"], link["size"]) == {"rows": rows_of(MANY), "n": 7}
 
 
+@pytest.mark.usefixtures("thirtieth")
 async def test_a_schema_holds_for_very_many_values(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
-        given = {"content": [], "structuredContent": {"data": "x", "rows": "@rows:300000"}}
+        given = {"content": [], "structuredContent": {"data": "x", "rows": f"@rows:{ROWS_COUNT}"}}
         loose = await client.give(given, "loose")
         assert loose["structuredContent"]["rows"][0] == ROWS[0]
         assert all(isinstance(row, dict) for row in loose["structuredContent"]["rows"])
         assert len(links(loose)) == 1
         strict = await client.give(
-            given | {"structuredContent": {"data": "y" * 1000, "rows": "@rows:300000"}}, "strict"
+            given | {"structuredContent": {"data": "y" * 1000, "rows": f"@rows:{ROWS_COUNT}"}}, "strict"
         )
         assert strict["structuredContent"]["rows"] == ROWS
         (warning,) = strict["_meta"]["abp-transports/warnings"]
         assert "outputSchema" in warning and links(strict) == []
 
 
+@pytest.mark.usefixtures("thirtieth")
 async def test_very_many_blocks_are_one_text_and_a_link(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
-        text, link = (await client.give({"content": "@rows:300000"}))["content"]
-        assert text["type"] == "text" and "a list of 300,000 items, each with id, name" in text["text"]
+        text, link = (await client.give({"content": f"@rows:{ROWS_COUNT}"}))["content"]
+        assert text["type"] == "text" and "a list of 10,000 items, each with id, name" in text["text"]
         assert await whole(client, link["uri"], link["size"]) == ROWS
 
 
+@pytest.mark.usefixtures("thirtieth")
 async def test_a_json_text_over_the_limit_shows_its_shape(tmp_path: Path) -> None:
     text = json.dumps(ROWS + ROWS)
-    assert len(text) > 16 << 20
+    assert len(text) > _rewriting._MAX_PARSED
     async with relayed(tmp_path) as client:
         shown, link = (await client.give({"content": [{"type": "text", "text": text}]}))["content"]
-        assert "a list of 600,000 items, each with id, name" in shown["text"]
+        assert "a list of 20,000 items, each with id, name" in shown["text"]
         assert link["mimeType"] == "application/json" and link["size"] == len(text)
 
 
+@pytest.mark.usefixtures("thirtieth")
 async def test_a_call_of_very_many_values_has_its_answer_rewritten(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
-        result = await client.call("give", result={"content": ROWS[:1]}, more=[0] * 1_100_000)
+        result = await client.call("give", result={"content": ROWS[:1]}, more=[0] * 100_000)
         assert result["content"] == ROWS[:1]
         image = {"type": "image", "data": "@base64:90000", "mimeType": "image/png"}
-        result = await client.call("give", result={"content": [image]}, more=[0] * 1_100_000)
+        result = await client.call("give", result={"content": [image]}, more=[0] * 100_000)
         assert len(links(result)) == 1
 
 

@@ -61,7 +61,7 @@ async def test_a_value_at_the_limit_stays_and_one_beyond_is_a_link(tmp_path: Pat
         assert (await client.content(link["uri"])).decode() == beyond["text"]
 
 
-@pytest.mark.parametrize("size", [60_000, 300_000, 5_000_000])
+@pytest.mark.parametrize("size", [60_000, 300_000, pytest.param(5_000_000, marks=pytest.mark.load)])
 async def test_binaries_become_links_in_their_places(tmp_path: Path, size: int) -> None:
     image = {"type": "image", "data": f"@base64:{size}", "mimeType": "image/webp", "annotations": {"priority": 1}}
     resource = {"uri": "file:///r/report.bin", "mimeType": "application/x-report", "blob": f"@base64:{size + 1}"}
@@ -273,6 +273,7 @@ async def test_nothing_is_left_of_a_server(tmp_path: Path) -> None:
 # --- bounds and counts ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.load
 async def test_a_huge_message_stays_out_of_memory(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         await client.call("huge", size=20_000_000)
@@ -282,6 +283,7 @@ async def test_a_huge_message_stays_out_of_memory(tmp_path: Path) -> None:
         assert psutil.Process().memory_info().rss - before < 60_000_000
 
 
+@pytest.mark.load
 async def test_a_message_of_very_many_values_is_an_error_of_its_request(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         fields = {str(number): 0 for number in range(600_000)}

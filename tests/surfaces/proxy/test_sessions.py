@@ -138,6 +138,7 @@ async def said(http: aiohttp.ClientSession, message: object) -> Any:
         return json.loads((await answer.text()).partition("data: ")[2])
 
 
+@pytest.mark.load
 async def test_a_forgotten_session_is_opened_again(tmp_path: Path) -> None:
     server = Forgetful()
     async with server.serving() as behind, served(tmp_path, behind) as url, opened(url) as http, asyncio.timeout(60):
@@ -150,6 +151,7 @@ async def test_a_forgotten_session_is_opened_again(tmp_path: Path) -> None:
         assert server.opened == 3 and server.ran == ["tools/list", "tools/list", "pay"]
 
 
+@pytest.mark.load
 async def test_a_session_that_is_always_forgotten_is_an_error(tmp_path: Path) -> None:
     server = Forgetful()
     async with server.serving() as behind, served(tmp_path, behind) as url, opened(url) as http, asyncio.timeout(60):

@@ -84,6 +84,7 @@ def check(part: str, said: list[str]) -> None:
         assert said[-1].startswith("end"), said
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("part", slow_but(["server", "proxy", "client"], "server"))
 async def test_a_kill_has_one_outcome_and_leaves_nothing(tmp_path: Path, part: str) -> None:
     check(part, await killed(tmp_path / "run", part, 5))
@@ -96,6 +97,7 @@ async def test_twenty_kills(tmp_path: Path) -> None:
         check(part, await killed(tmp_path / f"{number}", part, 2 + number))
 
 
+@pytest.mark.load
 def test_the_command_says_what_is_missing(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A proxy that is started takes the stdin of its process and ends the process, which is that of the tests here.
     monkeypatch.setattr("transports.surfaces.mcp.run_proxy", None)
@@ -113,6 +115,7 @@ def test_the_command_says_what_is_missing(abp: CommandLine, tmp_path: Path, monk
     assert missing.returncode == 1 and "cannot be started" in missing.stderr and missing.stdout == ""
 
 
+@pytest.mark.load
 def test_a_run_over_pipes_and_its_stats(abp: CommandLine, tmp_path: Path) -> None:
     image = {"type": "image", "data": "@base64:150000", "mimeType": "image/png"}
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
@@ -143,6 +146,7 @@ def test_a_run_over_pipes_and_its_stats(abp: CommandLine, tmp_path: Path) -> Non
     assert counted["calls"] == 1 and counted["bytes_in"] > 200_000 and counted["bytes_out"] < 3000
 
 
+@pytest.mark.load
 async def test_ctrl_c_ends_the_server_too(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *ABP, "--", sys.executable, str(LARGE),

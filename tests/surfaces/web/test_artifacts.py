@@ -315,6 +315,7 @@ async def test_a_download_finishes_though_the_artifact_is_evicted(tmp_path: Path
     assert hashlib.sha256(first + rest).hexdigest() == ref.sha256
 
 
+@pytest.mark.load
 @pytest.mark.fault(49)
 async def test_a_client_that_does_not_read_is_dropped(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.surfaces.web._content._WRITE_TIMEOUT", 0.3)

@@ -130,6 +130,7 @@ async def test_an_app_of_the_whole_address_is_used_again_where_that_is_asked(sto
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.load
 async def test_a_call_from_its_beginning_to_its_artifact(web: Web) -> None:
     session = await connected(web)
     async with web.listen() as events:
@@ -252,6 +253,7 @@ async def test_an_unanswered_question_gets_the_default_answer(store: ArtifactSto
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.load
 @pytest.mark.requirement("R2-5.6d", "R2-6.3f", "R2-6.3h")
 async def test_artifacts_of_other_processes_are_events(web: Web, tmp_path: Path) -> None:
     other = LocalStore(tmp_path / "out")  # as another process would
@@ -298,6 +300,7 @@ async def test_events_go_on_where_they_broke_off(web: Web) -> None:
             assert (name, data) == ("reset", {}) and number == third[0]
 
 
+@pytest.mark.load
 async def test_a_session_gets_its_own_events_alone(web: Web) -> None:
     mine, theirs = await connected(web), await connected(web)
     guest = web.with_token((await web.post("/tokens", {"session": mine})).json["token"])
@@ -317,6 +320,7 @@ async def test_a_session_gets_its_own_events_alone(web: Web) -> None:
     assert (await guest.ask("DELETE", f"/calls/{other}")).status == 404
 
 
+@pytest.mark.load
 async def test_a_client_is_not_dropped_because_the_server_was_busy(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,6 +350,7 @@ async def test_a_client_is_not_dropped_because_the_server_was_busy(
             assert (await reading).count(b"event: artifact_removed") == 1000
 
 
+@pytest.mark.load
 async def test_a_stream_ends_with_its_token(store: ArtifactStore) -> None:
     async with running(store) as web:
         token = (await web.post("/tokens", {"session": "s", "expires": 1})).json["token"]

@@ -32,6 +32,7 @@ async def test_half_sent_requests_leave_room_for_whole_ones_and_end(
         await listening.until("artifact_stored")
 
 
+@pytest.mark.load
 @pytest.mark.fault(49)
 async def test_a_head_and_a_body_that_take_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_HEAD_TIMEOUT", 0.3)

@@ -43,6 +43,7 @@ async def run_id(web: Web) -> str:
     return str(one["id"])
 
 
+@pytest.mark.load
 async def test_a_run_is_shown_with_its_jobs_and_their_files(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "june" / "files")
     ref = await store.put_bytes(b"<b>kept</b>", filename="made.html", mime_type="text/html")
@@ -101,6 +102,7 @@ async def test_a_run_is_shown_with_its_jobs_and_their_files(tmp_path: Path) -> N
     await ledger.aclose()
 
 
+@pytest.mark.load
 async def test_runs_are_for_the_operator_and_read_only(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "run" / "files")
     ref = await store.put_bytes(b"x", filename="x.txt", mime_type="text/plain")

@@ -21,6 +21,7 @@ def pdf() -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.load
 async def test_a_picture_is_made_once_by_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = []
 
