@@ -10,7 +10,7 @@ MUTATE := $(VENV)/.mutate
 UV := $(BIN)/uv pip
 # Tests wait for browsers and deadlines more than they compute.
 WORKERS ?= 4
-UNIT_WORKERS ?= 5
+UNIT_WORKERS ?= 4
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
