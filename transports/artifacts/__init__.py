@@ -7,7 +7,7 @@
 * :mod:`._ref` — references, scopes, ids and metadata.
 * :mod:`._retention` and :mod:`._sweeping` — time to live, limits and cleanup; :mod:`._audit` — the audit log.
 * :mod:`._signing` — signed links, and the registry of servers that open them.
-* :mod:`._query`, :mod:`._versions`, :mod:`._search` — queries by metadata, by file name and by text.
+* :mod:`._query`, :mod:`._search` — queries by metadata, and by file name or text.
 * :mod:`._verified` — blocking files of artifacts, verified piece by piece.
 """
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         shown_picture as shown_picture,
     )
     from ._retention import Removal, Retention
-    from ._search import search
+    from ._search import is_named, search, versions
     from ._signing import (
         MAX_SECONDS as MAX_SECONDS,
         Expired as Expired,
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     )
     from ._sweeping import reindex, sweeping
     from ._verified import Pieces as Pieces, open_file_of as open_file_of, verified as verified
-    from ._versions import is_named, versions
     from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store as is_host_store
     from .local._blobs import NO_LINKS as NO_LINKS, place as place
     from .local._store import LocalStore
@@ -113,7 +112,7 @@ else:
                 "shown_picture",
             ),
             "_retention": ("Removal", "Retention"),
-            "_search": ("search",),
+            "_search": ("is_named", "search", "versions"),
             "_signing": (
                 "Expired",
                 "MAX_SECONDS",
@@ -125,7 +124,6 @@ else:
             ),
             "_sweeping": ("reindex", "sweeping"),
             "_verified": ("Pieces", "open_file_of", "verified"),
-            "_versions": ("is_named", "versions"),
             "hosts": ("HostFacade", "HostStore", "HostedStore", "StoreForHost", "is_host_store"),
             "local._blobs": ("NO_LINKS", "place"),
             "local._store": ("LocalStore",),

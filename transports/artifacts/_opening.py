@@ -49,7 +49,7 @@ def open_store(
     if url == "memory:":
         return MemoryStore(max_bytes=max_bytes, retention=retention, audit=log)
     if isinstance(url, str) and _CLOUD.match(url):
-        from .objects._index_address import split_index
+        from .objects._index import split_index
         from .objects._store import ObjectStore  # needs an extra
 
         bucket, index = split_index(url)

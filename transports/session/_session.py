@@ -398,10 +398,10 @@ class Session(OpenedHere):
         ``ABP_CALL_TIMEOUT``; ``math.inf`` is no limit. Cancelling the awaiting task cancels the call in the app.
 
         Retries: a call that the app refused before it ran (``RATE_LIMITED``, a forgotten session) and says is
-        ``retryable`` is sent again within ``timeout``, after the delay that the app requests. A call that may have run (the connection broke, any other
-        ``retryable`` error) is sent again only if it is ``idempotent``. With ``once``, a call that was sent is never
-        sent again. If the transport reconnects by itself, a call waits for that. Each retry is a
-        :class:`~transports.Retrying` event, and has an id of its own on the wire: an app must not expect to
+        ``retryable`` is sent again within ``timeout``, after the delay that the app requests. A call that may have run
+        (the connection broke, any other ``retryable`` error) is sent again only if it is ``idempotent``. With ``once``,
+        a call that was sent is never sent again. If the transport reconnects by itself, a call waits for that. Each
+        retry is a :class:`~transports.Retrying` event, and has an id of its own on the wire: an app must not expect to
         recognise it.
 
         Before this returns, callbacks get all events that arrived before the answer; it does not wait for a callback
