@@ -158,10 +158,10 @@ def test_the_command_line_starts_the_driver_before_it_imports_a_session(given: l
     (tmp_path / "jobs.jsonl").write_text('{"capability": "name"}')
     program = f"""if True:
         import json, os, socket, sys
-        from transports.browser.process import _ahead
+        from transports.browser.process import _browser_process
         from transports.surfaces.cli import main
 
-        _ahead._LEAD = 60  # on a busy machine the driver takes longer, and imports go on beside it
+        _browser_process._LEAD = 60  # on a busy machine the driver takes longer, and imports go on beside it
 
         def stop(event, _):
             if event == "subprocess.Popen":

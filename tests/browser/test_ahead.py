@@ -10,7 +10,7 @@ import pytest
 
 from transports.browser import driver_ahead
 from transports.browser.process import _browser_process as browser_process
-from transports.browser.process._ahead import next_process
+from transports.browser.process._browser_process import next_process
 from transports.errors import BrowserNotFound
 
 

@@ -15,8 +15,7 @@ from aiohttp import web
 
 from tests.support.pdf import pages_of, text_of
 from transports import Browser, CallTimeout, Disconnected, PostMessageTransport, Session, UsageError, connect
-from transports.adapters.postmessage import HARNESS_ORIGIN
-from transports.adapters.postmessage._transport import _origin_beside
+from transports.adapters.postmessage import HARNESS_ORIGIN, _origin_beside
 from transports.errors import ConnectFailed, NotAbpApp
 from webapp_fixture import Fixture, digest
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from transports.routing import RoutingPolicy
-from transports.routing._document_names import AGENT_NAMES, DETECTION_NAMES, POLICY_NAMES, RULE_NAMES
+from transports.routing._policy import AGENT_NAMES, DETECTION_NAMES, POLICY_NAMES, RULE_NAMES
 from transports.session import AppEntry
 from transports.session._app_tables import AppTables, SecretEntry
 from transports.session._retention_fields import RetentionFields

@@ -30,9 +30,15 @@ from transports.artifacts import LocalStore, open_store
 from transports.protocol import AppInfo, Capability, Resource, plain_text
 from transports.protocol.messages import Message
 from transports.surfaces.cli._calls import print_capabilities, print_capability
-from transports.surfaces.cli._output import _PlainFormatter, print_event, print_json, report_error, start_output
+from transports.surfaces.cli._output import (
+    _PlainFormatter,
+    _print_value,
+    print_event,
+    print_json,
+    report_error,
+    start_output,
+)
 from transports.surfaces.cli._resources import _line
-from transports.surfaces.cli._results import _print_value
 from transports.surfaces.mcp import Bridge, Options
 from transports.testing import Call
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from .._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from ._answers import Answer as Answer, Attachment as Attachment
     from ._frameworks import (
         langchain_tools as langchain_tools,
         openai_agents_tools as openai_agents_tools,
@@ -27,14 +26,19 @@ if TYPE_CHECKING:
         google_tools as google_tools,
         openai_tools as openai_tools,
     )
-    from ._tools import AppTool as AppTool, AppTools as AppTools, ToolOptions as ToolOptions
+    from ._tools import (
+        Answer as Answer,
+        AppTool as AppTool,
+        AppTools as AppTools,
+        Attachment as Attachment,
+        ToolOptions as ToolOptions,
+    )
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "_answers": ("Answer", "Attachment"),
             "_frameworks": ("langchain_tools", "openai_agents_tools", "pydantic_ai_toolset"),
             "_models": ("ModelTools", "anthropic_tools", "google_tools", "openai_tools"),
-            "_tools": ("AppTool", "AppTools", "ToolOptions"),
+            "_tools": ("Answer", "AppTool", "AppTools", "Attachment", "ToolOptions"),
         },
     )

@@ -9,8 +9,7 @@ from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
 from ..protocol import Progress
-from ._answers import Answer, Attachment
-from ._tools import AppTool, AppTools
+from ._tools import Answer, AppTool, AppTools, Attachment
 
 #: Name of the custom events with the progress of a call.
 _PROGRESS = "abp_progress"

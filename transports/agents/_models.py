@@ -12,8 +12,7 @@ from typing import Literal, Protocol, TypeAlias, Unpack
 from .._options import showing
 from ..errors import UsageError
 from ..session import OnProgress, Session
-from ._answers import Answer, Attachment
-from ._tools import AppTool, AppTools, ToolOptions
+from ._tools import Answer, AppTool, AppTools, Attachment, ToolOptions
 
 #: Object of JSON.
 Json: TypeAlias = dict[str, object]

@@ -7,8 +7,7 @@ from typing import Any
 from agents import FunctionTool, ToolOutputFileContent, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext
 
-from ._answers import Answer, Attachment
-from ._tools import AppTool, AppTools
+from ._tools import Answer, AppTool, AppTools, Attachment
 
 
 def tools_of(tools: AppTools) -> list[FunctionTool]:

@@ -11,8 +11,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from ..errors import UsageError
-from ._answers import Answer
-from ._tools import AppTool, AppTools
+from ._tools import Answer, AppTool, AppTools
 
 #: The session checks arguments by the app's schema.
 _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))

@@ -4,26 +4,32 @@ Each framework's function wraps :class:`AppTools`, which knows no framework."""
 
 from __future__ import annotations
 
+import base64
+import codecs
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TypedDict, cast
 
-from ..artifacts import ArtifactRef, open_beneath
+from ..artifacts import ArtifactRef, ArtifactStore, open_beneath
 from ..binary.detect import Place, field_of, replace
 from ..errors import ABPError, TooLarge, UsageError
 from ..protocol import decode_given, encode_json, plain_text, similar_names
-from ..routing import GivenFile, OpenFile, Result, accept_files, answered_files, json_size
+from ..protocol.schema import check_params
+from ..routing import GivenFile, OpenFile, Result, accept_files, answered_files, is_textual, json_size
 from ..session import OnProgress, Session, timeout_seconds
 from ..surfaces.shared import (
     MAX_TOOLS,
     Advice,
     ImageLimits,
+    Picture,
     error_lines,
     free_tool_name,
+    read_page,
     read_pictures,
     read_texts,
     tool_description,
@@ -32,9 +38,103 @@ from ..surfaces.shared import (
     with_tool_names,
 )
 from ..tasks import in_thread
-from ._answers import Answer, Attachment, is_attached
-from ._reading import READ_DESCRIPTION, READ_TOOL, attachment, read_artifact, read_schema
 from ._schemas import URI, given_files, object_schema, strict_schema, with_references, without_nulls
+
+READ_TOOL = "abp_read_artifact"
+READ_DESCRIPTION = (
+    "Read a file that a tool has produced, by its id: a page of a PDF, a part of a text, or an image. Other files are "
+    "handed to tools by their id. (changes nothing)"
+)
+#: Most characters of a file in one answer.
+_MAX_CHARS = 10_000
+#: Width of the picture of a page in pixels.
+_WIDTH = 800
+_PICTURE = {"type": "boolean", "description": "Of a PDF: the page as a picture, too."}
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "Id of the file, with or without artifact:// before it."},
+        "page": {"type": "integer", "minimum": 1, "description": "Of a PDF: the page to read (1)."},
+        "offset": {"type": "integer", "minimum": 0, "description": "Of a text: the byte to begin with (0)."},
+    },
+    "required": ["id"],
+    "additionalProperties": False,
+}
+#: Most bytes of the data of an answer as JSON, and most characters of the beginnings of its files.
+_MAX_DATA, _MAX_TEXTS = 16 * 1024, 8 * 1024
+#: Most characters of an error.
+_MAX_ERROR = 8 * 1024
+#: Bytes of an answer above which it is read in a thread: it may have a million values.
+_LARGE_BYTES = 128 * 1024
+#: Most files that one call gives to an app.
+_MAX_GIVEN = 16
+#: Bytes of images in one answer, each and all; of other files, each and all.
+_IMAGES = ImageLimits(each=500_000, total=2_000_000)
+_MAX_FILE, _MAX_FILES = 5_000_000, 10_000_000
+_MARKS = {"readOnlyHint": "changes nothing", "destructiveHint": "may delete or overwrite"}
+_REFERENCE = "A file: the id of one that a tool has produced (artifact://…)"
+_ADVICE = Advice(
+    by_code={
+        "UNKNOWN_CAPABILITY": "use one of the tools that are listed",
+        "CAPABILITY_UNAVAILABLE": "meet the requirement, then call again, or use another tool",
+        "TIMEOUT": "{again}, for less at once",
+        "DISCONNECTED": "{again}; if that fails too, tell the user that the app must be connected again",
+    },
+    no_artifact="use an id from the result of a tool",
+    connect="tell the user that the app must be connected again",
+    arguments="correct the arguments and call again",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """Content of a file beside the text of an answer. ``label`` says which of several pictures it is."""
+
+    data: bytes = field(repr=False)
+    mime_type: str
+    filename: str
+    label: str = ""
+
+    @property
+    def base64(self) -> str:
+        """The content as base64."""
+        return base64.b64encode(self.data).decode()
+
+    @property
+    def is_image(self) -> bool:
+        """True for an image."""
+        return self.mime_type.startswith("image/")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer of a tool: the text for the model, and the content of files beside it.
+
+    ``result`` is the result of the app's call, for the program; ``error`` the error of a call that failed, whose text
+    says what the model can do."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+    result: Result | None = None
+    error: ABPError | None = None
+
+    @property
+    def document(self) -> dict[str, object] | None:
+        """JSON about the result for message histories: what ``abp call --json`` prints, without ``data``, which may be
+        large and is in the file at ``""``; ``None`` without a result."""
+        if self.result is None:
+            return None
+        return {name: value for name, value in self.result.as_dict().items() if name != "data"}
+
+    @property
+    def is_error(self) -> bool:
+        """True if the call failed."""
+        return self.error is not None
+
+
+def is_attached(mime_type: str, patterns: Collection[str]) -> bool:
+    """Return whether content of a type is attached, by patterns such as ``image/*``."""
+    return any(fnmatchcase(mime_type, pattern) for pattern in patterns)
 
 
 class ToolOptions(TypedDict, total=False):
@@ -50,31 +150,6 @@ class ToolOptions(TypedDict, total=False):
     roots: Sequence[str | Path]
     strict: bool
     timeout: float
-
-
-#: Most bytes of the data of an answer as JSON, and most characters of the beginnings of its files.
-_MAX_DATA, _MAX_TEXTS = 16 * 1024, 8 * 1024
-#: Most characters of an error.
-_MAX_ERROR = 8 * 1024
-#: Bytes of an answer above which it is read in a thread: it may have a million values.
-_LARGE_BYTES = 128 * 1024
-#: Most files that one call gives to an app.
-_MAX_GIVEN = 16
-#: Bytes of images in one answer, each and all; of other files, each and all.
-_IMAGES = ImageLimits(each=500_000, total=2_000_000)
-_MAX_FILE, _MAX_FILES = 5_000_000, 10_000_000
-_REFERENCE = "A file: the id of one that a tool has produced (artifact://…)"
-_ADVICE = Advice(
-    by_code={
-        "UNKNOWN_CAPABILITY": "use one of the tools that are listed",
-        "CAPABILITY_UNAVAILABLE": "meet the requirement, then call again, or use another tool",
-        "TIMEOUT": "{again}, for less at once",
-        "DISCONNECTED": "{again}; if that fails too, tell the user that the app must be connected again",
-    },
-    no_artifact="use an id from the result of a tool",
-    connect="tell the user that the app must be connected again",
-    arguments="correct the arguments and call again",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +288,6 @@ class AppTools:
         return tuple(attached), notes + ([f"Files: {left} too large to be shown"] if left else [])
 
 
-_MARKS = {"readOnlyHint": "changes nothing", "destructiveHint": "may delete or overwrite"}
-
-
 def _arguments(tool: AppTool, arguments: Mapping[str, object] | str) -> dict[str, object]:
     given: object = arguments
     if isinstance(arguments, str):
@@ -238,3 +310,68 @@ async def _failed(error: ABPError) -> Answer:
         result = error.result
         lines += ["Stored all the same:", await _data(result)]
     return Answer(plain_text("\n".join(lines))[:_MAX_ERROR], (), result, error)
+
+
+def read_schema(attach: Collection[str]) -> dict[str, object]:
+    """Return the schema of :data:`READ_TOOL`; pictures of pages only if PNGs may be attached."""
+    if not is_attached("image/png", attach):
+        return _SCHEMA
+    return {**_SCHEMA, "properties": {**_SCHEMA["properties"], "picture": _PICTURE}}  # type: ignore[dict-item]
+
+
+async def read_artifact(
+    store: ArtifactStore, arguments: Mapping[str, object], *, attach: Collection[str], limits: ImageLimits
+) -> Answer:
+    """Answer a call of :data:`READ_TOOL`.
+
+    Raises :class:`~transports.errors.UsageError` for wrong arguments, a page that is not there, and a file that is
+    neither text nor PDF nor image. Propagates errors of the store."""
+    check_params(READ_TOOL, read_schema(attach), arguments)
+    ref = await store.stat(str(arguments["id"]).removeprefix("artifact://"))
+    if ref.mime_type == "application/pdf":
+        return await _read_page(ref, store, arguments)
+    if ref.mime_type.startswith("image/") and is_attached(ref.mime_type, attach):
+        shown = (await read_pictures([ref], store, limits)).shown
+        if shown:
+            return Answer(f"{ref.filename} ({ref.mime_type}, {ref.size_bytes:,} bytes)", (attachment(shown[0]),))
+    if is_textual(ref.mime_type):
+        offset = arguments.get("offset", 0)
+        assert isinstance(offset, int)
+        return await _read_text(ref, store, offset)
+    raise UsageError(
+        f"{ref.filename} ({ref.mime_type}, {ref.size_bytes:,} bytes) cannot be read as text; give its id to a "
+        "tool that takes such a file"
+    )
+
+
+async def _read_page(ref: ArtifactRef, store: ArtifactStore, arguments: Mapping[str, object]) -> Answer:
+    number = arguments.get("page", 1)
+    assert isinstance(number, int)
+    width = _WIDTH if arguments.get("picture") is True else 0
+    page = await read_page(ref, store, number, max_chars=_MAX_CHARS, width=width)
+    cut = "\n… (the page has more text)" if len(page.text) >= _MAX_CHARS else ""
+    text = page.text.strip() or "(no text on this page)"
+    attachments = () if page.picture is None else (attachment(page.picture),)
+    return Answer(f"Page {number} of {page.pages} of {ref.filename}:\n{text}{cut}", attachments)
+
+
+async def _read_text(ref: ArtifactRef, store: ArtifactStore, offset: int) -> Answer:
+    data = await store.get(ref, offset=offset, length=_MAX_CHARS)
+    end = offset + len(data)
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=end >= ref.size_bytes)
+    if end < ref.size_bytes:
+        end = offset + len(data) - _unfinished(data)
+    more = f"\n… ({ref.size_bytes:,} bytes in all; continue with offset {end})" if end < ref.size_bytes else ""
+    return Answer(f"{ref.filename}, from byte {offset}:\n{text}{more}")
+
+
+def _unfinished(data: bytes) -> int:
+    """Return the number of bytes at the end that begin a character of UTF-8 and do not finish it."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(data)
+    return len(decoder.getstate()[0])
+
+
+def attachment(picture: Picture) -> Attachment:
+    """Return a picture as an attachment of an answer."""
+    return Attachment(picture.data, picture.mime_type, picture.ref.filename, picture.label)

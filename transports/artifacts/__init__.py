@@ -1,13 +1,13 @@
 """Artifact stores for binary results: the :class:`ArtifactStore` contract and its implementations.
 
 * :mod:`._base` — the contract, staging, streaming and eviction, shared by all stores.
-* :mod:`.local`, :mod:`.objects`, :mod:`._memory`, :mod:`._none`, :mod:`.hosts` — the kinds of stores.
+* :mod:`.local`, :mod:`.objects`, :mod:`._memory`, :mod:`._none`, :mod:`._hosts` — the kinds of stores.
 * :mod:`._content` — measuring and describing content; :mod:`._spool` — staged files of stores without a folder;
   :mod:`._files` — files outside the store, locks and exports.
 * :mod:`._ref` — references, scopes, ids and metadata.
 * :mod:`._retention` and :mod:`._sweeping` — time to live, limits and cleanup; :mod:`._audit` — the audit log.
 * :mod:`._signing` — signed links, and the registry of servers that open them.
-* :mod:`._query`, :mod:`._versions`, :mod:`._search` — queries by metadata, by file name and by text.
+* :mod:`._query`, :mod:`._search` — queries by metadata, and by file name or text.
 * :mod:`._verified` — blocking files of artifacts, verified piece by piece.
 """
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         try_lock as try_lock,
         write_all as write_all,
     )
+    from ._hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store as is_host_store
     from ._memory import MemoryStore
     from ._none import NoneStore
     from ._opening import discover_store, open_store
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
         shown_picture as shown_picture,
     )
     from ._retention import Removal, Retention
-    from ._search import search
+    from ._search import is_named, search, versions
     from ._signing import (
         MAX_SECONDS as MAX_SECONDS,
         Expired as Expired,
@@ -63,8 +64,6 @@ if TYPE_CHECKING:
     )
     from ._sweeping import reindex, sweeping
     from ._verified import Pieces as Pieces, open_file_of as open_file_of, verified as verified
-    from ._versions import is_named, versions
-    from .hosts import HostedStore, HostFacade, HostStore, StoreForHost, is_host_store as is_host_store
     from .local._blobs import NO_LINKS as NO_LINKS, place as place
     from .local._store import LocalStore
     from .local._tree import (
@@ -98,6 +97,7 @@ else:
                 "try_lock",
                 "write_all",
             ),
+            "_hosts": ("HostFacade", "HostStore", "HostedStore", "StoreForHost", "is_host_store"),
             "_memory": ("MemoryStore",),
             "_none": ("NoneStore",),
             "_opening": ("discover_store", "open_store"),
@@ -113,7 +113,7 @@ else:
                 "shown_picture",
             ),
             "_retention": ("Removal", "Retention"),
-            "_search": ("search",),
+            "_search": ("is_named", "search", "versions"),
             "_signing": (
                 "Expired",
                 "MAX_SECONDS",
@@ -125,8 +125,6 @@ else:
             ),
             "_sweeping": ("reindex", "sweeping"),
             "_verified": ("Pieces", "open_file_of", "verified"),
-            "_versions": ("is_named", "versions"),
-            "hosts": ("HostFacade", "HostStore", "HostedStore", "StoreForHost", "is_host_store"),
             "local._blobs": ("NO_LINKS", "place"),
             "local._store": ("LocalStore",),
             "local._tree": (

@@ -11,10 +11,10 @@ from ..errors import UsageError
 from ..protocol import redact_url
 from ._audit import AuditLog
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore
+from ._hosts import HostedStore, HostStore, StoreForHost, is_host_store
 from ._memory import MemoryStore
 from ._none import NoneStore
 from ._retention import Retention
-from .hosts import HostedStore, HostStore, StoreForHost, is_host_store
 from .local._store import LocalStore
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -49,7 +49,7 @@ def open_store(
     if url == "memory:":
         return MemoryStore(max_bytes=max_bytes, retention=retention, audit=log)
     if isinstance(url, str) and _CLOUD.match(url):
-        from .objects._index_address import split_index
+        from .objects._index import split_index
         from .objects._store import ObjectStore  # needs an extra
 
         bucket, index = split_index(url)

@@ -1,4 +1,4 @@
-"""Full-text search in artifacts."""
+"""Search in the artifacts of a store: versions of a file name, and the words of texts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,31 @@ from ._ref import ArtifactRef, Scope
 from .local._index import TextIndex
 from .local._store import LocalStore
 
-__all__ = ["search", "words_of"]
+__all__ = ["is_named", "search", "versions", "words_of"]
 
 #: Bytes at the beginning of a text that are searched.
 _MAX_BYTES = 1 << 20
 #: Texts added to an index at a time.
 _BATCH = 50
 _WORD = re.compile(r"[^\W_]+")
+
+
+def is_named(ref: ArtifactRef, name: str) -> bool:
+    """Return whether an artifact was stored under this file name, as suggested or as it is now."""
+    requested = ref.source.get("requested_names")
+    return name == ref.filename or (isinstance(requested, list) and name in requested)
+
+
+async def versions(store: ArtifactStore, name: str) -> list[ArtifactRef]:
+    """Return the artifacts of a view that were stored under the file name ``name``, the latest last.
+
+    Each artifact is a version. An id stands for its content, so storing other content under a name makes another
+    artifact; the older one stays until it is deleted or the retention removes it. Content that is stored again becomes
+    the latest version.
+    """
+    found = [ref for ref in await store.list() if is_named(ref, name)]
+    stored = {entry.id: entry.stored for entry in await store._entries(store.scope)} if len(found) > 1 else {}
+    return sorted(found, key=lambda ref: stored.get(ref.id, 0.0))
 
 
 def words_of(text: str) -> list[str]:

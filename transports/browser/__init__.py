@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from .page._received import ViewMessage as ViewMessage
     from .page._scripts import Adapter as Adapter, read_adapter as read_adapter
     from .page._syncpage import PageRunner as PageRunner, to_async as to_async
-    from .process._ahead import driver_ahead as driver_ahead
+    from .process._browser_process import driver_ahead as driver_ahead
     from .process._extension import extension_folder as extension_folder
     from .process._find import (
         HOW_TO_INSTALL as HOW_TO_INSTALL,
@@ -133,7 +133,7 @@ else:
                 "PageRunner",
                 "to_async",
             ),
-            "process._ahead": ("driver_ahead",),
+            "process._browser_process": ("driver_ahead",),
             "process._extension": ("extension_folder",),
             "process._find": (
                 "HOW_TO_INSTALL",

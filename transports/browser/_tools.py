@@ -24,8 +24,8 @@ from ..binary import BinaryData
 from ..errors import NOTHING_LISTENS, ABPError, CallTimeout, TransportError, UsageError, first_line, format_seconds
 from ..protocol import is_page, redact_url
 from ._source import Tab, close_quietly
-from ._timeouts import playwright_timeout
 from .page._problems import explain_load_failure
+from .process._browser_process import playwright_timeout
 
 if TYPE_CHECKING:
     from playwright.async_api import Page, ProxySettings, Route, ViewportSize

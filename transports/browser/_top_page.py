@@ -26,7 +26,6 @@ from ..protocol.messages import Message, Sender
 from ..tasks import cancel_and_wait, spawn
 from ._effects import Dialogs
 from ._source import PageOptions, PageSource
-from ._timeouts import playwright_timeout
 from ._transport import PageTransport, Reach, ServerAddress, around, cancellation, sender_of
 from .page._agent import MARK, Document, FrameTools, PageAgent, ToolFrame, is_closed, own_tools
 from .page._channel import FrameWatcher
@@ -43,6 +42,7 @@ from .page._problems import (
 )
 from .page._received import Effect, FoundApp, parse_json
 from .page._scripts import Adapter, failure_of, not_installed, read_adapter
+from .process._browser_process import playwright_timeout
 from .process._extension import extension_folder, extension_page_in
 
 if TYPE_CHECKING:

@@ -26,17 +26,19 @@ from ..protocol.messages import Sender
 from ..tasks import backoff_delay, in_thread
 from ._addresses import AddressGuard, own_addresses
 from ._decoding import BadBody, BodyDecoder, accept_encoding, can_decode
-from ._download_request import (
+from ._headers import Representation, content_coding, content_range, transfer_coding
+from ._request import (
     MAX_REDIRECTS,
     REDIRECTS,
     Cookies,
     DownloadRequest,
     RetryRequest,
     download_too_large,
+    failure_reason,
+    get,
+    status_error,
     url_expired,
 )
-from ._headers import Representation, content_coding, content_range, transfer_coding
-from ._request import failure_reason, get, status_error
 from ._urls import (
     BadHeader,
     BadUrl,
@@ -240,7 +242,7 @@ class Transfer:
     async def attempt(self) -> Fetched:
         """Download the whole file, or the rest after the staged bytes, starting at the first URL.
 
-        Raises :class:`~._download_request.RetryRequest` if another attempt may succeed.
+        Raises :class:`~._request.RetryRequest` if another attempt may succeed.
         """
         self.attempts += 1
         conditions: dict[str, str] = {}
@@ -358,7 +360,7 @@ class Transfer:
 
     async def _continue(self, response: aiohttp.ClientResponse, display_url: str) -> None:
         """Accept a 206 of the same representation that starts where the staged bytes end. Otherwise drop the staged
-        bytes and raise :class:`~._download_request.RetryRequest`."""
+        bytes and raise :class:`~._request.RetryRequest`."""
         known, span = self.representation, content_range(response.headers.get("Content-Range"))
         if known is not None and span is not None and known.matches(response.headers):
             first, _, total = span

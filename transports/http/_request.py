@@ -1,23 +1,39 @@
-"""A single GET request on a connection of its own, and its failures and error statuses as typed errors."""
+"""Arguments of a download, a single GET request on a connection of its own, and its failures as typed errors."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import aiohttp
 from aiohttp.abc import AbstractResolver
 from multidict import CIMultiDict
 from yarl import URL
 
-from ..errors import AddressBlocked, DownloadFailed, connection_failure
+from ..base import Transport
+from ..binary import Download
+from ..errors import AddressBlocked, DownloadFailed, TooLarge, UrlExpired, connection_failure
+from ..protocol.messages import Sender
 from ..telemetry import Attributes, annotate, propagation_headers, span
 from ._addresses import AddressGuard
-from ._download_request import DownloadRequest, RetryRequest, url_expired
 from ._headers import content_coding, one_line, retry_after
+from ._urls import Origin, Target
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+
+#: Redirects followed in one attempt.
+MAX_REDIRECTS = 5
+#: Status codes of redirects.
+REDIRECTS = (301, 302, 303, 307, 308)
+
+Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
+"""Returns the cookies for a URL, by name."""
 
 _EXCERPT = 200  # characters of an error's body
 _EXCERPT_BYTES = 4096
@@ -30,6 +46,75 @@ _MEANING = {
     206: "a part was sent although the whole was requested",
     204: "there is no content",
 }
+
+
+def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
+    """Return the source of cookies for downloads from ``app`` on behalf of ``sender``, or ``None`` if ``app`` has
+    none."""
+    if app is None or not app.features.cookies:
+        return None
+    return app.cookies if sender is None else partial(app.cookies, sender=sender)
+
+
+class RetryRequest(Exception):
+    """Raised when another request may succeed.
+
+    ``error`` is raised to the caller once no retries are left. ``wait`` is the server's ``Retry-After`` in seconds.
+    """
+
+    def __init__(self, error: DownloadFailed, wait: float | None = None) -> None:
+        super().__init__(error.message)
+        self.error, self.wait = error, wait
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadRequest:
+    """The checked arguments of :func:`transports.http.download`."""
+
+    reference: Download
+    start: Target
+    size: int | None
+    limit: int
+    own_origin: Origin | None
+    own_addresses: frozenset[str]
+    cookies: Cookies | None
+    allow_private: bool
+    stall_timeout: float
+    clock: Callable[[], float]
+    on_progress: Callable[[int, int | None], None] | None
+    resolver: AbstractResolver | None
+    propagate: bool = False
+    sender: Sender | None = None
+    accept_compression: bool = False
+
+    def seconds_past_expiry(self) -> float | None:
+        """Return the seconds since the URL expired, or ``None`` if it has not."""
+        expires = self.reference.expires_at
+        late = None if expires is None else self.clock() - expires / 1000
+        return late if late is not None and late >= 0 else None
+
+
+def url_expired(display_url: str, late: float | None, status: int | None = None) -> UrlExpired:
+    """Return the error for a URL that expired ``late`` seconds ago; ``status`` is the server's answer, if there was a
+    request."""
+    since = "" if late is None else f" {late:.1f} s ago"
+    answered = "" if status is None else f" (the server answers {status})"
+    details: dict[str, object] = {"url": display_url}
+    if late is not None:
+        details["expired_seconds_ago"] = round(late, 3)
+    if status is not None:
+        details["status"] = status
+    return UrlExpired(
+        f"{display_url} expired{since}{answered}; call the capability again for a new URL", details=details
+    )
+
+
+def download_too_large(display_url: str, limit: int, what: str) -> TooLarge:
+    """Return the error for a download of more than ``limit`` bytes; ``what`` is the evidence, in words."""
+    return TooLarge(
+        f"{display_url}: {what}, and the limit is {limit} bytes (ABP_MAX_ARTIFACT_BYTES)",
+        details={"url": display_url, "limit": limit},
+    )
 
 
 @asynccontextmanager
@@ -47,7 +132,7 @@ async def get(
 
     The connection is never shared or reused, so every request passes ``guard``. It is closed at the end of the block,
     also on cancellation. ``stall_timeout`` in seconds limits the connecting, and each pause without a byte. With
-    ``propagate`` the request carries ``traceparent``. Raises :class:`~._download_request.RetryRequest` or
+    ``propagate`` the request carries ``traceparent``. Raises :class:`RetryRequest` or
     :class:`~transports.errors.DownloadFailed`.
     """
     # Not the URL: its path and query may hold secrets.
@@ -161,7 +246,7 @@ async def status_error(
 ) -> RetryRequest | DownloadFailed:
     """Return the error for a response other than the file.
 
-    It is a :class:`~._download_request.RetryRequest` for 429 and 5xx, and a
+    It is a :class:`RetryRequest` for 429 and 5xx, and a
     :class:`~transports.errors.UrlExpired` for 410, and for 401, 403 and 404 after ``expires_at``.
     """
     status, late = response.status, request.seconds_past_expiry()

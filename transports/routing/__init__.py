@@ -5,7 +5,6 @@ places, and an agent's view stays small.
 * :mod:`._layers` — search for files in an answer; :class:`Fetcher`, which brings their content.
 * :mod:`._policy` — :class:`RoutingPolicy`, presets for well-known servers, the table ``[routing]`` of a settings file.
 * :mod:`._result` — :class:`Result`, previews of long texts; :mod:`._guard` — JSON cut to a size.
-* :mod:`._events` — events of the routing, and the context of a transformer.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from .._lazy import lazy_names
 from ..binary.detect import Signature
 
 if TYPE_CHECKING:
-    from ._events import CustomEvent, ObservationClamped, OnRoutingEvent, TransformContext
     from ._guard import MAX_BYTES as MAX_BYTES, MIN_BYTES as MIN_BYTES, clamp, json_size as json_size
     from ._layers import Fetcher, OnDownload, human_size as human_size, match_fields as match_fields
     from ._policy import (
@@ -24,11 +22,15 @@ if TYPE_CHECKING:
         GITHUB,
         TABLEAU,
         AgentLimits,
+        CustomEvent,
         FieldRule,
+        ObservationClamped,
+        OnRoutingEvent,
         ResourcePolicy,
         RoutingConfig,
         RoutingPolicy,
         Step,
+        TransformContext,
         Transformer,
         named_preset,
         preset,
@@ -50,19 +52,22 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "_events": ("CustomEvent", "ObservationClamped", "OnRoutingEvent", "TransformContext"),
             "_guard": ("MAX_BYTES", "MIN_BYTES", "clamp", "json_size"),
             "_layers": ("Fetcher", "OnDownload", "human_size", "match_fields"),
             "_policy": (
                 "ABP",
                 "AgentLimits",
+                "CustomEvent",
                 "FieldRule",
                 "GITHUB",
+                "ObservationClamped",
+                "OnRoutingEvent",
                 "ResourcePolicy",
                 "RoutingConfig",
                 "RoutingPolicy",
                 "Step",
                 "TABLEAU",
+                "TransformContext",
                 "Transformer",
                 "named_preset",
                 "preset",

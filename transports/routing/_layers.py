@@ -28,8 +28,7 @@ from ..errors import ABPError, ProtocolError, TooLarge, TransportError
 from ..protocol import decode_json, is_larger
 from ..protocol.messages import Sender
 from ..tasks import in_thread
-from ._events import TransformContext
-from ._policy import FieldRule, RoutingPolicy, Step, walk_path
+from ._policy import FieldRule, RoutingPolicy, Step, TransformContext, walk_path
 
 #: The head of a data URL, which some servers put before base64.
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)

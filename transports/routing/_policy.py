@@ -1,13 +1,17 @@
-"""Routing policies (docs/requirements.md R2-4.2): rules for files in answers, limits for agents. No I/O.
+"""Routing policies (docs/requirements.md R2-4.2): rules for files in answers, limits for agents, events. No I/O.
 
 * :class:`RoutingPolicy` and its parts :class:`FieldRule`, :class:`ResourcePolicy`, :class:`AgentLimits`.
+* :class:`TransformContext` — the context of a transformer; :data:`RoutingEvent` — events of the routing.
 * :func:`check_path`, :func:`walk_path` — paths of field rules: dotted, or JSONPath.
 * :func:`preset`, :func:`named_preset` — policies for well-known servers, own and of plug-ins.
 * :class:`RoutingConfig` — the table ``[routing]`` of a settings file.
+* :func:`in_own_names` — settings under the names of the document that docs/requirements.md R2 follows.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import difflib
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -15,19 +19,91 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, cast
 
+from ..artifacts import ArtifactStore, Scope
 from ..binary import type_of_extension
 from ..binary.detect import MAX_DEPTH, MIN_GUESSED, Heuristics, Place, Signature
 from ..errors import UsageError
 from ..plugins import installed_plugins, load_plugin
-from ._document_names import in_own_names
-from ._events import TransformContext
 from ._guard import MAX_BYTES, MAX_FIELD_CHARS, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+#: Names of the document, with those of :class:`.RoutingPolicy` and its parts.
+POLICY_NAMES = {"max_inline_size": "max_inline_chars", "artifact_fields": "tool_fields"}
+RULE_NAMES = {"field_path": "path", "summary_template": "summary"}
+AGENT_NAMES = {"max_observation_chars": "max_bytes"}
+DETECTION_NAMES = {
+    "enabled": "heuristics",
+    "min_size_for_detection": "min_guessed_chars",
+    "max_decode_bytes": "max_decode_bytes",
+    "require_magic_bytes": "require_magic_bytes",
+}
+_NO_LIMIT = "none"
+#: For pydantic, which checks settings files: a misspelt setting is an error.
+_STRICT = {"extra": "forbid"}
+_MAX_SUFFIX = 200  # characters
 _DOTTED = re.compile(r"(?:[^.\\]|\\.)+(?:\.(?:[^.\\]|\\.)+)*", re.DOTALL)
 _STEP = re.compile(r"(?:[^.\\]|\\.)+", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationClamped:
+    """Cut of an agent's view of an answer to its limit (docs/requirements.md R2-4.4).
+
+    ``call`` is the id of the call, ``""`` outside a session. ``original_bytes`` is the size of the whole view,
+    ``clamped_bytes`` that of the cut one, both in UTF-8.
+    """
+
+    call: str
+    capability: str
+    original_bytes: int
+    clamped_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CustomEvent:
+    """Event of a transformer: its ``name`` and ``data``, any JSON value."""
+
+    call: str
+    capability: str
+    name: str
+    data: object = None
+
+
+RoutingEvent: TypeAlias = ObservationClamped | CustomEvent
+#: A plain function that receives the events of the routing. It must not block.
+OnRoutingEvent: TypeAlias = Callable[[RoutingEvent], object]
+
+
+@dataclass(frozen=True, slots=True)
+class TransformContext:
+    """Third argument of a transformer: its call, and the store to keep content in.
+
+    ``call`` is the id of the call, ``""`` outside a session. References that ``store`` returns may stand anywhere in
+    the transformer's answer: they become artifacts of the result. ``artifacts`` is the same store under the name that
+    tools of hosts know (docs/requirements.md R2-3.6).
+    """
+
+    capability: str
+    call: str
+    store: ArtifactStore
+    _on_event: OnRoutingEvent | None = field(default=None, repr=False)
+
+    @property
+    def artifacts(self) -> ArtifactStore:
+        """The store of the call, as :attr:`store`."""
+        return self.store
+
+    @property
+    def scope(self) -> Scope:
+        """Scope of the store: the tenant, user, session and trace of this call, as far as they are set."""
+        return self.store.scope
+
+    def emit(self, name: str, data: object = None) -> None:
+        """Send a :class:`CustomEvent` to the listeners of the session, or to the router's ``on_event``."""
+        if self._on_event is not None:
+            self._on_event(CustomEvent(self.call, self.capability, name, data))
 
 
 def check_path(path: str) -> None:
@@ -83,10 +159,6 @@ def _walk(
 def _matches_nothing(path: str, reason: str) -> UsageError:
     return UsageError(f"the path {path!r} can match nothing: {reason}")
 
-
-#: For pydantic, which checks settings files: a misspelt setting is an error.
-_STRICT = {"extra": "forbid"}
-_MAX_SUFFIX = 200  # characters
 
 #: A function of the caller, sync or async: it receives the capability's name, the answer and a
 #: :class:`.TransformContext`. It returns another answer, or ``None`` to leave the answer to the other layers.
@@ -480,3 +552,78 @@ def _adapter() -> TypeAdapter[RoutingPolicy]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(RoutingPolicy)
+
+
+def in_own_names(settings: Mapping[str, object], where: str) -> dict[str, object]:
+    """Return the settings of a policy with the names of this kit; names that are unknown to the document stay.
+
+    Raises :class:`~transports.errors.UsageError` for a setting that is given under both names, and for a signature that
+    is not the beginning of base64."""
+    own = _renamed(settings, POLICY_NAMES, where)
+    if own.pop("auto_artifact_large_content", True) is False:
+        own |= {"max_inline_chars": _NO_LIMIT, "max_inline_bytes": _NO_LIMIT}
+    detection = own.pop("binary_detection", None)
+    if isinstance(detection, dict):
+        _add(own, _detection(detection, f"{where}.binary_detection"), f"{where}.binary_detection")
+    elif detection is not None:
+        raise UsageError(f"{where}.binary_detection: must be a table")
+    agent = own.get("agent")
+    if isinstance(agent, dict):
+        agent = own["agent"] = _renamed(agent, AGENT_NAMES, f"{where}.agent")
+        if "auto_artifact_threshold" in agent:
+            _add(own, {"max_inline_bytes": agent.pop("auto_artifact_threshold")}, f"{where}.agent")
+    rules = own.get("tool_fields")
+    if isinstance(rules, dict):
+        place = f"{where}.tool_fields"
+        own["tool_fields"] = {tool: _rules(several, f"{place}.{tool}") for tool, several in rules.items()}
+    return own
+
+
+def _rules(several: object, where: str) -> object:
+    if not isinstance(several, list):
+        return several
+    return [
+        _renamed(rule, RULE_NAMES, f"{where}.{number}") if isinstance(rule, dict) else rule
+        for number, rule in enumerate(several)
+    ]
+
+
+def _detection(table: Mapping[str, object], where: str) -> dict[str, object]:
+    """Return ``binary_detection`` as settings of a policy. Its ``signatures`` take the place of those of the kit."""
+    for key in table.keys() - {*DETECTION_NAMES, "signatures"}:
+        raise UsageError(f"{where}.{key}: unknown")
+    own = {DETECTION_NAMES[key]: value for key, value in table.items() if key in DETECTION_NAMES}
+    signatures = table.get("signatures")
+    if isinstance(signatures, dict):
+        place = f"{where}.signatures"
+        own["signatures"] = [_signature(start, kind, place) for start, kind in signatures.items()]
+        own["known_signatures"] = False
+    elif signatures is not None:
+        raise UsageError(f'{where}.signatures: must be a table, such as JVBERi = ["pdf", "application/pdf"]')
+    return own
+
+
+def _signature(start: str, kind: object, where: str) -> dict[str, object]:
+    """Return the signature of a file whose base64 begins with ``start``: the bytes that it has whole."""
+    if not isinstance(kind, list | tuple) or len(kind) != 2:
+        raise UsageError(f'{where}.{start}: must be an extension and a type, such as ["pdf", "application/pdf"]')
+    whole = len(start) * 6 // 8
+    try:
+        magic = base64.b64decode(start + "A" * (-len(start) % 4), validate=True)[:whole]
+    except (binascii.Error, ValueError):
+        raise UsageError(f"{where}.{start}: is not the beginning of base64") from None
+    return {"magic": magic.hex(), "mime_type": kind[1]}
+
+
+def _renamed(table: Mapping[str, object], names: Mapping[str, str], where: str) -> dict[str, object]:
+    own = {key: value for key, value in table.items() if key not in names}
+    for key in table.keys() & names.keys():
+        _add(own, {names[key]: table[key]}, where, f" ({key})")
+    return own
+
+
+def _add(own: dict[str, object], more: Mapping[str, object], where: str, other: str = "") -> None:
+    for key, value in more.items():
+        if key in own and own[key] != _NO_LIMIT:
+            raise UsageError(f"{where}: {key} is given under two names{other}; give one of them")
+        own.setdefault(key, value)

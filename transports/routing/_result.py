@@ -17,9 +17,8 @@ from ..errors import UsageError
 from ..protocol import JSONValue, encode_json
 from ..protocol.messages import Effect
 from ..tables import is_table, read_table
-from ._events import ObservationClamped, OnRoutingEvent
 from ._guard import MIN_AGENT_BYTES, clamp, cut_texts, json_size
-from ._policy import AgentLimits, Step, walk_path
+from ._policy import AgentLimits, ObservationClamped, OnRoutingEvent, Step, walk_path
 
 if TYPE_CHECKING:
     import pyarrow

@@ -45,10 +45,9 @@ from ..protocol.messages import Effect, Sender
 from ..protocol.schema import check_output
 from ..tasks import in_thread
 from ..telemetry import span
-from ._events import OnRoutingEvent, TransformContext
 from ._guard import MAX_BYTES, clamp
 from ._layers import Fetcher, Layers, OnDownload, Recognised, fill_summary
-from ._policy import ABP, RoutingPolicy, Step
+from ._policy import ABP, OnRoutingEvent, RoutingPolicy, Step, TransformContext
 from ._result import Result, is_long, long_texts, preview, shorten
 
 

@@ -1,4 +1,4 @@
-"""Spans and metrics of OpenTelemetry. Only :mod:`transports.telemetry._setup` imports this module."""
+"""Spans and metrics of OpenTelemetry. Only :func:`transports.telemetry.use_global_providers` imports this module."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from transports import LocalStore, Router
-from transports.surfaces.cli._results import print_result
+from transports.surfaces.cli._output import print_result
 
 #: An ANSI sequence that sets a colour.
 COLOUR = re.compile(r"\x1b\[(\d+;)*[39][0-7]m")

@@ -1,7 +1,8 @@
 """The index of an object store: a searchable copy of its metadata in PostgreSQL or SQLite.
 
 :class:`IndexTables` makes the tables and runs transactions; :class:`StoreIndex` holds the rows of one store, and the
-announced changes that the rows may lack. The functions make rows and SQL conditions for both databases.
+announced changes that the rows may lack. :func:`open_index` opens the database at the URL of an index, which follows
+``?index=`` in the URL of a store. The other functions make rows and SQL conditions for both databases.
 """
 
 from __future__ import annotations
@@ -12,12 +13,24 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
+from urllib.parse import unquote
 
 import msgspec
 
-from ...database import Connection, Cursor, Transactions, Value, without_nul
-from ...errors import StoreUnavailable
+from ...database import (
+    Connection,
+    Cursor,
+    PostgresConnection,
+    SqliteConnection,
+    Transactions,
+    Value,
+    without_nul,
+    without_password,
+)
+from ...errors import StoreUnavailable, UsageError
+from ...protocol import redact_url
 from .._query import Query
 from .._ref import ID, Metadata, OtherCase, Scope, now, stamp
 from .._retention import Entry, Retention
@@ -51,6 +64,7 @@ _UPDATE = (
     "WHERE store = ? AND id = ? AND e_tag = ?"
 )
 _ENTRY = 'SELECT id, size, stored, used, tenant, "user", session, trace FROM abp_artifacts_1 WHERE store = ?'
+_NAME = "the index"
 
 
 class Indexed(NamedTuple):
@@ -459,3 +473,31 @@ def _groups_over(cursor: Cursor, store: int, policy: Retention, text: str, value
         )
         found += [Scope(*cast("tuple[str | None, ...]", row)) for row in cursor.fetchall()]
     return found
+
+
+def split_index(url: str) -> tuple[str, str | None]:
+    """Return the URL of a store without its index, and the URL of the index.
+
+    Everything after ``?index=`` belongs to the index, its own query too. It may be percent-encoded as a whole.
+    """
+    store, mark, index = url.partition("?index=")
+    return store, (index if "://" in index else unquote(index)) if mark else None
+
+
+def open_index(address: str) -> tuple[Connection, str]:
+    """Return the database at ``postgresql://[user@]host[:port]/database`` or ``sqlite:///folder/file``, not connected
+    yet, and its URL without a password.
+
+    Raises :class:`~transports.errors.UsageError` for any other URL, or if the extra ``postgres`` is missing.
+    """
+    scheme, _, rest = address.partition("://")
+    if scheme in ("postgresql", "postgres"):
+        return PostgresConnection(address, _NAME, StoreUnavailable), without_password(address)
+    path = unquote(rest)
+    if scheme == "sqlite" and path.startswith("/") and not path.endswith("/") and "\0" not in path and "?" not in rest:
+        advice = "name another file, or delete this one: it is rebuilt"
+        return SqliteConnection(Path(path), _NAME, StoreUnavailable, advice), address
+    raise UsageError(
+        f"{redact_url(address)!r} is not an index; use postgresql://user@host/database, or "
+        "sqlite:///absolute/file.sqlite (# as %23, ? as %3F)"
+    )

@@ -36,8 +36,7 @@ from .._retention import Entry, Removal, Retention
 from .._spool import SpooledFile
 from ._bucket import Bucket
 from ._catalog import Catalog, IndexedCatalog
-from ._index import StoreIndex
-from ._index_address import open_index
+from ._index import StoreIndex, open_index
 
 _IN_MEMORY = 1 << 20  # bytes kept in memory before a temporary file is made
 _MAX_AGE = 3600.0  # seconds that content may wait for its metadata

@@ -2,13 +2,13 @@
 many machines.
 
 * :mod:`._ledger` — the :class:`Ledger` of a worker; :mod:`._reads` — :class:`LedgerView`: lists and statistics.
-* :mod:`._writes` — adding, leasing and settling jobs; :mod:`._schema` — tables; :mod:`._entries` — records.
+* :mod:`._writes` — adding, leasing and settling jobs; :mod:`._schema` — records and tables.
 * :mod:`._backends` — the databases.
 """
 
-from ._entries import Added, Counts, Leased, Row, Settlement
 from ._ledger import Ledger, open_ledger, open_view
 from ._reads import FINAL, JobPage, JobQuery, LedgerView, Overview
+from ._schema import Added, Counts, Leased, Row, Settlement
 
 __all__ = [
     "FINAL",

@@ -15,7 +15,6 @@ from ...errors import LedgerError, UsageError
 from ...protocol import redact_url
 from .._jobs import Job, State
 from ._backends import PostgresDatabase, SqliteDatabase
-from ._entries import Added, Counts, Leased, Row, Settlement
 from ._reads import LedgerView
 from ._schema import (
     COLUMNS,
@@ -23,7 +22,12 @@ from ._schema import (
     INPUT,
     LEASED,
     VERSION,
+    Added,
+    Counts,
     Database,
+    Leased,
+    Row,
+    Settlement,
     make_tables,
     put_value,
     row_from,

@@ -15,8 +15,7 @@ from ...database import Cursor, Transactions, Value, without_nul
 from ...errors import ABPError, LedgerError, UsageError, first_line
 from ...protocol import decode_json, encode_json
 from .._jobs import State
-from ._entries import Row
-from ._schema import COLUMNS, INPUT, VERSION, Database, row_from, values_of
+from ._schema import COLUMNS, INPUT, VERSION, Database, Row, row_from, values_of
 
 #: Sort key of a job in a list: the time of its end, or its host; then its place in the input.
 _Position: TypeAlias = "tuple[float | str, int]"

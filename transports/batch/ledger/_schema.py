@@ -1,15 +1,16 @@
-"""Tables of a ledger in the common SQL of SQLite and PostgreSQL, and the conversion of jobs to and from rows."""
+"""Records of a ledger, its tables in the common SQL of SQLite and PostgreSQL, and the conversion of jobs to and from
+rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
 from ...database import Connection, Cursor, Value, without_nul
 from ...protocol import JSONValue, decode_json, encode_json
-from .._jobs import Job, State, job_document, parse_job
-from ._entries import Row
+from .._jobs import Job, Outcome, State, job_document, parse_job
 
 #: Columns of a :class:`Row`.
 COLUMNS = "position, key, job, state, attempts, worker, started, finished, milliseconds, error_code, error, artifacts"
@@ -23,6 +24,89 @@ LEASED = "state = 'leased'"
 INPUT = "input "
 #: Last statement's index. If it exists, the whole schema exists.
 _LAST = "abp_jobs_ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """Result of adding an input: counts of its ``lines`` and of the new ``jobs`` in the ledger.
+
+    ``copies`` counts lines with the same job as an earlier line of this input. ``replaced`` counts failed lines,
+    replaced by lines of the same id. ``known`` is true if the whole input was in the ledger already."""
+
+    lines: int
+    jobs: int = 0
+    copies: int = 0
+    replaced: int = 0
+    known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """Job that this worker may run until its lease ends. ``attempts`` includes this attempt."""
+
+    key: str
+    job: Job
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """Settlement of a leased job: its outcome, or a retry in ``again_after`` seconds.
+
+    A job that was not ``begun`` returns to the queue if its lease is still valid, and does not count as an attempt,
+    since no part of it was sent."""
+
+    key: str
+    outcome: Outcome
+    again_after: float | None = None
+    begun: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Number of jobs in each state."""
+
+    by_state: Mapping[State, int]
+
+    def __getitem__(self, state: State) -> int:
+        return self.by_state.get(state, 0)
+
+    @property
+    def total(self) -> int:
+        """Number of all jobs."""
+        return sum(self.by_state.values())
+
+    @property
+    def open(self) -> int:
+        """Number of jobs without a final state."""
+        return self[State.QUEUED] + self[State.LEASED]
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the numbers by the names of the states, and ``total``."""
+        return {**{state.value: self[state] for state in State}, "total": self.total}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Line of the input, and the state of its job in the ledger.
+
+    ``position`` is its place in the input. Times are in seconds since 1970, ``None`` if not set yet. ``artifacts`` are
+    references as JSON objects. A ``copy`` shares the job of an earlier line; its ``job`` has the id and the carried
+    fields of its own line."""
+
+    position: int
+    key: str
+    job: Job
+    state: State
+    attempts: int
+    worker: str | None
+    started: float | None
+    finished: float | None
+    milliseconds: float
+    error_code: str | None
+    error: str | None
+    artifacts: tuple[Mapping[str, JSONValue], ...]
+    copy: bool = False
 
 
 def encoded(value: object) -> str:

@@ -16,8 +16,19 @@ from typing import cast
 from ...database import Cursor, Value, without_nul
 from ...errors import LedgerError, UsageError
 from .._jobs import Job, State, parse_job
-from ._entries import Added, Leased, Settlement
-from ._schema import INPUT, LEASED, Database, decoded_object, encoded, new_row, put_value, values_of
+from ._schema import (
+    INPUT,
+    LEASED,
+    Added,
+    Database,
+    Leased,
+    Settlement,
+    decoded_object,
+    encoded,
+    new_row,
+    put_value,
+    values_of,
+)
 
 #: Hosts per query.
 _HOSTS = 64

@@ -1,7 +1,7 @@
 """One run of a browser and of its driver (:class:`BrowserProcess`): start or attach, health, end.
 
-Below it: the start of the driver with its environment and compile cache, and the address of a remote browser
-(:class:`Remote`).
+Beside it: the start of the driver with its environment and compile cache, also ahead of its browser
+(:func:`driver_ahead`), and the address of a remote browser (:class:`Remote`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import stat
 import sys
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -25,10 +28,10 @@ import psutil
 from ...errors import BrowserNotFound, ConnectFailed, UsageError, first_line
 from ...protocol import origin_of, redact_url
 from ...telemetry import OPEN_BROWSERS
-from .._timeouts import playwright_timeout
 from ._extension import load_unpacked
 from ._find import BrowserChoice
 from ._processes import is_running, kill, process_tree
+from ._runfolder import RunFolder
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession, Playwright
@@ -48,6 +51,15 @@ SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
 _GRACE = 3.0
 #: WebMCP is an origin trial in Chromium. The other features are Playwright's: this switch replaces its own.
 _CHROMIUM_ARGS = ("--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies",)
+#: Seconds until the driver's process runs, so that imports may hold the interpreter's lock.
+_LEAD = 0.03
+#: The process that was not taken yet. A list, so that taking it is visible in every task that shares the context.
+_ahead: ContextVar[list[BrowserProcess]] = ContextVar("driver_ahead")
+
+
+def playwright_timeout(seconds: float) -> float:
+    """Return ``seconds`` in milliseconds, and 0 (Playwright's "no limit") for ``math.inf``."""
+    return 0 if math.isinf(seconds) else seconds * 1000
 
 
 async def start_driver() -> tuple[Playwright, list[int]]:
@@ -398,3 +410,27 @@ async def _ignoring_errors(seconds: float, work: Coroutine[object, object, objec
     with contextlib.suppress(TimeoutError, Exception):
         async with asyncio.timeout(seconds):
             await work
+
+
+@asynccontextmanager
+async def driver_ahead() -> AsyncIterator[None]:
+    """Start a driver at once for the first browser that is started in the block. An unused driver ends with the block.
+
+    Raises nothing if the driver cannot run: the start of the browser raises."""
+    process = BrowserProcess()
+    ahead = [process]
+    with RunFolder() as folder:
+        _ahead.set(ahead)
+        try:
+            await asyncio.wait((process.begin_driver(folder),), timeout=_LEAD)
+            yield
+        finally:
+            if ahead:
+                ahead.clear()
+                await process.end()
+
+
+def next_process() -> BrowserProcess:
+    """Return a process for the next browser: the one whose driver was started ahead, or a new one."""
+    ahead = _ahead.get([])
+    return ahead.pop() if ahead else BrowserProcess()

@@ -33,8 +33,7 @@ from ...errors import (
 from ...protocol import checked_timeout
 from ...tasks import OpenedHere, Owner
 from ...telemetry import BROWSER_RESTARTS, record, span
-from ._ahead import next_process
-from ._browser_process import BrowserProcess, Remote
+from ._browser_process import BrowserProcess, Remote, next_process
 from ._find import ENGINES, HOW_TO_INSTALL, BrowserChoice, find_browser
 from ._runfolder import RunFolder, sweep
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ...errors import ABPError, CapabilityError, OutcomeUnknown, UsageError
 from ...protocol import plain_line
 from ._options import Json
-from ._output import asynchronous, print_json, print_note, print_text, run_async
+from ._output import asynchronous, print_json, print_note, print_result, print_text, run_async
 from ._params import ParamOptions
-from ._results import print_result, result_of
+
+if TYPE_CHECKING:
+    from ...routing import Result
 
 app = typer.Typer(
     name="calls",
@@ -150,3 +153,44 @@ def _error(call: Mapping[str, Any]) -> ABPError:
     error = CapabilityError(message, code=code, retryable=problem.get("retryable") is True)
     error.cancelled = call["status"] == "cancelled"
     return error
+
+
+def result_of(document: Mapping[str, Any]) -> Result:
+    """Return the result that a document of ``abp call --json`` describes, as far as it is printed."""
+    from ...artifacts import ArtifactRef
+    from ...protocol.messages import Effect
+    from ...routing import Result
+
+    def reference(one: Mapping[str, Any]) -> ArtifactRef:
+        said = {name: one[name] for name in ("truncated", "warning", "preview") if name in one}
+        named = {name: one[name] for name in ("id", "filename", "mime_type", "size_bytes", "sha256")}
+        return ArtifactRef(uri=one["uri"] or "", local_path=one["path"], source=said, **named)
+
+    data = document["data"]
+    artifacts = {one["field"]: reference(one) for one in document["artifacts"]}
+    inline = frozenset(place for place, ref in artifacts.items() if _holds(data, place, ref.id))
+    first = {re.split(r"(?<!\\)\.", place)[0] for place in inline}
+    beside = data if isinstance(data, dict) and artifacts.keys() != {""} else {}
+    return Result(
+        document["capability"],
+        data,
+        artifacts,
+        warnings=tuple(document["warnings"]),
+        effects=tuple(Effect(one["kind"], one["call"], one["detail"]) for one in document.get("effects", ())),
+        metadata={key: value for key, value in beside.items() if key.replace(".", "\\.") not in first},
+        inline_fields=inline,
+        evidence={one["kind"]: reference(one) for one in document.get("evidence", ())},
+    )
+
+
+def _holds(data: Any, place: str, artifact_id: str) -> bool:
+    """Return whether the reference of an artifact stands at its place in the data."""
+    for step in re.split(r"(?<!\\)\.", place) if place else ():
+        key = re.sub(r"\\(.)", r"\1", step)
+        if isinstance(data, list) and key.isdigit() and int(key) < len(data):
+            data = data[int(key)]
+        elif isinstance(data, dict) and key in data:
+            data = data[key]
+        else:
+            return False
+    return isinstance(data, dict) and data.get("id") == artifact_id

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ._options import AdapterFile, InlineData, OnOff, Output, SharedBrowsers
+from ._options import AdapterFile, InlineData, Limits, OnOff, Output, SharedBrowsers, State, Ttl, open_limited_store
 from ._output import print_note, print_text, run_async
-from ._retention import Limits, State, Ttl, open_limited_store
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore

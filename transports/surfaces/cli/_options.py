@@ -1,4 +1,4 @@
-"""Shared options of commands: target, connection, credentials, store and evidence.
+"""Shared options of commands: target, connection, credentials, store, its retention, and evidence.
 
 :class:`ConnectionOptions` are options as the parser reads them, :func:`open_app` takes the resulting arguments of
 :func:`transports.connect`. :class:`spread_groups` lets commands take such groups of options as one parameter."""
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
@@ -25,7 +25,7 @@ from ._params import refuse_file_name
 from ._questions import at_terminal
 
 if TYPE_CHECKING:
-    from ...artifacts import ArtifactStore
+    from ...artifacts import ArtifactStore, Retention
     from ...routing import RoutingConfig
     from ...session import ConnectOptions, Session
 
@@ -201,6 +201,26 @@ AcceptCompression = Annotated[
     bool,
     typer.Option("--accept-compression", help="Let servers compress downloads, which are decoded as they arrive."),
 ]
+Ttl = Annotated[
+    str | None,
+    typer.Option("--ttl", metavar="TIME", help="Remove artifacts so long after they were stored: 90s, 30m, 1h, 7d."),
+]
+Limits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--retention",
+        metavar="KEY=VALUE",
+        help="Another limit, such as max_session_bytes=500MB (repeatable); enabled=false keeps everything.",
+    ),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        "--state",
+        metavar="DIR",
+        help="Keep detached calls and the names of connections in this folder, over a restart (default: in memory).",
+    ),
+]
 
 
 class OnOff(StrEnum):
@@ -345,3 +365,41 @@ def read_token(token: str) -> str:
         return Path(token[1:]).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--token {token}: cannot be read ({error}); correct the file name after @") from error
+
+
+def open_limited_store(
+    url: str | None,
+    ttl: str | None,
+    limits: Sequence[str] | None,
+    *,
+    config: Path | None,
+    own: Retention | None = None,
+) -> ArtifactStore:
+    """Return the store at ``url`` (default: the settings) with the retention of the options, variables and settings
+    file.
+
+    ``own`` is the default retention if neither the options nor the settings name a store. The effective retention is
+    printed on stderr.
+    """
+    from ...session import Settings, open_configured_store, read_config, retention_settings, uses_own_store
+
+    settings = Settings.load()
+    retention = retention_settings(
+        options=_retention_options(ttl, limits),
+        file=read_config(config),
+        default=own if url is None and uses_own_store(settings) else None,
+    )
+    store = open_configured_store(settings, url, retention=retention)
+    if store.retention:
+        print_note(f"each artifact in {store.url} is {store.retention} (--ttl, --retention, ABP_RETENTION_…)")
+    return store
+
+
+def _retention_options(ttl: str | None, limits: Sequence[str] | None) -> Mapping[str, object]:
+    given: dict[str, object] = {}
+    for limit in limits or ():
+        key, equals, value = limit.partition("=")
+        if not equals:
+            raise UsageError(f"--retention {limit}: give KEY=VALUE, such as max_session_bytes=500MB")
+        given[key.strip()] = value.strip()
+    return given if ttl is None else {**given, "ttl_seconds": ttl}

@@ -1,11 +1,13 @@
 """Output of a command: results on stdout, notes and errors on stderr, exit statuses, logs and telemetry.
 
 Verbosity (``-v``, ``-q``) comes first, then printing, the event loop of a command (:func:`run_async`), error reports,
-the progress bar, and the set-up of OpenTelemetry. They are one module because each depends on the verbosity."""
+results of calls, the progress bar, and the set-up of OpenTelemetry. They are one module because each depends on the
+verbosity."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -15,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial, wraps
 from typing import IO, TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
@@ -36,6 +39,7 @@ from ._signals import on_signal
 
 if TYPE_CHECKING:
     from ...protocol import Progress
+    from ...routing import Result
 
 logger = logging.getLogger("transports.cli")
 
@@ -174,6 +178,8 @@ T = TypeVar("T")
 
 #: Characters of a note on stderr.
 _MAX_NOTE = 2000
+#: Characters of the summary of a result: enough for hundreds of files.
+_MAX_SUMMARY = 100_000
 #: Exit status in a shell of a program that SIGPIPE ended.
 _READER_GONE = 141
 #: Codes of apps for invalid parameters. These are bad usage, whether the app or the kit finds them.
@@ -246,8 +252,6 @@ def print_json(document: Mapping[str, object]) -> None:
     try:
         data = _plain(encode_json(document))
     except UnicodeEncodeError:  # a path may hold bytes that are not UTF-8
-        import json
-
         data = _plain(json.dumps(document).encode())
     _printed = True
     _write(sys.stdout.buffer, data + b"\n")
@@ -375,6 +379,35 @@ def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
         shown = f" (playwright show-trace {shlex.quote(where)})" if kind == "trace" and file.path else ""
         lines.append(f"Evidence, {kind}: {where}{shown}")
     return lines
+
+
+def print_result(result: Result) -> None:
+    """Print a result for people. A small answer without files is printed itself, indented and in colour on a terminal,
+    otherwise as one line of JSON, followed by its place in the store. Warnings go to stderr."""
+    print_warnings(result)
+    on_terminal = sys.stdout is not None and sys.stdout.isatty() and result.small_answer() is not None
+    if on_terminal:
+        _print_value(result.data)
+    print_text(replace(result, warnings=()).summary(max_chars=_MAX_SUMMARY, with_answer=not on_terminal))
+    for line in evidence_lines(result.evidence):
+        print_text(line)
+
+
+def print_warnings(result: Result) -> None:
+    """Print the warnings of a result on stderr, a line each."""
+    for warning in result.warnings:
+        print_note(f"warning: {warning}")
+
+
+def _print_value(value: object) -> None:
+    """Print JSON in colour, if the terminal supports colour and ``NO_COLOR`` is not set."""
+    from rich.console import Console
+    from rich.highlighter import JSONHighlighter
+
+    text = plain_json(json.dumps(value, indent=2, ensure_ascii=False))
+    encoding = sys.stdout.encoding or "utf-8"
+    coloured = JSONHighlighter()(text.encode(encoding, "replace").decode(encoding))
+    Console(file=sys.stdout).print(coloured, soft_wrap=True)
 
 
 def _usage(error: Exception) -> str:

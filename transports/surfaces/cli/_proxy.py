@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ._options import Headers, Json, Output, headers_of
+from ._options import Headers, Json, Limits, Output, Ttl, headers_of, open_limited_store
 from ._output import asynchronous, print_line, print_note, print_text
-from ._retention import Limits, Ttl, open_limited_store
 
 if TYPE_CHECKING:
     from ...adapters.mcp import Server

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from ._artifacts import Id, find, store_at
-from ._options import AdapterFile, Json, Output, SharedBrowsers
+from ._options import AdapterFile, Json, Limits, Output, SharedBrowsers, State, Ttl, open_limited_store
 from ._output import asynchronous, print_json, print_text
-from ._retention import Limits, State, Ttl, open_limited_store
 
 
 def variables() -> set[str]:

@@ -22,11 +22,12 @@ from ._output import (
     print_error,
     print_json,
     print_note,
+    print_result,
     print_text,
+    print_warnings,
     run_async,
 )
 from ._params import ParamOptions, Params, json_line, require_folder
-from ._results import print_result, print_warnings
 
 if TYPE_CHECKING:
     from ...session import View, ViewOptions

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import socket
+import stat
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from ...artifacts import Scope
+from ...artifacts import Scope, belongs_to_us, others_may_read
 from ...batch import SqliteDatabase, decoded_object, encoded
 from ...database import Cursor, Transactions, Value, without_nul
 from ...errors import ABPError, CapabilityError, LedgerError, UsageError
@@ -28,7 +29,6 @@ from ...session import CallFinished, CallStatus
 from ...tasks import finished
 from ._activity import Activity, CallRecord, question_document, result_document
 from ._apps import PendingCall
-from ._state_folder import make_private
 
 logger = logging.getLogger("transports")
 
@@ -37,6 +37,20 @@ COLUMNS = (
     "id, tenant, user, session, app, capability, transport, started, status, duration, code, error, files, answer, "
     "content"
 )
+
+
+def make_private(folder: Path) -> None:
+    """Create the folder of ``--state`` with mode 0700, or set the mode of an existing one. Raises
+    :class:`~transports.errors.LedgerError` for a symlink, a folder of another user, and if it cannot be created."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or not belongs_to_us(status):
+            raise LedgerError(f"{folder} is a symlink or belongs to another user; name another folder with --state")
+        if others_may_read(status):
+            folder.chmod(0o700)
+    except OSError as error:
+        raise LedgerError(f"{folder}: {error.strerror}; name another folder with --state") from error
 
 
 @dataclass(frozen=True, slots=True)

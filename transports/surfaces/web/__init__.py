@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._links import make_link
+from ._artifacts import make_link
 from ._options import Options
 from ._server import Served, serve
 

@@ -17,8 +17,8 @@ that does not occur is a failure, so the list cannot become stale.
 * :mod:`._suite` — all behaviours, and :func:`verify`, which runs one as a test.
 * :mod:`._behaviour` — the types, and helpers for writing behaviours.
 * :mod:`._lifecycle`, :mod:`._messages` — the transport alone.
-* :mod:`._capabilities`, :mod:`._calls`, :mod:`._binaries`, :mod:`._parameters`, :mod:`._downloads`, :mod:`._events`,
-  :mod:`._cancellation`, :mod:`._faults` — a session over the transport.
+* :mod:`._calls`, :mod:`._binaries`, :mod:`._events`, :mod:`._cancellation`, :mod:`._faults` — a session over the
+  transport.
 """
 
 from __future__ import annotations

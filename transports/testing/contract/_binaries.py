@@ -1,4 +1,7 @@
-"""Behaviours of content in answers: every byte arrives, at any place of the answer."""
+"""Behaviours of content: in answers, in parameters, and behind a ``downloadUrl``. Every byte arrives.
+
+Downloads are the session's; the transport provides cookies and the app's address, the base of relative URLs.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,12 @@ from pathlib import Path
 from webapp_fixture import digest
 
 from ...artifacts import ArtifactRef
-from ._behaviour import Subject, behaviour, expect, value
+from ...binary import BinaryData
+from ...errors import CapabilityError, DownloadFailed, SizeMismatch, UrlExpired
+from ._behaviour import Subject, behaviour, expect, raises, value
 
 _PATTERN = (bytes(range(251)) * 4178)[: 1 << 20]
+_DATA = bytes(n % 251 for n in range(300_000))
 
 
 def _pattern(size: int) -> str:
@@ -136,3 +142,114 @@ async def _pdf(subject: Subject) -> None:
 
 def _sums(artifacts: Mapping[str, ArtifactRef]) -> dict[str, str]:
     return {name: ref.sha256 for name, ref in artifacts.items()}
+
+
+async def _digest(subject: Subject, *given: object) -> list[dict[str, object]]:
+    async with subject.connect() as session:
+        return [value((await session.call("file.digest", {"file": item})).data) for item in given]
+
+
+def _files(folder: Path, *contents: bytes) -> list[Path]:
+    paths = [folder / f"in-{n}.bin" for n in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    return paths
+
+
+@behaviour("bytes in parameters arrive byte for byte", "docs/protocol.md 9.13")
+async def _given_bytes(subject: Subject) -> None:
+    contents = [_DATA[:size] for size in (0, 10, 300_000)]
+    seen = [answer["sha256"] for answer in await _digest(subject, *contents)]
+    expect(seen, [hashlib.sha256(content).hexdigest() for content in contents], "SHA-256 of the received content")
+
+
+@behaviour("files in parameters arrive byte for byte", "docs/protocol.md 9.13")
+async def _given_files(subject: Subject) -> None:
+    contents = [_DATA[:size] for size in (0, 10, 300_000)]
+    seen = [answer["sha256"] for answer in await _digest(subject, *_files(subject.folder, *contents))]
+    expect(seen, [hashlib.sha256(content).hexdigest() for content in contents], "SHA-256 of the received content")
+
+
+@behaviour("content in parameters is a buffer", "docs/protocol.md 9.13")
+async def _buffers(subject: Subject) -> None:
+    seen = [answer["received"] for answer in await _digest(subject, b"small", _DATA)]
+    expect(seen, ["ArrayBuffer", "ArrayBuffer"], "how the app received small and large content")
+
+
+@behaviour("content in parameters keeps its description", "docs/protocol.md 9.13")
+async def _keeps_description(subject: Subject) -> None:
+    described = {"content": b"GIF89a", "mimeType": "image/x-contract", "filename": "a.gif"}
+    answers = await _digest(subject, described, BinaryData.from_bytes(b"GIF89a", mime_type="image/gif"))
+    expected = [hashlib.sha256(b"GIF89a").hexdigest()] * 2
+    expect([answer["sha256"] for answer in answers], expected, "SHA-256 of the received content")
+    expect([answer["size"] for answer in answers], [6, 6], "its size")
+
+
+@behaviour("content of many calls at once is not mixed up", "docs/protocol.md 3.1; transports.base.Transport.request")
+async def _given_at_once(subject: Subject) -> None:
+    contents = [_DATA[n : n + 100_000] for n in range(6)]
+    async with subject.connect() as session:
+        calls = [session.call("file.digest", {"file": content}) for content in contents]
+        seen = [value(result.data, "sha256") for result in await asyncio.gather(*calls)]
+    expect(seen, [hashlib.sha256(content).hexdigest() for content in contents], "SHA-256 of each")
+
+
+@behaviour("an app's refusal of content is a CapabilityError", "docs/protocol.md 3.5, 3.6")
+async def _refused(subject: Subject) -> None:
+    async with subject.connect() as session:
+        with raises(CapabilityError, "image.info of content that is not a PNG", code="INVALID_PARAMS"):
+            await session.call("image.info", {"image": {"content": b"no picture", "mimeType": "image/png"}})
+
+
+@behaviour("download URLs are followed", "docs/protocol.md 10.1, 10.2")
+async def _followed(subject: Subject) -> None:
+    async with subject.connect() as session:
+        ref = (await session.call("file.generate", {"bytes": 50_000, "as": "url"})).artifacts["file"]
+        expect(ref.sha256, digest(50_000, 0), "SHA-256 of the download")
+
+
+@behaviour("download URLs get their credentials", "docs/protocol.md 10.3")
+async def _credentials(subject: Subject) -> None:
+    async with subject.connect() as session:
+        for auth in ("bearer", "bearerLine", "bearerToken", "query"):
+            params = {"bytes": 5000, "as": "url", "auth": auth}
+            ref = (await session.call("file.generate", params)).artifacts["file"]
+            expect(ref.sha256, digest(5000, 0), f"SHA-256 of the download with {auth}")
+
+
+@behaviour("data URLs need no server", "docs/protocol.md 9.7; RFC 2397")
+async def _data_urls(subject: Subject) -> None:
+    async with subject.connect() as session:
+        ref = (await session.call("file.generate", {"bytes": 5000, "as": "dataUrl"})).artifacts["file"]
+        expect(ref.sha256, digest(5000, 0), "SHA-256 of the content")
+
+
+@behaviour("a download that was cut is resumed", "docs/protocol.md 10.6; docs/faults.md 28, 33")
+async def _cut_once(subject: Subject) -> None:
+    async with subject.connect() as session:
+        ref = (await session.call("fault.cut_once", {"bytes": 200_000})).artifacts["document"]
+        expect(ref.sha256, digest(200_000, 0), "SHA-256 of the download")
+
+
+@behaviour("a download that is not there is refused", "docs/protocol.md 10.7; docs/faults.md 38")
+async def _gone(subject: Subject) -> None:
+    async with subject.connect() as session:
+        with raises(DownloadFailed, "a download that answers 404", code="DOWNLOAD_FAILED") as caught:
+            await session.call("fault.gone", {"bytes": 1000})
+        expect(caught.error.details.get("status"), 404, "the status in its details")
+        expect(caught.error.details.get("field"), "document", "the field in its details")
+
+
+@behaviour("a download that has expired is refused", "docs/protocol.md 10.4; docs/faults.md 37")
+async def _expired(subject: Subject) -> None:
+    async with subject.connect() as session:
+        with raises(UrlExpired, "a download whose expiresAt has passed", code="REFERENCE_EXPIRED"):
+            await session.call("fault.expired", {"bytes": 1000})
+
+
+@behaviour("a download of another size is refused", "docs/protocol.md 9.9, 10.6; docs/faults.md 28")
+async def _wrong_size(subject: Subject) -> None:
+    async with subject.connect() as session:
+        with raises(SizeMismatch, "a download one byte short", code="SIZE_MISMATCH"):
+            await session.call("fault.short_download", {"bytes": 5000})
+        expect([*(await session.call("file.list")).artifacts], [""], "the artifacts of the next call")

@@ -13,24 +13,18 @@ from . import (
     _binaries as binaries,
     _calls as calls,
     _cancellation as cancellation,
-    _capabilities as capabilities,
-    _downloads as downloads,
     _events as events,
     _faults as faults,
     _lifecycle as lifecycle,
     _messages as messages,
-    _parameters as parameters,
 )
 from ._behaviour import Behaviour, Subject
 
 _THEMES = (
     lifecycle,
     messages,
-    capabilities,
     calls,
     binaries,
-    parameters,
-    downloads,
     events,
     cancellation,
     faults,

@@ -7,6 +7,6 @@
 * :mod:`._relay` — both directions of one client: open requests, artifacts, the server's restart; :mod:`._files` — files
   as arguments of tools.
 * :mod:`._process`, :mod:`._address` — servers that are started, and servers behind an address.
-* :mod:`._stdio`, :mod:`._serving` — the proxy for a client that starts it, and over HTTP.
+* :mod:`._running`, :mod:`._serving` — the proxy for a client that starts it, and over HTTP.
 * :mod:`._stats` — bytes from the server and to the client.
 """

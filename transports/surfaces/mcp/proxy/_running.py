@@ -1,25 +1,33 @@
-"""The proxy as a whole: options, and relays for one client over stdio or many over HTTP."""
+"""The proxy as a whole: options, relays for many clients over HTTP, and a proxy over stdio for one that starts it."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+import select
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ....adapters.mcp import Server, StdioServer
-from ....artifacts import ArtifactStore, Scope
+from ....artifacts import ArtifactStore, Scope, write_all
 from ....routing import ABP, RoutingPolicy
 from .._results import ArtifactView
+from .._stdio import Stdin, exit_within
 from ._address import AddressServer
 from ._process import ProcessServer
 from ._relay import Relay, Upstream, Write
 from ._rewriting import Rewriter
 from ._serving import proxy_http
 from ._stats import Stats
-from ._stdio import proxy_stdio
 
 #: Default of the largest value in bytes that stays in an answer.
 MAX_INLINE = 64 * 1024
+#: Most bytes that a pipe takes at once without waiting, if it takes any (POSIX: ``PIPE_BUF``).
+_AT_ONCE = 512 if os.name == "nt" else select.PIPE_BUF
+
+#: Makes the relay of a client, given the way to it.
+MakeRelay: TypeAlias = Callable[[Write], Relay]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +85,51 @@ async def run_proxy(
 
     await proxy_http(make, http, users or {}, on_started)
     return True
+
+
+async def proxy_stdio(make: MakeRelay) -> bool:
+    """Relay until stdin ends, the parent process dies, or the server ends for good. Return whether the client ended.
+
+    Other output to stdout is redirected to stderr. Raises :class:`~transports.errors.ConnectFailed`."""
+    stdout = _Stdout()
+    try:
+        return await make(stdout.write).run(Stdin())
+    except BrokenPipeError:
+        return True  # the client is gone: the normal end
+    finally:
+        exit_within()
+
+
+class _Stdout:
+    """Stdout as a way for messages, which nothing else can write to."""
+
+    def __init__(self) -> None:
+        self._fd = os.dup(1)
+        os.dup2(2, 1)
+        self._poll = select.poll() if hasattr(select, "poll") else None
+        if self._poll is not None:
+            self._poll.register(self._fd, select.POLLOUT)
+
+    async def write(self, pieces: Iterable[bytes], _: bytes, __: bool) -> None:
+        """Write a message, as fast as the client reads."""
+        held: list[bytes] = []
+        size = 0
+        pieces = iter(pieces)
+        for piece in pieces:
+            held.append(piece)
+            size += len(piece)
+            if size >= _AT_ONCE:
+                await asyncio.to_thread(self._write_all, held, pieces)
+                return
+        line = b"".join((*held, b"\n"))
+        if self._poll is not None and [event for _, event in self._poll.poll(0) if event & select.POLLOUT]:
+            os.write(self._fd, line)  # short: a pipe that takes any takes it at once
+        else:
+            await asyncio.to_thread(write_all, self._fd, memoryview(line))
+
+    def _write_all(self, held: list[bytes], pieces: Iterable[bytes]) -> None:
+        for piece in held:
+            write_all(self._fd, memoryview(piece))
+        for piece in pieces:
+            write_all(self._fd, memoryview(piece))
+        write_all(self._fd, memoryview(b"\n"))

@@ -6,7 +6,6 @@ from .._evidence import Check
 from . import (
     _answers as answers,
     _binaries as binaries,
-    _cancelling as cancelling,
     _discovery as discovery,
     _errors as errors,
     _page as page,
@@ -14,7 +13,6 @@ from . import (
     _session as session,
     _views as views,
     _webmcp as webmcp,
-    _wire as wire,
 )
 
 __all__ = ["CHECKS", "VIEW_CHECKS", "WEBMCP_CHECKS"]
@@ -24,12 +22,10 @@ CHECKS: tuple[Check, ...] = (
     *discovery.RULES,
     *page.RULES,
     *session.RULES,
-    *wire.RULES,
     *schemas.RULES,
     *answers.RULES,
     *binaries.RULES,
     *errors.RULES,
-    *cancelling.RULES,
 )
 #: Checks of a page with WebMCP tools, which need not speak ABP.
 WEBMCP_CHECKS: tuple[Check, ...] = (*webmcp.RULES, *schemas.RULES, *binaries.RULES)

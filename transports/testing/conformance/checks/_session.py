@@ -1,7 +1,8 @@
-"""Checks of the session: initialize, shutdown and their answers (docs/protocol.md 1.4, 2.2 to 2.4)."""
+"""Checks of the session (initialize, shutdown, answers) and of envelopes (docs/protocol.md 1.4, 2.2 to 2.4, 6)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ....protocol.messages import PROTOCOL_VERSION
@@ -202,3 +203,31 @@ def _wrong_refusal(exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
         yield "it succeeded"
     elif exchange.code not in codes:
         yield f"it was refused with {exchange.code!r}"
+
+
+@RULES(
+    "wire.frames",
+    "MUST",
+    "Every frame is an envelope that the protocol knows, and every request has one reply",
+    source="docs/protocol.md 6.1, 6.2, 6.3, 6.4; RFC 6455; RFC 8259",
+    fix="send JSON text frames {type, id?, timestamp, payload}; one reply per request, with its id; close with 1000",
+)
+def _frames(app: Evidence) -> Iterator[str]:
+    if app.kind != "websocket":
+        raise NotApplicable("only a WebSocket has frames")
+    yield from (
+        f"{what}{f' ({count} times)' if count > 1 else ''}" for what, count in Counter(app.transport_findings).items()
+    )
+
+
+@RULES(
+    "wire.window",
+    "SHOULD",
+    "Only the app itself posts to the embedding page",
+    source="docs/protocol.md 6.5",
+    fix="do not load frames that post to window.top",
+)
+def _window(app: Evidence) -> Iterator[str]:
+    if app.kind != "embedded":
+        raise NotApplicable("only an embedded app shares a window with others")
+    yield from (f"{what} ({count})" for what, count in Counter(app.transport_findings).items())

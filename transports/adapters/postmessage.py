@@ -1,4 +1,6 @@
-"""The postMessage transport. Buffers in parameters and answers are transferred, not copied.
+"""The postMessage transport: an app made to be embedded, in an iframe of a harness page (docs/protocol.md 6.5).
+
+Buffers in parameters and answers are transferred, not copied.
 
 * :class:`AppFrame` — the app's frame, in the harness's process or its own.
 * :class:`NavigationWatcher` — the outcome of loading the app's document.
@@ -20,10 +22,10 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
-from ..._options import showing
-from ...base import Features
-from ...binary import BinaryData, Handle
-from ...browser import (
+from .._options import showing
+from ..base import Features
+from ..binary import BinaryData, Handle
+from ..browser import (
     Document,
     PageAgent,
     PageEffects,
@@ -42,7 +44,7 @@ from ...browser import (
     sender_of,
     shown_address,
 )
-from ...errors import (
+from ..errors import (
     CallTimeout,
     ConnectFailed,
     Disconnected,
@@ -52,9 +54,9 @@ from ...errors import (
     UsageError,
     format_seconds,
 )
-from ...protocol import redact_url
-from ...protocol.messages import Message, Sender
-from ...tasks import cancel_and_wait
+from ..protocol import redact_url
+from ..protocol.messages import Message, Sender
+from ..tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page, Request, Response, Route
