@@ -270,6 +270,7 @@ def test_a_command_looks_once_whether_its_page_is_there(abp: CommandLine, monkey
         raise BrowserNotFound("no driver")
 
     monkeypatch.setattr(browser_process, "start_driver", start_driver)
+    monkeypatch.setattr("transports.session._targets.is_page", lambda target: False)  # discovery would connect, too
     host = "127.0.0.77" if sys.platform == "linux" else "127.0.0.1"  # tests beside this one connect to ports once free
     with socket.socket() as one:
         one.bind((host, 0))
