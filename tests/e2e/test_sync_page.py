@@ -91,7 +91,8 @@ def test_ctrl_c_in_a_blocking_page_cancels(page: sync_api.Page) -> None:
 
     async def work() -> None:
         try:
-            threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+            main = threading.main_thread().ident  # as a terminal does: a signal of another thread would wake no loop
+            threading.Timer(0.2, signal.pthread_kill, [main, signal.SIGINT]).start()
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             await asyncio.sleep(0.1)

@@ -359,6 +359,18 @@ class IgnoringCancellation(MemoryTransport):
         return await super().request(message, timeout=timeout)
 
 
+async def test_an_app_that_answers_at_the_deadline_that_it_gave_up_is_a_timeout_as_any_other(app_of: Connect) -> None:
+    async def gives_up(params: Mapping[str, object], call: Call) -> object:
+        time.sleep(0.1)  # the deadline passes, and the app's answer is there before anything looks at it
+        raise CapabilityError("it took longer than 50 ms", code="TIMEOUT")
+
+    async with app_of({"slow": gives_up}) as app:
+        with pytest.raises(CallTimeout, match=r"^slow: no answer within 0\.05 s"):
+            await app.call("slow", timeout=0.05)
+        with pytest.raises(CapabilityError, match="longer than 50 ms"):
+            await app.call("slow")
+
+
 async def test_a_timeout_does_not_wait_for_an_app_that_ignores_the_cancellation(app_of: Connect) -> None:
     transport = IgnoringCancellation()
     async with asyncio.timeout(FOREVER / 2), app_of(transport) as app:

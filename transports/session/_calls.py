@@ -313,7 +313,7 @@ class Calls:
         if self._trace_params:
             annotate_params(payload, content)
         for attempt in count(1):
-            handshakes = self._handshakes
+            handshakes, attempt_id = self._handshakes, call if attempt == 1 else new_id()
             try:
                 if self._cancellations and isinstance(self._transport, PageTools):
                     # a page that answers no cancellation hangs and is replaced; send nothing before that is known
@@ -322,7 +322,6 @@ class Calls:
                 if not self._ready.is_set():
                     await self._wait_until_ready(capability, deadline, timeout)
                     seconds = seconds_left(deadline)
-                attempt_id = call if attempt == 1 else new_id()
                 reply = await self._send(
                     attempt_id, call, capability, payload, content, seconds, on_progress, timeout=timeout
                 )
@@ -330,6 +329,14 @@ class Calls:
                     await self._connection.relist()
                 return reply, answered_data(reply.payload, capability)
             except ABPError as error:
+                if (
+                    isinstance(error, CapabilityError)
+                    and error.code == CallTimeout.code
+                    and time.monotonic() >= deadline
+                ):
+                    # Both sides keep the deadline: the error must not depend on which was first (docs/protocol.md 3.4).
+                    await self._cancel_in_app(attempt_id, "timeout")
+                    raise no_answer("", timeout).located(capability) from None
                 if isinstance(error, OutcomeUnknown):  # often of a page that navigated: the next call needs its tools
                     await self._connection.relist()
                 delay = self._retry_delay(error, attempt, repeats)
