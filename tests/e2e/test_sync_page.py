@@ -1,4 +1,4 @@
-"""The blocking API on a page of Playwright's blocking API, in one browser for all tests of this module."""
+"""The blocking API on a page of Playwright's blocking API."""
 
 from __future__ import annotations
 
@@ -23,23 +23,16 @@ from transports.sync import connect
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def theirs() -> Iterator[sync_api.Browser]:
-    """A browser as a caller has it. While it is open, this thread has an event loop that looks as if it ran: no other
-    module may be begun meanwhile."""
+@pytest.fixture
+def page() -> Iterator[sync_api.Page]:
+    """A page as a caller has it, in a browser of its own: while that is open, this thread has an event loop that looks
+    as if it ran, which fixtures of other tests must not meet."""
     choice = find_browser()
     assert choice
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=choice.path, args=["--no-sandbox"])
-        yield browser
+        yield browser.new_context().new_page()
         browser.close()
-
-
-@pytest.fixture
-def page(theirs: sync_api.Browser) -> Iterator[sync_api.Page]:
-    context = theirs.new_context()
-    yield context.new_page()
-    context.close()
 
 
 def test_our_agent_works_in_a_blocking_page(workbench: str, page: sync_api.Page) -> None:
