@@ -92,8 +92,12 @@ def test_ctrl_c_in_a_blocking_page_cancels(page: sync_api.Page) -> None:
             ended.append("told the app")
             raise
 
-    with pytest.raises(KeyboardInterrupt):
-        PageRunner(page).run(work())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a runner of other tests may have its own
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            PageRunner(page).run(work())
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ended == ["told the app"] and page.evaluate("1 + 1") == 2
 
 

@@ -179,6 +179,8 @@ def seconds_left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
 
 
+#: Seconds by which an app's timer may be ahead of ours.
+_TIMER_TOLERANCE = 0.05
 #: Seconds that the app gets to answer ``capabilities/cancel``.
 _CANCEL_TIMEOUT = 1.0
 #: Seconds that the app gets to answer it when the session ends.
@@ -332,7 +334,7 @@ class Calls:
                 if (
                     isinstance(error, CapabilityError)
                     and error.code == CallTimeout.code
-                    and time.monotonic() >= deadline
+                    and time.monotonic() >= deadline - _TIMER_TOLERANCE
                 ):
                     # Both sides keep the deadline: the error must not depend on which was first (docs/protocol.md 3.4).
                     await self._cancel_in_app(attempt_id, "timeout")
