@@ -127,7 +127,9 @@ def test_the_command_line_starts_without_what_only_the_work_needs() -> None:
     modules = loaded_by("import transports.surfaces.cli._commands")
     assert "transports.surfaces.cli._commands" in modules
     assert not modules & (
-        HEAVY | {"transports.session._session", "transports.browser._source", "importlib.metadata", "jsonschema_rs"}
+        HEAVY
+        | {"transports.session._session", "transports.browser._source", "importlib.metadata", "jsonschema_rs"}
+        | {"prompt_toolkit"}
     )
 
 

@@ -13,7 +13,8 @@ from prompt_toolkit.document import Document
 
 from tests.support.command_line import CTRL_C, CTRL_D, ENTER, TAB, CommandLine, Terminal
 from transports import BinaryData, Capability, UsageError
-from transports.surfaces.cli._shell import LineCompleter, parse_line
+from transports.surfaces.cli._shell import COMMANDS, parse_line
+from transports.surfaces.cli._terminal import LineCompleter
 from webapp_fixture import Fixture
 
 
@@ -103,14 +104,16 @@ KNOWN = {one["name"]: Capability.model_validate(one) for one in LISTED}
     ],
 )
 def test_tab_completes_capabilities_parameters_and_values(typed: str, completed: list[str]) -> None:
-    found = LineCompleter(lambda: KNOWN).get_completions(Document(typed), CompleteEvent())
+    found = LineCompleter(lambda: KNOWN, COMMANDS).get_completions(Document(typed), CompleteEvent())
     assert [one.text for one in found] == completed
 
 
 def test_tab_completes_paths(tmp_path: Path) -> None:
     (tmp_path / "photo.png").touch()
     typed = Document(f"export.pdf html@{tmp_path}/pho")
-    assert [one.text for one in LineCompleter(lambda: KNOWN).get_completions(typed, CompleteEvent())] == ["to.png"]
+    assert [one.text for one in LineCompleter(lambda: KNOWN, COMMANDS).get_completions(typed, CompleteEvent())] == [
+        "to.png"
+    ]
 
 
 @pytest.mark.load

@@ -1,26 +1,18 @@
 """``abp shell``: interactive calls over one connection, with history and completion.
 
-The command and its loop come first, then the history, the parser of a line (:func:`parse_line`), and the completer."""
+The command and its loop come first, then the parser of a line (:func:`parse_line`)."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
-from prompt_toolkit.document import Document
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-
-from ...artifacts import open_file, state_folder
 from ...errors import ProtocolError, UsageError
-from ...privacy import Redactor
-from ...protocol import plain_line
 from ...tasks import cancel_and_wait
 from ._calls import fitting
 from ._options import ConnectionOptions, Output, Target, Timeout, open_app, spread_groups
@@ -30,7 +22,6 @@ from ._questions import at_terminal
 from ._signals import on_interrupt
 
 if TYPE_CHECKING:
-    from ...protocol import Capability
     from ...routing import Result
     from ...session import Session
 
@@ -71,11 +62,11 @@ async def _listed(lines: list[str]) -> AsyncIterator[str]:
 
 async def _typed(app: Session) -> AsyncIterator[str]:
     """Yield typed lines until Ctrl-D. Ctrl-C discards the current line."""
-    from ._terminal import LineReader
+    from ._terminal import LineCompleter, LineReader, open_history  # an import that only a terminal needs
 
     count = len(app.capabilities)
     print_note(f"{app.info.name} has {count} capabilities; Tab completes, `help` says more, Ctrl-D ends")
-    reader = LineReader(LineCompleter(lambda: app.capabilities), open_history())
+    reader = LineReader(LineCompleter(lambda: app.capabilities, COMMANDS), open_history())
     while True:
         try:
             yield await reader.read("abp> ")
@@ -156,32 +147,6 @@ class _Shell:
             print_result(self._call.result())
 
 
-_FILE = "shell-history"
-_KEYS = re.compile(r"[\"']?([\w.-]+)[\"']?\s*[=@:]")
-
-
-def open_history() -> History:
-    """Return the history of this user, in a file of mode 0600. If the file cannot be opened, the history is kept in
-    memory."""
-    try:
-        path = state_folder() / _FILE
-        os.close(open_file(path, os.O_WRONLY | os.O_CREAT))
-    except OSError:
-        return InMemoryHistory()
-    return _History(path)
-
-
-class _History(FileHistory):
-    """History file without lines that begin with a space, as in other shells, and without lines that hold a secret."""
-
-    def store_string(self, string: str) -> None:
-        redactor = Redactor()
-        secret = redactor.text(string) != string or any(redactor.is_secret(key) for key in _KEYS.findall(string))
-        if not string.startswith(" ") and not secret:
-            with suppress(OSError):
-                super().store_string(string)
-
-
 #: The shell's own commands; a capability with the same name takes precedence.
 COMMANDS = {
     "help": "list capabilities and commands; help CAPABILITY: its parameters",
@@ -250,65 +215,3 @@ def _value(rest: str, key: str, *, is_file: bool) -> tuple[str, bool, str]:
         return (str(decoded) if is_file else rest[:end]), False, rest[end:].strip()
     text, _, after = rest.partition(" ")
     return text, False, after.strip()
-
-
-class LineCompleter(Completer):
-    """Completer of capability names, parameter names, values and file paths."""
-
-    def __init__(self, capabilities: Callable[[], Mapping[str, Capability]]) -> None:
-        self._capabilities = capabilities
-        self._paths = PathCompleter(expanduser=True)
-
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Yield completions at the cursor."""
-        text = document.text_before_cursor.lstrip()
-        name, space, rest = text.partition(" ")
-        known = self._capabilities()
-        if not space or name == "help":
-            yield from self._names(rest if space else name, known, commands=not space)
-        elif name in known:
-            yield from self._parameters(rest, known[name], complete_event)
-
-    def _names(self, typed: str, known: Mapping[str, Capability], *, commands: bool) -> Iterator[Completion]:
-        described = {name: capability.description for name, capability in known.items()}
-        for name, description in sorted(((COMMANDS if commands else {}) | described).items()):
-            if name.startswith(typed):
-                yield Completion(name, -len(typed), plain_line(name), plain_line(description))
-
-    def _parameters(self, rest: str, capability: Capability, event: CompleteEvent) -> Iterator[Completion]:
-        word = rest.rpartition(" ")[2]
-        given = set(re.findall(r"(?:^|\s)([^\s=@]+)[=@]", rest))
-        match = re.match(r"([^=@]*)([=@])(.*)", word)
-        schema: Mapping[str, Any] = capability.input_schema
-        if match is None:
-            above, dot, typed = word.rpartition(".")
-            for name, one in _properties(_at(schema, above.split(".") if dot else [])).items():
-                full = f"{above}{dot}{name}"
-                if name.startswith(typed) and full not in given:
-                    ends = "." if _properties(one) else "="
-                    described = plain_line(str(one.get("description", "")))
-                    yield Completion(f"{name}{ends}", -len(typed), plain_line(f"{name}{ends}"), described)
-        elif match[2] == "@":
-            yield from self._paths.get_completions(Document(match[3]), event)
-        else:
-            one = _at(schema, match[1].split("."))
-            values = [True, False] if one.get("type") == "boolean" else one.get("enum", [])
-            for value in values if isinstance(values, list) else []:
-                shown = value if isinstance(value, str) and " " not in value else json.dumps(value)
-                if shown.startswith(match[3]):
-                    yield Completion(shown, -len(match[3]))
-
-
-def _at(schema: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any]:
-    """Return the schema of the parameter at a path; empty if it is not declared."""
-    for step in path:
-        schema = _properties(schema).get(step, {})
-    return schema
-
-
-def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the declared properties of an object. The app's schema is not trusted to be valid."""
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return {}
-    return {str(name): one if isinstance(one, Mapping) else {} for name, one in properties.items()}
