@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -131,13 +132,13 @@ def attached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     assert choice is not None
     profile = tmp_path_factory.mktemp("profile")
     command = [choice.path, "--headless", "--no-sandbox", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
-    with subprocess.Popen([*command, "about:blank"], stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen([*command, "about:blank"], stderr=subprocess.DEVNULL, start_new_session=True) as process:
         try:
             port = profile / "DevToolsActivePort"
             eventually_blocking(lambda: port.exists() and port.read_text().count("\n"), what="the browser's address")
             yield ["--cdp-url", f"http://127.0.0.1:{port.read_text().splitlines()[0]}"]
         finally:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGKILL)  # the command may be a script that waits for the browser
 
 
 def over_websocket(url: str) -> str:
