@@ -81,7 +81,7 @@ const listen = () => globalThis.addEventListener("message", (event) => {
 """
 APP = """
 globalThis.abp = {
-  async initialize() { on.list(); return { sessionId: "s", protocolVersion: "0.1",
+  async initialize() { await on.list(); return { sessionId: "s", protocolVersion: "0.1",
     app: { id: "h", name: "Hostile", version: "1" }, features: {},
     capabilities: on.tools ?? [{ name: "mine", available: true }] }; },
   async listCapabilities() { return on.tools ?? [{ name: "mine", description: "mine" }]; },
@@ -327,7 +327,7 @@ TRICKS = [
     # --- navigation ---------------------------------------------------------------------------------------------------
     Trick(
         "leaves in the handshake",
-        "on.list = () => { ran(); location.href = 'http://OTHER/precious'; };",
+        "on.list = () => ran().then(() => { location.href = 'http://OTHER/precious'; });",
         "app embedded",
     ),
     Trick(
@@ -535,7 +535,8 @@ TRICKS = [
     ),
     Trick(
         "another origin answers when the app has left",
-        "on.call = (id) => { ran(); location.href = `http://OTHER/forger#${id}`; return new Promise(() => {}); };",
+        "on.call = async (id) => { await ran(); location.href = `http://OTHER/forger#${id}`;"
+        " return new Promise(() => {}); };",
         "embedded unboxed stranger",
     ),
     # --- a frame in an embedded app -----------------------------------------------------------------------------------
@@ -634,7 +635,7 @@ async def _served(stage: Stage) -> AsyncIterator[None]:
     async def good(_: web.Request) -> web.Response:
         app = (
             APP.replace("await on.call(options?.callId)", f"'{OTHER_SESSION}'")
-            .replace("on.list();", "const on = {};")
+            .replace("await on.list();", "const on = {};")
             .replace("on.tools ??", "")
         )
         return web.Response(text=f"<!doctype html>{EMBED}<script>{app}</script>", content_type="text/html")

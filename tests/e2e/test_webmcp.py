@@ -14,6 +14,7 @@ from playwright.async_api import Error as PlaywrightError, TimeoutError as Playw
 
 from tests.benchmarks.measure import MB, Growth
 from tests.mcp_official.node import Missing, packages
+from tests.support.eventually import eventually
 from tests.support.needs import missing
 from transports import (
     BinaryData,
@@ -312,6 +313,32 @@ async def test_a_polyfill_is_seen_when_it_installs_itself_and_late(
                 await app.call("fail", {"how": "throw"})
     finally:
         await context.close()
+
+
+async def test_a_second_tool_of_a_name_leaves_the_first_one_as_it_is(
+    fixture: Fixture, browser: Browser, tmp_path: Path
+) -> None:
+    # Chromium refuses the second one a moment later, and may leave the first one waiting for as long as it likes.
+    html = """<!doctype html><script>
+    const tool = () => document.modelContext.registerTool({ name: "twice", description: "Twice",
+      execute: () => ({ document: { content: new ArrayBuffer(1000), mimeType: "application/pdf" }, said }) });
+    let said = "not yet";
+    tool().then(tool).catch((error) => { said = error.name; });
+    </script>"""
+    context = await browser.playwright.new_context()
+    await context.route("**/twice", lambda route: route.fulfill(body=html, content_type="text/html"))
+    url = fixture.url + "twice"
+    try:
+        async with connect(url, context=context, transport="webmcp", store=tmp_path) as app:
+            await eventually(lambda: _says(app, "InvalidStateError"))
+            result = await app.call("twice")
+            assert result.artifacts["document"].size_bytes == 1000 and result.warnings == ()
+    finally:
+        await context.close()
+
+
+async def _says(app: Session, expected: str) -> bool:
+    return dict((await app.call("twice")).data)["said"] == expected  # type: ignore[arg-type]
 
 
 async def test_a_page_that_was_open_answers_what_the_platform_gives(

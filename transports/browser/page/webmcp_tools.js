@@ -56,8 +56,15 @@
   const wrap = {
     registerTool: (native) => function registerTool(tool, options) {
       const result = apply(native, this, arguments); // throws for a name that exists already, and the like
-      const entry = quietly(() => keep(tool, this, options?.signal, "registerTool"));
-      if (typeof result?.then === "function") result.then(undefined, () => forget(entry));
+      const register = () => quietly(() => keep(tool, this, options?.signal, "registerTool"));
+      const pending = typeof result?.then === "function";
+      // A second tool of a name is rejected after a while: until then, the first one keeps its place.
+      if (pending && quietly(() => tools.has(String(tool.name)))) {
+        result.then(register, () => {});
+        return result;
+      }
+      const entry = register();
+      if (pending) result.then(undefined, () => forget(entry));
       else if (typeof result?.unregister === "function") { // an older dialect
         const { unregister } = result;
         result.unregister = (...args) => { forget(entry); return apply(unregister, result, args); };
