@@ -72,6 +72,28 @@ async def test_a_card_shows_what_is_inside(empty: Gallery, browser: Browser) -> 
             await expect(inside(name, ".sheet")).to_have_count(1)
 
 
+async def test_a_card_that_is_scrolled_past_is_not_read(empty: Gallery, browser: Browser) -> None:
+    for number in range(60):
+        await empty.upload(f"{number:02}.txt", "text/plain", b"line %d" % number)
+    async with visiting(empty, browser) as page:
+        read: list[str] = []
+        page.on("request", lambda request: read.append(request.url) if "/artifacts/" in request.url else None)
+        await page.set_viewport_size({"width": 500, "height": 300})
+        await page.reload()
+        await expect(page.locator(".card").first.locator(".lines")).to_have_text("line 59")
+        before = len(read)
+        assert 0 < before < 30, read
+        await page.evaluate("""async () => {
+          const end = () => document.documentElement.scrollHeight - innerHeight - 1;
+          while (scrollY < end()) {
+            scrollBy({ top: 400, behavior: "instant" });
+            await new Promise(requestAnimationFrame);
+          }
+        }""")
+        await expect(page.locator(".card").last.locator(".lines")).to_have_text("line 0")
+        assert len(read) - before < 20, read
+
+
 @pytest.mark.requirement("R2-6.3k")
 async def test_a_pdf_opens_in_the_browsers_viewer(gallery: Gallery, browser: Browser) -> None:
     record = await gallery.call("export.pdf", html="<h1>A document</h1>")

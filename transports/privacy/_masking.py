@@ -112,13 +112,12 @@ SPELLINGS: tuple[Spelling, ...] = (
 )  # fmt: skip
 
 _ESCAPE = re.compile(b"|".join(spelling.pattern for spelling in SPELLINGS))
-_EACH = [(re.compile(spelling.pattern), spelling.decode) for spelling in SPELLINGS]
 
 
 @lru_cache(maxsize=4096)
 def _decoded(token: bytes) -> bytes:
     """Return the character of one token of :data:`_ESCAPE`."""
-    return next(decode(token) for pattern, decode in _EACH if pattern.match(token))
+    return next(one.decode(token) for one in SPELLINGS if re.match(one.pattern, token))
 
 
 _Back = Callable[[int, int], tuple[int, int]]

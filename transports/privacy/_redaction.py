@@ -111,7 +111,6 @@ class Redactor:
         more = tuple(_bare(name) for name in fields)
         self._names = (*_SECRET_NAMES, *more)
         self._in_queries = (*_SECRET_IN_QUERIES, *more)
-        self._patterns = [re.compile(pattern, re.IGNORECASE) for pattern in _PATTERNS]
         self._more_patterns = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
 
     def is_secret(self, name: str) -> bool:
@@ -135,8 +134,8 @@ class Redactor:
             text = pattern.sub(_redact_match, text)
         if _may_hold_secrets(text.casefold()):
             text = self._queries(text)
-            for pattern in self._patterns:
-                text = pattern.sub(_redact_match, text)
+            for rule in _PATTERNS:  # compiled at the first text that may hold secrets
+                text = re.sub(rule, _redact_match, text, flags=re.IGNORECASE)
             text = _DOTTED.sub(_redact_jwt, text)
         return text
 

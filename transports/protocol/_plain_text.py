@@ -27,8 +27,9 @@ _HIDDEN = (
 _OTHER = f"[^\x00-\x7f{_OBEYED}{_HIDDEN}]"
 #: Joiners inside emoji and inside words of scripts that need them, and one variation selector after a character.
 _NEEDED = rf"(?<={_OTHER})[\u200c\u200d\ufe0e\ufe0f]|(?<={_OTHER}\ufe0f)\u200d|(?<=[0-9#*])\ufe0f(?=\u20e3)"
-_NOT_PLAIN = re.compile(f"(?P<needed>{_NEEDED})|(?P<obeyed>[{_OBEYED}])|[{_HIDDEN}]")
-_NOT_PLAIN_JSON = re.compile(f"(?P<needed>{_NEEDED})|[{_OBEYED}{_HIDDEN}\u2028\u2029]")
+# Compiled at the first text that is not plain: these two are the slowest patterns of a start.
+_NOT_PLAIN = f"(?P<needed>{_NEEDED})|(?P<obeyed>[{_OBEYED}])|[{_HIDDEN}]"
+_NOT_PLAIN_JSON = f"(?P<needed>{_NEEDED})|[{_OBEYED}{_HIDDEN}\u2028\u2029]"
 
 
 def plain_text(text: str) -> str:
@@ -38,14 +39,14 @@ def plain_text(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return _NOT_PLAIN.sub(_plain, text.replace("\r\n", "\n").replace("\u2028", "\n").replace("\u2029", "\n"))
+    return re.sub(_NOT_PLAIN, _plain, text.replace("\r\n", "\n").replace("\u2028", "\n").replace("\u2029", "\n"))
 
 
 def plain_json(text: str) -> str:
     """Return a JSON text with the same values, in which the characters that :func:`plain_text` changes are escaped."""
     if text.isascii() and "\x7f" not in text:  # JSON itself escapes the other controls
         return text
-    return _NOT_PLAIN_JSON.sub(_escaped, text)
+    return re.sub(_NOT_PLAIN_JSON, _escaped, text)
 
 
 def plain_line(text: str, max_chars: int | None = None) -> str:

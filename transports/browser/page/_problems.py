@@ -80,8 +80,8 @@ SIGN_IN = (
     "it asks to sign in: `abp login NAME` does that once for an app of abp.toml (docs/team.md); without one, give "
     "profile= or storage_state="
 )
-#: Words in the address of a sign-in page.
-_WORDS = re.compile(r"(?<![a-z])(?:log-?[io]n|sign-?in|sso|saml2?|oauth2?|authorize)(?![a-z])", re.IGNORECASE)
+#: Words in the address of a sign-in page; compiled at the first use, since few pages are asked.
+_WORDS = r"(?i)(?<![a-z])(?:log-?[io]n|sign-?in|sso|saml2?|oauth2?|authorize)(?![a-z])"
 
 
 async def asks_to_sign_in(frame: Frame, target: str) -> bool:
@@ -89,7 +89,7 @@ async def asks_to_sign_in(frame: Frame, target: str) -> bool:
     address of a sign-in page: there is no sign-in yet, or it has expired. Never raises; ``False`` after two seconds for
     a page that hangs."""
     moved = not same_document(frame.url, target)
-    if moved and _WORDS.search(_place(frame.url)) and not _WORDS.search(_place(target)):
+    if moved and re.search(_WORDS, _place(frame.url)) and not re.search(_WORDS, _place(target)):
         return True
     with contextlib.suppress(Exception):  # must not hide the error that is being explained
         async with asyncio.timeout(_TIMEOUT):

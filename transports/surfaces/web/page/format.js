@@ -25,11 +25,16 @@ export function duration(ms) {
   return minutes < 60 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
+// Made once: a formatter takes longer to make than a card.
+const TIME = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
+
 /** The time of day; with the date unless it is today. */
 export function moment(text) {
   const at = new Date(text);
-  const time = at.toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' }).replaceAll(' ', '\u00a0'); // “PM” alone on a line would be lost
-  return at.toDateString() === new Date().toDateString() ? time : `${at.toLocaleDateString(undefined, { dateStyle: 'medium' })}, ${time}`;
+  if (Number.isNaN(at.getTime())) return 'at an unknown time';
+  const time = TIME.format(at).replaceAll(' ', '\u00a0'); // “PM” alone on a line would be lost
+  return at.toDateString() === new Date().toDateString() ? time : `${DAY.format(at)}, ${time}`;
 }
 
 export const plural = (count, one, many = `${one}s`) => `${count.toLocaleString()} ${count === 1 ? one : many}`;

@@ -5,22 +5,30 @@ import { label } from './format.js';
 
 const LARGEST_IMAGE = 16_000_000; // bytes; for a larger image the server makes a thumbnail
 const FIRST_LINES = 600; // bytes
+const STAY = 120; // ms
 
 const sheet = (meta) => h('span', { class: 'sheet', 'aria-hidden': true }, label(meta));
 
-/** Dispatches `seen` on an element when it first comes near the screen. */
+/** Dispatches `seen` on an element once it has stayed near the screen: a card that is scrolled past is not read. */
 const observer = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
-    if (!isIntersecting) continue;
-    observer.unobserve(target);
-    target.dispatchEvent(new Event('seen'));
+    clearTimeout(staying.get(target));
+    if (isIntersecting) staying.set(target, setTimeout(show, STAY, target));
   }
 }, { rootMargin: '200px' });
+const staying = new WeakMap(); // element → timer
+
+function show(target) {
+  observer.unobserve(target);
+  target.dispatchEvent(new Event('seen'));
+}
 
 function picture(meta, src = meta.url) {
   // An <img> does not run scripts of an SVG, nor load its references.
-  const image = h('img', { src, alt: '', loading: 'lazy', decoding: 'async' });
+  const image = h('img', { alt: '', decoding: 'async' });
   image.addEventListener('error', () => image.replaceWith(sheet(meta)));
+  image.addEventListener('seen', () => image.setAttribute('src', src));
+  observer.observe(image);
   return image;
 }
 
