@@ -67,8 +67,8 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "pauses": sockets.pauses,
     "inprocess": sockets.in_process,
     "stream": stores.large_stream,
-    "artifacts": stores.many_artifacts,
     "scroll": scrolling.scrolled_gallery,
+    "artifacts": stores.many_artifacts,
     "indexed": indexed.indexed_artifacts,
     "routing": routing.hidden_files,
     "mcp": mcp.mcp_results,
@@ -89,6 +89,8 @@ WITHOUT_BROWSER = frozenset(
         *("mcp", "proxy", "memory", "runs", "lines", "ledger"),
     )
 )
+#: Those whose figure holds the loading of the app: it has its interface for people, which the others leave out.
+WITH_INTERFACE = frozenset(("opening", "cold", "waits"))
 #: Names for several: ``limited`` is what stands beside a limit, of pages, sockets, stores and start-up.
 _GROUPS = {
     "limited": (
@@ -119,7 +121,7 @@ async def _run(arguments: argparse.Namespace) -> Report:
     started = time.monotonic()
     async with Browser() as browser:
         report = Report(machine(browser.version), arguments.quick)
-    async with serve() as fixture, AsyncExitStack() as stack:
+    async with serve() as whole, serve(interface=False) as lean, AsyncExitStack() as stack:
         shared = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abp-bench-")))
         for name in (name for given in arguments.only or _MEASUREMENTS for name in _GROUPS.get(given, (given,))):
             begun = time.monotonic()
@@ -127,7 +129,8 @@ async def _run(arguments: argparse.Namespace) -> Report:
             async with AsyncExitStack() as own:
                 folder = Path(own.enter_context(tempfile.TemporaryDirectory(prefix="abp-bench-")))
                 fresh = None if name in WITHOUT_BROWSER else await own.enter_async_context(Browser())
-                bench = Bench(fixture.url, fresh, folder, quick=arguments.quick, shared=shared)
+                url = (whole if name in WITH_INTERFACE else lean).url
+                bench = Bench(url, fresh, folder, quick=arguments.quick, shared=shared)
                 rows, tables = await _MEASUREMENTS[name](bench)
             report.rows += rows
             report.tables += tables

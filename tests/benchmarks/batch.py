@@ -54,7 +54,7 @@ async def pooled_calls(bench: Bench) -> tuple[list[Row], list[Table]]:
             await asyncio.gather(*map(work, apps))
             return [(time.perf_counter() - started) / count]
 
-        times = await in_turns({"by hand": by_hand, "pool": by_pool}, rounds=3 if bench.quick else 4, warm=False)
+        times = await in_turns({"by hand": by_hand, "pool": by_pool}, rounds=3, warm=False)
 
     started = time.perf_counter()
     for _ in range(alone):

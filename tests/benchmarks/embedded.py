@@ -63,7 +63,7 @@ async def embedded_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
             "frame": lambda: taken(in_frame),
             "apart": lambda: taken(on_another_site),
         }
-        times = await in_turns(ways, rounds=3 if bench.quick else 4, warm=False, pause=0.2)
+        times = await in_turns(ways, rounds=3, warm=False, pause=0.2)
         used = dict(framed.rungs)
     ours, theirs = min(times["frame"]), min(times["page"])
     row = Row(

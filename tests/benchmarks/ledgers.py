@@ -100,7 +100,7 @@ async def _one_worker(
                     "eights": lambda: through(8),
                     "bare eights": lambda: alone(8),
                 },
-                rounds=3,
+                rounds=2,
             )
         finally:
             database.close()

@@ -39,14 +39,11 @@ _CLOCKED = "import time; started = time.process_time(); {}; print(time.process_t
 
 
 async def sessions(bench: Bench) -> tuple[list[Row], list[Table]]:
-    """Sessions opened in a browser that runs already, alone and eight at once; against bare Playwright. Once with an
-    app of a few lines, once with the reference app, whose own loading is most of the time."""
-    rows: list[Row] = []
+    """Sessions opened in a browser that runs already, alone and eight at once; against bare Playwright. With an
+    app of a few lines, and alone with the reference app, whose own loading is most of the time."""
     async with serve_empty_app() as empty:
-        for app, url in (("an empty app", empty), ("the reference app", bench.url)):
-            for number in (1, _AT_ONCE):
-                rows.append(await _opened(bench, app, url, number))
-    return rows, []
+        rows = [await _opened(bench, "an empty app", empty, number) for number in (1, _AT_ONCE)]
+    return [*rows, await _opened(bench, "the reference app", bench.url, 1)], []
 
 
 async def _opened(bench: Bench, app: str, url: str, number: int) -> Row:
@@ -118,7 +115,7 @@ async def cold_call(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         return turn
 
-    times = await in_turns({name: running(name) for name in programs}, rounds=3 if bench.quick else 4, warm=False)
+    times = await in_turns({name: running(name) for name in programs}, rounds=3, warm=False)
     ours, theirs = median(times["kit"]), median(times["plain"])
     row = Row(
         work="`abp call`, the whole process, its browser included",

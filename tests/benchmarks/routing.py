@@ -84,7 +84,7 @@ async def hidden_files(bench: Bench) -> tuple[list[Row], list[Table]]:
         "memory": lambda: routed(MemoryStore()),
         "local": lambda: routed(local),
     }
-    times = await in_turns(ways, rounds=5 if bench.quick else 15)
+    times = await in_turns(ways, rounds=5 if bench.quick else 9)
     best = {name: min(taken) for name, taken in times.items()}
     row = Row(
         work=f"{size / MB:.0f} MB of JSON with {_FILES} undeclared files, routed",

@@ -52,7 +52,7 @@ def _of(bench: Bench, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _rounds(bench: Bench, size: int) -> int:
-    return 2 if bench.quick or size > 2 * MB else 4
+    return 2 if bench.quick or size > MB else 3
 
 
 async def ladder(bench: Bench) -> tuple[list[Row], list[Table]]:

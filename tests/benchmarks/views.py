@@ -85,7 +85,7 @@ async def _bare(bench: Bench, client: Client) -> AsyncIterator[Page]:
 async def views(bench: Bench) -> tuple[list[Row], list[Table]]:
     """Opening a view, a call of its tool, and a file of 16 MB that it hands out."""
     calls, size = (20 if bench.quick else 40), 16 * MB
-    rounds = 3 if bench.quick else 4
+    rounds = 3
     server = StdioServerParameters(command=sys.executable, args=[str(FOLDER / "views.py")])
     async with (
         Client(server) as client,

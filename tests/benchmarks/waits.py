@@ -128,7 +128,7 @@ async def _capabilities(bench: Bench) -> Row:
         "plain": _whole(["-c", _LISTED, browser.path, bench.url], known),
         "kit": _whole([*_KIT, "capabilities", bench.url], known),
     }
-    times = await in_turns(ways, rounds=3, warm=False)
+    times = await in_turns(ways, rounds=2, warm=False)
     baseline = "python -c with Playwright's blocking API: launch, goto, initialize, list"
     return _row("`abp capabilities`, the whole process, its browser included", baseline, times, "")
 
@@ -142,7 +142,7 @@ async def _bridge(bench: Bench) -> Row:
 
     out = {"ABP_OUTPUT_DIR": str(bench.folder / "bridge")}
     ways = {"plain": _until(["-c", _SERVER], {}, answered), "kit": _until([*_KIT, "mcp"], out, answered)}
-    times = await in_turns(ways, rounds=3, warm=False)
+    times = await in_turns(ways, rounds=2, warm=False)
     return _row("`abp mcp`, until its first answer", "the SDK's own server without any tool", times, "")
 
 
@@ -175,7 +175,7 @@ async def _gallery(bench: Bench) -> Row:
     }
     context = await bench.browser.playwright.new_context()
     try:
-        times = await in_turns(ways, rounds=3, warm=False)
+        times = await in_turns(ways, rounds=2, warm=False)
     finally:
         await context.close()
     return _row(

@@ -69,7 +69,7 @@ async def tools_to_file(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         ways = {way: partial(taken, way) for way in pages}
         async with _growth() as grown:
-            times = await in_turns(ways, rounds=3 if bench.quick else 7, warm=False, pause=0.2)
+            times = await in_turns(ways, rounds=3 if bench.quick else 4, warm=False, pause=0.2)
     rows = []
     for way, words in (("buffer", "ArrayBuffer"), ("url", "blobUrl")):
         ours, theirs = median(times[way]), median(times["abp"])
