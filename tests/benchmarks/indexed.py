@@ -56,7 +56,7 @@ def _metadata(count: int) -> Iterator[Metadata]:
 async def indexed_artifacts(bench: Bench) -> tuple[list[Row], list[Table]]:
     """Pages of 50 from an index in PostgreSQL and in SQLite; the index built from the objects."""
     rows_wanted = int(os.environ.get("ABP_BENCH_ARTIFACTS", 1000 if bench.quick else 5000))
-    objects = int(os.environ.get("ABP_BENCH_OBJECTS", 200 if bench.quick else 1000))
+    objects = int(os.environ.get("ABP_BENCH_OBJECTS", 200 if bench.quick else 500))
     folder = bench.folder / "s3"
     folder.mkdir()
     with postgres_server("benchmarks") as postgres, SeaweedFS(folder) as server:

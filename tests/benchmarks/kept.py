@@ -69,7 +69,7 @@ async def _on_a_page(bench: Bench) -> list[Row]:
             "kept": way(partial(kept.call, "data.json")),
             "written": way(written),
         }
-        times = await in_turns(ways, rounds=4 if bench.quick else 7)
+        times = await in_turns(ways, rounds=4 if bench.quick else 6)
     made = _making(bench.folder / "kept" / ".abp" / "staging")
     without, stored, bare = (median(times[name]) for name in ("none", "kept", "written"))
     work = "call answered with 1 KB of JSON, default store"
@@ -134,7 +134,7 @@ async def _at_once(bench: Bench) -> Row:
             used["at_once"].append((time.process_time() - before) / _AT_ONCE)
             return [(time.perf_counter() - started) / _AT_ONCE]
 
-        times = await in_turns({"serial": serial, "at_once": at_once}, rounds=5 if bench.quick else 12)
+        times = await in_turns({"serial": serial, "at_once": at_once}, rounds=5 if bench.quick else 10)
     middle = {name: median(values) * 1e6 for name, values in times.items()}
     processor = {name: median(values) * 1e6 for name, values in used.items()}
     return Row(

@@ -72,7 +72,7 @@ async def huge_file(bench: Bench) -> tuple[list[Row], list[Table]]:
 
 async def many_results(bench: Bench) -> tuple[list[Row], list[Table]]:
     """Results of 1 MB from one page, one after the other."""
-    count = 30 if bench.quick else 40
+    count = 20 if bench.quick else 30
     sizes = [MB + extra for extra in range(count)]
     expected = {size: digest(size) for size in sizes}
     whole = 0
