@@ -162,9 +162,10 @@ def _options(
 
 
 def command_for(args: Sequence[str]) -> Any:
-    """Return the command line as Typer makes it, with only the command that is called. If that is unclear, it has all
-    commands, which takes 20 ms longer."""
-    return _command(args[0] if args else "")
+    """Return the command line as Typer makes it, with only the command that is called. The help of ``abp`` itself lists
+    all commands without their parameters. If it is unclear what is called, it has all commands, which takes 20 ms
+    longer."""
+    return _listing() if [*args] in ([], ["--help"], ["-h"]) else _command(args[0])
 
 
 @cache
@@ -174,7 +175,31 @@ def _command(name: str) -> Any:  # a command of the click that Typer vendors
         info for info in app.registered_commands if info.callback and name == (info.name or info.callback.__name__)
     ]
     wanted.registered_groups = []
-    made: Any = typer.main.get_command(wanted if wanted.registered_commands else app)
+    return _made(wanted if wanted.registered_commands else app)
+
+
+@cache
+def _listing() -> Any:
+    listed = copy(app)
+    listed.registered_commands = [copy(info) for info in app.registered_commands]
+    for command in listed.registered_commands:
+        command.callback = _without_parameters(command.callback)
+    listed.registered_groups = [copy(info) for info in app.registered_groups]
+    for group in listed.registered_groups:
+        group.typer_instance = empty = copy(group.typer_instance) or typer.Typer()
+        empty.registered_commands = []
+    return _made(listed)
+
+
+def _without_parameters(callback: Any) -> Callable[[], None]:
+    def command() -> None: ...
+
+    command.__name__, command.__doc__ = callback.__name__, callback.__doc__
+    return command
+
+
+def _made(wanted: typer.Typer) -> Any:
+    made: Any = typer.main.get_command(wanted)
     add_options(made)
     take_plain_values(made)
     return made
