@@ -30,7 +30,7 @@ compare the best of each (the ratio of the medians stands beside it), those of W
 the medians. What the app itself does to make a file is in neither side: the page makes it beforehand and hands it out
 again. Sizes are powers of two (1 MB = 1,048,576 bytes). Memory is what processes have resident (pages that they share
 count in each), sampled every 20 ms.
-A whole run takes five minutes: of each way the few rounds that its figure needs, and no more content than
+A whole run takes less than five minutes: of each way the few rounds that its figure needs, and no more content than
 shows it.
 """
 
