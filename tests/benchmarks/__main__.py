@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import logging
-import os
 import sys
 import tempfile
 import time
@@ -141,9 +140,6 @@ async def _run(arguments: argparse.Namespace) -> Report:
                 print_table(table)
             report.took[name] = round(time.monotonic() - begun, 1)
             print(f"({name}: {report.took[name]:.0f} s)\n")
-    # ext4 passes over inodes that were removed in the last minute, or in the last six if that is not on the disk yet:
-    # the next run would wait for each of its new files.
-    await asyncio.to_thread(os.sync)
     report.seconds = time.monotonic() - started
     return report
 
