@@ -307,8 +307,8 @@ capabilities: 19 → 11, of 36 commands (bare Playwright: 5 of 5). Beside a busy
 
 - Kept: cards off the screen are not laid out (`content-visibility: auto`): 86 → 54 ms, the next ones 68 to 78 → 38 to
   44. With 540 cards it was 25.
-- Kept: pictures and first lines are read for cards that stay near the screen for 0.12 s. Scrolled through at 240 pixels a
-  frame, 620 cards of a store of 100,000 artifacts, each asked for its preview when it came near: the longest frame of
+- Kept: pictures and first lines are read for cards that stay near the screen for 0.12 s. Scrolled through at 240 pixels
+  a frame, 620 cards of a store of 100,000 artifacts, each asked for its preview when it came near: the longest frame of
   each round was 52 to 75 ms, now 27 to 37. Without any previews it was 31 to 41.
 - Lost: twelve cards made in one frame instead of sixty: 23 to 30 ms, within the spread. Cards off the screen laid out
   after all, with `contain` in its place: 48 to 71 ms instead of 52 to 72.
