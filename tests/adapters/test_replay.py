@@ -197,6 +197,26 @@ async def test_calls_that_overlapped_end_in_their_order(recorded: Make, replayed
             assert waiting.cancelled()
 
 
+async def test_a_call_that_is_cancelled_as_another_one_ends_ends_at_once(recorded: Make, replayed: Make) -> None:
+    async with recorded() as app:
+        waiting = asyncio.ensure_future(app.call("wait"))
+        await app.call("shout", {"text": "hi"})
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+    for turns in range(40):  # of the event loop, from the beginning of the other call
+        async with replayed() as app:
+            waiting = asyncio.ensure_future(app.call("wait"))
+            await asyncio.sleep(0.01)
+            shouting = asyncio.ensure_future(app.call("shout", {"text": "hi"}))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            waiting.cancel()
+            async with asyncio.timeout(20):
+                await asyncio.wait((waiting,))
+                await shouting
+            assert waiting.cancelled()
+
+
 async def test_progress_reaches_its_own_call_before_the_answer(recorded: Make, replayed: Make) -> None:
     async def note(seen: list[object], item: Progress) -> None:
         seen.append(item.stage)

@@ -384,7 +384,8 @@ class Calls:
 
     async def _wait_until_ready(self, capability: str, deadline: float, timeout: float) -> None:
         try:
-            await asyncio.wait_for(self._ready.wait(), seconds_left(deadline))
+            async with asyncio.timeout(seconds_left(deadline)):
+                await self._ready.wait()
         except TimeoutError:
             lost = self._connection.reason.partition("; ")[0] or "the connection was lost"  # without its advice
             raise Disconnected(

@@ -174,7 +174,8 @@ class Loading:
     async def _load(self, names: list[str]) -> None:
         if names:
             with suppress(TimeoutError):  # a transport starts its processes first: imports would delay them
-                await asyncio.wait_for(self._wanted.wait(), _LEAD)
+                async with asyncio.timeout(_LEAD):
+                    await self._wanted.wait()
             await asyncio.to_thread(lambda: [importlib.import_module(name) for name in names])
 
 

@@ -324,7 +324,9 @@ class ReplayProgress:
             is_question = question in self._asked
             while awaited not in self._done and not self.closed.is_set():
                 try:
-                    await asyncio.wait_for(self._changed.wait(), None if is_question else _STALL_TIMEOUT)
+                    # not wait_for: in Python 3.11 it drops a cancellation that comes as the event is set
+                    async with asyncio.timeout(None if is_question else _STALL_TIMEOUT):
+                        await self._changed.wait()
                 except TimeoutError:
                     self._done.add(awaited)  # later waits skip it too
             if is_question and question in self._mismatches:
@@ -559,7 +561,8 @@ class ReplayTransport(Transport):
         await asyncio.sleep(0)  # without any await so far, the consumer's task may not have started
         if self._listening and not self._events.empty():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._events.join(), _LISTENER_TIMEOUT)
+                async with asyncio.timeout(_LISTENER_TIMEOUT):
+                    await self._events.join()
 
     def _with_current_ids(self, node: Any) -> Any:
         """Return a tree with the recorded ids of calls replaced by their current ones."""

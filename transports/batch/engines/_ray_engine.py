@@ -431,7 +431,8 @@ class RayEngine:
                         return WorkReport(self._calls, dict(self._recycled))
                     await self._scale(shares, 0 if self._stopped else counts.open, end)
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._wake.wait(), _LOOK)
+                        async with asyncio.timeout(_LOOK):
+                            await self._wake.wait()
                     self._wake.clear()
             finally:
                 await self._stop()

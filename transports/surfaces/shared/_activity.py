@@ -339,7 +339,8 @@ class Activity:
         Raises :class:`LogGap` if some entries are no longer in the log, or if ``entry_id`` was never in the log."""
         if entry_id == self._last_id:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), timeout)
+                async with asyncio.timeout(timeout):
+                    await self._changed.wait()
         if not self.can_resume(entry_id):
             raise LogGap
         start = len(self._log) - (self._last_id - entry_id)

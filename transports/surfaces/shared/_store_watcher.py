@@ -81,7 +81,8 @@ class StoreWatcher:
         pause, failing = _INTERVAL, False
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._check_wanted.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._check_wanted.wait()
             self._check_wanted.clear()
             try:
                 pause = await self._check()

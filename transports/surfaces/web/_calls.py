@@ -154,7 +154,8 @@ class _WebCall:
         self._answer = answer
         self._calls.question_changed(self.key, request)
         try:
-            return await asyncio.wait_for(answer, self._question_timeout)
+            async with asyncio.timeout(self._question_timeout):
+                return await answer
         except TimeoutError:
             return default_answer(request)
         finally:
