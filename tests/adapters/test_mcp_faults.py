@@ -122,6 +122,7 @@ async def test_a_hostile_schema_does_no_harm(tmp_path: Path, tool: str) -> None:
             assert any("not checked" in warning for warning in result.warnings)
 
 
+@pytest.mark.load
 @pytest.mark.parametrize(
     ("command", "says"),
     [

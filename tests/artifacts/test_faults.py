@@ -58,6 +58,7 @@ async def put(store: LocalStore, count: int) -> list[ArtifactRef]:
 KEEPS = Retention(ttl_seconds=None, max_artifact_bytes=None)
 
 
+@pytest.mark.load
 @pytest.mark.fault(46)
 @pytest.mark.parametrize("live", [True, False])
 @pytest.mark.parametrize("damage", ["delete", "empty", "half", "junk", "of another version"])

@@ -50,6 +50,7 @@ class Swap:
             self._rename(self.away, self.place)
 
 
+@pytest.mark.load
 @pytest.mark.fault(43)
 @pytest.mark.parametrize("job", ["put", "delete"])
 @pytest.mark.parametrize("place", PLACES)

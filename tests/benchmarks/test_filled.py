@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.benchmarks import __main__ as program
 from tests.benchmarks.filled import SESSIONS, filled_store
 from tests.benchmarks.pages import Bench
@@ -11,6 +13,7 @@ from transports import LocalStore
 from transports.artifacts import Scope
 
 
+@pytest.mark.load
 async def test_a_filled_store_has_whole_artifacts_and_is_made_once(tmp_path: Path) -> None:
     bench = Bench("", None, tmp_path / "one", quick=True, shared=tmp_path)
     root = await filled_store(bench, 2 * SESSIONS)

@@ -425,6 +425,7 @@ SLOW: list[tuple[Answer, Answer]] = [
 ]
 
 
+@pytest.mark.load
 @pytest.mark.parametrize(("first", "second"), SLOW)
 async def test_slow_servers_are_left_in_time(find: Find, serve: Serve, first: Answer, second: Answer) -> None:
     server = await serve(site({"/": first, "/slow": hang, "/m.json": second}))

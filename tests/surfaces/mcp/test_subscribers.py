@@ -134,6 +134,7 @@ async def speak(params: Mapping[str, object], call: Call) -> object:
     return None
 
 
+@pytest.mark.load
 @pytest.mark.parametrize(
     ("level", "expected"), [("debug", ["info", "error", "info"]), ("warning", ["error"]), ("critical", [])]
 )

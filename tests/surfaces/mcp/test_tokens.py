@@ -76,6 +76,7 @@ def with_claim(name: str, value: str) -> bytes:
     return (json.dumps(usual)[:-1] + f', "{name}": {value}}}').encode()
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("name", ["scope", "scp", "aud", "iss", "sub", "exp", "nbf", "iat", "jti"])
 async def test_a_claim_of_a_wild_type_is_refused_and_breaks_nothing(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
@@ -138,6 +139,7 @@ WILD_KEY_SETS = (
 )  # fmt: skip
 
 
+@pytest.mark.load
 @pytest.mark.parametrize("number", range(len(WILD_KEY_SETS)))
 async def test_a_key_set_of_wild_types_refuses_tokens_and_breaks_nothing(
     tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture
