@@ -111,8 +111,8 @@ def _badges(project: Mapping[str, Any]) -> str:
         return ""
     name = project["name"]
     badges = [
-        f"[![version](https://img.shields.io/pypi/v/{name})](https://pypi.org/project/{name}/)",
-        f"[![Python](https://img.shields.io/pypi/pyversions/{name})](https://pypi.org/project/{name}/)",
+        f"[![version](https://img.shields.io/pypi/v/{name})]({source})",
+        f"[![Python](https://img.shields.io/pypi/pyversions/{name})]({source})",
     ]
     if urlsplit(source).hostname == "github.com":
         tests = f"{source}/actions/workflows/test.yml"

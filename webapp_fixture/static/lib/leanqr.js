@@ -1,4 +1,4 @@
-// QR codes: lean-qr 2.7.4 (https://www.npmjs.com/package/lean-qr), index.mjs as it is published, but for its exports.
+// QR codes: lean-qr 2.7.4, index.mjs of the npm package as it is published, but for its exports.
 //
 // MIT License
 //

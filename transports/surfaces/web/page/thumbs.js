@@ -9,6 +9,8 @@ const STAY = 120; // ms
 
 const sheet = (meta) => h('span', { class: 'sheet', 'aria-hidden': true }, label(meta));
 
+const staying = new WeakMap(); // element → timer
+
 /** Dispatches `seen` on an element once it has stayed near the screen: a card that is scrolled past is not read. */
 const observer = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
@@ -16,7 +18,6 @@ const observer = new IntersectionObserver((entries) => {
     if (isIntersecting) staying.set(target, setTimeout(show, STAY, target));
   }
 }, { rootMargin: '200px' });
-const staying = new WeakMap(); // element → timer
 
 function show(target) {
   observer.unobserve(target);
