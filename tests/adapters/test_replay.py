@@ -64,6 +64,11 @@ async def wait(params: Mapping[str, object], call: Call) -> object:
     return None
 
 
+async def give_up(params: Mapping[str, object], call: Call) -> object:
+    await asyncio.sleep(0.27)
+    raise CapabilityError("it took too long", code="TIMEOUT")
+
+
 async def lose(params: Mapping[str, object], call: Call) -> object:
     raise Disconnected("the far side is gone", retry_after=3, details={"sent": True})
 
@@ -83,6 +88,7 @@ HANDLERS = {
     "ask": ask,
     "refuse": refuse,
     "wait": wait,
+    "give_up": give_up,
     "lose": lose,
     "login": login,
 }
@@ -158,6 +164,15 @@ async def test_errors_are_the_same_errors(recorded: Make, replayed: Make) -> Non
     first = await program(recorded)
     assert await program(replayed) == first
     assert first[0]["retry_after"] == 5 and first[0]["details"] == {"day": "Sunday"}
+
+
+async def test_an_app_that_gave_up_at_the_deadline_is_a_timeout_again(recorded: Make, replayed: Make) -> None:
+    for make in (recorded, replayed):
+        async with make() as app:
+            with pytest.raises(CallTimeout, match=r"^give_up: no answer within 0\.3 s"):
+                await app.call("give_up", timeout=0.3)
+            with pytest.raises(CapabilityError, match="it took too long"):
+                await app.call("give_up")
 
 
 async def test_calls_recorded_in_parallel_replay_one_after_the_other(

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     )
     from ._times import (
         MAX_TIMEOUT as MAX_TIMEOUT,
+        TIMER_TOLERANCE as TIMER_TOLERANCE,
         checked_timeout as checked_timeout,
         format_duration as format_duration,
         is_timeout as is_timeout,
@@ -166,6 +167,7 @@ else:
             ),
             "_times": (
                 "MAX_TIMEOUT",
+                "TIMER_TOLERANCE",
                 "checked_timeout",
                 "format_duration",
                 "is_timeout",

@@ -10,6 +10,8 @@ from ..errors import UsageError
 
 #: Longest timeout in seconds, 11 days. A page counts milliseconds in 32 bits, where much longer timers end at once.
 MAX_TIMEOUT = 1_000_000
+#: Seconds by which an app's timer may be ahead of ours: an answer ``TIMEOUT`` that comes then is a timeout of the call.
+TIMER_TOLERANCE = 0.05
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _NAMES = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))

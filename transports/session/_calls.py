@@ -37,7 +37,7 @@ from ..errors import (
     repeat_advice,
     short_traceback,
 )
-from ..protocol import INVALID_ANSWER, answered_data, checked_timeout, encode_json
+from ..protocol import INVALID_ANSWER, TIMER_TOLERANCE, answered_data, checked_timeout, encode_json
 from ..protocol.messages import Message, new_id
 from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy
 from ..tasks import MAX_DELAY, Owner, backoff_delay, cancel_and_wait, drop, in_thread, spawn
@@ -179,8 +179,6 @@ def seconds_left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
 
 
-#: Seconds by which an app's timer may be ahead of ours.
-_TIMER_TOLERANCE = 0.05
 #: Seconds that the app gets to answer ``capabilities/cancel``.
 _CANCEL_TIMEOUT = 1.0
 #: Seconds that the app gets to answer it when the session ends.
@@ -334,7 +332,7 @@ class Calls:
                 if (
                     isinstance(error, CapabilityError)
                     and error.code == CallTimeout.code
-                    and time.monotonic() >= deadline - _TIMER_TOLERANCE
+                    and time.monotonic() >= deadline - TIMER_TOLERANCE
                 ):
                     # Both sides keep the deadline: the error must not depend on which was first (docs/protocol.md 3.4).
                     await self._cancel_in_app(attempt_id, "timeout")

@@ -265,9 +265,9 @@ class Recorder(WrappedTransport):
         ``describe`` turns the result into fields of an :class:`~transports.adapters.recording._file.Answer`.
         """
         writer, packer = self._require_open()
-        n = next(self._numbers)
+        n, asked_at = next(self._numbers), writer.now
         plain, leaves = await packer.pack(payload, is_parameter=True)
-        writer.write(Operation(n=n, at=writer.now, kind=kind, type=type, id=id, payload=plain, leaves=leaves))
+        writer.write(Operation(n=n, at=asked_at, kind=kind, type=type, id=id, payload=plain, leaves=leaves))
         try:
             result = await work()
             self._record_state(writer)

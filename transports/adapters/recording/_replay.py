@@ -30,10 +30,10 @@ from ...artifacts import Staged
 from ...base import Features, Fetched, ServerCall, Transport, keep_call, keeps_calls
 from ...binary import BinaryData, Download, Handle
 from ...binary.detect import Place, replace
-from ...errors import BadRecording, Disconnected, NotRecorded, no_answer
+from ...errors import BadRecording, CallTimeout, Disconnected, NotRecorded, no_answer
 from ...http import Discovery
 from ...privacy import NO_SECRETS
-from ...protocol import encode_json
+from ...protocol import TIMER_TOLERANCE, encode_json
 from ...protocol.messages import Effect, Message
 from ...tasks import cancel_and_wait, spawn
 from ._file import (
@@ -267,6 +267,21 @@ def _call_id(payload: object) -> str | None:
     return call if isinstance(call, str) else None
 
 
+def _gave_up_at_deadline(action: Action, answer: Answer) -> bool:
+    """Return whether the app answered a call with ``TIMEOUT`` at its deadline, which is a timeout of the call
+    (docs/protocol.md 3.4). The replay itself does not wait until then."""
+    payload, asked = answer.payload, action.ask.payload
+    error = payload.get("error") if isinstance(payload, dict) else None
+    options = asked.get("options") if isinstance(asked, dict) else None
+    limit = options.get("timeout") if isinstance(options, dict) else None
+    return (
+        isinstance(error, dict)
+        and error.get("code") == CallTimeout.code
+        and isinstance(limit, int)
+        and answer.at - action.ask.at >= limit / 1000 - TIMER_TOLERANCE
+    )
+
+
 def _operation_id(payload: object) -> str:
     """Return the ``operationId`` of an event (docs/protocol.md 4.4), from its payload or its data."""
     if not isinstance(payload, Mapping):
@@ -402,6 +417,8 @@ class ReplayTransport(Transport):
                 action, answer = await self._play(ask)
         except TimeoutError:
             raise no_answer(message.type, timeout) from None
+        if _gave_up_at_deadline(action, answer):
+            raise no_answer(message.type, timeout)
         has_content = answer.leaves or answer.outputs
         reply = await asyncio.to_thread(self._reply, action, answer) if has_content else self._reply(action, answer)
         if answer.shown is not None and keeps_calls():
