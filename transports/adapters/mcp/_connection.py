@@ -469,7 +469,8 @@ async def _read(
                     for message in await lines.parse(line):
                         await received.send(message)
             with contextlib.suppress(TimeoutError):  # a closed stdout means that the server is about to exit
-                await asyncio.wait_for(process.wait(), _GRACE)
+                async with asyncio.timeout(_GRACE):
+                    await process.wait()
             on_exit()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass  # the session has closed its stream

@@ -143,7 +143,8 @@ async def _slow_and_quick(subject: Subject) -> None:
         slow = asyncio.ensure_future(session.call("fault.slow", {"ms": 8000}))
         await asyncio.sleep(0.05)
         try:
-            await asyncio.wait_for(session.call("data.json", {"csv": "a\r\n1\r\n"}), 0.4 * subject.answer_timeout)
+            async with asyncio.timeout(0.4 * subject.answer_timeout):
+                await session.call("data.json", {"csv": "a\r\n1\r\n"})
         except TimeoutError:
             raise AssertionError("the quick call waited for the slow one") from None
         expect(slow.done(), False, "whether the slow call had ended before the quick one")

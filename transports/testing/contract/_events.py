@@ -49,9 +49,8 @@ async def _bad_callback(subject: Subject) -> None:
         await asyncio.sleep(3600)
 
     async with subject.connect() as session:
-        result = await asyncio.wait_for(
-            session.call("job.run", {"steps": 2, "delay": 1}, on_progress=callback), subject.timeout / 2
-        )
+        async with asyncio.timeout(subject.timeout / 2):
+            result = await session.call("job.run", {"steps": 2, "delay": 1}, on_progress=callback)
         expect(value(result.data, "steps"), 2, "the call's answer")
 
 
@@ -78,7 +77,8 @@ async def _listened(subject: Subject) -> None:
         await session.call("job.run", {"steps": 2, "delay": 1})
         await until(lambda: len(seen) >= 6, "six events arrive")
         await session.aclose()
-        await asyncio.wait_for(listening, 5)
+        async with asyncio.timeout(5):
+            await listening
     expected = ["CallStarted", _STARTED, "Progress", "Progress", _COMPLETED, "CallFinished"]
     expect(sorted(seen), sorted(expected), "the events")
 

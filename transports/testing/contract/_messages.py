@@ -99,7 +99,8 @@ async def _cancel(subject: Subject) -> None:
             request = Message("capabilities/cancel", {"callId": key, "reason": "enough"}, id=f"cancel-{key}")
             reply = await transport.request(request, timeout=5)
             expect(value(reply.payload, "cancelled"), cancelled, f"cancelled, for the {key} call")
-        answer = (await asyncio.wait_for(waiting, 10)).payload
+        async with asyncio.timeout(10):
+            answer = (await waiting).payload
         expect((value(answer, "success"), value(answer, "cancelled")), (False, True), "the cancelled call's answer")
 
 

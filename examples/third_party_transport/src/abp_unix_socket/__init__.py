@@ -60,7 +60,8 @@ class UnixSocketTransport(Transport):
         if writer is not None:
             writer.close()
             with contextlib.suppress(OSError, TimeoutError):
-                await asyncio.wait_for(writer.wait_closed(), _CLOSING)
+                async with asyncio.timeout(_CLOSING):
+                    await writer.wait_closed()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait((self._reading,))

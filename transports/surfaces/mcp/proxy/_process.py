@@ -47,7 +47,8 @@ class ProcessServer:
         finally:
             reader.close()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), _EXIT)
+            async with asyncio.timeout(_EXIT):
+                await self._process.wait()
 
     async def send(self, pieces: Iterable[bytes]) -> None:
         """Write a message, as fast as the server reads. Nothing happens if it has ended."""
