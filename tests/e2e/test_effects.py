@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from aiohttp import web
@@ -597,6 +597,10 @@ const steps = {
     link.click();
     return 'begun';
   },
+  many: () => {
+    for (let n = 0; n < 60; n += 1) Object.assign(document.createElement('input'), { type: 'file' }).click();
+    return 'returned';
+  },
   choose: () => Promise.race([later(2000, 'nothing'), new Promise((resolve) => {
     const input = Object.assign(document.createElement('input'), { type: 'file' });
     input.oncancel = () => resolve('cancel');
@@ -613,10 +617,8 @@ addEventListener('message', async ({ data, source, origin }) => {
 </script>"""
 
 
-@pytest.mark.parametrize("sandbox", ["allow-scripts allow-same-origin allow-downloads", None], ids=["sandbox", "free"])
-async def test_side_effects_of_an_embedded_app_neither_block_nor_get_lost(
-    browser: Browser, tmp_path: Path, sandbox: str | None
-) -> None:
+@asynccontextmanager
+async def embedded_app() -> AsyncIterator[str]:
     async def page(_: web.Request) -> web.Response:
         return web.Response(text=EMBEDDED, content_type="text/html")
 
@@ -625,8 +627,17 @@ async def test_side_effects_of_an_embedded_app_neither_block_nor_get_lost(
     runner = web.AppRunner(served, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
     try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("sandbox", ["allow-scripts allow-same-origin allow-downloads", None], ids=["sandbox", "free"])
+async def test_side_effects_of_an_embedded_app_neither_block_nor_get_lost(
+    browser: Browser, tmp_path: Path, sandbox: str | None
+) -> None:
+    async with embedded_app() as url:
         transport = PostMessageTransport(url, browser=browser, sandbox=sandbox)
         async with connect(url, transport=transport, store=tmp_path) as app:
             free = sandbox is None
@@ -642,5 +653,15 @@ async def test_side_effects_of_an_embedded_app_neither_block_nor_get_lost(
                 "download": ("begun", ["download"], [b"of the frame"]),
             }
             await eventually(lambda: pages(app) == 1)
-    finally:
-        await runner.cleanup()
+
+
+@pytest.mark.parametrize("harness", ["same", "other"])
+async def test_side_effects_of_an_embedded_app_come_with_its_reply(
+    browser: Browser, tmp_path: Path, harness: Literal["same", "other"]
+) -> None:
+    async with embedded_app() as url:
+        transport = PostMessageTransport(url, browser=browser, harness=harness)
+        async with connect(url, transport=transport, store=tmp_path) as app:
+            for _ in range(3):
+                result = await app.call("do", {"step": "many"}, timeout=5)
+                assert kinds(result.effects) == ["filechooser"] * 60

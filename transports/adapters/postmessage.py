@@ -393,6 +393,8 @@ class PostMessageTransport(PageTransport):
             self._require_agent().mark_lost(Disconnected("the embedded app navigated or reloaded"))
         elif kind == "counts":
             self._counts = Counter(payload)
+        elif kind == "emitted":
+            self._effects.on_emitted(payload)
         elif kind == "unknown":
             logger.warning("ignored a message of the unknown type %r", str(payload)[:100])
         else:

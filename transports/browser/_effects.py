@@ -167,14 +167,16 @@ class CallEffects:
 class ExpectedEffect:
     """An effect that was announced and is about to begin.
 
-    ``place`` identifies it: a download link (``""``), a window (``"window"``), or the navigation of a frame (the
-    frame's id). ``begun`` is done once it has begun or is given up, at the latest by ``timer``.
+    ``place`` identifies it: a download link (``""``), a window (``"window"``), the navigation of a frame (the frame's
+    id), or the event ``number`` of an app's frame (``"event"``). ``begun`` is done once it has begun or is given up, at
+    the latest by ``timer``.
     """
 
     call: CallEffects
     place: str
     detail: Detail
     begun: asyncio.Future[None]
+    number: int = 0
     timer: asyncio.TimerHandle | None = None
 
 
@@ -365,16 +367,29 @@ class EffectTracker:
 
     # --- effects that are announced before they begin -----------------------------------------------------------------
 
-    def expect(self, call: CallEffects, place: str, detail: Detail) -> None:
+    def expect(self, call: CallEffects, place: str, detail: Detail, number: int = 0) -> None:
         """Let the call's reply wait for this effect to begin, for two seconds at most. Ignored if the call waits for a
         hundred others."""
         if len(call.expected) >= _MAX_EXPECTED:
             return
         loop = asyncio.get_running_loop()
-        expected = ExpectedEffect(call, place, detail, loop.create_future())
+        expected = ExpectedEffect(call, place, detail, loop.create_future(), number)
         expected.timer = loop.call_later(2 * BEGIN_TIMEOUT, self.mark_begun, expected)
         self._expected.append(expected)
         call.expected.add(expected.begun)
+
+    def expect_event(self, call: CallEffects, number: int) -> None:
+        """Let the call's reply wait for the event ``number`` of the app's frame, and for those before it."""
+        earlier = next((item for item in self._expected if item.place == "event" and item.call is call), None)
+        if earlier is not None:
+            earlier.number = max(number, earlier.number)
+        else:
+            self.expect(call, "event", {}, number)
+
+    def mark_heard(self, number: int) -> None:
+        """Stop waiting for the events of the app's frame up to ``number``."""
+        for item in [item for item in self._expected if item.place == "event" and item.number <= number]:
+            self.mark_begun(item)
 
     def take_expected(self, *places: str) -> ExpectedEffect | None:
         """Remove and return the first effect expected at the first of these places that has one."""
@@ -518,6 +533,7 @@ class PageEffects:
         self._tracker = EffectTracker(agent.lost, emit, release)
         self._windows = Windows(agent, self._tracker)
         self._unannounced_at = 0.0  # loop time of the latest download that began without an announcement
+        self._heard = 0  # events of the app's frame
         self._printing = asyncio.Lock()
         agent.lost.add_done_callback(self._on_lost)
 
@@ -583,7 +599,14 @@ class PageEffects:
                 few = texts[start : start + _FEW]
                 for text in few:
                     self._agent.deliver(text, to=self.on_event)
+                self._heard += len(few)
+                self._tracker.mark_heard(self._heard)
                 await asyncio.sleep(len(few) / _EVENTS_A_SECOND)
+
+    def on_emitted(self, number: int) -> None:
+        """Let the call under way wait for the event ``number`` of the app's frame, unless :meth:`_hear` has it."""
+        if number > self._heard and (call := self._tracker.current_call()).id is not None:
+            self._tracker.expect_event(call, number)
 
     @property
     def download_folder(self) -> Path | None:

@@ -240,6 +240,7 @@ _EVENTS: dict[str, Any] = {
     "tools": Tools,
     "flood": Flood,
     "counts": dict[str, int],
+    "emitted": Size,
     "unknown": str,
     "unloaded": None,
     "view": ViewMessage,
@@ -250,8 +251,8 @@ def parse_event(text: object) -> tuple[str, Any]:
     """Return kind and payload of an event that the page emitted. Raises :class:`~transports.errors.ProtocolError`.
 
     The payload is the app's own JSON for ``notification``, ``progress`` and ``capabilities``, and a class of this
-    module for side effects, questions, ``tools`` and ``flood``. The kinds ``counts``, ``unknown`` and ``unloaded`` come
-    from the harness of embedded apps.
+    module for side effects, questions, ``tools`` and ``flood``. The kinds ``counts``, ``emitted``, ``unknown`` and
+    ``unloaded`` come from the harness of embedded apps.
     """
     text = checked(text, str, "an event")
     if len(text) > _MAX_EVENT:

@@ -55,7 +55,9 @@
     }
     countMessage("event");
     if (type === "print") emit("print", { call: [...pending.keys()].at(-1) ?? null, id: null, title: "" });
-    else if (type === "notification" || type === "progress") deliver(type)(payload);
+    else if (type === "effect") {
+      if (pending.size && Number.isSafeInteger(payload)) emit("emitted", payload);
+    } else if (type === "notification" || type === "progress") deliver(type)(payload);
     else if (type === "elicitation/request") deliver("elicitation")(payload).then((answer) => post("elicitation/response", answer, id));
     else emit("unknown", type);
   };
