@@ -378,14 +378,6 @@ class EffectTracker:
         self._expected.append(expected)
         call.expected.add(expected.begun)
 
-    def expect_event(self, call: CallEffects, number: int) -> None:
-        """Let the call's reply wait for the event ``number`` of the app's frame, and for those before it."""
-        earlier = next((item for item in self._expected if item.place == "event" and item.call is call), None)
-        if earlier is not None:
-            earlier.number = max(number, earlier.number)
-        else:
-            self.expect(call, "event", {}, number)
-
     def mark_heard(self, number: int) -> None:
         """Stop waiting for the events of the app's frame up to ``number``."""
         for item in [item for item in self._expected if item.place == "event" and item.number <= number]:
@@ -604,9 +596,9 @@ class PageEffects:
                 await asyncio.sleep(len(few) / _EVENTS_A_SECOND)
 
     def on_emitted(self, number: int) -> None:
-        """Let the call under way wait for the event ``number`` of the app's frame, unless :meth:`_hear` has it."""
+        """Let the call under way, whose reply follows, wait for the event ``number`` of the app's frame."""
         if number > self._heard and (call := self._tracker.current_call()).id is not None:
-            self._tracker.expect_event(call, number)
+            self._tracker.expect(call, "event", {}, number)
 
     @property
     def download_folder(self) -> Path | None:

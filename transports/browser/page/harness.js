@@ -12,6 +12,7 @@
   const MAX_ENDED = 4096; // ids of ended requests, to distinguish late replies from unknown ones
   const RETRY_DELAY = 500; // ms after which an unanswered initialize is sent again, doubled each time
 
+  let effects = 0, reported = 0; // of the app's frame (embedded.js), by their count
   let frame = null, origin = null, initialized = false, repeated = false;
   const pending = new Map(); // id → {type, resolve}
   const ended = new Map();   // id → "late" | "duplicate"
@@ -37,6 +38,10 @@
     pending.delete(id);
     ended.set(id, how);
     if (ended.size > MAX_ENDED) ended.delete(ended.keys().next().value);
+    if (Number.isSafeInteger(effects) && effects > reported) {
+      reported = effects;
+      emit("emitted", effects); // before the reply, which waits for them
+    }
     resolve(payload);
   };
 
@@ -55,9 +60,8 @@
     }
     countMessage("event");
     if (type === "print") emit("print", { call: [...pending.keys()].at(-1) ?? null, id: null, title: "" });
-    else if (type === "effect") {
-      if (pending.size && Number.isSafeInteger(payload)) emit("emitted", payload);
-    } else if (type === "notification" || type === "progress") deliver(type)(payload);
+    else if (type === "effect") effects = payload;
+    else if (type === "notification" || type === "progress") deliver(type)(payload);
     else if (type === "elicitation/request") deliver("elicitation")(payload).then((answer) => post("elicitation/response", answer, id));
     else emit("unknown", type);
   };
