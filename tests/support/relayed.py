@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from transports.adapters.mcp import Server
 from transports.artifacts import ArtifactStore, open_store
-from transports.surfaces.mcp import ProxyOptions, Stats, relay_of, server_of
+from transports.surfaces.mcp import ProxyOptions, Stats, open_upstream, relay, server_of, shared_by
 
-__all__ = ["LARGE", "Client", "relayed"]
+__all__ = ["HELLO", "LARGE", "Client", "relayed", "relayed_to"]
 
 LARGE = Path(__file__).parent / "mcp_servers" / "large.py"
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {"name": "t", "version": "1"}}
@@ -29,19 +31,23 @@ class Client:
         self.other: list[dict[str, Any]] = []
         self.roots: list[str] = []
         self.chunks: asyncio.Queue[bytes] = asyncio.Queue()
+        self.hello: Any = None
+        self.running: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._arrived = asyncio.Condition()
         self._last = 0
 
-    async def write(self, pieces: Iterable[bytes], key: bytes, answers: bool) -> None:
-        line = b"".join(pieces)
-        message = json.loads(line)
-        assert answers is ("method" not in message and "id" in message), message
-        if answers:
-            self.raw[message["id"]] = line
-        elif message["method"] == "roots/list":
-            self.send({"id": message["id"], "result": {"roots": [{"uri": uri} for uri in self.roots]}})
+    async def write(self, message: Any) -> None:
+        if not message.raw:
+            return
+        decoded = json.loads(message.raw)
+        assert message.answers is ("method" not in decoded and "id" in decoded), decoded
+        if message.answers:
+            assert decoded["id"] not in self.raw or decoded["id"] is None, "a second answer"
+            self.raw[decoded["id"]] = message.raw
+        elif decoded["method"] == "roots/list":
+            self.send({"id": decoded["id"], "result": {"roots": [{"uri": uri} for uri in self.roots]}})
         else:
-            self.other.append(message)
+            self.other.append(decoded)
         async with self._arrived:
             self._arrived.notify_all()
 
@@ -58,10 +64,10 @@ class Client:
         self.send({"id": self._last, "method": method, "params": params})
         return self._last
 
-    async def answer(self, identity: int) -> dict[str, Any]:
+    async def answer(self, identity: object) -> dict[str, Any]:
         await self.until(lambda: identity in self.raw)
-        found: dict[str, Any] = json.loads(self.raw[identity])
-        return found
+        answer: dict[str, Any] = json.loads(self.raw.pop(identity))
+        return answer
 
     async def request(self, method: str, **params: Any) -> Any:
         """The result of a request."""
@@ -78,32 +84,37 @@ class Client:
 
     async def content(self, uri: str) -> bytes:
         """The whole of an artifact, read as a resource."""
-        import base64
-
         (item,) = (await self.request("resources/read", uri=uri))["contents"]
         return base64.b64decode(item["blob"]) if "blob" in item else item["text"].encode()
 
 
 @asynccontextmanager
-async def relayed(folder: Path, *arguments: str, log: Path | None = None, **options: Any) -> AsyncIterator[Client]:
-    """A client of the server ``large.py`` behind a relay, after the handshake."""
+async def relayed_to(server: Server, folder: Path, log: Path | None = None, **options: Any) -> AsyncIterator[Client]:
+    """A client of a server behind the proxy, after the handshake."""
     async with open_store(folder / "store") as store:
         stats = Stats("large", log)
         client = Client(store, stats)
-        server = server_of([sys.executable, str(LARGE), *arguments])
-        relay = relay_of(server, store, ProxyOptions(**options), stats, client.write)
+        shared = shared_by(store, ProxyOptions(**options), stats)
+        upstream = await open_upstream(server)
 
         async def chunks() -> AsyncIterator[bytes]:
             while chunk := await client.chunks.get():
                 yield chunk
 
-        running = asyncio.ensure_future(relay.run(chunks()))
+        client.running = asyncio.ensure_future(relay(upstream, shared, chunks(), client.write))
         try:
-            await client.request("initialize", **HELLO)
+            client.hello = await client.request("initialize", **HELLO)
             client.send({"method": "notifications/initialized"})
             await client.request("tools/list")
             yield client
         finally:
             client.chunks.put_nowait(b"")
             async with asyncio.timeout(30):
-                await running
+                await client.running
+
+
+@asynccontextmanager
+async def relayed(folder: Path, *arguments: str, **options: Any) -> AsyncIterator[Client]:
+    """A client of the server ``large.py`` behind the proxy, after the handshake."""
+    async with relayed_to(server_of([sys.executable, str(LARGE), *arguments]), folder, **options) as client:
+        yield client

@@ -34,6 +34,7 @@ __all__ = [
     "Place",
     "Signature",
     "base64_head",
+    "block_content",
     "content_value",
     "declares_base64",
     "decode_data_url",
@@ -139,11 +140,28 @@ def read_block(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryDa
     return steps, _binary(blob, mime_type if isinstance(mime_type, str) else None, _name(uri))
 
 
-def _binary(value: str | BinaryData, mime_type: str | None, filename: str | None) -> BinaryData:
+def _binary(value: str | BinaryData, mime_type: str | None, filename: str | None) -> BinaryData | ABPError:
     """Return base64 text, or content that a transport has already decoded, with these declarations."""
     if isinstance(value, str):
-        return BinaryData(Encoded(value, "base64"), mime_type, None, filename)
+        try:
+            return BinaryData(block_content(value), mime_type, None, filename)
+        except BadEncoding as error:
+            return error
     return replace_fields(value, mime_type=mime_type or value.mime_type, filename=filename or value.filename)
+
+
+def block_content(text: str) -> Encoded | bytes:
+    """Return the content of an MCP block, which servers send as base64 of either alphabet, in one line or several
+    (RFC 2045), or as a ``data:`` URL. Base64 is not decoded yet.
+
+    Raises :class:`~transports.errors.BadEncoding` for a lone surrogate in a ``data:`` URL."""
+    inline = decode_data_url(text)
+    if isinstance(inline, bytes):
+        return inline
+    base64_text = text if inline is None else str(inline.text)
+    if "\n" in base64_text:
+        base64_text = base64_text.replace("\r", "").replace("\n", "")
+    return Encoded(base64_text.strip(), "base64")
 
 
 def _is_in_block_list(path: Place) -> bool:

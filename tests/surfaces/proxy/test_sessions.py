@@ -1,5 +1,4 @@
-"""Clients that share a server over HTTP do not hear of each other, and a session that a server forgets is opened
-again."""
+"""Clients that share a server over HTTP do not hear of each other; sessions that a server forgets."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from aiohttp import web
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from tests.support.mcp_servers import FOLDER
-from tests.support.relayed import HELLO
+from tests.support.relayed import HELLO, relayed_to
 from tests.surfaces.proxy.test_http import ANN, served
 from transports.adapters.mcp import HttpServer
 from transports.surfaces.mcp import server_of
@@ -133,31 +132,32 @@ async def opened(url: str) -> AsyncIterator[aiohttp.ClientSession]:
         yield http
 
 
-async def said(http: aiohttp.ClientSession, message: object) -> Any:
+async def answer_to(http: aiohttp.ClientSession, message: object) -> Any:
     async with http.post("/mcp", json=message) as answer:
-        return json.loads((await answer.text()).partition("data: ")[2])
+        text = await answer.text()
+        return json.loads(text.partition("data: ")[2] or text)
 
 
 @pytest.mark.load
-async def test_a_forgotten_session_is_opened_again(tmp_path: Path) -> None:
+async def test_a_forgotten_session_is_for_the_client_to_open_again(tmp_path: Path) -> None:
     server = Forgetful()
-    async with server.serving() as behind, served(tmp_path, behind) as url, opened(url) as http, asyncio.timeout(60):
-        assert (await said(http, request("tools/list")))["result"] == {"tools": []}
+    async with server.serving() as behind, served(tmp_path, behind) as url, asyncio.timeout(60):
+        async with opened(url) as http:
+            assert (await answer_to(http, request("tools/list")))["result"] == {"tools": []}
+            server.sessions.clear()
+            async with http.post("/mcp", json=request("tools/list")) as refused:
+                assert refused.status == 404
+        async with opened(url) as http:
+            assert (await answer_to(http, call("pay")))["result"]["content"][0]["text"] == "pay"
+        assert server.opened == 2 and server.ran == ["tools/list", "pay"]
+
+
+async def test_a_proxy_over_stdio_ends_when_the_session_is_forgotten(tmp_path: Path) -> None:
+    server = Forgetful()
+    async with server.serving() as behind, relayed_to(behind, tmp_path) as client:
+        assert await client.request("tools/list") == {"tools": []}
         server.sessions.clear()
-        assert (await said(http, request("tools/list")))["result"] == {"tools": []}
-        assert server.opened == 2
-        server.sessions.clear()  # the refused call has not run, so any may be sent again
-        assert (await said(http, call("pay")))["result"]["content"][0]["text"] == "pay"
-        assert server.opened == 3 and server.ran == ["tools/list", "tools/list", "pay"]
-
-
-@pytest.mark.load
-async def test_a_session_that_is_always_forgotten_is_an_error(tmp_path: Path) -> None:
-    server = Forgetful()
-    async with server.serving() as behind, served(tmp_path, behind) as url, opened(url) as http, asyncio.timeout(60):
-        server.knows_none = True
-        error = (await said(http, request("tools/list")))["error"]
-        assert "has forgotten the session" in error["message"] and error["data"]["code"] == "DISCONNECTED"
-        assert server.opened <= 3
-        server.knows_none = False
-        assert (await said(http, request("tools/list")))["result"] == {"tools": []}
+        answer = await client.answer(client.ask("tools/list"))
+        assert "has forgotten the session" in answer["error"]["message"]
+        async with asyncio.timeout(30):
+            assert await client.running == 1

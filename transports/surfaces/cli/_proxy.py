@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,6 +51,15 @@ async def proxy(
     json_previews: Annotated[
         bool, typer.Option("--json-previews", help="Shorten a long JSON text to JSON, without words after it.")
     ] = False,
+    roots: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--roots",
+            metavar="FOLDER",
+            help="Folder whose files clients over HTTP may send to the server, if they share it (several times).",
+            show_default=False,
+        ),
+    ] = None,
     stats: Annotated[
         bool,
         typer.Option("--stats", help="Print bytes by tool: of this run at its end; without a server, of all runs."),
@@ -74,7 +84,9 @@ async def proxy(
     server = _server(command or (), url, header)
     if server is None:
         return _all_stats(as_json=as_json, wanted=stats)
-    options = ProxyOptions(max_inline, named_preset(preset) if preset else ABP, json_previews)
+    if roots and http is None:
+        raise UsageError("--roots is for --http; over stdin and stdout, the client's own roots are used")
+    options = ProxyOptions(max_inline, named_preset(preset) if preset else ABP, json_previews, tuple(roots or ()))
     listen, users = None, {}
     if http is not None:
         listen = parse_address(http, "--http", None)
@@ -85,7 +97,7 @@ async def proxy(
     counted = Stats(str(server), log_file())
     async with open_limited_store(output, ttl, limits, config=None, own=BRIDGE_RETENTION) as store, sweeping(store):
         try:
-            ended = await run_proxy(
+            return await run_proxy(
                 server,
                 store,
                 options,
@@ -97,7 +109,6 @@ async def proxy(
         finally:
             if stats:
                 _print(counted.as_dict(), {counted.server: counted.tools}, as_json=as_json, out=print_line)
-    return 0 if ended else 1
 
 
 def _server(command: Sequence[str], url: str | None, header: Sequence[str] | None) -> Server | None:

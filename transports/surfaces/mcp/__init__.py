@@ -11,7 +11,7 @@ from ._bridge import Bridge
 from ._http import serve_http
 from ._options import Options
 from ._stdio import serve_stdio
-from .proxy._running import MAX_INLINE, ProxyOptions, relay_of, run_proxy, server_of
+from .proxy._running import MAX_INLINE, ProxyOptions, open_upstream, relay, run_proxy, server_of, shared_by
 from .proxy._stats import Count, Stats, log_file, read_log, table
 
 __all__ = [
@@ -22,12 +22,14 @@ __all__ = [
     "ProxyOptions",
     "Stats",
     "log_file",
+    "open_upstream",
     "parse_tokens",
     "read_log",
-    "relay_of",
+    "relay",
     "run_proxy",
     "serve_http",
     "serve_stdio",
     "server_of",
+    "shared_by",
     "table",
 ]

@@ -31,7 +31,7 @@ from ...telemetry import CONTENT_TYPE, Exposition
 from ..shared import Connections, cannot_listen
 from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
 from ._bridge import Bridge
-from ._request_limits import ServedConnection, SlowReply, TooLargeReply, UserLimits
+from ._request_limits import MAX_SESSIONS, ServedConnection, SlowReply, TooLargeReply, UserLimits
 
 PATH = "/mcp"
 #: Seconds for running requests when the server ends.
@@ -154,8 +154,10 @@ async def serve_app(
     running: AbstractAsyncContextManager[None],
     *,
     connections: Connections | None = None,
+    max_sessions: int = MAX_SESSIONS,
 ) -> None:
-    """Serve the application that ``make`` returns for its address until cancelled; ``running`` is open meanwhile.
+    """Serve the application that ``make`` returns for its address until cancelled; ``running`` is open meanwhile. A
+    user may have ``max_sessions`` with a handshake.
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
     connections = connections or Connections()
@@ -171,7 +173,7 @@ async def serve_app(
         listening.close()
         raise
     # appended, as the last middleware: it needs the authenticated user
-    app.user_middleware.append(Middleware(UserLimits, max_requests=connections.share))
+    app.user_middleware.append(Middleware(UserLimits, max_requests=connections.share, max_sessions=max_sessions))
     app.add_middleware(ServedConnection, connections=connections)
 
     def protocol(**options: Any) -> asyncio.Protocol:

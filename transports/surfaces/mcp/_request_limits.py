@@ -156,15 +156,16 @@ TOO_MANY: Mapping[str, object] = error_body(
 
 class UserLimits:
     """ASGI middleware that limits the concurrent requests of a user to ``max_requests``, and the user's sessions to
-    :data:`MAX_SESSIONS`.
+    ``max_sessions``.
 
     A new session above the limit ends the user's least recently used session without running requests, as its client
     would end it. If all sessions are in use, and for requests above the limit, the reply has status 429 and a JSON-RPC
     error with the code ``LIMIT_REACHED``."""
 
-    def __init__(self, app: ASGIApp, *, max_requests: int) -> None:
+    def __init__(self, app: ASGIApp, *, max_requests: int, max_sessions: int = MAX_SESSIONS) -> None:
         self._app = app
         self._max_requests = max_requests
+        self._max_sessions = max_sessions
         self._requests: Counter[str] = Counter()
         self._opening: Counter[str] = Counter()
         #: Number of running requests of each session, by user, least recently used session first. Sessions that ended
@@ -210,8 +211,10 @@ class UserLimits:
 
     async def _open(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
         sessions = self._sessions[user]
-        if sum(map(bool, sessions.values())) + self._opening[user] >= MAX_SESSIONS:
-            message = f"{MAX_SESSIONS} sessions of this user are in use, which is the limit; end one of them first"
+        if sum(map(bool, sessions.values())) + self._opening[user] >= self._max_sessions:
+            message = (
+                f"{self._max_sessions} sessions of this user are in use, which is the limit; end one of them first"
+            )
             await _refusal(message)(scope, receive, send)
             return
 
@@ -225,7 +228,9 @@ class UserLimits:
             await self._app(scope, receive, noting_send)
         finally:
             self._opening[user] -= 1
-        while len(sessions) > MAX_SESSIONS and (idle := next((one for one in sessions if not sessions[one]), None)):
+        while len(sessions) > self._max_sessions and (
+            idle := next((one for one in sessions if not sessions[one]), None)
+        ):
             del sessions[idle]
             await self._end(idle, scope)
 

@@ -60,9 +60,9 @@ async def read_resource(store: ArtifactStore, uri: str, max_bytes: int, view: Ar
     it is, anything else as base64.
 
     Raises :class:`MCPError` for an unknown or damaged artifact, and above ``max_bytes``."""
-    parts = urlsplit(uri)
-    query = dict(parse_qsl(parts.query))
     try:
+        parts = urlsplit(uri)
+        query = dict(parse_qsl(parts.query))
         ref = await store.stat(parts.netloc)
         offset, length = int(query.get("offset", 0)), int(query.get("length", ref.size_bytes))
         size = max(0, min(length, ref.size_bytes - offset))
@@ -72,7 +72,8 @@ async def read_resource(store: ArtifactStore, uri: str, max_bytes: int, view: Ar
     except (ArtifactNotFound, Corrupt, UsageError) as error:
         raise MCPError(INVALID_PARAMS, error.message, {"uri": uri[:_MAX_URI], "code": error.code}) from error
     except ValueError:
-        raise MCPError(INVALID_PARAMS, "offset and length must be whole numbers of bytes") from None
+        message = "the URI must be artifact://ID, with offset and length in whole numbers of bytes"
+        raise MCPError(INVALID_PARAMS, message, {"uri": uri[:_MAX_URI]}) from None
     meta = {**view.meta(ref), "offset": offset, "length": len(data)}
     return ReadResourceResult(contents=[_contents(uri, ref, data, meta)])
 

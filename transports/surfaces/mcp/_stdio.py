@@ -65,8 +65,8 @@ def _parent_lives() -> Callable[[], bool]:
 
 
 class Stdin:
-    """Asynchronous chunks of stdin, at most 1 MiB each, until stdin or the parent process ends. Then this process has
-    four seconds to exit.
+    """Asynchronous chunks of stdin, at most 1 MiB each, until stdin or the parent process ends. When the parent has
+    ended, this process has four seconds to exit.
 
     A daemon thread reads, since only a daemon can be abandoned while another process holds the pipe open. Stdin is
     replaced by an empty file for this process and its children."""
@@ -86,7 +86,6 @@ class Stdin:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while (chunk := await self._queue.get()) is not None:
             yield chunk
-        exit_within()
 
     def _read(self) -> None:
         try:
@@ -135,3 +134,4 @@ class _Lines:
                     refused = JSONRPCError(jsonrpc="2.0", id=identity, error=error)
                     await (await self.refuse)(SessionMessage(refused))
             parts.append(rest)
+        exit_within()

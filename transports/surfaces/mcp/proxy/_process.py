@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import subprocess
-from collections.abc import AsyncGenerator, Iterable
 from contextlib import suppress
 
 from ....adapters.mcp import StdioServer, end_process, exit_reason, start_process
 from ....tasks import finished
-from ._lines import Line, LineReader
+from ._duplex import Deliver
+from ._messages import LineReader
+
+logger = logging.getLogger("transports")
 
 _CHUNK = 1 << 20
 #: Seconds for the exit status of a server that has closed its stdout.
@@ -22,55 +25,62 @@ _GUARD = f'read _; sleep {_GRACE}; kill -TERM -"$0"; sleep 1; kill -KILL -"$0"'
 
 
 class ProcessServer:
-    """A started server: an :class:`~._relay.Upstream`. Its stderr is ours.
+    """A started server. Its stderr is that of this process.
 
     A guard, a small shell, ends the server's process group if this process is killed. Windows has none."""
 
     def __init__(self, server: StdioServer, process: asyncio.subprocess.Process) -> None:
         self._server = server
         self._process = process
-        self._guard = _guard(process.pid)
+        self._guard = _start_guard(process.pid)
 
     @classmethod
     async def start(cls, server: StdioServer) -> ProcessServer:
         """Start a server. Raises :class:`~transports.errors.ConnectFailed`."""
         return cls(server, await start_process(server, stderr=None))
 
-    async def lines(self) -> AsyncGenerator[Line, None]:
-        """Yield the server's messages until it closes its stdout."""
+    async def run(self, deliver: Deliver) -> None:
+        """Deliver the server's lines until it closes its stdout."""
         reader, stdout = LineReader(), self._process.stdout
         assert stdout is not None
-        try:
-            while chunk := await stdout.read(_CHUNK):
-                for line in reader.feed(chunk):
-                    yield line
-        finally:
-            reader.close()
+        while chunk := await stdout.read(_CHUNK):
+            for line in reader.feed(chunk):
+                await deliver(line)
+        last = reader.rest()
+        if last:
+            await deliver(last)
         with suppress(TimeoutError):
             async with asyncio.timeout(_EXIT):
                 await self._process.wait()
+        logger.info("%s", self.reason())
 
-    async def send(self, pieces: Iterable[bytes]) -> None:
-        """Write a message, as fast as the server reads. Nothing happens if it has ended."""
+    async def send(self, line: bytes) -> None:
+        """Write a line, as fast as the server reads. Nothing happens if it has ended."""
         stdin = self._process.stdin
         assert stdin is not None
         with suppress(ConnectionError, RuntimeError):  # its death is reported by the end of `lines`
-            for piece in pieces:
-                stdin.write(piece)
-                await stdin.drain()
-            stdin.write(b"\n")
+            stdin.write(line + b"\n")
             await stdin.drain()
+
+    def close_input(self) -> None:
+        """Close the server's stdin: its client has ended."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    @property
+    def status(self) -> int:
+        """Exit status of the server as a shell reports it; 1 for one that has closed its stdout and still runs."""
+        code = self._process.returncode
+        if code is None:
+            return 1
+        return 128 - code if code < 0 else code
 
     def reason(self) -> str:
         """Return how the server ended."""
         return exit_reason(self._server, self._process)
 
-    def refused(self) -> frozenset[bytes]:
-        """Return the ids of the requests that the server has certainly not run: none is known."""
-        return frozenset()
-
     async def aclose(self) -> None:
-        """End the server and everything it started, within three seconds."""
+        """End the server and its process group, within three seconds."""
         await finished(asyncio.ensure_future(self._end()))
 
     async def _end(self) -> None:
@@ -82,7 +92,7 @@ class ProcessServer:
             self._guard.stdin.close()
 
 
-def _guard(group: int) -> subprocess.Popen[bytes] | None:
+def _start_guard(group: int) -> subprocess.Popen[bytes] | None:
     if os.name == "nt":
         return None
     return subprocess.Popen(

@@ -1,43 +1,51 @@
-"""The proxy as a whole: options, relays for many clients over HTTP, and a proxy over stdio for one that starts it."""
+"""The proxy as a whole: its options, and the proxy over stdio for a client that starts it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import select
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from pathlib import Path
+from typing import Protocol
 
 from ....adapters.mcp import Server, StdioServer
-from ....artifacts import ArtifactStore, Scope, write_all
+from ....artifacts import ArtifactStore, write_all
 from ....routing import ABP, RoutingPolicy
+from ....tasks import cancel_and_wait
 from .._results import ArtifactView
 from .._stdio import Stdin, exit_within
-from ._address import AddressServer
+from ._duplex import Deliver, Duplex
+from ._exchange import Passed, Shared
+from ._messages import LineReader
 from ._process import ProcessServer
-from ._relay import Relay, Upstream, Write
 from ._rewriting import Rewriter
-from ._serving import proxy_http
+from ._serving import serve_proxy
 from ._stats import Stats
+from ._upstream import AddressServer
 
 #: Default of the largest value in bytes that stays in an answer.
 MAX_INLINE = 64 * 1024
 #: Most bytes that a pipe takes at once without waiting, if it takes any (POSIX: ``PIPE_BUF``).
 _AT_ONCE = 512 if os.name == "nt" else select.PIPE_BUF
-
-#: Makes the relay of a client, given the way to it.
-MakeRelay: TypeAlias = Callable[[Write], Relay]
+#: Seconds of silence after which a server is ended that owes answers to a client that has ended.
+_SILENCE = 60.0
+#: Seconds for a server to end by itself once it owes no answer.
+_GRACE = 2.0
+_POLL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
     """Options of a proxy: ``max_inline`` is the largest value in bytes that stays in an answer, ``policy`` has rules
-    for files in undeclared fields, and with ``json_previews`` a long JSON text is shortened to JSON."""
+    for files in undeclared fields, and with ``json_previews`` a long JSON text is shortened to JSON. ``roots`` are the
+    folders from which files of clients over HTTP are read, as far as the client shares them."""
 
     max_inline: int = MAX_INLINE
     policy: RoutingPolicy = ABP
     json_previews: bool = False
+    roots: Sequence[Path] = ()
 
 
 def server_of(command: Sequence[str]) -> StdioServer:
@@ -45,20 +53,21 @@ def server_of(command: Sequence[str]) -> StdioServer:
     return StdioServer(command[0], tuple(command[1:]), env=dict(os.environ))
 
 
-def relay_of(server: Server, store: ArtifactStore, options: ProxyOptions, stats: Stats, write: Write) -> Relay:
-    """Return the relay between one client, which ``write`` reaches, and a server of its own."""
+def shared_by(
+    store: ArtifactStore, options: ProxyOptions, stats: Stats, *, roots: Sequence[Path] | None = None
+) -> Shared:
+    """Return what the exchanges of a proxy have in common."""
 
-    async def start() -> Upstream:
-        return await ProcessServer.start(server) if isinstance(server, StdioServer) else AddressServer(server)
+    def rewriter(scoped: ArtifactStore) -> Rewriter:
+        return Rewriter(
+            scoped,
+            ArtifactView(),
+            max_inline=options.max_inline,
+            policy=options.policy,
+            json_previews=options.json_previews,
+        )
 
-    rewriter = Rewriter(
-        store,
-        ArtifactView(),
-        max_inline=options.max_inline,
-        policy=options.policy,
-        json_previews=options.json_previews,
-    )
-    return Relay(start, write, rewriter, stats)
+    return Shared(store, rewriter, stats, roots)
 
 
 async def run_proxy(
@@ -70,34 +79,97 @@ async def run_proxy(
     http: tuple[str, int] | None = None,
     users: Mapping[str, str] | None = None,
     on_started: Callable[[str], object] = lambda _: None,
-) -> bool:
-    """Relay for the client on stdin and stdout, or for clients over HTTP until cancelled. Return whether the client
-    ended; otherwise the server ended for good.
+) -> int:
+    """Proxy for the client on stdin and stdout, or for clients over HTTP until cancelled. Return the exit status: that
+    of a server that has ended, otherwise 0.
 
     ``http`` is the address to listen on, and ``users`` are the users by their tokens. Raises
     :class:`~transports.errors.ConnectFailed` if the server cannot be started, and
     :class:`~transports.errors.UsageError` for an address that cannot be listened on."""
-    if http is None:
-        return await proxy_stdio(lambda write: relay_of(server, store, options, stats, write))
-
-    def make(scope: Scope, write: Write) -> Relay:
-        return relay_of(server, store.scoped(scope), options, stats, write)
-
-    await proxy_http(make, http, users or {}, on_started)
-    return True
-
-
-async def proxy_stdio(make: MakeRelay) -> bool:
-    """Relay until stdin ends, the parent process dies, or the server ends for good. Return whether the client ended.
-
-    Other output to stdout is redirected to stderr. Raises :class:`~transports.errors.ConnectFailed`."""
+    if http is not None:
+        shared = shared_by(store, options, stats, roots=options.roots)
+        await serve_proxy(server, shared, http, users or {}, on_started)
+        return 0
     stdout = _Stdout()
     try:
-        return await make(stdout.write).run(Stdin())
+        shared = shared_by(store, options, stats)
+        return await relay(await open_upstream(server), shared, Stdin(), stdout.write)
     except BrokenPipeError:
-        return True  # the client is gone: the normal end
+        return 0  # the client has ended
     finally:
         exit_within()
+
+
+async def open_upstream(server: Server) -> Upstream:
+    """Start a server, or prepare to speak with one behind an address.
+
+    Raises :class:`~transports.errors.ConnectFailed` if it cannot be started."""
+    return await ProcessServer.start(server) if isinstance(server, StdioServer) else AddressServer(server)
+
+
+class Upstream(Protocol):
+    """A server that runs or can be reached."""
+
+    async def run(self, deliver: Deliver) -> None:
+        """Deliver the server's messages until it ends."""
+
+    async def send(self, line: bytes) -> None:
+        """Send a message. Nothing happens if the server has ended."""
+
+    def close_input(self) -> None:
+        """Tell the server that its client has ended."""
+
+    @property
+    def status(self) -> int:
+        """Exit status of a server that has ended."""
+
+    async def aclose(self) -> None:
+        """End the server."""
+
+
+async def relay(
+    upstream: Upstream, shared: Shared, chunks: AsyncIterable[bytes], write: Callable[[Passed], Awaitable[None]]
+) -> int:
+    """Relay between one client, whose ``chunks`` are read and which ``write`` reaches, and a server, which is ended.
+
+    When the client ends, the server's input is closed, and its answers still pass. Return the status of a server that
+    has ended by itself, otherwise 0."""
+    duplex = Duplex(shared.exchange(), upstream.send, write)
+    client = asyncio.ensure_future(_read_client(chunks, duplex))
+    server = asyncio.ensure_future(upstream.run(duplex.from_server))
+    try:
+        await asyncio.wait((client, server, duplex.failed), return_when=asyncio.FIRST_COMPLETED)
+        if client.done() and not client.exception():
+            await _let_finish(duplex, upstream, server)
+        for ended in (client, server, duplex.failed):
+            if ended.done():
+                ended.result()
+        return upstream.status if server.done() else 0
+    finally:
+        await cancel_and_wait((client, server))
+        await duplex.aclose()
+        await upstream.aclose()
+
+
+async def _read_client(chunks: AsyncIterable[bytes], duplex: Duplex) -> None:
+    reader = LineReader()
+    async for chunk in chunks:
+        for line in reader.feed(chunk):
+            await duplex.from_client(line)
+    last = reader.rest()
+    if last:
+        await duplex.from_client(last)
+
+
+async def _let_finish(duplex: Duplex, upstream: Upstream, server: asyncio.Future[None]) -> None:
+    """Wait until a server whose client has ended has given its answers and has ended, or is silent for too long."""
+    while duplex.is_preparing and not server.done():
+        await asyncio.wait((server, duplex.failed), timeout=_POLL)
+    upstream.close_input()
+    while duplex.is_busy and duplex.silence < _SILENCE and not (server.done() or duplex.failed.done()):
+        await asyncio.wait((server, duplex.failed), timeout=_POLL, return_when=asyncio.FIRST_COMPLETED)
+    if not duplex.failed.done():
+        await asyncio.wait((server,), timeout=_GRACE)
 
 
 class _Stdout:
@@ -106,30 +178,22 @@ class _Stdout:
     def __init__(self) -> None:
         self._fd = os.dup(1)
         os.dup2(2, 1)
+        self._writing = asyncio.Lock()
         self._poll = select.poll() if hasattr(select, "poll") else None
         if self._poll is not None:
             self._poll.register(self._fd, select.POLLOUT)
 
-    async def write(self, pieces: Iterable[bytes], _: bytes, __: bool) -> None:
-        """Write a message, as fast as the client reads."""
-        held: list[bytes] = []
-        size = 0
-        pieces = iter(pieces)
-        for piece in pieces:
-            held.append(piece)
-            size += len(piece)
-            if size >= _AT_ONCE:
-                await asyncio.to_thread(self._write_all, held, pieces)
-                return
-        line = b"".join((*held, b"\n"))
-        if self._poll is not None and [event for _, event in self._poll.poll(0) if event & select.POLLOUT]:
-            os.write(self._fd, line)  # short: a pipe that takes any takes it at once
-        else:
-            await asyncio.to_thread(write_all, self._fd, memoryview(line))
+    async def write(self, message: Passed) -> None:
+        """Write a message as a line, as fast as the client reads."""
+        if not message.raw:
+            return
+        line = message.raw + b"\n"
+        async with self._writing:
+            if len(line) <= _AT_ONCE and self._poll is not None and self._is_writable():
+                os.write(self._fd, line)  # a pipe that takes any bytes takes so few at once
+            else:
+                await asyncio.to_thread(write_all, self._fd, memoryview(line))
 
-    def _write_all(self, held: list[bytes], pieces: Iterable[bytes]) -> None:
-        for piece in held:
-            write_all(self._fd, memoryview(piece))
-        for piece in pieces:
-            write_all(self._fd, memoryview(piece))
-        write_all(self._fd, memoryview(b"\n"))
+    def _is_writable(self) -> bool:
+        assert self._poll is not None
+        return any(event & select.POLLOUT for _, event in self._poll.poll(0))

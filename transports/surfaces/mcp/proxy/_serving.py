@@ -1,258 +1,100 @@
-"""A proxy over streamable HTTP: each session of a client, and each user of newer clients, has a relay and a server."""
+"""The proxy over streamable HTTP, for clients with tokens: a server for each session, or one behind an address."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
-from itertools import chain
-from typing import TypeAlias
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Protocol
 
-import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend, RequireAuthMiddleware
 from mcp.server.transport_security import TransportSecurityMiddleware
-from mcp_types import INVALID_REQUEST, PARSE_ERROR
+from mcp_types import PARSE_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope as HttpScope, Send
 
+from ....adapters.mcp import HttpServer, Server, StdioServer
 from ....artifacts import Scope
-from ....errors import ABPError
-from ....tasks import cancel_and_wait, finished, spawn
+from ....errors import ConnectFailed, ProtocolError, TooLarge
+from ....tasks import cancel_and_wait, spawn
 from .._access import BearerVerifier
 from .._http import PATH, local_security, serve_app
-from .._request_limits import SlowReply, TooLargeReply
-from ._lines import Line, LineReader
-from ._relay import Relay, Write
+from .._request_limits import SlowReply
+from ._exchange import Shared
+from ._messages import UNAVAILABLE, Message, read_message
+from ._responses import Bodies, event, refusal, stream_response
+from ._reverse import ReverseProxy
+from ._sessions import Session
+from ._upstream import SESSION, VERSION
 
-_SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
-#: Largest request in bytes, and minutes without a request after which a session ends.
-_MAX_REQUEST, _IDLE_MINUTES = 137 << 20, 30
-#: Most bytes of messages that wait for a client to listen.
-_MAX_WAITING = 1 << 20
-#: Seconds between two comments on a silent stream.
-_PING = 15.0
-
-#: Makes the relay of a client, given its scope and the way to it.
-MakeRelay: TypeAlias = Callable[[Scope, Write], Relay]
+#: Minutes without a request after which a session ends, and sessions of one user, each of which has a process.
+_IDLE_MINUTES, _MAX_SESSIONS = 30, 20
 
 
-class _Message(msgspec.Struct):
-    id: msgspec.Raw = msgspec.Raw()
-    method: str = ""
+class Endpoint(Protocol):
+    """What answers the requests of a user."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Return a block at whose end everything is released."""
+
+    async def serve(self, request: Request, user: str) -> Response:
+        """Answer one request."""
 
 
-_MESSAGE = msgspec.json.Decoder(_Message)
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+async def serve_proxy(
+    server: Server,
+    shared: Shared,
+    address: tuple[str, int],
+    users: Mapping[str, str],
+    on_started: Callable[[str], object],
+) -> None:
+    """Serve clients over HTTP until cancelled. Each needs a bearer token of ``users`` (token to user), and a ``Host``
+    and ``Origin`` of this machine or of ``address``.
+
+    Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
+    served: Endpoint = ReverseProxy(server, shared) if isinstance(server, HttpServer) else Sessions(server, shared)
+    security = TransportSecurityMiddleware(local_security(address[0]))
+
+    async def endpoint(scope: HttpScope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response = await security.validate_request(request, is_post=request.method == "POST")
+        if response is None:
+            holder = request.scope["user"]
+            assert isinstance(holder, AuthenticatedUser)
+            response = await served.serve(request, holder.access_token.subject or holder.access_token.client_id)
+        await response(scope, receive, send)
+
+    def app(_: str) -> Starlette:
+        return Starlette(
+            routes=[Route(PATH, endpoint=RequireAuthMiddleware(endpoint, []))],
+            middleware=[
+                Middleware(SlowReply),
+                Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(BearerVerifier(users, None))),
+            ],
+        )
+
+    await serve_app(app, *address, on_started, served.running(), max_sessions=_MAX_SESSIONS)
 
 
-class _Stream:
-    """Messages for one response, piece by piece, as fast as the client reads them. ``tokens`` are replaced."""
+class Sessions:
+    """Servers that are started: one for each session of a client with a handshake, and one for each user of clients
+    without."""
 
-    def __init__(self, tokens: Mapping[bytes, bytes] | None = None) -> None:
-        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(1)
-        self._tokens = tokens or {}
-        self._ended = asyncio.Event()
-
-    async def write(self, pieces: Iterable[bytes]) -> None:
-        """Write a message. Nothing happens if the client has gone."""
-        for piece in _event(_replaced(pieces, self._tokens)):
-            if not await self._put(piece):
-                return
-
-    async def end(self) -> None:
-        """End the response."""
-        await self._put(None)
-
-    async def _put(self, piece: bytes | None) -> bool:
-        put = asyncio.ensure_future(self._pieces.put(piece))
-        ended = asyncio.ensure_future(self._ended.wait())
-        try:
-            await asyncio.wait((put, ended), return_when=asyncio.FIRST_COMPLETED)
-            return not self._ended.is_set()
-        finally:
-            await cancel_and_wait((put, ended))
-
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body of the response, with a comment now and then."""
-        try:
-            while True:
-                try:
-                    async with asyncio.timeout(_PING):
-                        piece = await self._pieces.get()
-                except TimeoutError:
-                    yield b": still here\n\n"
-                    continue
-                if piece is None:
-                    return
-                yield piece
-        finally:
-            self._ended.set()
-
-
-def _event(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    yield b"event: message\ndata: "
-    yield from pieces
-    yield b"\n\n"
-
-
-def _replaced(pieces: Iterable[bytes], tokens: Mapping[bytes, bytes]) -> Iterator[bytes]:
-    """Yield pieces with other texts in the place of the tokens, which are equally long."""
-    if not tokens:
-        yield from pieces
-        return
-    length = max(map(len, tokens))
-    held = b""
-    for piece in pieces:
-        held += piece
-        for token, text in tokens.items():
-            held = held.replace(token, text)
-        if len(held) > length:
-            yield held[: 1 - length]
-            held = held[1 - length :]
-    yield held
-
-
-class _Client:
-    """One client, or one user of newer clients: its relay, and the responses to which its messages go.
-
-    If the clients of a user share it, a message that belongs to no request reaches none of them: it may be about the
-    call of any."""
-
-    def __init__(self, make: MakeRelay, scope: Scope, *, shared: bool = False) -> None:
+    def __init__(self, server: StdioServer, shared: Shared) -> None:
+        self._server = server
         self._shared = shared
-        self.used = time.monotonic()
-        self._chunks: asyncio.Queue[bytes] = asyncio.Queue(4)
-        self._sending = asyncio.Lock()
-        self._streams: dict[bytes, _Stream] = {}
-        self._listener: _Stream | None = None
-        self._waiting: deque[bytes] = deque()
-        self._waiting_size = 0
-        self.failure = ""
-        self._task = asyncio.ensure_future(self._run(make(scope, self._write)))
-
-    async def _run(self, relay: Relay) -> None:
-        try:
-            await relay.run(self._received())
-        except ABPError as error:
-            self.failure = error.message
-
-    async def _received(self) -> AsyncIterator[bytes]:
-        while chunk := await self._chunks.get():
-            yield chunk
-
-    @property
-    def is_alive(self) -> bool:
-        """True until the server has ended for good."""
-        return not self._task.done()
-
-    @property
-    def is_idle(self) -> bool:
-        """True if nothing is open."""
-        return not self._streams and self._listener is None
-
-    async def send(self, pieces: Iterable[bytes]) -> None:
-        """Send a message to the server. It is sent as a whole, also if this is cancelled meanwhile."""
-        self.used = time.monotonic()
-        await finished(asyncio.ensure_future(self._send(pieces)))
-
-    async def _send(self, pieces: Iterable[bytes]) -> None:
-        async with self._sending:
-            for piece in chain(pieces, (b"\n",)):
-                if not await self._put(piece):
-                    return
-
-    async def _put(self, piece: bytes) -> bool:
-        put = asyncio.ensure_future(self._chunks.put(piece))
-        try:
-            await asyncio.wait((put, self._task), return_when=asyncio.FIRST_COMPLETED)
-            return put.done()
-        finally:
-            await cancel_and_wait((put,))
-
-    async def request(
-        self, key: bytes, pieces: Iterable[bytes], tokens: Mapping[bytes, bytes] | None = None
-    ) -> AsyncGenerator[bytes, None]:
-        """Send a request and yield the body of its response: the messages that belong to it, and its answer."""
-        stream = self._streams[key] = _Stream(tokens)
-        failing = asyncio.ensure_future(self._fail_with_server(stream, key, tokens or {}))
-        try:
-            await self.send(pieces)
-            async with aclosing(stream.chunks()) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-        finally:
-            if self._streams.get(key) is stream:
-                del self._streams[key]
-            await cancel_and_wait((failing,))
-            self.used = time.monotonic()
-
-    async def _fail_with_server(self, stream: _Stream, key: bytes, tokens: Mapping[bytes, bytes]) -> None:
-        await asyncio.wait((self._task,))
-        reason = msgspec.json.encode(self.failure or "the server has ended")
-        await stream.write([b'{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":%s}}' % (key, reason)])
-        await stream.end()
-
-    async def listen(self) -> AsyncGenerator[bytes, None]:
-        """Yield the messages that belong to no request."""
-        stream = self._listener = _Stream()
-        try:
-            yield b": listening\n\n"
-            while self._waiting:
-                message = self._waiting.popleft()
-                self._waiting_size -= len(message)
-                yield b"event: message\ndata: " + message + b"\n\n"
-            async with aclosing(stream.chunks()) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-        finally:
-            if self._listener is stream:
-                self._listener = None
-            self.used = time.monotonic()
-
-    async def _write(self, pieces: Iterable[bytes], key: bytes, answers: bool) -> None:
-        """Pass on a message: to the response of its request, else to the stream of all others, else to any response of
-        the same client."""
-        own = self._streams.get(key) if key else None
-        if own is not None:
-            await own.write(pieces)
-            if answers:
-                self._streams.pop(key, None)
-                await own.end()
-            return
-        stream = self._listener or next(iter(self._streams.values()), None)
-        if answers or self._shared:  # of a request whose client has gone, or of a client that nothing names
-            return
-        if stream is not None:
-            await stream.write(pieces)
-            return
-        whole = b"".join(pieces)
-        if self._waiting_size + len(whole) <= _MAX_WAITING:
-            self._waiting.append(whole)
-            self._waiting_size += len(whole)
-
-    async def aclose(self) -> None:
-        """End the server and all responses."""
-        self._task.cancel()
-        await asyncio.wait((self._task,))  # bounded: a server ends within three seconds
-
-
-class ProxyServer:
-    """The clients of a proxy over HTTP, apart from each other by user and session."""
-
-    def __init__(self, make: MakeRelay) -> None:
-        self._make = make
-        #: Clients with a handshake by their session and user, and users of clients without one.
-        self._sessions: dict[tuple[str, str], _Client] = {}
-        self._users: dict[str, _Client] = {}
+        self._bodies = Bodies()
+        self._sessions: dict[tuple[str, str], Session] = {}
+        #: Sessions of users whose clients have none, which may still be starting.
+        self._by_user: dict[str, asyncio.Task[Session]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -262,175 +104,104 @@ class ProxyServer:
         try:
             yield
         finally:
-            await cancel_and_wait((ending,))
-            for client in (*self._sessions.values(), *self._users.values()):
-                spawn(client.aclose(), self._closing)
+            await cancel_and_wait((ending, *self._by_user.values()))
+            for session in (*self._sessions.values(), *self._user_sessions().values()):
+                spawn(session.aclose(), self._closing)
             if self._closing:
                 await asyncio.wait(self._closing)
+
+    def _user_sessions(self) -> dict[str, Session]:
+        started = {user: task for user, task in self._by_user.items() if task.done() and not task.cancelled()}
+        return {user: task.result() for user, task in started.items() if task.exception() is None}
 
     async def _end_idle(self) -> None:
         while True:
             await asyncio.sleep(60)
             before = time.monotonic() - 60 * _IDLE_MINUTES
-            for clients in (self._sessions, self._users):
-                for key, client in [*clients.items()]:
-                    if not client.is_alive or (client.is_idle and client.used < before):
-                        clients.pop(key, None)
-                        spawn(client.aclose(), self._closing)
 
-    async def serve(self, request: Request) -> Response:
+            def is_over(session: Session, before: float = before) -> bool:
+                return not session.is_alive or (session.is_idle and session.used < before)
+
+            for key in [key for key, session in self._sessions.items() if is_over(session)]:
+                spawn(self._sessions.pop(key).aclose(), self._closing)
+            for user, session in self._user_sessions().items():
+                if is_over(session):
+                    del self._by_user[user]
+                    spawn(session.aclose(), self._closing)
+
+    async def serve(self, request: Request, user: str) -> Response:
         """Answer one request."""
-        holder = request.scope["user"]
-        assert isinstance(holder, AuthenticatedUser)
-        user = holder.access_token.subject or holder.access_token.client_id
-        if request.headers.get(_VERSION) in MODERN_PROTOCOL_VERSIONS:
-            return await self._modern(request, user)
-        session = request.headers.get(_SESSION, "")
-        client = self._sessions.get((user, session))
-        if session and client is None:
-            return _refusal(404, "this session has ended; initialize again")
+        is_modern = request.headers.get(VERSION) in MODERN_PROTOCOL_VERSIONS
+        name = request.headers.get(SESSION, "")
+        session = self._sessions.get((user, name))
+        if session is not None and not session.is_alive:
+            spawn(self._sessions.pop((user, name)).aclose(), self._closing)
+            session = None
+        if is_modern and request.method != "POST":
+            return refusal(405, "only POST")
+        if name and session is None and not is_modern:
+            return refusal(404, "this session has ended; initialize again")
         if request.method == "DELETE":
-            if client is not None:
-                del self._sessions[user, session]
-                spawn(client.aclose(), self._closing)
+            if session is not None:
+                spawn(self._sessions.pop((user, name)).aclose(), self._closing)
             return Response(status_code=200)
         if request.method == "GET":
-            if client is None:
-                return _refusal(400, "initialize first")
-            return _stream_response(client.listen())
-        line = await _read(request)
-        if isinstance(line, Response):
-            return line
-        message = _MESSAGE.decode(line.short)
-        headers = {}
-        if client is None:
-            if message.method != "initialize":
-                line.close()
-                return _refusal(400, "initialize first, or name the session")
-            session = secrets.token_urlsafe(24)
-            client = self._sessions[user, session] = _Client(self._make, Scope(user=user, session=session))
-            headers = {_SESSION: session}
-        if not message.method or not bytes(message.id):
-            try:
-                await client.send(line.pieces())
-            finally:
-                line.close()
+            if session is None:
+                return refusal(400, "initialize first")
+            return stream_response(_listening(session))
+        body = await self._bodies.read(request, user)
+        if isinstance(body, Response):
+            return body
+        try:
+            message = await read_message(body)
+        except TooLarge as error:
+            return refusal(413, error.message, code=error.code)
+        except ProtocolError:
+            return refusal(400, "the request is not a JSON-RPC message", number=PARSE_ERROR)
+        try:
+            return await (self._post_by_user(message, user) if is_modern else self._post(message, user, session))
+        except ConnectFailed as error:
+            return refusal(502, error.message, number=UNAVAILABLE, code=error.code)
+
+    async def _post(self, message: Message, user: str, session: Session | None) -> Response:
+        headers: dict[str, str] = {}
+        if session is None:
+            if message.method != "initialize" or not message.is_request:
+                return refusal(400, "initialize first, or name the session")
+            name = secrets.token_urlsafe(24)
+            exchange = self._shared.exchange(Scope(user=user, session=name))
+            session = self._sessions[user, name] = await Session.start(self._server, exchange)
+            headers = {SESSION: name}
+        if not message.is_request:
+            await session.send(message)
             return Response(status_code=202)
-        return _stream_response(_closing(client.request(bytes(message.id), line.pieces()), line), headers)
+        if session.is_open(message.key):
+            return refusal(400, "a request with this id waits for its answer; use another id")
+        return stream_response(_answering(session, message), headers)
 
-    async def _modern(self, request: Request, user: str) -> Response:
-        """Answer a request of a client without sessions. Ids are replaced, since clients may use the same."""
-        if request.method != "POST":
-            return _refusal(405, "only POST")
-        line = await _read(request)
-        if isinstance(line, Response):
-            return line
-        message = _MESSAGE.decode(line.short)
-        if not message.method or not bytes(message.id):
-            line.close()
+    async def _post_by_user(self, message: Message, user: str) -> Response:
+        """Answer a client without a session. Only its requests are passed on: its notifications and answers could be
+        about those of another client of the user."""
+        if not message.is_request:
             return Response(status_code=202)
-        client = self._users.get(user)
-        if client is None or not client.is_alive:
-            client = self._users[user] = _Client(self._make, Scope(user=user), shared=True)
-        key, sent, tokens = _with_own_id(line)
-        body = _cancelling(client, key, client.request(key, line.whole(sent), tokens))
-        return _stream_response(_closing(body, line))
+        task = self._by_user.get(user)
+        if task is None or (task.done() and (task.cancelled() or task.exception() or not task.result().is_alive)):
+            if task is not None and not task.cancelled() and not task.exception():
+                spawn(task.result().aclose(), self._closing)
+            exchange = self._shared.exchange(Scope(user=user))
+            task = asyncio.ensure_future(Session.start(self._server, exchange, is_shared=True))
+            self._by_user[user] = task
+        return stream_response(_answering(await asyncio.shield(task), message))
 
 
-def _with_own_id(line: Line) -> tuple[bytes, bytes, dict[bytes, bytes]]:
-    """Return a request with an id and a token for progress of our own, this id, and the client's by ours."""
-    fields = _FIELDS.decode(line.short)
-    key = b'"abp-%s"' % secrets.token_hex(16).encode()
-    tokens = {key: bytes(fields["id"])}
-    fields["id"] = msgspec.Raw(key)
-    with suppress(msgspec.MsgspecError, KeyError):
-        params = _FIELDS.decode(fields["params"])
-        meta = _FIELDS.decode(params["_meta"])
-        own = b'"abp-%s"' % secrets.token_hex(16).encode()
-        tokens[own] = bytes(meta["progressToken"])
-        meta["progressToken"] = msgspec.Raw(own)
-        params["_meta"] = msgspec.Raw(msgspec.json.encode(meta))
-        fields["params"] = msgspec.Raw(msgspec.json.encode(params))
-    return key, msgspec.json.encode(fields), tokens
+async def _answering(session: Session, message: Message) -> AsyncGenerator[bytes, None]:
+    async with aclosing(session.request(message)) as messages:
+        async for raw in messages:
+            yield event(raw)
 
 
-async def _closing(body: AsyncGenerator[bytes, None], line: Line) -> AsyncGenerator[bytes, None]:
-    try:
-        async with aclosing(body):
-            async for chunk in body:
-                yield chunk
-    finally:
-        line.close()
-
-
-async def _cancelling(client: _Client, key: bytes, body: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield the body of a response. A client that goes before its end has cancelled its request."""
-    ended = False
-    try:
-        async with aclosing(body):
-            async for chunk in body:
-                yield chunk
-        ended = True
-    finally:
-        if not ended and client.is_alive:
-            cancelled = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}' % key
-            with suppress(asyncio.CancelledError):
-                await asyncio.shield(client.send([cancelled]))
-
-
-async def _read(request: Request) -> Line | Response:
-    """Return the message of a request, or the response to one that is not a message."""
-    reader, size = LineReader(), 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > _MAX_REQUEST:  # counted here: the SDK's middleware keeps the whole body in memory
-            reader.close()
-            return _refusal(413, "the request is too large")
-        reader.add(chunk.replace(b"\n", b" ").replace(b"\r", b" "))
-    line = reader.finish()
-    try:
-        if line is not None:
-            _MESSAGE.decode(line.short)
-            return line
-    except msgspec.MsgspecError:
-        pass
-    if line is not None:
-        line.close()
-    return _refusal(400, "the request is not a JSON-RPC message", PARSE_ERROR)
-
-
-def _stream_response(body: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None) -> Response:
-    own = {"Cache-Control": "no-cache, no-transform", **(headers or {})}
-    return StreamingResponse(body, media_type="text/event-stream", headers=own)
-
-
-def _refusal(status: int, message: str, code: int = INVALID_REQUEST) -> Response:
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}, status)
-
-
-async def proxy_http(
-    make: MakeRelay, address: tuple[str, int], users: Mapping[str, str], on_started: Callable[[str], object]
-) -> None:
-    """Serve clients over HTTP until cancelled. Each needs a bearer token of ``users`` (token to user), and a ``Host``
-    and ``Origin`` of this machine or of ``address``.
-
-    Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
-    server = ProxyServer(make)
-    security = TransportSecurityMiddleware(local_security(address[0]))
-
-    async def endpoint(scope: HttpScope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        refused = await security.validate_request(request, is_post=request.method == "POST")
-        await (refused or await server.serve(request))(scope, receive, send)
-
-    def app(_: str) -> Starlette:
-        return Starlette(
-            routes=[Route(PATH, endpoint=RequireAuthMiddleware(endpoint, []))],
-            middleware=[
-                Middleware(SlowReply),
-                Middleware(TooLargeReply, max_bytes=_MAX_REQUEST, max_file_bytes=_MAX_REQUEST * 3 // 4),
-                Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(BearerVerifier(users, None))),
-            ],
-        )
-
-    await serve_app(app, *address, on_started, server.running())
+async def _listening(session: Session) -> AsyncGenerator[bytes, None]:
+    yield b": listening\n\n"
+    async with aclosing(session.listen()) as messages:
+        async for raw in messages:
+            yield event(raw)

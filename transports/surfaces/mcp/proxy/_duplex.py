@@ -1,0 +1,159 @@
+"""Both directions between one client and one server that exchange their messages one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from mcp_types import INVALID_REQUEST
+
+from ....errors import ProtocolError, TooLarge
+from ....tasks import cancel_and_wait
+from ._exchange import Exchange, Passed, refusal
+from ._messages import Ends, Key, Message, TooLong, error_message, key_of, read_message
+
+logger = logging.getLogger("transports")
+
+#: Takes a message of the server.
+Deliver: TypeAlias = "Callable[[bytes | TooLong], Awaitable[None]]"
+#: Sends a message to the server.
+ToServer: TypeAlias = Callable[[bytes], Awaitable[None]]
+#: Sends a message to the client. One without bytes says that its request gets no answer.
+ToClient: TypeAlias = Callable[[Passed], Awaitable[None]]
+
+
+class Duplex:
+    """Messages between a client and a server, each passed on as it came except for what ``exchange`` changes.
+
+    ``failed`` gets the error of a write to the client that nobody else waits for."""
+
+    def __init__(self, exchange: Exchange, to_server: ToServer, to_client: ToClient) -> None:
+        self._exchange = exchange
+        self._to_server = to_server
+        self._to_client = to_client
+        #: Requests that the proxy works on: their own answers, and calls whose files are read.
+        self._working: dict[Key, asyncio.Task[None]] = {}
+        self._last_message = asyncio.get_running_loop().time()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_busy(self) -> bool:
+        """True if a request has no answer yet."""
+        return bool(self._working or self._exchange.open_requests)
+
+    @property
+    def is_preparing(self) -> bool:
+        """True if the server does not have all requests yet."""
+        return bool(self._working)
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last message of the server."""
+        return asyncio.get_running_loop().time() - self._last_message
+
+    async def from_client(self, line: bytes | TooLong) -> None:
+        """Pass on a message of the client."""
+        try:
+            if isinstance(line, TooLong):
+                raise line.error()
+            message = await read_message(line)
+        except TooLarge as error:
+            await self._refuse(Ends.of(line), error)
+            return
+        except ProtocolError:  # the server says what is wrong with it
+            assert isinstance(line, bytes)
+            if line[:1] == b"[":
+                await self._exchange.add_batch(line)
+            await self._to_server(line)
+            return
+        if message.is_request:
+            await self._request(message)
+        elif message.is_answer:
+            if not self._exchange.roots.take_answer(message):
+                await self._to_server(line)
+        else:
+            if message.method == "notifications/roots/list_changed":
+                self._exchange.roots.forget()
+            if message.method != "notifications/cancelled" or not await self._cancel(message):
+                await self._to_server(line)
+
+    async def from_server(self, line: bytes | TooLong) -> None:
+        """Pass on a message of the server. Raises :class:`~transports.errors.ProtocolError` for an answer that cannot
+        be read, if its request is unknown."""
+        self._last_message = asyncio.get_running_loop().time()
+        passed = await self._exchange.to_client(line)
+        if passed is not None:
+            await self._to_client(passed)
+
+    async def aclose(self) -> None:
+        """End the work for all requests."""
+        await cancel_and_wait(self._working.values())
+
+    async def _request(self, message: Message) -> None:
+        if self._exchange.is_ours(message):
+            self._work(message, self._answer)
+        elif self._exchange.files_in(message):
+            self._work(message, self._send_with_files)
+        else:
+            self._exchange.add_request(message)
+            await self._to_server(message.raw)
+
+    def _work(self, message: Message, work: Callable[[Message], Awaitable[None]]) -> None:
+        """Run work in a task that answers its request whatever is raised."""
+        assert message.key is not None
+        key = message.key
+
+        async def answering() -> None:
+            try:
+                await work(message)
+            except Exception as error:  # noqa: BLE001 - a request has one answer
+                await self._to_client(Passed(refusal(bytes(message.envelope.id), error), key, answers=True))
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if self._working.get(key) is task:
+                del self._working[key]
+            if not task.cancelled() and task.exception() is not None and not self.failed.done():
+                self.failed.set_exception(task.exception() or RuntimeError())
+
+        task = self._working[key] = asyncio.ensure_future(answering())
+        task.add_done_callback(ended)
+
+    async def _answer(self, message: Message) -> None:
+        answer = await self._exchange.answer(message)
+        await self._to_client(Passed(answer, message.key, answers=True))
+
+    async def _send_with_files(self, message: Message) -> None:
+        async def ask(question: bytes) -> None:
+            await self._to_client(Passed(question, message.key))
+
+        filled = await self._exchange.with_files(message, ask)
+        assert message.key is not None
+        self._working.pop(message.key, None)  # from here on, its cancellation is for the server
+        self._exchange.add_request(filled)
+        await self._to_server(filled.raw)
+
+    async def _cancel(self, message: Message) -> bool:
+        """Cancel a request that was not sent yet. Return ``False`` for any other."""
+        try:
+            key = key_of(message.params().request_id)
+        except ValueError:
+            return False
+        task = None if key is None else self._working.pop(key, None)
+        if task is None:
+            return False
+        task.cancel()
+        await self._to_client(Passed(b"", key, answers=True))
+        return True
+
+    async def _refuse(self, ends: Ends, error: TooLarge) -> None:
+        """Answer a message of the client that is over a limit."""
+        answer = error_message(ends.identity, INVALID_REQUEST, error.message, {"code": error.code})
+        if ends.identity and not ends.has_method:  # the answer to a question of the server
+            await self._to_server(answer)
+        elif ends.has_method and not ends.identity:
+            logger.warning("a message of the client is dropped: %s", error.message)
+        else:
+            key = key_of(ends.identity)
+            await self._to_client(Passed(answer, key, answers=key is not None))

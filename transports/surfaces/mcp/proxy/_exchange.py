@@ -1,0 +1,405 @@
+"""What passes between a client and its server: open requests, results with links, and requests that the proxy answers.
+
+* :class:`Facts` — what a server has said about itself.
+* :class:`Exchange` — the messages of both directions, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from ....artifacts import ArtifactStore, Scope
+from ....errors import ABPError, ProtocolError, TooLarge
+from ....protocol import MAX_CAPABILITIES, encode_json
+from .._resources import TEMPLATE, list_resources, read_resource
+from ._files import Ask, FileParams, Roots
+from ._messages import Ends, Key, Message, TooLong, error_message, key_of, read_message, require_limits, result_message
+from ._rewriting import FIELDS, Caller, Rewriter, Rewritten
+from ._stats import Stats
+
+logger = logging.getLogger("transports")
+
+#: Most requests without an answer, tasks and tokens that are remembered; what belongs to a forgotten one passes as it
+#: is.
+_MAX_OPEN = 10_000
+#: Largest artifact in bytes that is read in one piece.
+_MAX_READ = 64 << 20
+#: Fields that results have since protocol 2026-07-28 only.
+_COMPLETE: Mapping[str, object] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+_VERSION = "io.modelcontextprotocol/protocolVersion"
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+#: Requests whose results may have large content.
+_COUNTED = ("tools/call", "tasks/result", "resources/read", "prompts/get")
+
+
+class _Tool(msgspec.Struct):
+    name: str
+    input_schema: dict[str, object] = msgspec.field(name="inputSchema", default_factory=dict)
+    output_schema: dict[str, object] | None = msgspec.field(name="outputSchema", default=None)
+
+
+class _Tools(msgspec.Struct):
+    tools: list[msgspec.Raw] = []
+
+
+class _ServerInfo(msgspec.Struct):
+    name: str = ""
+
+
+class _Described(msgspec.Struct):
+    protocol_version: str = msgspec.field(name="protocolVersion", default="")
+    info: _ServerInfo = msgspec.field(name="serverInfo", default_factory=_ServerInfo)
+
+
+class _Client(msgspec.Struct):
+    capabilities: dict[str, object] = {}
+
+
+class _Task(msgspec.Struct):
+    task_id: str = msgspec.field(name="taskId", default="")
+
+
+class _Created(msgspec.Struct):
+    task_id: str = msgspec.field(name="taskId", default="")
+    task: _Task = msgspec.field(default_factory=_Task)
+
+
+_TOOL = msgspec.json.Decoder(_Tool)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFacts:
+    """The schema of a tool's results, and its parameters that are files."""
+
+    output_schema: Mapping[str, object] | None
+    files: FileParams
+
+
+@dataclass(slots=True)
+class Facts:
+    """What a server has said about itself: its protocol version, its tools, and the tools of its tasks."""
+
+    version: str = ""
+    has_resources: bool = True
+    tools: dict[str, ToolFacts] = field(default_factory=dict)
+    tasks: OrderedDict[str, str] = field(default_factory=OrderedDict)
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all exchanges of a proxy have in common. ``rewriter`` returns the one for a store, ``roots`` are the folders
+    from which files of clients may be read (``None``: all that a client shares), and ``reading`` bounds the artifacts
+    that are in memory."""
+
+    store: ArtifactStore
+    rewriter: Callable[[ArtifactStore], Rewriter]
+    stats: Stats
+    roots: Sequence[Path] | None = None
+    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
+
+    def exchange(self, scope: Scope | None = None, facts: Facts | None = None) -> Exchange:
+        """Return a new exchange, whose artifacts belong to ``scope``."""
+        store = self.store if scope is None else self.store.scoped(scope)
+        return Exchange(facts or Facts(), self.rewriter(store), self)
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A message for the client, the request that it belongs to, if that is known, and whether it answers it."""
+
+    raw: bytes
+    request: Key | None = None
+    answers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    tool: str
+    progress: Key | None
+
+
+class Exchange:
+    """The messages between one client and one server. ``facts`` may be shared with other clients of the server."""
+
+    def __init__(self, facts: Facts, rewriter: Rewriter, shared: Shared) -> None:
+        self.facts = facts
+        self.roots = Roots(shared.roots)
+        self._rewriter = rewriter
+        self._shared = shared
+        self._open: OrderedDict[Key, _Request] = OrderedDict()
+        self._progress: OrderedDict[Key, Key] = OrderedDict()
+        self._warned = False
+
+    @property
+    def open_requests(self) -> Sequence[Key]:
+        """Requests that the server has not answered."""
+        return [*self._open]
+
+    # --- to the server ------------------------------------------------------------------------------------------------
+
+    def add_request(self, message: Message) -> None:
+        """Remember a request that is sent to the server."""
+        assert message.key is not None
+        params = message.params()
+        tool = params.name if message.method == "tools/call" else self.facts.tasks.get(params.task_id, "")
+        token = _key_or_none(params.meta.get("progressToken", msgspec.Raw()))
+        self._open[message.key] = _Request(message.method, tool, token)
+        if token is not None:
+            self._progress[token] = message.key
+        if message.method == "initialize":
+            self.roots.available = "roots" in _client_capabilities(message)
+        for remembered in (self._open, self._progress):
+            while len(remembered) > _MAX_OPEN:
+                remembered.popitem(last=False)
+
+    async def add_batch(self, batch: bytes) -> None:
+        """Remember the requests of a batch (protocol 2025-03-26), which is sent as it is."""
+        try:
+            messages = [await read_message(bytes(item)) for item in msgspec.json.decode(batch, type=list[msgspec.Raw])]
+        except (ABPError, ValueError, RecursionError):  # the server says what is wrong with it
+            return
+        for message in messages:
+            if message.is_request:
+                self.add_request(message)
+
+    def is_ours(self, message: Message) -> bool:
+        """Return whether the proxy answers a request: for artifacts, and for lists of resources of a server without."""
+        if message.method == "resources/read":
+            return message.params().uri.startswith("artifact:")
+        return not self.facts.has_resources and message.method in ("resources/list", "resources/templates/list")
+
+    async def answer(self, message: Message) -> bytes:
+        """Return the proxy's own answer to a request."""
+        store, view = self._rewriter.store, self._rewriter.view
+        identity, params = bytes(message.envelope.id), message.params()
+        try:
+            async with self._shared.reading:
+                if message.method == "resources/read":
+                    read = await read_resource(store, params.uri, _MAX_READ, view)
+                    result = read.model_dump(mode="json", by_alias=True, exclude_none=True)
+                elif message.method == "resources/list":
+                    listed = await list_resources(store, None, view)
+                    result = listed.model_dump(mode="json", by_alias=True, exclude_none=True)
+                else:
+                    template = TEMPLATE.model_dump(mode="json", by_alias=True, exclude_none=True)
+                    result = {"resourceTemplates": [template]}
+                result = {name: value for name, value in result.items() if name not in _COMPLETE}
+                if _is_modern(params.meta):
+                    result |= _COMPLETE
+                return result_message(identity, await asyncio.to_thread(encode_json, result))
+        except MCPError as error:
+            return error_message(identity, error.error.code, error.error.message, error.error.data)
+
+    def files_in(self, message: Message) -> bool:
+        """Return whether a call names files that the proxy sends to the server."""
+        tool = self._tool_of(message)
+        return tool is not None and bool(tool.files.named_in(message))
+
+    async def with_files(self, message: Message, ask: Ask) -> Message:
+        """Return a call with the content of its files; ``ask`` sends a question to the client.
+
+        Raises :class:`~transports.errors.ABPError`."""
+        tool = self._tool_of(message)
+        assert tool is not None
+        named = tool.files.named_in(message)
+        has_paths = any(not text.startswith("artifact:") for text in named.values())
+        folders = await self.roots.folders(ask) if has_paths else []
+        async with self._shared.reading:
+            raw = await tool.files.filled(message, named, self._rewriter.store, folders)
+        return await read_message(raw)
+
+    def _tool_of(self, message: Message) -> ToolFacts | None:
+        return self.facts.tools.get(message.params().name) if message.method == "tools/call" else None
+
+    # --- to the client ------------------------------------------------------------------------------------------------
+
+    async def to_client(self, line: bytes | TooLong) -> Passed | None:
+        """Return a message of the server as the client gets it; ``None`` for output that is not a message.
+
+        Raises :class:`~transports.errors.ProtocolError` for an answer that cannot be read, if its request is
+        unknown."""
+        try:
+            if isinstance(line, TooLong):
+                raise line.error()
+            if line[:1] == b"[":
+                return await self._batch(line)
+            message = await read_message(line)
+        except TooLarge as error:
+            return self._over_limit(line, error)
+        except ProtocolError:
+            return self._noise(line)
+        request = None
+        if message.is_answer and message.key is not None:
+            request = self._open.pop(message.key, None)
+        if request is not None:
+            return Passed(await self._answered(message, request), message.key, answers=True)
+        if message.envelope.jsonrpc != "2.0":
+            return self._noise(line)
+        if message.method:
+            return Passed(line, self._related(message))
+        return Passed(line, message.key, answers=message.is_answer)
+
+    def answered(self, key: Key) -> None:
+        """Forget a request: it has its answer, or needs none."""
+        request = self._open.pop(key, None)
+        if request is not None and request.progress is not None:
+            self._progress.pop(request.progress, None)
+
+    async def _batch(self, line: bytes) -> Passed | None:
+        """Return a batch (protocol 2025-03-26) with each of its messages as the client gets it."""
+        require_limits(line)
+        try:
+            items = msgspec.json.decode(line, type=list[msgspec.Raw])
+        except (ValueError, RecursionError):
+            return self._noise(line)
+        messages = [await self.to_client(bytes(item)) for item in items]
+        passed = [message.raw for message in messages if message is not None]
+        return Passed(b"[%s]" % b",".join(passed)) if passed else self._noise(line)
+
+    def _noise(self, line: bytes | TooLong) -> Passed | None:
+        """Drop output that is not a message, with a warning for the first."""
+        if not self._warned:
+            self._warned = True
+            text = line.head if isinstance(line, TooLong) else line
+            logger.warning("the server writes text that is not a message to its stdout; it is dropped: %.80r", text)
+        return None
+
+    def _over_limit(self, line: bytes | TooLong, error: TooLarge) -> Passed | None:
+        ends = Ends.of(line)
+        key = _key_or_none(ends.identity)
+        if key not in self._open and ends.has_method:
+            logger.warning("a message of the server is dropped: %s", error.message)
+            return None
+        if key not in self._open and len(self._open) == 1:
+            (key,) = self._open
+        if key is None or key not in self._open:
+            raise ProtocolError(f"an answer of the server cannot be read, and its request is unknown: {error.message}")
+        self.answered(key)
+        identity = ends.identity if _key_or_none(ends.identity) == key else encode_json(key)
+        answer = error_message(identity, INTERNAL_ERROR, error.message, {"code": error.code})
+        return Passed(answer, key, answers=True)
+
+    def _related(self, message: Message) -> Key | None:
+        """Return the request that a notification or a question belongs to, if that is known."""
+        params = message.params()
+        if message.method == "notifications/progress":
+            token = _key_or_none(params.progress_token)
+            return None if token is None else self._progress.get(token)
+        return _key_or_none(params.meta.get(SUBSCRIPTION, msgspec.Raw()))
+
+    async def _answered(self, message: Message, request: _Request) -> bytes:
+        if request.progress is not None:
+            self._progress.pop(request.progress, None)
+        rewritten: Rewritten | None = None
+        if message.envelope.result:
+            try:
+                rewritten = await self._rewritten(bytes(message.envelope.result), request)
+            except (ValueError, RecursionError):  # a result of another form: the client says what is wrong with it
+                pass
+            except Exception:  # the answer must not be lost for it
+                logger.exception("an answer to %s passes as it came", request.method)
+        raw, files = message.raw, 0
+        if rewritten is not None:
+            raw, files = result_message(bytes(message.envelope.id), rewritten.result), rewritten.files
+        if request.method in _COUNTED:
+            self._shared.stats.count(request.tool or request.method, len(message.raw), len(raw), files)
+        return raw
+
+    async def _rewritten(self, result: bytes, request: _Request) -> Rewritten | None:
+        """Return the result for the client if it differs from the server's."""
+        match request.method:
+            case "initialize" | "server/discover":
+                return self._described(result)
+            case "tools/list":
+                self._learn_tools(result)
+            case "tools/call" | "tasks/result" | "resources/read" | "prompts/get":
+                self._learn_task(result, request)
+                return await self._rewriter.rewrite(result, self._caller_of(request))
+            case "tasks/get":  # the result of a task is in it since protocol 2026-07-28
+                fields = FIELDS.decode(result)
+                if "result" in fields:
+                    inner = await self._rewriter.rewrite(bytes(fields["result"]), self._caller_of(request))
+                    if inner is not None:
+                        fields["result"] = msgspec.Raw(inner.result)
+                        return Rewritten(encode_json(fields), inner.files)
+        return None
+
+    def _caller_of(self, request: _Request) -> Caller:
+        tool = self.facts.tools.get(request.tool)
+        schema = tool.output_schema if tool else None
+        return Caller(request.method, request.tool or request.method.replace("/", "."), schema, self.facts.version)
+
+    def _described(self, result: bytes) -> Rewritten | None:
+        """Return the server's description with the capability of resources, which artifacts are, if it has none."""
+        fields = FIELDS.decode(result)
+        try:
+            described = msgspec.json.decode(result, type=_Described)
+            self.facts.version = described.protocol_version
+            self._shared.stats.name(described.info.name)
+        except ValueError:  # another form of these fields, which the proxy does not need
+            pass
+        capabilities = FIELDS.decode(fields["capabilities"]) if "capabilities" in fields else {}
+        self.facts.has_resources = "resources" in capabilities
+        if self.facts.has_resources:
+            return None
+        fields["capabilities"] = msgspec.Raw(encode_json({**capabilities, "resources": {}}))
+        return Rewritten(encode_json(fields), 0)
+
+    def _learn_tools(self, result: bytes) -> None:
+        for raw in msgspec.json.decode(result, type=_Tools).tools:
+            try:
+                tool = _TOOL.decode(raw)
+            except ValueError:
+                continue
+            if len(self.facts.tools) < MAX_CAPABILITIES or tool.name in self.facts.tools:
+                self.facts.tools[tool.name] = ToolFacts(tool.output_schema, FileParams.of(tool.input_schema))
+
+    def _learn_task(self, result: bytes, request: _Request) -> None:
+        """Remember the tool of a task that a call has made."""
+        if request.method == "tools/call" and b'"task' in result[:4096]:
+            try:
+                created = msgspec.json.decode(result, type=_Created)
+            except ValueError:  # a field of a tool that has this name
+                return
+            self.facts.tasks[created.task_id or created.task.task_id] = request.tool
+            while len(self.facts.tasks) > _MAX_OPEN:
+                self.facts.tasks.popitem(last=False)
+
+
+def refusal(identity: bytes, error: Exception) -> bytes:
+    """Return the answer to a request that failed in the proxy."""
+    if isinstance(error, ABPError):
+        return error_message(identity, INVALID_PARAMS, error.message, {"code": error.code})
+    logger.error("a request failed in the proxy", exc_info=error)
+    return error_message(identity, INTERNAL_ERROR, f"the proxy failed ({type(error).__name__}); its log says more")
+
+
+def _key_or_none(identity: bytes | msgspec.Raw) -> Key | None:
+    try:
+        return key_of(identity)
+    except ValueError:
+        return None
+
+
+def _client_capabilities(message: Message) -> Mapping[str, object]:
+    try:
+        return msgspec.json.decode(message.envelope.params, type=_Client).capabilities
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _is_modern(meta: Mapping[str, msgspec.Raw]) -> bool:
+    try:
+        return msgspec.json.decode(meta.get(_VERSION, msgspec.Raw(b"null"))) in MODERN_PROTOCOL_VERSIONS
+    except (ValueError, TypeError):
+        return False

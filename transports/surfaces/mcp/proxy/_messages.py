@@ -1,0 +1,244 @@
+"""JSON-RPC messages as bytes: lines, one decode function with limits, ids, and messages of the proxy's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+
+from ....errors import ProtocolError, TooLarge
+from ....protocol import MAX_VALUES, PARSED_ON_LOOP, encode_json, has_more_values
+from ....tasks import in_thread
+
+#: Largest message in bytes: a file of 100 MiB as base64, with its message.
+MAX_BYTES = 137 << 20
+#: Deepest nesting. Clients that use pydantic read 200 levels, those that use the parser of Python 1,000.
+MAX_DEPTH = 500
+#: Bytes at both ends of a message that is not decoded, in which its id is looked for.
+_END = 4096
+#: Error code for a request of which the proxy has no answer.
+UNAVAILABLE = -32000
+
+_AS_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+#: An id, or a token of progress, as a JSON value: ``1`` and ``1.0`` are equal, ``1`` and ``"1"`` are not.
+Key: TypeAlias = "str | int | float | tuple[bytes]"
+
+
+class Envelope(msgspec.Struct):
+    """The fields of a message, each as it is written."""
+
+    jsonrpc: object = None
+    id: msgspec.Raw = msgspec.Raw()
+    method: str | None = None
+    params: msgspec.Raw = msgspec.Raw()
+    result: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
+
+
+class Params(msgspec.Struct):
+    """The fields of ``params`` that the proxy reads."""
+
+    name: str = ""
+    uri: str = ""
+    task_id: str = msgspec.field(name="taskId", default="")
+    request_id: msgspec.Raw = msgspec.field(name="requestId", default=msgspec.Raw())
+    progress_token: msgspec.Raw = msgspec.field(name="progressToken", default=msgspec.Raw())
+    meta: dict[str, msgspec.Raw] = msgspec.field(name="_meta", default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message: its bytes, its envelope, and its id as a key, which is ``None`` without an id."""
+
+    raw: bytes
+    envelope: Envelope
+    key: Key | None
+
+    @property
+    def method(self) -> str:
+        """Method of a request or notification; empty for an answer."""
+        return self.envelope.method or ""
+
+    @property
+    def is_answer(self) -> bool:
+        """True if the message answers a request."""
+        envelope = self.envelope
+        return envelope.method is None and self.key is not None and bool(envelope.result or envelope.error)
+
+    @property
+    def is_request(self) -> bool:
+        """True if the message needs an answer."""
+        return self.envelope.method is not None and self.key is not None
+
+    def params(self) -> Params:
+        """Return the parameters; empty ones if they have another form."""
+        if self.envelope.params:
+            try:
+                return _PARAMS.decode(self.envelope.params)
+            except (ValueError, RecursionError):
+                pass
+        return Params()
+
+
+_ENVELOPE = msgspec.json.Decoder(Envelope)
+_PARAMS = msgspec.json.Decoder(Params)
+
+
+async def read_message(raw: bytes) -> Message:
+    """Decode a message, a large one in a thread.
+
+    Raises :class:`~transports.errors.TooLarge` above a limit, and :class:`~transports.errors.ProtocolError` for bytes
+    that are not a JSON-RPC message."""
+    if len(raw) <= PARSED_ON_LOOP:
+        return _read_message(raw)
+    return await in_thread(_read_message, raw)
+
+
+def _read_message(raw: bytes) -> Message:
+    require_limits(raw)
+    try:
+        envelope = _ENVELOPE.decode(raw)
+        return Message(raw, envelope, key_of(envelope.id))
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not a JSON-RPC message: {error}") from error
+
+
+def require_limits(raw: bytes) -> None:
+    """Raise :class:`~transports.errors.TooLarge` for JSON that is too long, has too many values, or is too deep."""
+    if len(raw) > MAX_BYTES:
+        raise TooLarge(f"the message has {len(raw):,} bytes, and the limit is {MAX_BYTES:,}; ask for less")
+    if has_more_values(raw, MAX_VALUES):
+        raise TooLarge(f"the message has more than {MAX_VALUES:,} values, which is the limit; ask for less")
+    if _is_deeper(raw, MAX_DEPTH):
+        raise TooLarge(f"the message is nested more than {MAX_DEPTH} levels deep, which is the limit")
+
+
+def _is_deeper(raw: bytes, levels: int) -> bool:
+    if raw.count(b"[") + raw.count(b"{") <= levels:
+        return False
+    texts_removed = b"".join(raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+    brackets = texts_removed.translate(_AS_SQUARE, _NO_BRACKETS)
+    for _ in range(levels):
+        outer = brackets.replace(b"[]", b"")  # removes the innermost level
+        if len(outer) == len(brackets):
+            return False
+        brackets = outer
+    return bool(brackets)
+
+
+def key_of(identity: bytes | msgspec.Raw) -> Key | None:
+    """Return an id as a key; ``None`` for no id and for ``null``. Raises ``ValueError`` for what is not JSON."""
+    written = bytes(identity)
+    if not written or written == b"null":
+        return None
+    value = msgspec.json.decode(written)
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return value
+    return (encode_json(value),)
+
+
+# --- messages that are not decoded ------------------------------------------------------------------------------------
+
+_TEXT = rb'"(?:[^"\\]|\\.)*+"'
+_MEMBER = rb"\s*+(%s)\s*+:\s*+(%s|[-+.\w]++)\s*+" % (_TEXT, _TEXT)
+_MEMBERS_AT_START = re.compile(rb"\s*+\{(?:%s,)*" % _MEMBER, re.DOTALL)
+_MEMBERS_AT_END = re.compile(rb"(?:,%s)+\}\s*+\Z" % _MEMBER, re.DOTALL)
+_ONE_MEMBER = re.compile(_MEMBER, re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class TooLong:
+    """A line above the limit, of which both ends were kept. ``size`` is in bytes."""
+
+    head: bytes
+    tail: bytes
+    size: int
+
+    def error(self) -> TooLarge:
+        return TooLarge(f"the message has {self.size:,} bytes, and the limit is {MAX_BYTES:,}; ask for less")
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The id of a message that is not decoded, as it is written (empty if unknown), and whether it has a method."""
+
+    identity: bytes
+    has_method: bool
+
+    @classmethod
+    def of(cls, line: bytes | TooLong) -> Ends:
+        """Read the numbers and texts at both ends of a message."""
+        if isinstance(line, TooLong):
+            head, tail = line.head, line.tail
+        else:
+            head, tail = line[:_END], line[-_END:]
+        members: dict[bytes, bytes] = {}
+        for found in (_MEMBERS_AT_START.match(head), _MEMBERS_AT_END.search(tail)):
+            if found is not None:
+                members |= dict(_ONE_MEMBER.findall(found[0]))
+        identity = members.get(b'"id"', b"")
+        try:
+            key_of(identity)
+        except ValueError:
+            identity = b""
+        return cls(identity, b'"method"' in members)
+
+
+class LineReader:
+    """Lines of chunks that arrive one after another. A line above the limit is not kept in memory."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._head = self._tail = b""
+
+    def feed(self, chunk: bytes) -> Iterator[bytes | TooLong]:
+        """Yield the lines that end in ``chunk``. Empty lines are left out."""
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            self._add(end)
+            line = self._finish()
+            if line:
+                yield line
+        self._add(rest)
+
+    def rest(self) -> bytes | TooLong:
+        """Return a last line without an end; empty if there is none."""
+        return self._finish()
+
+    def _add(self, part: bytes) -> None:
+        self._parts.append(part)
+        self._size += len(part)
+        if self._size > MAX_BYTES:
+            kept = b"".join(self._parts)
+            self._head = self._head or kept[:_END]
+            self._tail = (self._tail + kept)[-_END:]
+            self._parts = []
+
+    def _finish(self) -> bytes | TooLong:
+        line: bytes | TooLong = b"".join(self._parts).strip()
+        if self._size > MAX_BYTES:
+            line = TooLong(self._head, self._tail, self._size)
+        self._parts, self._size, self._head, self._tail = [], 0, b"", b""
+        return line
+
+
+# --- messages of the proxy --------------------------------------------------------------------------------------------
+
+
+def result_message(identity: bytes, result: bytes) -> bytes:
+    """Return the answer to a request, given its id as it is written."""
+    return b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (identity or b"null", result)
+
+
+def error_message(identity: bytes, number: int, message: str, data: Mapping[str, object] | None = None) -> bytes:
+    """Return an error for a request, given its id as it is written."""
+    error: dict[str, object] = {"code": number, "message": message}
+    if data:
+        error["data"] = data
+    return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (identity or b"null", encode_json(error))

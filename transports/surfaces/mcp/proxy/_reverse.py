@@ -1,0 +1,224 @@
+"""A reverse proxy before a server behind an address: requests and headers pass, results get links."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+
+import httpx2
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ....adapters.mcp import HttpServer
+from ....artifacts import Scope
+from ....errors import ABPError, ProtocolError, TooLarge
+from ._exchange import Exchange, Facts, Shared, refusal as request_refusal
+from ._messages import UNAVAILABLE, Message, error_message, read_message
+from ._responses import Bodies, event, refusal, stream_response
+from ._upstream import (
+    SESSION,
+    VERSION,
+    events_of,
+    http_client,
+    is_event_stream,
+    read_body,
+    refusal_of,
+    unreachable,
+)
+
+logger = logging.getLogger("transports")
+
+#: Sessions of all users whose facts are remembered. A forgotten one goes on; its tools are learned again.
+_MAX_SESSIONS = 1000
+#: Headers of a request that are about the connection to the proxy, or are credentials for it.
+_NOT_SENT = frozenset(
+    {
+        *("host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "content-length"),
+        *("accept-encoding", "authorization", "proxy-authorization", "cookie", "origin", "referer", "expect"),
+    }
+)
+#: Headers of a response that are about the connection to the server, or about credentials for it.
+_NOT_RETURNED = frozenset(
+    {
+        *("connection", "keep-alive", "trailer", "transfer-encoding", "upgrade", "content-length"),
+        *("content-encoding", "set-cookie", "www-authenticate", "proxy-authenticate", "cache-control"),
+    }
+)
+
+
+class ReverseProxy:
+    """The requests of all users for one server behind an address."""
+
+    def __init__(self, server: HttpServer, shared: Shared) -> None:
+        self._server = server
+        self._shared = shared
+        self._bodies = Bodies()
+        self._client = http_client(server)
+        #: Exchanges by user and session, and what is known of the server to users whose clients have no session.
+        self._exchanges: OrderedDict[tuple[str, str], Exchange] = OrderedDict()
+        self._facts: dict[str, Facts] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Close the connections to the server at the end of a block."""
+        async with self._client:
+            yield
+
+    async def serve(self, request: Request, user: str) -> Response:
+        """Answer one request."""
+        body = await self._bodies.read(request, user)
+        if isinstance(body, Response):
+            return body
+        exchange = self._exchange_of(request, user)
+        message: Message | None = None
+        try:
+            message = await read_message(body)
+        except TooLarge as error:
+            return refusal(413, error.message, code=error.code)
+        except ProtocolError:  # no body, a batch, or something that the server refuses
+            if body[:1] == b"[":
+                await exchange.add_batch(body)
+        if message is not None:
+            if message.is_answer and exchange.roots.take_answer(message):
+                return Response(status_code=202)
+            if message.method == "notifications/roots/list_changed":
+                exchange.roots.forget()
+            if message.is_request and exchange.is_ours(message):
+                return stream_response(_answer(exchange, message))
+            if message.is_request and exchange.files_in(message):
+                return stream_response(self._call_with_files(request, exchange, message))
+            if message.is_request:
+                exchange.add_request(message)
+        identity = b"" if message is None else bytes(message.envelope.id)
+        try:
+            response = await self._send(request, body)
+            return await self._response(response, request, user, exchange, message)
+        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+            return _json(error_message(identity, UNAVAILABLE, unreachable(self._server, error).message), 502)
+
+    def _exchange_of(self, request: Request, user: str) -> Exchange:
+        session = request.headers.get(SESSION, "")
+        if request.headers.get(VERSION) in MODERN_PROTOCOL_VERSIONS:  # clients of a user may use the same ids
+            return self._shared.exchange(Scope(user=user), self._facts.setdefault(user, Facts()))
+        exchange = self._exchanges.get((user, session))
+        if exchange is None:
+            exchange = self._shared.exchange(Scope(user=user, session=session or None))
+            self._remember(user, session, exchange)
+        return exchange
+
+    def _remember(self, user: str, session: str, exchange: Exchange) -> None:
+        self._exchanges[user, session] = exchange
+        self._exchanges.move_to_end((user, session))
+        while len(self._exchanges) > _MAX_SESSIONS:
+            self._exchanges.popitem(last=False)
+
+    async def _send(self, request: Request, body: bytes) -> httpx2.Response:
+        headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in _NOT_SENT]
+        sent = self._client.build_request(request.method, self._server.url, headers=headers, content=body or None)
+        return await self._client.send(sent, stream=True)
+
+    async def _response(
+        self, response: httpx2.Response, request: Request, user: str, exchange: Exchange, message: Message | None
+    ) -> Response:
+        headers = {name: value for name, value in response.headers.items() if name.lower() not in _NOT_RETURNED}
+        opened = response.headers.get(SESSION)
+        if message is not None and message.method == "initialize" and opened:
+            self._exchanges.pop((user, request.headers.get(SESSION, "")), None)
+            self._remember(user, opened, exchange)
+        if request.method == "DELETE":
+            self._exchanges.pop((user, request.headers.get(SESSION, "")), None)
+        if response.status_code < 300 and is_event_stream(response):
+            return stream_response(_events(response, exchange, message), headers, response.status_code)
+        identity = b"" if message is None else bytes(message.envelope.id)
+        async with aclosing(response):
+            if response.status_code >= 300:
+                if message is not None and message.key is not None:
+                    exchange.answered(message.key)
+                status = 502 if response.status_code in (401, 407) or response.is_redirect else response.status_code
+                return _json(await refusal_of(self._server, response, identity), status)
+            try:
+                body = await read_body(response)
+            except TooLarge as error:
+                return _json(error_message(identity, UNAVAILABLE, error.message, {"code": error.code}))
+        if body.strip():
+            body = await _rewritten(body, exchange, message)
+        return Response(body, response.status_code, headers)
+
+    async def _call_with_files(
+        self, request: Request, exchange: Exchange, message: Message
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the events of a call with files: perhaps a question about the client's roots, then the answers."""
+        questions: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+        async def prepare() -> Message:
+            try:
+                return await exchange.with_files(message, questions.put)
+            finally:
+                questions.put_nowait(None)
+
+        preparing = asyncio.ensure_future(prepare())
+        identity = bytes(message.envelope.id)
+        try:
+            while (question := await questions.get()) is not None:
+                yield event(question)
+            filled = await preparing
+            exchange.add_request(filled)
+            response = await self._send(request, filled.raw)
+            async with aclosing(response):
+                if response.status_code >= 300:
+                    yield event(await refusal_of(self._server, response, identity))
+                elif is_event_stream(response):
+                    async with aclosing(_events(response, exchange, filled)) as events:
+                        async for chunk in events:
+                            yield chunk
+                else:
+                    yield event(await _rewritten(await read_body(response), exchange, filled))
+        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+            yield event(request_refusal(identity, unreachable(self._server, error)))
+        except Exception as error:  # noqa: BLE001 - a request has one answer
+            yield event(request_refusal(identity, error))
+        finally:
+            preparing.cancel()
+
+
+async def _answer(exchange: Exchange, message: Message) -> AsyncGenerator[bytes, None]:
+    try:
+        yield event(await exchange.answer(message))
+    except Exception as error:  # noqa: BLE001 - a request has one answer
+        yield event(request_refusal(bytes(message.envelope.id), error))
+
+
+async def _events(
+    response: httpx2.Response, exchange: Exchange, message: Message | None
+) -> AsyncGenerator[bytes, None]:
+    """Yield the events of a response, their messages as the client gets them."""
+    try:
+        async with aclosing(response), aclosing(events_of(response)) as events:
+            async for item in events:
+                raw = b""
+                if item.event == "message" and item.data:
+                    raw = await _rewritten(item.data.encode().replace(b"\n", b" "), exchange, message)
+                yield event(raw, identity=item.id, retry=item.retry)
+    except httpx2.SSEError as error:
+        if message is not None and message.key is not None:
+            yield event(error_message(bytes(message.envelope.id), UNAVAILABLE, str(error)))
+    except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:  # the client sees the end, and may resume
+        logger.info("a stream broke: %s", type(error).__name__)
+
+
+async def _rewritten(raw: bytes, exchange: Exchange, message: Message | None) -> bytes:
+    """Return a message of the server as the client gets it."""
+    try:
+        passed = await exchange.to_client(raw)
+    except ABPError as error:
+        identity = b"" if message is None else bytes(message.envelope.id)
+        return error_message(identity, UNAVAILABLE, error.message, {"code": error.code})
+    return raw if passed is None else passed.raw
+
+
+def _json(body: bytes, status: int = 200) -> Response:
+    return Response(body, status, media_type="application/json")

@@ -1,0 +1,251 @@
+"""A server of its own for a session over HTTP, and the responses to which its messages go."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, suppress
+
+import msgspec
+
+from ....adapters.mcp import StdioServer
+from ....errors import ProtocolError
+from ....protocol import encode_json
+from ....tasks import cancel_and_wait
+from ._duplex import Duplex
+from ._exchange import SUBSCRIPTION, Exchange, Passed
+from ._messages import UNAVAILABLE, Key, Message, error_message, key_of, read_message
+from ._process import ProcessServer
+from ._rewriting import FIELDS
+
+logger = logging.getLogger("transports")
+
+#: Messages that wait for a response to take them, and seconds for it to take one.
+_MAX_WAITING, _STUCK = 4, 60.0
+#: Most bytes of messages that wait for a client to listen.
+_MAX_UNHEARD = 1 << 20
+
+
+class _Stream:
+    """Messages for one response. A client that takes none for a minute is cut off."""
+
+    def __init__(self) -> None:
+        self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._ended = False
+
+    async def write(self, raw: bytes) -> None:
+        """Add a message, once there is room for it. Nothing happens if the client has gone."""
+        try:
+            async with asyncio.timeout(_STUCK):
+                await self._has_room.wait()
+        except TimeoutError:
+            self.end()
+        if self._ended:
+            return
+        self._messages.put_nowait(raw)
+        if self._messages.qsize() >= _MAX_WAITING:
+            self._has_room.clear()
+
+    def end(self) -> None:
+        """End the response after the messages that wait."""
+        self._ended = True
+        self._has_room.set()
+        self._messages.put_nowait(None)
+
+    async def messages(self) -> AsyncGenerator[bytes, None]:
+        try:
+            while (raw := await self._messages.get()) is not None:
+                self._has_room.set()
+                yield raw
+        finally:
+            self._ended = True
+            self._has_room.set()
+
+
+class Session:
+    """A server with its client, or with the clients of one user that have no session (``is_shared``).
+
+    If clients share it, a message that belongs to no request reaches none of them: it may be about the call of any."""
+
+    def __init__(self, process: ProcessServer, exchange: Exchange, *, is_shared: bool = False) -> None:
+        self.used = time.monotonic()
+        self._process = process
+        self._is_shared = is_shared
+        self._streams: dict[Key, _Stream] = {}
+        self._listener: _Stream | None = None
+        self._unheard: deque[bytes] = deque()
+        self._identities = itertools.count(1)
+        self._duplex = Duplex(exchange, process.send, self._write)
+        self._exchange = exchange
+        self._running = asyncio.ensure_future(self._run())
+
+    @classmethod
+    async def start(cls, server: StdioServer, exchange: Exchange, *, is_shared: bool = False) -> Session:
+        """Start a server. Raises :class:`~transports.errors.ConnectFailed`."""
+        return cls(await ProcessServer.start(server), exchange, is_shared=is_shared)
+
+    @property
+    def is_alive(self) -> bool:
+        """True until the server has ended."""
+        return not self._running.done()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no response is open."""
+        return not self._streams and self._listener is None
+
+    async def send(self, message: Message) -> None:
+        """Send a notification or an answer to the server."""
+        self.used = time.monotonic()
+        await self._duplex.from_client(message.raw)
+
+    def is_open(self, key: Key | None) -> bool:
+        """Return whether a request with this id waits for its answer."""
+        return key in self._streams
+
+    async def request(self, message: Message) -> AsyncGenerator[bytes, None]:
+        """Send a request, and yield the messages that belong to it and its answer.
+
+        Without a session, it is sent with an id and a token for progress that no other client has."""
+        restored: Mapping[Key, msgspec.Raw] = {}
+        if self._is_shared:
+            message, restored = await self._with_own_ids(message)
+        assert message.key is not None
+        stream = self._streams[message.key] = _Stream()
+        answered = False
+        try:
+            if not self.is_alive:
+                stream.end()
+            await self._duplex.from_client(message.raw)
+            async with aclosing(stream.messages()) as messages:
+                async for raw in messages:
+                    answered = message.key not in self._streams
+                    yield _with_ids(raw, restored) if restored else raw
+            if not answered and not self.is_alive:
+                identity = restored.get(message.key, message.envelope.id)
+                yield error_message(bytes(identity), UNAVAILABLE, self._process.reason())
+                answered = True
+        finally:
+            if self._streams.get(message.key) is stream:
+                del self._streams[message.key]
+                if self._is_shared and not answered:  # the client has gone, which is how it cancels
+                    self._exchange.answered(message.key)
+                    cancelled = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}'
+                    await self._duplex.from_client(cancelled % bytes(message.envelope.id))
+            self.used = time.monotonic()
+
+    async def listen(self) -> AsyncGenerator[bytes, None]:
+        """Yield the messages that belong to no request."""
+        if self._listener is not None:
+            self._listener.end()
+        stream = self._listener = _Stream()
+        try:
+            while self._unheard:
+                yield self._unheard.popleft()
+            async with aclosing(stream.messages()) as messages:
+                async for raw in messages:
+                    yield raw
+        finally:
+            if self._listener is stream:
+                self._listener = None
+            self.used = time.monotonic()
+
+    async def aclose(self) -> None:
+        """End the server and all responses."""
+        await cancel_and_wait((self._running,))
+        await self._duplex.aclose()
+        await self._process.aclose()
+
+    async def _run(self) -> None:
+        reading = asyncio.ensure_future(self._process.run(self._duplex.from_server))
+        try:
+            await asyncio.wait((reading, self._duplex.failed), return_when=asyncio.FIRST_COMPLETED)
+            for ended in (reading, self._duplex.failed):
+                if ended.done():
+                    ended.result()
+        except ProtocolError as error:
+            logger.warning("%s", error.message)
+        except Exception:
+            logger.exception("a session has ended")
+        finally:
+            await cancel_and_wait((reading,))
+            asyncio.get_running_loop().call_soon(self._end_streams)  # when `is_alive` is false
+
+    def _end_streams(self) -> None:
+        for stream in (*self._streams.values(), *filter(None, [self._listener])):
+            stream.end()
+
+    async def _write(self, message: Passed) -> None:
+        """Pass on a message: to the response of its request, else to the stream of all others, else to any response of
+        the same client."""
+        stream = None if message.request is None else self._streams.get(message.request)
+        if stream is not None:
+            if message.answers:
+                self._streams.pop(message.request, None)  # type: ignore[arg-type]  # it has one
+            if message.raw:
+                await stream.write(message.raw)
+            if message.answers:
+                stream.end()
+            return
+        if message.answers or self._is_shared:  # of a request whose client has gone, or of no client that is known
+            return
+        stream = self._listener or next(iter(self._streams.values()), None)
+        if stream is not None:
+            await stream.write(message.raw)
+        elif sum(map(len, self._unheard)) + len(message.raw) <= _MAX_UNHEARD:
+            self._unheard.append(message.raw)
+
+    async def _with_own_ids(self, message: Message) -> tuple[Message, Mapping[Key, msgspec.Raw]]:
+        """Return a request with an id and a token of progress of the proxy, and the client's by the proxy's."""
+        fields = FIELDS.decode(message.raw)
+        identity = next(self._identities)
+        restored: dict[Key, msgspec.Raw] = {identity: fields["id"]}
+        fields["id"] = msgspec.Raw(b"%d" % identity)
+        with suppress(ValueError, KeyError):
+            params = FIELDS.decode(fields["params"])
+            meta = FIELDS.decode(params["_meta"])
+            token = next(self._identities)
+            restored[token] = meta["progressToken"]
+            meta["progressToken"] = msgspec.Raw(b"%d" % token)
+            params["_meta"] = msgspec.Raw(encode_json(meta))
+            fields["params"] = msgspec.Raw(encode_json(params))
+        return await read_message(encode_json(fields)), restored
+
+
+def _with_ids(raw: bytes, restored: Mapping[Key, msgspec.Raw]) -> bytes:
+    """Return a message with the client's ids in the place of the proxy's."""
+    try:
+        fields = FIELDS.decode(raw)
+        _restore(fields, ("id",), restored)
+        for name in ("params", "result"):
+            if name in fields:
+                fields[name] = _with_ids_inside(fields[name], restored)
+        return encode_json(fields)
+    except (ValueError, RecursionError):  # not a message of the protocol
+        return raw
+
+
+def _with_ids_inside(value: msgspec.Raw, restored: Mapping[Key, msgspec.Raw]) -> msgspec.Raw:
+    try:
+        fields = FIELDS.decode(value)
+        _restore(fields, ("progressToken", "requestId"), restored)
+        if "_meta" in fields:
+            meta = FIELDS.decode(fields["_meta"])
+            _restore(meta, (SUBSCRIPTION,), restored)
+            fields["_meta"] = msgspec.Raw(encode_json(meta))
+        return msgspec.Raw(encode_json(fields))
+    except ValueError:  # parameters or a result of another form
+        return value
+
+
+def _restore(fields: dict[str, msgspec.Raw], names: Sequence[str], restored: Mapping[Key, msgspec.Raw]) -> None:
+    for name in names:
+        key = key_of(fields[name]) if name in fields else None
+        if key is not None and key in restored:
+            fields[name] = restored[key]
