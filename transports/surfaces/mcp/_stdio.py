@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import stat
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import cast
@@ -68,8 +69,9 @@ class Stdin:
     """Asynchronous chunks of stdin, at most 1 MiB each, until stdin or the parent process ends. When the parent has
     ended, this process has four seconds to exit.
 
-    A daemon thread reads, since only a daemon can be abandoned while another process holds the pipe open. Stdin is
-    replaced by an empty file for this process and its children."""
+    The event loop reads a pipe: a thread takes 80 µs more for a message, a third of a small call of `abp proxy`. Other
+    files are read by a daemon thread, since only a daemon can be abandoned. Stdin is replaced by an empty file for this
+    process and its children."""
 
     def __init__(self) -> None:
         self._fd = os.dup(0)
@@ -79,13 +81,22 @@ class Stdin:
         self._loop = asyncio.get_running_loop()
         # bounded: a client that sends faster than requests are read must wait, as with any pipe
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(4)
+        self._pipe: asyncio.ReadTransport | None = None
         self._parent_lives = _parent_lives()
-        for work in (self._read, self._watch):
-            threading.Thread(target=work, daemon=True).start()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while (chunk := await self._queue.get()) is not None:
-            yield chunk
+        if _is_pipe(self._fd):
+            reader = asyncio.StreamReader(_CHUNK)
+            self._pipe, _ = await self._loop.connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self._fd, "rb", buffering=0)
+            )
+            while chunk := await reader.read(_CHUNK):
+                yield chunk
+            return
+        threading.Thread(target=self._read, daemon=True).start()
+        while (piece := await self._queue.get()) is not None:
+            yield piece
 
     def _read(self) -> None:
         try:
@@ -100,7 +111,11 @@ class Stdin:
         while self._parent_lives():
             stop.wait(_PARENT_CHECK)
         exit_within()
-        self._end()
+        if self._pipe is None:
+            self._end()
+        else:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._pipe.close)
 
     def _put(self, chunk: bytes | None) -> None:
         asyncio.run_coroutine_threadsafe(self._queue.put(chunk), self._loop).result()
@@ -108,6 +123,12 @@ class Stdin:
     def _end(self) -> None:
         with contextlib.suppress(RuntimeError):
             self._put(None)
+
+
+def _is_pipe(fd: int) -> bool:
+    """Return whether the event loop can read a file: a pipe or a socket, except on Windows."""
+    mode = os.fstat(fd).st_mode
+    return os.name != "nt" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
 
 class _Lines:

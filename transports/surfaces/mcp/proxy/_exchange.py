@@ -1,6 +1,6 @@
-"""What passes between a client and its server: open requests, results with links, and requests that the proxy answers.
+"""The exchange of a client and its server: open requests, results with links, and the proxy's own answers.
 
-* :class:`Facts` — what a server has said about itself.
+* :class:`Facts` — the server's description of itself.
 * :class:`Exchange` — the messages of both directions, one at a time."""
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ToolFacts:
 
 @dataclass(slots=True)
 class Facts:
-    """What a server has said about itself: its protocol version, its tools, and the tools of its tasks."""
+    """Facts about a server: its protocol version, its tools, and the tools of its tasks."""
 
     version: str = ""
     has_resources: bool = True
@@ -96,7 +96,7 @@ class Facts:
 
 @dataclass(slots=True)
 class Shared:
-    """What all exchanges of a proxy have in common. ``rewriter`` returns the one for a store, ``roots`` are the folders
+    """Common parts of all exchanges of a proxy. ``rewriter`` returns the one for a store, ``roots`` are the folders
     from which files of clients may be read (``None``: all that a client shares), and ``reading`` bounds the artifacts
     that are in memory."""
 
@@ -303,7 +303,7 @@ class Exchange:
         rewritten: Rewritten | None = None
         if message.envelope.result:
             try:
-                rewritten = await self._rewritten(bytes(message.envelope.result), request)
+                rewritten = await self._rewritten(message.envelope.result, request)
             except (ValueError, RecursionError):  # a result of another form: the client says what is wrong with it
                 pass
             except Exception:  # the answer must not be lost for it
@@ -315,7 +315,7 @@ class Exchange:
             self._shared.stats.count(request.tool or request.method, len(message.raw), len(raw), files)
         return raw
 
-    async def _rewritten(self, result: bytes, request: _Request) -> Rewritten | None:
+    async def _rewritten(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
         """Return the result for the client if it differs from the server's."""
         match request.method:
             case "initialize" | "server/discover":
@@ -328,7 +328,7 @@ class Exchange:
             case "tasks/get":  # the result of a task is in it since protocol 2026-07-28
                 fields = FIELDS.decode(result)
                 if "result" in fields:
-                    inner = await self._rewriter.rewrite(bytes(fields["result"]), self._caller_of(request))
+                    inner = await self._rewriter.rewrite(fields["result"], self._caller_of(request))
                     if inner is not None:
                         fields["result"] = msgspec.Raw(inner.result)
                         return Rewritten(encode_json(fields), inner.files)
@@ -339,7 +339,7 @@ class Exchange:
         schema = tool.output_schema if tool else None
         return Caller(request.method, request.tool or request.method.replace("/", "."), schema, self.facts.version)
 
-    def _described(self, result: bytes) -> Rewritten | None:
+    def _described(self, result: msgspec.Raw) -> Rewritten | None:
         """Return the server's description with the capability of resources, which artifacts are, if it has none."""
         fields = FIELDS.decode(result)
         try:
@@ -355,7 +355,7 @@ class Exchange:
         fields["capabilities"] = msgspec.Raw(encode_json({**capabilities, "resources": {}}))
         return Rewritten(encode_json(fields), 0)
 
-    def _learn_tools(self, result: bytes) -> None:
+    def _learn_tools(self, result: msgspec.Raw) -> None:
         for raw in msgspec.json.decode(result, type=_Tools).tools:
             try:
                 tool = _TOOL.decode(raw)
@@ -364,9 +364,9 @@ class Exchange:
             if len(self.facts.tools) < MAX_CAPABILITIES or tool.name in self.facts.tools:
                 self.facts.tools[tool.name] = ToolFacts(tool.output_schema, FileParams.of(tool.input_schema))
 
-    def _learn_task(self, result: bytes, request: _Request) -> None:
+    def _learn_task(self, result: msgspec.Raw, request: _Request) -> None:
         """Remember the tool of a task that a call has made."""
-        if request.method == "tools/call" and b'"task' in result[:4096]:
+        if request.method == "tools/call" and b'"task' in bytes(memoryview(result)[:4096]):
             try:
                 created = msgspec.json.decode(result, type=_Created)
             except ValueError:  # a field of a tool that has this name

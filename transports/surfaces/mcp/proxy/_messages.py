@@ -160,6 +160,7 @@ class TooLong:
     size: int
 
     def error(self) -> TooLarge:
+        """Return the error that names the limit."""
         return TooLarge(f"the message has {self.size:,} bytes, and the limit is {MAX_BYTES:,}; ask for less")
 
 

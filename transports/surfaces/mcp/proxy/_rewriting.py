@@ -87,7 +87,7 @@ class Rewriter:
         self.policy = policy
         self.json_previews = json_previews
 
-    async def rewrite(self, result: bytes, caller: Caller) -> Rewritten | None:
+    async def rewrite(self, result: msgspec.Raw, caller: Caller) -> Rewritten | None:
         """Return the result of a tool, a prompt or ``resources/read`` with links in the place of large content;
         ``None`` if nothing is large. A value that cannot be stored stays as it is, with a warning.
 

@@ -40,7 +40,7 @@ _IDLE_MINUTES, _MAX_SESSIONS = 30, 20
 
 
 class Endpoint(Protocol):
-    """What answers the requests of a user."""
+    """Protocol for the part that answers the requests of users."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Return a block at whose end everything is released."""
