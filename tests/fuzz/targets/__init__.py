@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..cases import Target
-from . import content, files, messages, tokens, web
+from . import content, files, messages, proxied, tokens, web
 
 __all__ = ["TARGETS"]
 
@@ -34,5 +34,6 @@ TARGETS: Mapping[str, Target] = {
         web.headers,
         web.url,
         tokens.claims,
+        proxied.conversation,
     )
 }

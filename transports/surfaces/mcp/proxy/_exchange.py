@@ -237,7 +237,7 @@ class Exchange:
         except TooLarge as error:
             return self._over_limit(line, error)
         except ProtocolError:
-            return self._noise(line)
+            return self._unreadable(line)
         request = None
         if message.is_answer and message.key is not None:
             request = self._open.pop(message.key, None)
@@ -265,6 +265,17 @@ class Exchange:
         messages = [await self.to_client(bytes(item)) for item in items]
         passed = [message.raw for message in messages if message is not None]
         return Passed(b"[%s]" % b",".join(passed)) if passed else self._noise(line)
+
+    def _unreadable(self, line: bytes | TooLong) -> Passed | None:
+        """Pass on a message that is not JSON: the client says what is wrong with it."""
+        ends = Ends.of(line)
+        if not ends.is_message or isinstance(line, TooLong):
+            return self._noise(line)
+        key = _key_or_none(ends.identity)
+        if ends.has_method or key is None:
+            return Passed(line)
+        self.answered(key)
+        return Passed(line, key, answers=True)
 
     def _noise(self, line: bytes | TooLong) -> Passed | None:
         """Drop output that is not a message, with a warning for the first."""

@@ -102,10 +102,22 @@ async def read_message(raw: bytes) -> Message:
 def _read_message(raw: bytes) -> Message:
     require_limits(raw)
     try:
-        envelope = _ENVELOPE.decode(raw)
+        try:
+            envelope = _ENVELOPE.decode(raw)
+        except ValueError:
+            envelope = _ENVELOPE.decode(_ESCAPE.sub(_without_half_of_a_pair, raw))
         return Message(raw, envelope, key_of(envelope.id))
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not a JSON-RPC message: {error}") from error
+
+
+#: A pair of surrogates, half of one, or any other escape.
+_ESCAPE = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..|\\.", re.DOTALL)
+
+
+def _without_half_of_a_pair(escape: re.Match[bytes]) -> bytes:
+    """Return what stands for half of a pair of surrogates, which Python and JavaScript write and msgspec refuses."""
+    return b"\\ufffd" if len(escape[0]) == 6 else escape[0]
 
 
 def require_limits(raw: bytes) -> None:
@@ -166,10 +178,12 @@ class TooLong:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The id of a message that is not decoded, as it is written (empty if unknown), and whether it has a method."""
+    """The id of a message that is not decoded, as it is written (empty if unknown), and whether it has a method, and
+    the mark of a message."""
 
     identity: bytes
     has_method: bool
+    is_message: bool
 
     @classmethod
     def of(cls, line: bytes | TooLong) -> Ends:
@@ -187,7 +201,7 @@ class Ends:
             key_of(identity)
         except ValueError:
             identity = b""
-        return cls(identity, b'"method"' in members)
+        return cls(identity, b'"method"' in members, members.get(b'"jsonrpc"') == b'"2.0"')
 
 
 class LineReader:
