@@ -29,7 +29,11 @@ class Client:
         self.stats = stats
         self.raw: dict[object, bytes] = {}
         self.other: list[dict[str, Any]] = []
+        self.batches: list[list[Any]] = []
         self.roots: list[str] = []
+        #: Questions about the roots, which are answered unless ``answers_roots`` is false.
+        self.questions: list[object] = []
+        self.answers_roots = True
         self.chunks: asyncio.Queue[bytes] = asyncio.Queue()
         self.hello: Any = None
         self.running: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -40,12 +44,17 @@ class Client:
         if not message.raw:
             return
         decoded = json.loads(message.raw)
+        if isinstance(decoded, list):
+            self.batches.append(decoded)
+            return
         assert message.answers is ("method" not in decoded and "id" in decoded), decoded
         if message.answers:
             assert decoded["id"] not in self.raw or decoded["id"] is None, "a second answer"
             self.raw[decoded["id"]] = message.raw
         elif decoded["method"] == "roots/list":
-            self.send({"id": decoded["id"], "result": {"roots": [{"uri": uri} for uri in self.roots]}})
+            self.questions.append(decoded["id"])
+            if self.answers_roots:
+                self.send({"id": decoded["id"], "result": {"roots": [{"uri": uri} for uri in self.roots]}})
         else:
             self.other.append(decoded)
         async with self._arrived:

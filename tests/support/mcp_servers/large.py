@@ -46,6 +46,7 @@ TOOLS = [
     {"name": "risky", "inputSchema": ANY},
     {"name": "ask", "inputSchema": ANY},
     {"name": "huge", "inputSchema": ANY},
+    {"name": "raw", "inputSchema": ANY},
 ]
 
 
@@ -77,6 +78,15 @@ def huge(identity: object, size: int) -> None:
     for _ in range(size // (3 * 65536)):
         sys.stdout.write(piece)
     sys.stdout.write(f'"}}]}},"jsonrpc":"2.0","id":{json.dumps(identity)}}}\n')
+    sys.stdout.flush()
+
+
+def raw(identity: object, lines: list[str]) -> None:
+    """Write lines as they are, with ``@id``, ``@deep`` (601 levels) and ``@wide`` (a million and one values)."""
+    for text in lines:
+        text = text.replace("@id", json.dumps(identity))
+        text = text.replace("@deep", "[" * 601 + "]" * 601).replace("@wide", "[" + "1," * 1_000_000 + "1]")
+        sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
@@ -127,8 +137,10 @@ def digest(text: str) -> str:
         return ""
 
 
+seen: list[str] = []
 for line in sys.stdin:
     request = json.loads(line)
+    seen.append(request.get("method"))
     identity, params = request.get("id"), request.get("params") or {}
     if identity is None or "method" not in request:
         continue
@@ -139,6 +151,11 @@ for line in sys.stdin:
             result: object = {"protocolVersion": params["protocolVersion"], "capabilities": able, "serverInfo": info}
         case "tools/list":
             result = {"tools": TOOLS}
+        case "tools/call" if params["name"] == "seen":
+            result = [method for method in seen[:-1] if method != "notifications/initialized"]
+        case "tools/call" if params["name"] == "raw":
+            raw(identity, params["arguments"]["lines"])
+            continue
         case "tools/call" if params["name"] == "huge":
             huge(identity, params["arguments"]["size"])
             continue

@@ -1,0 +1,210 @@
+"""Messages through ``abp proxy``: ids, limits, output that is no message, cancellations, and sudden ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from tests.support.relayed import LARGE, relayed
+from tests.surfaces.proxy.test_stdio import ABP, environment
+
+#: Ways to write an id, and the id as JSON.
+SPELLINGS = [("7", 7), ("7.0", 7), ("7e0", 7), ('"seven"', "seven"), ('"\\u0073even"', "seven"), ('"7"', "7")]
+#: Forms of an answer with some ``@id`` in it.
+ANSWERS = [
+    '{"jsonrpc":"2.0","id":@id,"result":%s}',
+    '{"result":%s,"jsonrpc":"2.0","id":@id}',
+    '{"result":%s, "id" : @id }',
+]
+
+
+def raw_call(identity: str, *lines: str) -> bytes:
+    arguments = json.dumps({"lines": lines})
+    call = f'{{"name":"raw","arguments":{arguments}}}'
+    return f'{{"jsonrpc":"2.0","id":{identity},"method":"tools/call","params":{call}}}\n'.encode()
+
+
+@pytest.mark.parametrize(("spelling", "identity"), SPELLINGS)
+async def test_ids_are_compared_as_json_values(tmp_path: Path, spelling: str, identity: object) -> None:
+    text = "x" * 100_000
+    async with relayed(tmp_path) as client:
+        for other, same in SPELLINGS:
+            if same != identity:
+                continue
+            answer = f'{{"jsonrpc":"2.0","id":{other},"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}'
+            client.chunks.put_nowait(raw_call(spelling, answer))
+            result = (await client.answer(identity))["result"]
+            assert result["content"][1]["type"] == "resource_link"
+
+
+@pytest.mark.parametrize("identity", ["7", '"seven"', "7.5"])
+@pytest.mark.parametrize("form", ANSWERS)
+@pytest.mark.parametrize(("value", "limit"), [("@deep", "500 levels"), ('{"a":@wide}', "1,000,000 values")])
+async def test_an_answer_over_a_limit_is_an_error_that_names_it(
+    tmp_path: Path, identity: str, form: str, value: str, limit: str
+) -> None:
+    async with relayed(tmp_path) as client:
+        waiting = client.ask("tools/call", name="raw", arguments={"lines": []})  # so that the id decides
+        client.chunks.put_nowait(raw_call(identity, form % value))
+        error = (await client.answer(json.loads(identity)))["error"]
+        assert error["data"]["code"] == "TOO_LARGE" and limit in error["message"]
+        assert await client.request("ping") == {}
+        assert waiting not in client.raw
+
+
+@pytest.mark.load
+async def test_an_answer_over_the_limit_of_bytes_takes_little_memory(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        answer = await client.answer(client.ask("tools/call", name="huge", arguments={"size": 120_000_000}))
+        assert answer["error"]["data"]["code"] == "TOO_LARGE" and "143,654,912" in answer["error"]["message"]
+        assert await client.request("ping") == {}
+
+
+async def test_an_unreadable_answer_that_names_no_request_ends_the_connection(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="its request is unknown"):
+        async with relayed(tmp_path) as client:
+            for identity in ("7", "8"):
+                client.chunks.put_nowait(raw_call(identity))
+            client.chunks.put_nowait(raw_call("9", '{"jsonrpc":"2.0","result":@deep}'))
+            async with asyncio.timeout(30):
+                await client.running
+
+
+@pytest.mark.parametrize(("params", "limit"), [("@deep", "500 levels"), ("@wide", "1,000,000 values")])
+@pytest.mark.parametrize("identity", ["7", '"seven"'])
+async def test_a_request_over_a_limit_is_refused(tmp_path: Path, params: str, limit: str, identity: str) -> None:
+    value = {"@deep": "[" * 601 + "]" * 601, "@wide": "[" + "1," * 1_000_000 + "1]"}[params]
+    async with relayed(tmp_path) as client:
+        line = (
+            f'{{"jsonrpc":"2.0","id":{identity},"method":"tools/call","params":{{"name":"give","arguments":{value}}}}}'
+        )
+        client.chunks.put_nowait(line.encode() + b"\n")
+        error = (await client.answer(json.loads(identity)))["error"]
+        assert error["data"]["code"] == "TOO_LARGE" and limit in error["message"]
+
+
+NOISE = ["=== my server 1.0 ===", "[INFO] ready", "{ not json", '{"level":"info","method":"GET"}', "[]", "12", "null"]
+
+
+async def test_other_output_of_a_server_is_dropped_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = '{"jsonrpc":"2.0","id":@id,"result":{"content":[]}}'
+    async with relayed(tmp_path) as client:
+        with caplog.at_level(logging.WARNING, "transports"):
+            client.chunks.put_nowait(raw_call("7", *NOISE, answer, *NOISE))
+            assert (await client.answer(7))["result"] == {"content": []}
+            assert await client.request("ping") == {}
+        assert client.other == []
+        warnings = [record for record in caplog.records if "not a message" in record.getMessage()]
+        assert len(warnings) == 1 and "my server" in warnings[0].getMessage()
+
+
+async def test_answers_that_are_not_strict_json_pass_as_they_are(tmp_path: Path) -> None:
+    """Half of a surrogate pair and NaN are written by Python; the client says what is wrong with them."""
+    half = '{"jsonrpc":"2.0","id":@id,"result":{"content":[],"half":"\\ud800"}}'
+    number = '{"jsonrpc":"2.0","id":@id,"result":{"content":[],"number":NaN}}'
+    async with relayed(tmp_path) as client:
+        client.chunks.put_nowait(raw_call("7", half))
+        assert (await client.answer(7))["result"]["half"] == "\ud800"
+        client.chunks.put_nowait(raw_call("8", number))
+        assert "NaN" in json.dumps(await client.answer(8))
+
+
+async def test_a_large_answer_with_half_of_a_pair_becomes_a_link(tmp_path: Path) -> None:
+    text = "\\ud800" + "x" * 100_000
+    answer = f'{{"jsonrpc":"2.0","id":@id,"result":{{"content":[{{"type":"text","text":"{text}"}}]}}}}'
+    async with relayed(tmp_path) as client:
+        client.chunks.put_nowait(raw_call("7", answer))
+        _, link = (await client.answer(7))["result"]["content"]
+        assert (await client.content(link["uri"])).decode() == "\ufffd" + "x" * 100_000
+
+
+async def test_a_batch_is_answered_with_links(tmp_path: Path) -> None:
+    result = json.dumps({"content": [{"type": "text", "text": "x" * 100_000}]})
+    batch = ",".join(f'{{"jsonrpc":"2.0","id":"b{number}","result":{result}}}' for number in range(2))
+    async with relayed(tmp_path) as client:
+        for number in range(2):
+            client.chunks.put_nowait(raw_call(f'"b{number}"'))
+        await client.request("ping")
+        client.chunks.put_nowait(raw_call("7", f"[{batch}]", '{"jsonrpc":"2.0","id":7,"result":{}}'))
+        await client.answer(7)
+        (answers,) = client.batches
+        assert [answer["result"]["content"][1]["type"] for answer in answers] == ["resource_link"] * 2
+
+
+# --- cancellations ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_is_cancelled_while_its_file_is_read_is_never_sent(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        client.answers_roots = False
+        client.send({"id": 50, "method": "tools/call", "params": {"name": "take", "arguments": {"file": "/x"}}})
+        await client.until(lambda: client.questions)
+        client.send({"method": "notifications/cancelled", "params": {"requestId": 50.0}})
+        client.send({"id": client.questions[0], "result": {"roots": []}})
+        assert await client.request("ping") == {}
+        assert 50 not in client.raw
+        assert await client.request("tools/call", name="seen", arguments={}) == ["initialize", "tools/list", "ping"]
+
+
+async def test_the_cancellation_of_a_sent_call_is_sent(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        client.chunks.put_nowait(raw_call("50"))
+        client.send({"method": "notifications/cancelled", "params": {"requestId": 50}})
+        seen = await client.request("tools/call", name="seen", arguments={})
+        assert seen[-2:] == ["tools/call", "notifications/cancelled"]
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def run_abp(folder: Path, text: str, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*ABP, "--", *command],
+        input=text, capture_output=True, text=True, env=environment(folder), timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.load
+def test_requests_in_a_pipe_are_answered(tmp_path: Path) -> None:
+    requests = "\n".join(json.dumps({"jsonrpc": "2.0", "id": number, "method": "ping"}) for number in range(50))
+    done = run_abp(tmp_path, requests, sys.executable, str(LARGE))
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == list(range(50))
+    assert done.returncode == 0
+
+
+@pytest.mark.load
+def test_requests_in_a_file_are_answered(tmp_path: Path) -> None:
+    requests = tmp_path / "requests"
+    requests.write_text('{"jsonrpc":"2.0","id":1,"method":"ping"}')
+    with requests.open() as stdin:
+        done = subprocess.run(
+            [*ABP, "--", sys.executable, str(LARGE)],
+            stdin=stdin, capture_output=True, env=environment(tmp_path), timeout=120, check=False,
+        )  # fmt: skip
+    assert json.loads(done.stdout)["result"] == {} and done.returncode == 0
+
+
+@pytest.mark.load
+def test_the_status_is_that_of_the_server(tmp_path: Path) -> None:
+    assert run_abp(tmp_path, "", sys.executable, "-c", "raise SystemExit(7)").returncode == 7
+    killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    assert run_abp(tmp_path, "", sys.executable, "-c", killed).returncode == 137
+
+
+@pytest.mark.load
+def test_a_server_that_ignores_the_end_of_its_input_is_ended(tmp_path: Path) -> None:
+    stubborn = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
+    )
+    done = run_abp(tmp_path, "", sys.executable, "-c", stubborn)
+    assert done.returncode == 0 and done.stdout == ""
