@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from transports import UsageError
-from transports.browser import PageSource
+from transports import BinaryData, UsageError, connect
+from transports.browser import PageSource, read_adapter
 from transports.files import open_regular, read_regular
 from transports.session import read_config
 
@@ -47,6 +47,46 @@ def test_settings_and_a_browser_s_state_are_regular_files_of_some_size(
         PageSource(storage_state=path)._loaded_storage_state()
 
 
+def read_profile(path: Path) -> object:
+    pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+    from transports.adapters import views
+
+    return views.read_profile(path)
+
+
+def read_servers(path: Path) -> object:
+    pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+    return connect(f"mcp:{path}#x", store="none:")
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "profile of a host": read_profile,
+    "adapter": lambda path: read_adapter(path, "https://app.example/"),
+    "list of MCP servers": read_servers,
+    "parameter": BinaryData.from_path,
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes")
+@pytest.mark.parametrize("make", [pipe, endless, Path.mkdir])
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_only_a_regular_file_is_read(
+    tmp_path: Path, read: Callable[[Path], object], make: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "odd.toml"
+    make(path)
+    with pytest.raises(UsageError, match=r"read.*(not a regular file|directory)"):
+        read(path)
+
+
+@pytest.mark.parametrize("read", list(READERS.values())[:3], ids=list(READERS)[:3])
+def test_a_text_has_some_size(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    path = tmp_path / "odd.toml"
+    huge(path)
+    with pytest.raises(UsageError, match=r"read.*larger than [\d,]+ bytes"):
+        read(path)
+
+
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "a\ud800", "file/x"])
 def test_a_name_that_no_file_has_is_an_error_of_the_system(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
@@ -61,3 +101,10 @@ def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
     assert read_regular(path, 4) == b"1234"
     with pytest.raises(OSError, match="larger than 3 bytes"):
         read_regular(path, 3)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs files whose size is not known")
+def test_a_file_that_says_it_is_empty_has_a_limit_too() -> None:
+    assert read_regular("/proc/self/status", 1 << 20).startswith(b"Name:")
+    with pytest.raises(OSError, match="larger than 10 bytes"):
+        read_regular("/proc/self/status", 10)

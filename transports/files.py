@@ -11,6 +11,7 @@ __all__ = ["open_regular", "read_regular", "regular_file"]
 
 #: Flags, as far as the system has them: not inherited by child processes, no wait for a pipe's writer, bytes unchanged.
 _FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))
+_PIECE = 1 << 20
 
 
 def open_regular(path: str | os.PathLike[str]) -> FileIO:
@@ -29,10 +30,18 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
     """Return the content of a regular file.
 
     Raises :class:`OSError` as :func:`open_regular`, and for more than ``most`` bytes."""
+    pieces: list[bytes] = []
     with open_regular(path) as file:
-        if os.fstat(file.fileno()).st_size > most:
-            raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
-        return file.readall()
+        size = os.fstat(
+            file.fileno()
+        ).st_size  # of a file that grows, or of a file system that knows none, not the last
+        left = most if size <= most else -1
+        while left >= 0 and (piece := file.read(min(left, max(size, _PIECE)) + 1)):
+            pieces.append(piece)
+            left -= len(piece)
+    if left < 0:
+        raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
+    return b"".join(pieces)
 
 
 def regular_file(fd: int, name: str) -> FileIO:

@@ -122,7 +122,7 @@ async def test_a_profile_of_ones_own(app: Session, tmp_path: Path) -> None:
         (OWN.replace("[limits]", "[limit]"), "cannot be read"),
         (OWN.replace('"blob:"', '"blob:; script-src *"'), "no sources of a policy"),
         (OWN.replace("worker-src", '"worker-src *; script-src"'), "no sources of a policy"),
-        ("#" * ((1 << 20) + 1), "more than 1,048,576 bytes"),
+        ("#" * ((1 << 20) + 1), "larger than 1,048,576 bytes"),
     ],
 )
 async def test_a_file_that_is_not_a_profile_is_refused(app: Session, tmp_path: Path, content: str, why: str) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..errors import Corrupt, StoreError, StoreFull, UsageError
+from ..files import open_regular
 from ..tasks import in_thread
 
 OTHER_FOLDER = "name another folder with ABP_OUTPUT_DIR (--out, store=)"
@@ -485,7 +486,7 @@ async def write_out(chunks: AsyncGenerator[bytes, None], file: ExportFile) -> Pa
 def copy_out(source: Path, file: ExportFile) -> Path:
     """Copy a local file to ``file`` and return the path; it blocks. Nothing stays on the disk after an error."""
     with map_os_errors("read an artifact", source.parent):
-        opened = source.open("rb", buffering=0)
+        opened = open_regular(source)
     with opened, closing(file):
         file.open()
         while chunk := _read(opened, source):

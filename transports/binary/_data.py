@@ -24,6 +24,7 @@ from typing import Literal, TypeAlias
 import pybase64
 
 from ..errors import BadEncoding, SizeMismatch, UsageError
+from ..files import open_regular
 from ._media import sniff
 
 #: Characters decoded at a time (a multiple of four, to cut base64 there), and bytes of a file read at a time.
@@ -149,9 +150,7 @@ class BinaryData:
         """
         path = Path(path)
         try:
-            if path.exists() and not path.is_file():  # opening a pipe would wait, and reading it here would empty it
-                raise UsageError(f"cannot read {path}: it is not a regular file")
-            with path.open("rb") as file:
+            with open_regular(path) as file:  # opening a pipe would wait, and reading it here would empty it
                 head = file.read(4096)
                 size = os.fstat(file.fileno()).st_size
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
@@ -180,7 +179,7 @@ class BinaryData:
             case Encoded() as encoded:
                 yield from encoded.chunks()
             case LocalFile(path):
-                with path.open("rb") as file:
+                with open_regular(path) as file:
                     while chunk := file.read(_CHUNK_CHARS):
                         yield chunk
             case _:

@@ -236,7 +236,7 @@ class PageSource:
         assert browser is not None
         context = await browser.playwright.new_context(
             accept_downloads=browser.engine != "chromium",
-            storage_state=self._loaded_storage_state(),
+            storage_state=await asyncio.to_thread(self._loaded_storage_state),
             locale=self.locale,
             timezone_id=self.timezone,
         )

@@ -52,6 +52,7 @@ from ..errors import (
     TransportError,
     UsageError,
 )
+from ..files import open_regular
 from ..privacy import KNOWN_SECRETS, KnownSecrets, give, is_guessable, known_to, placeholders, with_values
 from ..protocol import DECLINED, is_larger, origin_of
 from ..protocol.messages import Effect, Message, misdirected
@@ -137,7 +138,7 @@ async def _read(name: str, entry: SecretEntry, user: str | None) -> str:
 
 def _content(name: str, file: Path) -> str:
     try:
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             return opened.read(_MAX_BYTES + 1).decode()
     except (OSError, ValueError) as error:
         logger.warning("the secret %s cannot be read from %s: %s", name, file, type(error).__name__)

@@ -42,7 +42,7 @@ def test_adapters_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     for target, path, reason in (
         ("http://app.example/", tmp_path / "missing.js", "No such file"),
         ("http://app.example/", binary, "not UTF-8 text"),
-        ("http://app.example/", tmp_path, "directory"),
+        ("http://app.example/", tmp_path, "not a regular file"),
         ("ws://app.example/abp", binary, "adapter= cannot go with"),
     ):
         with pytest.raises(UsageError, match=reason):

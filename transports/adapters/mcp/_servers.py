@@ -13,8 +13,11 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
+from ...files import read_regular
 from ...protocol import redact_url
 
+#: Bytes of a file that lists servers; Claude Code keeps its history in it, too.
+_MAX_FILE = 16 << 20
 #: ``${NAME}``, ``${NAME:-default}`` (Claude Code) and ``${env:NAME}`` (VS Code, Cursor).
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
 _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential)[\w-]*", re.IGNORECASE)
@@ -127,7 +130,7 @@ def _from_file(place: str) -> Server:
     file, _, name = place.rpartition("#") if "#" in place else (place, "", "")
     path = Path(file).expanduser()
     try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"))
+        document = json.loads(read_regular(path, _MAX_FILE).decode("utf-8-sig"))
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}; give mcp:FILE#NAME") from None
     except (ValueError, RecursionError) as error:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ...errors import UsageError
+from ...files import read_regular
 from ...protocol import encode_json
 from ._messages import DisplayMode
 
@@ -82,9 +83,7 @@ def read_profile(host: str | Path) -> HostProfile:
     if path.suffix not in (".toml", ".json"):
         raise UsageError(f"there is no host {str(host)!r}; there are {', '.join(host_names())}, and files of one's own")
     try:
-        if path.stat().st_size > _MAX_PROFILE:
-            raise UsageError(f"the profile {path} has more than {_MAX_PROFILE:,} bytes")
-        content = path.read_bytes()
+        content = read_regular(path, _MAX_PROFILE)
     except OSError as error:
         raise UsageError(f"the profile {path} cannot be read: {error.strerror or error}") from None
     return _decoded(content, path.suffix, str(path))

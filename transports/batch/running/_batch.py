@@ -17,6 +17,7 @@ from pathlib import Path
 from ...artifacts import ArtifactRef, ArtifactStore, remove_left, temporary_path
 from ...binary import safe_filename
 from ...errors import ABPError, Corrupt, LedgerError, StoreError, UsageError
+from ...files import open_regular
 from ...protocol import JSONValue
 from ...session import OnProgress
 from ...tasks import in_thread
@@ -229,7 +230,7 @@ def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:
         path.parent.mkdir(parents=True, exist_ok=True)
         if file.parent.samefile(path.parent):
             raise UsageError(f"--files: {path.parent} is the store itself; name another folder")
-        with file.open("rb") as opened:  # a link bypasses the check of the store's own export
+        with open_regular(file) as opened:  # a link bypasses the check of the store's own export
             if hashlib.file_digest(opened, "sha256").hexdigest() != ref.sha256:
                 raise Corrupt(
                     f"artifact {ref.id} is damaged: its content does not match its hash; nothing was written to {path}",

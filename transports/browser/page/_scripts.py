@@ -10,8 +10,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
+from ...files import read_regular
 from ...protocol import origin_of, redact_url
 
+#: Bytes of an adapter.
+_MAX_ADAPTER = 8 << 20
 #: Characters of the reason why an adapter failed, in a message.
 _MAX_REASON = 300
 
@@ -48,7 +51,7 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
         raise UsageError("an adapter is for a page at an http(s):// address: it is bound to the page's origin")
     path = Path(path).expanduser()
     try:
-        script = path.read_text(encoding="utf-8")
+        script = read_regular(path, _MAX_ADAPTER).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"the adapter {str(path)!r} cannot be read: {reason}") from error

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import BrowserNotFound, UsageError
+from ...files import read_regular
 
 HOW_TO_INSTALL = "run `abp doctor --install`, or set ABP_BROWSER to the executable of a Chromium or Chrome"
 #: Accepted values of ``browser=``, and Playwright's engine for each.
@@ -140,7 +141,7 @@ async def find_running() -> list[RunningBrowser]:
 def _in_profiles() -> Iterator[tuple[int, str, Path]]:
     for folder in _folders():
         with contextlib.suppress(OSError, ValueError):
-            port, _, path = (folder / _FILE).read_text(encoding="ascii")[:1000].partition("\n")
+            port, _, path = read_regular(folder / _FILE, 1000).decode("ascii").partition("\n")
             path = path.strip()
             if 0 < int(port) < 1 << 16 and path.startswith("/devtools/browser/"):
                 yield int(port), path, folder

@@ -15,6 +15,7 @@ import pybase64
 from ...binary import BinaryData, LocalFile
 from ...binary.detect import Found, replace
 from ...errors import CallTimeout, TransportError, UsageError
+from ...files import open_regular, read_regular
 from ...protocol import encode_json
 from ..page._agent import Agent
 from ..page._channel import PageObject
@@ -86,7 +87,7 @@ class Uploads:
         if self._near and (element := await self._file_input(path, timeout)) is not None:
             return element
         buffer = await self._agent.invoke("createFileBuffer", timeout=timeout, returns=PageObject)
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             while part := await asyncio.to_thread(file.read, _SLICE):
                 await self._agent.invoke("appendToBuffer", buffer, pybase64.b64encode(part).decode(), timeout=timeout)
         return buffer
@@ -129,7 +130,7 @@ def _inline_bytes(binary: BinaryData) -> bytes | None:
         case bytes() as data:
             return data if len(data) <= _MAX_INLINE else None
         case LocalFile(path):
-            return path.read_bytes() if path.stat().st_size <= _MAX_INLINE else None
+            return read_regular(path, _MAX_INLINE) if path.stat().st_size <= _MAX_INLINE else None
         case _:
             raise UsageError("only bytes, files and BinaryData of these can be sent as parameters")
 

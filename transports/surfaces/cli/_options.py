@@ -21,7 +21,7 @@ import typer
 from ...errors import ConnectFailed, UsageError
 from ...protocol import MAX_TIMEOUT, folder_of, is_page, parse_duration
 from ._output import print_note
-from ._params import refuse_file_name
+from ._params import read_text, refuse_file_name
 from ._questions import at_terminal
 
 if TYPE_CHECKING:
@@ -361,10 +361,7 @@ def read_token(token: str) -> str:
     :class:`~transports.errors.UsageError` if the file cannot be read."""
     if not token.startswith("@"):
         return token
-    try:
-        return Path(token[1:]).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--token {token}: cannot be read ({error}); correct the file name after @") from error
+    return read_text(token, f"--token {token}").strip()
 
 
 def open_limited_store(

@@ -150,10 +150,10 @@ def _read(text: str) -> tuple[str, str]:
         raise UsageError(f"{source}: there is no stdin; use --params @FILE")
     if text == "-" and sys.stdin.isatty():
         print_note("type the parameters as JSON, then Ctrl-D", always=True)
-    return source, _read_text(text, source)
+    return source, read_text(text, source)
 
 
-def _read_text(text: str, source: str, fix: str = "correct the file name after @") -> str:
+def read_text(text: str, source: str, fix: str = "correct the file name after @") -> str:
     """Return the text of ``@FILE``, or of stdin for ``-``."""
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if text == "-" else Path(text[1:]).open("rb") as file:
@@ -204,7 +204,7 @@ def set_value(params: Params, key: Sequence[str], text: str, source: str, given:
     if text.startswith("@@"):
         return set_param(params, key, text[1:], given)
     if text.startswith("@"):
-        text = _read_text(text, source, "correct the file name, or write @@ for a text that begins with @")
+        text = read_text(text, source, "correct the file name, or write @@ for a text that begins with @")
     value = parse_value(text)
     set_param(params, key, value, given)
     if not isinstance(value, str):

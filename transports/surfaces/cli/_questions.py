@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
+from ...files import read_regular
 from ...privacy import Redactor
 from ...protocol import DECLINED, default_answer, plain_text
 from ._output import print_line, print_note
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from ...protocol import ElicitationRequest
     from ...session import Event, Session
 
+#: Most bytes of a file in an answer.
+_MAX_FILE = 64 << 20
 #: Most characters of a question in a note, and of the label of a field.
 _MAX_TEXT, _MAX_LABEL = 300, 80
 _YES, _NO = ("y", "yes", "true", "1"), ("n", "no", "false", "0")
@@ -148,7 +151,7 @@ class Questions:
             text = await self._line("path of the file", paths=True)
             path = Path(text).expanduser()
             try:
-                data = await asyncio.to_thread(path.read_bytes)
+                data = await asyncio.to_thread(read_regular, path, _MAX_FILE)
             except OSError as error:
                 print_line(f"  {text}: {error.strerror}")
                 continue

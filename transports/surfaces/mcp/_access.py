@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope as HttpScope, Send
 
 from ...artifacts import Scope
 from ...errors import UsageError, first_line
+from ...files import read_regular
 from ...protocol import is_loopback, plain_line
 from ...session import AppEntry
 from ..shared import App, tool_name
@@ -43,7 +44,7 @@ _FETCH_TIMEOUT, _LIFESPAN, _COOLDOWN = 10, 300.0, 5.0
 _LEEWAY = 30.0
 #: Most characters of a signed token, and of the logged reason of a refusal.
 _MAX_TOKEN, _MAX_REASON = 16 * 1024, 300
-#: Most bytes, and most keys, of an issuer's key set.
+#: Most bytes, and most keys, of an issuer's key set; also most bytes of a file with one key.
 _MAX_KEY_SET, _MAX_KEYS = 1 << 20, 100
 #: Most bytes of a request that are read before it is passed on. The bridge checks a larger call too, but its answer
 #: lacks the header that asks the client for more scopes.
@@ -234,7 +235,7 @@ def _usable_keys(body: bytes) -> dict[str, jwt.PyJWK]:
 
 def _public_key(file: Path) -> Any:
     try:
-        return load_pem_public_key(file.read_bytes())
+        return load_pem_public_key(read_regular(file, _MAX_KEY_SET))
     except (OSError, ValueError) as error:
         raise UsageError(f"jwt_key_file: {file} is not a public key in PEM: {error}") from error
 
