@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from playwright.async_api import Error as PlaywrightError, Frame, Page, Route, e
 from tests.session.test_calls import ListedApp
 from tests.support.eventually import eventually
 from tests.support.gallery import TOKEN, Gallery, open_gallery
+from tests.support.listener import PEER, listening
 from transports import Browser
 from transports.artifacts import Scope, open_store
 from transports.surfaces.web import Options, serve
@@ -169,6 +170,40 @@ async def test_a_view_cannot_reach_the_gallery(tmp_path: Path, browser: Browser,
         await eventually(lambda: any("frame-ancestors" in text for text in refused))
         assert page.url == before and len(page.context.pages) == 1
         await expect(page.get_by_role("heading", name="Apps", exact=True)).to_be_visible()
+
+
+#: Ways out of a document that a policy has no directive for.
+_UNCOVERED = """async (port) => {
+  const peer = PEER;
+  const html = `<script>(${peer})(window, ${port})</scr` + "ipt>";
+  const hint = { rel: "preconnect", href: `http://127.0.0.1:${port}` };
+  document.head.append(Object.assign(document.createElement("link"), hint));
+  for (const sandbox of ["allow-scripts", "allow-scripts allow-same-origin"]) {
+    const frame = Object.assign(document.createElement("iframe"), { srcdoc: html });
+    frame.setAttribute("sandbox", sandbox);
+    document.body.append(frame);
+  }
+  await peer(window, port);
+  await peer(document.body.appendChild(document.createElement("iframe")).contentWindow, port);
+}""".replace("PEER", PEER)
+
+
+async def test_a_view_leaves_the_gallery_neither_by_webrtc_nor_by_hints(
+    tmp_path: Path, browser: Browser, views_address: str
+) -> None:
+    async with (
+        serving(tmp_path, browser, views_address) as gallery,
+        visited(gallery, browser) as page,
+        listening() as outside,
+        listening() as control,
+    ):
+        view = await shown(page, "board")
+        with suppress(PlaywrightError):  # Chromium ends the process of a view that tries
+            await view.evaluate(_UNCOVERED, outside.port)
+        free = await page.context.new_page()
+        await free.evaluate(_UNCOVERED, control.port)
+        await eventually(lambda: {"UDP"} < set(control.heard))
+        assert outside.heard == []
 
 
 async def test_messages_of_others_are_not_answered(tmp_path: Path, browser: Browser, views_address: str) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import psutil
 import pytest
@@ -19,6 +20,7 @@ from playwright.async_api import Error as PlaywrightError
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.eventually import eventually
+from tests.support.listener import PEER, listening
 from tests.support.mcp_servers import target
 from transports import Browser, ProtocolError, Session, UsageError, View, connect
 from transports.adapters.views import ViewTransport
@@ -285,6 +287,79 @@ async def test_a_view_reaches_neither_our_page_nor_another_view_nor_the_network(
         assert (await other.call("echo", {"text": "here"})).data == {"text": "here"}
         await asyncio.sleep(0.3)  # the requests that must not come
         assert seen == []
+
+
+#: Tries WebRTC in every frame, window and worker that a view can make, and returns what has become of each.
+PEERS = """async (port) => {
+  const peer = PEER;
+  const make = (tag, changes) => document.body.appendChild(Object.assign(document.createElement(tag), changes));
+  const link = (text, type) => URL.createObjectURL(new Blob([text], { type }));
+  const html = `<script>(${peer})(window, ${port}).then((said) => parent.postMessage(said, "*"))</scr` + "ipt>";
+  const answerOf = (frame) => new Promise((resolve) => {
+    addEventListener("message", ({ source, data }) => { if (source === frame.contentWindow) resolve(data); });
+  });
+  const worker = new Worker(link("postMessage(typeof RTCPeerConnection)", "text/javascript"));
+  const workerSaid = new Promise((resolve) => { worker.onmessage = ({ data }) => resolve(data); });
+  const popup = open("about:blank");
+  return {
+    own: await peer(window, port),
+    blank: await peer(make("iframe", {}).contentWindow, port),
+    object: await peer(make("object", { type: "text/html", data: "about:blank" }).contentWindow, port),
+    srcdoc: await answerOf(make("iframe", { srcdoc: html })),
+    sandboxed: await answerOf(make("iframe", { sandbox: "allow-scripts", srcdoc: html })),
+    blob: await answerOf(make("iframe", { src: link(html, "text/html") })),
+    data: await answerOf(make("iframe", { src: `data:text/html,${encodeURIComponent(html)}` })),
+    script: await answerOf(make("iframe", { src: `javascript:${encodeURIComponent(JSON.stringify(html))}` })),
+    popup: popup === null ? "no window" : await peer(popup, port),
+    worker: await workerSaid,
+  };
+}""".replace("PEER", PEER)
+
+
+async def test_only_a_view_without_a_policy_has_webrtc(server: Session) -> None:
+    async with listening() as outside, listening() as control:
+        async with server.open_view("frames") as view:
+            tried = await view.frame.evaluate(PEERS, outside.port)
+        assert tried.pop("popup") == "no window" and tried.pop("worker") == "undefined"
+        del tried["sandboxed"]  # Chromium may start it before the script that removes WebRTC
+        assert tried == dict.fromkeys(tried, "TypeError")  # no frame has its constructor
+        async with server.open_view("frames", csp="loose") as view:
+            tried = await view.frame.evaluate(PEERS, control.port)
+            assert tried["own"] == tried["blank"] == tried["data"] == "connects"
+            await eventually(lambda: "UDP" in control.heard and len(set(control.heard)) > 1)  # and TCP
+        assert outside.heard == []
+
+
+@pytest.mark.parametrize("path", ["/x", "/?x", "/a/b", "/" + "x" * 20_000])
+async def test_every_answer_at_the_origin_of_a_view_has_its_policy(app: Session, path: str) -> None:
+    read = """async (path) => {
+      const { status, headers } = await fetch(path);
+      return [status, headers.get("Content-Security-Policy"), headers.get("Connection-Allowlist")];
+    }"""
+    async with app.open_view("board") as view:
+        shown = await view.frame.evaluate(read, path)
+        assert shown == [404, await view.frame.evaluate("policy()"), ANY]
+        assert shown[2] == '(response-origin "*://fonts.example:*/*");redirects=allow;webrtc=block'
+
+
+async def test_a_frame_of_the_view_s_own_origin_has_its_policy(app: Session) -> None:
+    async with listening() as outside, app.open_view("board", host="claude") as view:  # which allows such frames
+        reached = await view.frame.evaluate(
+            """async (address) => {
+              const frame = Object.assign(document.createElement("iframe"), { src: "/x" });
+              await new Promise((resolve) => { frame.onload = resolve; document.body.append(frame); });
+              return [frame.contentDocument.URL, await frame.contentWindow.fetch(address).then(() => "got in", String)];
+            }""",
+            f"http://127.0.0.1:{outside.port}/",
+        )
+        assert reached[0].endswith(".localhost/x") and "Failed to fetch" in reached[1]
+        assert outside.heard == [] and any("connect-src" in text for text in view.violations)
+
+
+async def test_this_machine_is_no_source_of_a_view(server: Session) -> None:
+    async with server.open_view("frames") as view:
+        assert "frame-src blob: data:;" in await view.frame.evaluate("policy()")
+        assert any("leaves out frameDomains '*.localhost': it is this machine" in text for text in view.warnings)
 
 
 async def test_resources_that_cannot_be_decoded_leave_no_file(app: Session) -> None:

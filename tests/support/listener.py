@@ -7,7 +7,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-__all__ = ["Listener", "listening"]
+__all__ = ["PEER", "Listener", "listening"]
+
+#: A function of a page: asks the port for its address by WebRTC, over UDP and TCP, with the constructor of a window.
+#: Returns what has become of it.
+PEER = """async (owner, port) => {
+  const iceServers = [
+    { urls: `stun:127.0.0.1:${port}` },
+    { urls: `turn:127.0.0.1:${port}?transport=tcp`, username: "result", credential: "x" },
+  ];
+  try {
+    const peer = new owner.RTCPeerConnection({ iceServers });
+    peer.createDataChannel("x");
+    await peer.setLocalDescription(await peer.createOffer());
+    return "connects";
+  } catch (error) { return error.name; }
+}"""
 
 _ANSWER = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nAccess-Control-Allow-Origin: *\r\n"

@@ -55,7 +55,7 @@ _IDLE_TIMEOUT = 15.0
 #: A proxy that does not exist: nothing listens at the port of RFC 863. Playwright sends loopback addresses there, too.
 _NO_PROXY: ProxySettings = {"server": "socks5://127.0.0.1:9"}
 #: Script before the first script of every frame: WebRTC would send datagrams past the proxy.
-_NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
+NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
 #: Chromium's error for a connection that a proxy refused, and its page for a navigation that failed.
 _BY_PROXY, _ERROR_PAGE = "ERR_SOCKS_CONNECTION", "chrome-error:"
 
@@ -292,7 +292,7 @@ async def screenshot_of_url(
                 accept_downloads=False, service_workers="block", proxy=network.proxy
             )
             try:
-                await context.add_init_script(_NO_WEBRTC)
+                await context.add_init_script(NO_WEBRTC)
                 taken = await picture.of_url(await context.new_page(), url, network)
             finally:
                 await close_quietly(context)
@@ -406,7 +406,7 @@ async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[
         raise UsageError("render_to_pdf: this browser has one context only; HTML needs one that has no network")
     context = await browser.new_context(offline=fetch is None, service_workers="block", proxy=_NO_PROXY)
     try:
-        await context.add_init_script(_NO_WEBRTC)
+        await context.add_init_script(NO_WEBRTC)
         if fetch is not None:
             await context.route("**/*", FetchedRequests(fetch).answer)
         yield await context.new_page()

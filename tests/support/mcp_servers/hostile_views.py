@@ -39,6 +39,11 @@ CONTENTS: dict[str, Any] = {
         "text": BEGINS,
         "_meta": {"ui": {"csp": {"connectDomains": [f"https://a{n}.example" for n in range(101)]}}},
     },
+    "frames": {
+        "mimeType": TYPE,
+        "text": BEGINS,
+        "_meta": {"ui": {"csp": {"frameDomains": ["blob:", "data:", "*.localhost"], "resourceDomains": ["blob:"]}}},
+    },
     "odd_meta": {
         "mimeType": TYPE,
         "text": BEGINS,

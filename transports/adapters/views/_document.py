@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -23,10 +25,14 @@ _MAX_SOURCES = 100
 #: A declared source: an origin or a host, which may begin with ``*.``, or content of the view itself. It holds nothing
 #: that ends its directive. ``*`` and the scheme of a network name no domain.
 _SOURCE = re.compile(
-    r"data:|blob:|(?:(?:https?|wss?)://)?(?:(?:\*\.)?[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63}){0,20}|\[[0-9a-f:.]{2,45}\])(?::(?:\d{1,5}|\*))?"
-    r"(?:/[\w./%~-]{0,500})?",
+    r"data:|blob:|(?:(?:https?|wss?)://)?(?P<host>(?:\*\.)?[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63}){0,20}|\[[0-9a-f:.]{2,45}\])"
+    r"(?::(?:\d{1,5}|\*))?(?:/[\w./%~-]{0,500})?",
     re.I,
 )
+#: The last label of an IPv4 address in any spelling of browsers: 127.0.0.1, 127.1, 0x7f000001.
+_NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
+#: A source that every host matches.
+_ANY_HOST = re.compile(r"(?:https?|wss?):|(?:(?:https?|wss?)://)?\*(?::(?:\d+|\*))?", re.I)
 #: The policy of views that declare nothing, word for word (MCP Apps, "Host Behavior").
 _RESTRICTIVE = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
@@ -61,9 +67,35 @@ class ViewDocument:
             return "frame-ancestors *"
         directives = dict(_directives(self.csp if mode == "declared" else None))
         for name, sources in (granted or {}).items():
-            kept = [one for one in directives.get(name, "").split() if one != "'none'"]
+            kept = [source for source in directives.get(name, "").split() if source != "'none'"]
             directives[name] = " ".join(dict.fromkeys((*kept, *sources)))
         return "; ".join(f"{name} {sources}" for name, sources in directives.items())
+
+    def policy_headers(
+        self, mode: CspMode, granted: Mapping[str, Sequence[str]] | None = None, further: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Return the headers that every response at the view's origin needs, also an error: a frame without them would
+        free the view from its policy. ``further`` are directives of the host."""
+        policy = self.policy(mode, granted)
+        headers = {"Content-Security-Policy": "; ".join((policy, *further))}
+        if mode != "loose":
+            headers["Connection-Allowlist"] = _allowlist(policy)
+        return headers
+
+
+def _allowlist(policy: str) -> str:
+    """Return the value of ``Connection-Allowlist`` with the hosts of a policy. Chromium holds it against what no policy
+    covers: WebRTC, look-ups of names and connections ahead of requests, in frames and workers, too.
+
+    What each host is for, and where redirects may lead, is left to the policy."""
+    hosts: dict[str, None] = {}
+    for source in (source for directive in policy.split(";") for source in directive.split()[1:]):
+        if _ANY_HOST.fullmatch(source):
+            hosts["*"] = None
+        elif (match := _SOURCE.fullmatch(source)) is not None and match["host"]:
+            hosts[match["host"].replace(":", r"\\:")] = None
+    patterns = "".join(f' "*://{host}:*/*"' for host in hosts)
+    return f"(response-origin{patterns});redirects=allow;webrtc=block"
 
 
 def _directives(csp: Mapping[str, Sequence[str]] | None) -> Iterator[tuple[str, str]]:
@@ -142,17 +174,48 @@ def _sources(declared: object, warnings: list[str]) -> dict[str, Sequence[str]] 
     if not isinstance(declared, Mapping):
         warnings.append("the view's csp is not an object; it gets the policy of views that declare nothing")
         return None
-    found: dict[str, Sequence[str]] = {}
+    sources: dict[str, Sequence[str]] = {}
     for kind in ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains"):
-        given = declared.get(kind, [])
-        texts = given if isinstance(given, list) else [given]
-        found[kind] = [one for one in texts[:_MAX_SOURCES] if isinstance(one, str) and _SOURCE.fullmatch(one)]
-        refused = [one for one in texts[:_MAX_SOURCES] if one not in found[kind]]
+        domains = declared.get(kind, [])
+        if not isinstance(domains, list):
+            domains = [domains]
+        reasons = [(domain, _why_refused(domain)) for domain in domains[:_MAX_SOURCES]]
+        sources[kind] = [domain for domain, reason in reasons if not reason]
+        refused = [f"{domain!r:.100}: {reason}" for domain, reason in reasons if reason]
         if refused:
-            warnings.append(f"the view's policy leaves out {kind} {refused[0]!r:.100}: it is not an origin")
-        if len(texts) > _MAX_SOURCES:
+            warnings.append(f"the view's policy leaves out {kind} {refused[0]}")
+        if len(domains) > _MAX_SOURCES:
             warnings.append(f"the view's policy leaves out {kind} after the first {_MAX_SOURCES}")
-    return found
+    return sources
+
+
+def _why_refused(domain: object) -> str:
+    """Return why a declared source is refused, or an empty text."""
+    source = _SOURCE.fullmatch(domain) if isinstance(domain, str) else None
+    if source is None:
+        return "it is not an origin"
+    if _is_this_machine((source["host"] or "").lower()):
+        return 'it is this machine, where views have their own origins; csp="loose" allows it in tests'
+    return ""
+
+
+def _is_this_machine(host: str) -> bool:
+    """Return whether the host of a source is, or with a wildcard includes, this machine. Names are not looked up."""
+    name = host.removeprefix("*.")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    try:
+        if name.startswith("["):
+            address = ipaddress.IPv6Address(name.strip("[]"))
+            address = address.ipv4_mapped or address
+        elif _NUMBER.fullmatch(name.rpartition(".")[2]):
+            address = ipaddress.IPv4Address(socket.inet_aton(name))
+        else:
+            return False
+    except (OSError, ValueError):  # browsers cannot read it either
+        return False
+    return host != name or address.is_loopback or address.is_unspecified
 
 
 def _permissions(declared: object, warnings: list[str]) -> Sequence[str]:

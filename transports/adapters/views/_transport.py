@@ -22,7 +22,7 @@ from playwright.async_api import Error as PlaywrightError
 
 from ...base import Features
 from ...binary import BinaryData
-from ...browser import PageAgent, PageSource, PageTransport, ViewMessage, listener
+from ...browser import NO_WEBRTC, PageAgent, PageSource, PageTransport, ViewMessage, listener
 from ...errors import (
     ABPError,
     CapabilityError,
@@ -189,13 +189,15 @@ class ViewTransport(PageTransport):
         self.violations.clear()
         self.script_errors.clear()
         own, views = (f"http://{kind}-{secrets.token_hex(8)}.localhost" for kind in ("abp-host", "abp-view"))
-        policy = opened.document.policy(self._csp, self._profile.csp_sources if self._csp == "declared" else None)
+        granted = self._profile.csp_sources if self._csp == "declared" else None
         frames = f"default-src 'none'; style-src 'unsafe-inline'; frame-src {views}"
+        if self._csp != "loose":
+            await page.add_init_script(NO_WEBRTC)  # for browsers without Connection-Allowlist
         await asyncio.gather(
             page.set_viewport_size({"width": self._context.size[0], "height": self._context.size[1]}),
             page.emulate_media(color_scheme=self._context.theme),
-            page.route(f"{own}/**", _serving(_HOST_HTML, frames)),
-            page.route(f"{views}/**", _serving(self._html(opened), policy)),
+            page.route(f"{own}/**", _serving(_HOST_HTML, {"Content-Security-Policy": frames})),
+            page.route(f"{views}/**", _serving(self._html(opened), opened.document.policy_headers(self._csp, granted))),
         )
         self._listen(page)
         await page.goto(f"{own}/")
@@ -409,14 +411,14 @@ class ViewTransport(PageTransport):
         return reply
 
 
-def _serving(html: str, policy: str) -> Callable[[Route], Awaitable[None]]:
-    headers = {"Content-Security-Policy": policy, "Origin-Agent-Cluster": "?1", "Referrer-Policy": "no-referrer"}
+def _serving(html: str, policy_headers: Mapping[str, str]) -> Callable[[Route], Awaitable[None]]:
+    headers = {**policy_headers, "Origin-Agent-Cluster": "?1", "Referrer-Policy": "no-referrer"}
 
     async def serve(route: Route) -> None:
         if route.request.is_navigation_request() and route.request.url.endswith(".localhost/"):
             await route.fulfill(body=html, content_type="text/html; charset=utf-8", headers=headers)
         else:
-            await route.fulfill(status=404, body="")
+            await route.fulfill(status=404, body="", headers=headers)
 
     return serve
 

@@ -255,9 +255,12 @@ class ViewRoutes:
         if live is None or request.method != "GET" or request.path_qs != "/":
             raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
         port = request.host[len(name) :]
-        frames = " ".join(f"http://{own}{port}" for own in ("127.0.0.1", "localhost"))
-        policy = f"{live.opened.document.policy('declared')}; frame-ancestors {frames}; report-uri http://{live.name}{port}{_REPORTS}"
-        headers = {"Content-Security-Policy": policy, "Origin-Agent-Cluster": "?1"}
+        frames = " ".join(f"http://{host}{port}" for host in ("127.0.0.1", "localhost"))
+        own = (f"frame-ancestors {frames}", f"report-uri http://{live.name}{port}{_REPORTS}")
+        headers = {
+            **live.opened.document.policy_headers("declared", further=own),
+            "Origin-Agent-Cluster": "?1",
+        }
         return web.Response(text=_PROXY, content_type="text/html", headers=headers)
 
 
