@@ -15,7 +15,7 @@ from unittest.mock import ANY
 import psutil
 import pytest
 import pytest_asyncio
-from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Error as PlaywrightError, Route
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
@@ -354,6 +354,18 @@ async def test_a_frame_of_the_view_s_own_origin_has_its_policy(app: Session) -> 
         )
         assert reached[0].endswith(".localhost/x") and "Failed to fetch" in reached[1]
         assert outside.heard == [] and any("connect-src" in text for text in view.violations)
+
+
+async def test_a_declared_host_is_reached_and_no_other(server: Session) -> None:
+    async with server.open_view("listed") as view:
+
+        async def answer(route: Route) -> None:
+            await route.fulfill(body="got in", headers={"Access-Control-Allow-Origin": "*"})
+
+        await view.frame.page.route("https://*.example/**", answer)
+        reach = "(host) => fetch(`https://${host}.example/`).then((response) => response.text(), (error) => error.name)"
+        assert await view.frame.evaluate(reach, "listed") == "got in"
+        assert await view.frame.evaluate(reach, "other") == "TypeError"
 
 
 async def test_this_machine_is_no_source_of_a_view(server: Session) -> None:

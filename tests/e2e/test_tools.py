@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import io
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from html import escape
 from pathlib import Path
 from typing import Unpack
 
@@ -15,11 +16,14 @@ from PIL import Image
 from playwright.async_api import Page
 
 from tests.e2e.conftest import Connect
-from tests.support.listener import listening
+from tests.support.eventually import eventually
+from tests.support.listener import PEER, listening
 from tests.support.pdf import pages_of, text_of
+from tests.support.raw_server import listening as serving, reply
 from tests.support.slow_page import SlowPage, slow_page
 from transports import Browser, CallTimeout, PlaywrightTransport, PostMessageTransport, Session, UsageError, connect
 from transports.base import Clip, PdfOptions, ScreenshotOptions
+from transports.browser import PictureBrowser, screenshot_of_url
 from transports.http import _addresses as addresses
 from webapp_fixture import Fixture, serve
 
@@ -96,6 +100,13 @@ _NETWORK_HTML = """
   const frame = document.createElement("iframe");
   document.body.append(frame);
   peer(frame.contentWindow);
+  const peers = `<script>for (let n = 0; n < 2; n += 1) (${peer})(window)</scr` + "ipt>";
+  for (const sandbox of ["allow-scripts", "allow-scripts allow-same-origin", "allow-scripts allow-popups"]) {
+    const sandboxed = document.createElement("iframe");
+    sandboxed.setAttribute("sandbox", sandbox);
+    sandboxed.srcdoc = peers.replace("say(", "String(");
+    document.body.append(sandboxed);
+  }
   window.open("http://127.0.0.1:PORT/popup");
   document.forms[0].submit();
   navigator.sendBeacon("http://127.0.0.1:PORT/beacon");
@@ -114,7 +125,7 @@ async def test_the_html_sees_neither_the_app_nor_the_network(connected: Connect)
     async with connected() as app, listening() as listener:
         ref = (await app.render_to_pdf(_NETWORK_HTML.replace("PORT", str(listener.port)))).artifacts["document"]
         shown = text_of(ref.path).split()
-        assert shown[:2] == ["undefined", "about:blank"]
+        assert shown[:2] == ["undefined", "http://html.invalid/"]
         assert "secret" not in shown and shown.count("no-peer") == 2
         assert listener.heard == []
         context = app.transport._tab.page.context  # type: ignore[attr-defined]
@@ -210,3 +221,21 @@ async def test_an_app_without_a_page_has_no_page_tools(fixture: Fixture, tmp_pat
         for work in (app.render_to_pdf("x"), app.screenshot()):
             with pytest.raises(UsageError, match="needs an app in a page; this one is reached by websocket"):
                 await work
+
+
+async def test_the_page_of_a_picture_of_any_address_sends_no_datagrams() -> None:
+    async with listening() as outside, listening() as control, PictureBrowser() as browser:
+        frame = f"<script>({PEER})(window, {outside.port})</script>"
+        html = f'<p>x<iframe sandbox="allow-scripts" srcdoc="{escape(frame)}"></iframe>' * 5
+        async with serving(reply(html.encode(), Content_Type="text/html")) as server:
+
+            async def judge(host: str, port: int) -> Sequence[str]:
+                if f":{port}" not in server.url:
+                    raise UsageError(f"port {port} is not allowed")
+                return ["127.0.0.1"]
+
+            await screenshot_of_url(browser, server.url, {}, judge, timeout=60)
+            page = await browser.playwright.new_page()  # without a proxy
+            await page.evaluate(f"(port) => ({PEER})(window, port)", control.port)
+            await eventually(lambda: control.heard)
+        assert outside.heard == [] and "UDP" not in control.heard

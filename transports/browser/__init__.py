@@ -26,7 +26,11 @@ if TYPE_CHECKING:
         StorageState as StorageState,
         close_quietly as close_quietly,
     )
-    from ._tools import NO_WEBRTC as NO_WEBRTC, screenshot_of_url as screenshot_of_url
+    from ._tools import (
+        NO_WEBRTC as NO_WEBRTC,
+        PictureBrowser as PictureBrowser,
+        screenshot_of_url as screenshot_of_url,
+    )
     from ._top_page import PageProtocol as PageProtocol, TopPageTransport as TopPageTransport
     from ._transport import PageTransport as PageTransport, ServerAddress as ServerAddress, sender_of as sender_of
     from .evidence._kinds import (
@@ -81,7 +85,7 @@ else:
                 "StorageState",
                 "close_quietly",
             ),
-            "_tools": ("NO_WEBRTC", "screenshot_of_url"),
+            "_tools": ("NO_WEBRTC", "PictureBrowser", "screenshot_of_url"),
             "_top_page": (
                 "PageProtocol",
                 "TopPageTransport",

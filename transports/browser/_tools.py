@@ -26,11 +26,11 @@ from ..protocol import is_page, redact_url
 from ._source import Tab, close_quietly
 from .page._problems import explain_load_failure
 from .process._browser_process import playwright_timeout
+from .process._launch import Browser
 
 if TYPE_CHECKING:
     from playwright.async_api import Page, ProxySettings, Route, ViewportSize
 
-    from .process._launch import Browser
 
 #: Limits of one page: requests, requests at a time, and bytes of all answers.
 _MAX_REQUESTS, _MAX_AT_ONCE, _MAX_BYTES = 500, 6, 64 << 20
@@ -54,7 +54,11 @@ _MAX_VIEW = {"width": 1920, "height": 1080}
 _IDLE_TIMEOUT = 15.0
 #: A proxy that does not exist: nothing listens at the port of RFC 863. Playwright sends loopback addresses there, too.
 _NO_PROXY: ProxySettings = {"server": "socks5://127.0.0.1:9"}
-#: Script before the first script of every frame: WebRTC would send datagrams past the proxy.
+#: Address of HTML that is rendered, and what Chromium holds against it and its frames, windows and workers.
+_ADDRESS = "http://html.invalid/"
+_WITHOUT_WEBRTC = {"Connection-Allowlist": '("*://*:*/*");redirects=allow;webrtc=block'}
+#: Script before the first script of a frame: WebRTC would send datagrams past the proxy. Chromium starts a sandboxed
+#: ``srcdoc`` frame in a process of its own, sometimes before the script is there.
 NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
 #: Chromium's error for a connection that a proxy refused, and its page for a navigation that failed.
 _BY_PROXY, _ERROR_PAGE = "ERR_SOCKS_CONNECTION", "chrome-error:"
@@ -89,7 +93,7 @@ class FetchedRequests:
                 await route.abort("blockedbyclient")
                 return
             self._bytes = max(0, self._bytes - len(found.body))
-            await route.fulfill(status=200, headers=dict(found.headers), body=found.body)
+            await route.fulfill(status=200, headers={**found.headers, **_WITHOUT_WEBRTC}, body=found.body)
 
 
 #: Function that returns the numeric addresses for a connection to this host and port, in the order of the attempts. It
@@ -276,8 +280,14 @@ async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) ->
                 return await picture.of_url(page, picture.url)
 
 
+class PictureBrowser(Browser):
+    """A browser for pictures of any address. Its WebRTC connects through the proxy of a page, or not at all."""
+
+    _switches = ("--webrtc-ip-handling-policy=disable_non_proxied_udp",)
+
+
 async def screenshot_of_url(
-    browser: Browser, url: str, options: ScreenshotOptions, judge: Judge, *, timeout: float
+    browser: PictureBrowser, url: str, options: ScreenshotOptions, judge: Judge, *, timeout: float
 ) -> tuple[BinaryData, list[str]]:
     """Return a picture of the page at ``url``, in a context of its own of ``browser``, and the connections that were
     refused, with reasons: their content may be missing in the picture.
@@ -399,7 +409,8 @@ async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[
 
     The context has a dead proxy: it swallows every connection and name look-up of the browser, in frames, workers,
     popups and speculative connections too. Being offline makes requests fail at once, before the proxy. WebRTC is the
-    only way past the proxy. With ``fetch``, requests are answered before they reach the proxy.
+    only way past the proxy; the page has an address for the header that forbids it. With ``fetch``, requests are
+    answered before they reach the proxy.
     """
     browser = tab.browser.playwright if tab.browser is not None else tab.page.context.browser
     if browser is None:
@@ -409,9 +420,17 @@ async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[
         await context.add_init_script(NO_WEBRTC)
         if fetch is not None:
             await context.route("**/*", FetchedRequests(fetch).answer)
-        yield await context.new_page()
+        await context.route(f"{_ADDRESS}**", _answer_empty)
+        page = await context.new_page()
+        await page.goto(_ADDRESS)
+        yield page
     finally:
         await close_quietly(context)
+
+
+async def _answer_empty(route: Route) -> None:
+    with contextlib.suppress(Error):  # the page may be gone already
+        await route.fulfill(content_type="text/html", body="", headers=_WITHOUT_WEBRTC)
 
 
 @contextlib.contextmanager

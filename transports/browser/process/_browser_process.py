@@ -14,7 +14,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -290,9 +290,10 @@ class BrowserProcess:
         slow_mo: float,
         profile: Path | None,
         extensions: bool,
+        switches: Sequence[str] = (),
     ) -> None:
         """Start a browser. With a ``profile`` all its sessions share one context; ``extensions`` need a profile.
-        ``slow_mo`` in milliseconds is added to each step of Playwright."""
+        ``slow_mo`` in milliseconds is added to each step of Playwright. ``switches`` are Chromium's."""
         assert self._playwright is not None
         kind = getattr(self._playwright, engine)
         root = sys.platform == "linux" and os.geteuid() == 0
@@ -300,7 +301,7 @@ class BrowserProcess:
             "executable_path": choice.path,
             "headless": headless,
             "slow_mo": slow_mo,
-            "args": list(_CHROMIUM_ARGS) if engine == "chromium" else [],
+            "args": [*_CHROMIUM_ARGS, *switches] if engine == "chromium" else [],
             "handle_sigint": False,
             "handle_sigterm": False,
             "handle_sighup": False,

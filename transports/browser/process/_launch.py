@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self, runtime_checkable
 
 import psutil
 
@@ -204,6 +204,9 @@ class Browser(OpenedHere):
     :class:`~transports.errors.ProfileInUse` and :class:`~transports.errors.ConnectFailed` (nothing to attach to).
     """
 
+    #: Switches of a Chromium.
+    _switches: ClassVar[Sequence[str]] = ()
+
     def __init__(
         self,
         *,
@@ -286,7 +289,9 @@ class Browser(OpenedHere):
                     await process.attach(self._remote, self.engine, timeout=self._timeout)
                 elif choice is not None:
                     start = partial(process.launch, choice, self.engine, headless=self._headless, slow_mo=self._slow_mo)
-                    await start(profile=self._profile_folder(), extensions=bool(self._extensions))
+                    await start(
+                        profile=self._profile_folder(), extensions=bool(self._extensions), switches=self._switches
+                    )
                 for folder in self._extensions:
                     await self.load_extension(folder)
         except BaseException as error:

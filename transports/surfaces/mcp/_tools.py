@@ -240,7 +240,7 @@ async def screenshot_url(
     )
     await hosts.check(url)
     headless = settings.headless if options.headless is None else options.headless
-    async with browsers.Browser(headless=headless, timeout=settings.browser_timeout / 1000) as browser:
+    async with browsers.PictureBrowser(headless=headless, timeout=settings.browser_timeout / 1000) as browser:
         picture, refused = await browsers.screenshot_of_url(
             browser,
             url,
