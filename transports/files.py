@@ -32,9 +32,8 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
     Raises :class:`OSError` as :func:`open_regular`, and for more than ``most`` bytes."""
     pieces: list[bytes] = []
     with open_regular(path) as file:
-        size = os.fstat(
-            file.fileno()
-        ).st_size  # of a file that grows, or of a file system that knows none, not the last
+        # not the last word: a file may grow, and some file systems say 0
+        size = os.fstat(file.fileno()).st_size
         left = most if size <= most else -1
         while left >= 0 and (piece := file.read(min(left, max(size, _PIECE)) + 1)):
             pieces.append(piece)
