@@ -22,7 +22,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from tests.support.eventually import eventually
 from tests.support.listener import PEER, listening
 from tests.support.mcp_servers import target
-from transports import Browser, ProtocolError, Session, UsageError, View, connect
+from transports import Browser, ProtocolError, Session, TransportError, UsageError, View, connect
 from transports.adapters.views import ViewTransport
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -307,7 +307,6 @@ PEERS = """async (port) => {
     blank: await peer(make("iframe", {}).contentWindow, port),
     object: await peer(make("object", { type: "text/html", data: "about:blank" }).contentWindow, port),
     srcdoc: await answerOf(make("iframe", { srcdoc: html })),
-    sandboxed: await answerOf(make("iframe", { sandbox: "allow-scripts", srcdoc: html })),
     blob: await answerOf(make("iframe", { src: link(html, "text/html") })),
     data: await answerOf(make("iframe", { src: `data:text/html,${encodeURIComponent(html)}` })),
     script: await answerOf(make("iframe", { src: `javascript:${encodeURIComponent(JSON.stringify(html))}` })),
@@ -322,13 +321,30 @@ async def test_only_a_view_without_a_policy_has_webrtc(server: Session) -> None:
         async with server.open_view("frames") as view:
             tried = await view.frame.evaluate(PEERS, outside.port)
         assert tried.pop("popup") == "no window" and tried.pop("worker") == "undefined"
-        del tried["sandboxed"]  # Chromium may start it before the script that removes WebRTC
         assert tried == dict.fromkeys(tried, "TypeError")  # no frame has its constructor
         async with server.open_view("frames", csp="loose") as view:
             tried = await view.frame.evaluate(PEERS, control.port)
             assert tried["own"] == tried["blank"] == tried["data"] == "connects"
             await eventually(lambda: "UDP" in control.heard and len(set(control.heard)) > 1)  # and TCP
         assert outside.heard == []
+
+
+async def test_a_sandboxed_frame_of_a_view_reaches_nobody_by_webrtc(server: Session) -> None:
+    """Chromium may start such a frame before the script that removes WebRTC, and ends its process if it tries."""
+    make_frames = """(port) => {
+      const srcdoc = `<script>(${PEER})(window, ${port})</scr` + "ipt>";
+      for (let n = 0; n < 5; n += 1) {
+        document.body.append(Object.assign(document.createElement("iframe"), { sandbox: "allow-scripts", srcdoc }));
+      }
+    }""".replace("PEER", PEER)
+    async with listening() as outside, listening() as control:
+        with contextlib.suppress(PlaywrightError, TransportError):
+            async with server.open_view("frames") as view:
+                await view.frame.evaluate(make_frames, outside.port)
+                async with server.open_view("frames", csp="loose") as free:
+                    await free.frame.evaluate(make_frames, control.port)
+                    await eventually(lambda: "UDP" in control.heard)
+        assert outside.heard == [] and "UDP" in control.heard
 
 
 @pytest.mark.parametrize("path", ["/x", "/?x", "/a/b", "/" + "x" * 20_000])
