@@ -131,6 +131,80 @@ async def test_broken_base64_is_kept_as_it_came(tmp_path: Path) -> None:
         assert "base64" in result["_meta"]["abp-transports/warnings"][0]
 
 
+PNG = b"\x89PNG\r\n\x1a\n" + bytes_of(100_000)
+SPELLINGS = {
+    "plain": base64.b64encode(PNG).decode(),
+    "url-safe": base64.urlsafe_b64encode(PNG).decode(),
+    "without padding": base64.b64encode(PNG).decode().rstrip("="),
+    "in lines": base64.encodebytes(PNG).decode(),
+    "in lines of CRLF": base64.encodebytes(PNG).decode().replace("\n", "\r\n"),
+    "data: URL": "data:image/png;base64," + base64.b64encode(PNG).decode(),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+async def test_each_spelling_of_base64_is_the_declared_file(tmp_path: Path, spelling: str) -> None:
+    text = SPELLINGS[spelling]
+    blocks = [
+        {"type": "image", "data": text, "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "x://a.png", "mimeType": "image/png", "blob": text}},
+    ]
+    async with relayed(tmp_path) as client:
+        for block in blocks:
+            (link,) = (await client.give({"content": [block]}))["content"]
+            assert link["mimeType"] == "image/png" and await client.content(link["uri"]) == PNG
+        structured = {"data": text, "mimeType": "image/png"}
+        (link,) = (await client.give({"content": [], "structuredContent": structured}))["content"]
+        assert link["mimeType"] == "image/png" and await client.content(link["uri"]) == PNG
+
+
+@pytest.mark.parametrize("declared", [{}, {"mimeType": None}, {"mimeType": 5}])
+async def test_a_picture_without_a_type_is_recognised_by_its_signature(
+    tmp_path: Path, declared: dict[str, object]
+) -> None:
+    async with relayed(tmp_path) as client:
+        block = {"type": "image", "data": SPELLINGS["plain"], **declared}
+        (link,) = (await client.give({"content": [block]}))["content"]
+        assert link["mimeType"] == "image/png" and await client.content(link["uri"]) == PNG
+
+
+async def test_a_link_keeps_what_the_server_says_of_its_block(tmp_path: Path) -> None:
+    resource = {"uri": "book://one.xlsx", "blob": "@base64:90000", "_meta": {"zoo/inner": 1, "sha256": "forged"}}
+    block = {"type": "resource", "resource": resource, "annotations": {"priority": 0.25}, "_meta": {"zoo/block": 2}}
+    async with relayed(tmp_path) as client:
+        (link,) = (await client.give({"content": [block]}))["content"]
+        meta = link["_meta"]
+        assert (meta["abp-transports/uri"], meta["zoo/inner"], meta["zoo/block"]) == ("book://one.xlsx", 1, 2)
+        assert (
+            meta["sha256"] == hashlib.sha256(bytes_of(90_000)).hexdigest() and link["annotations"]["priority"] == 0.25
+        )
+
+
+async def test_a_view_in_a_result_is_what_the_model_sees(tmp_path: Path) -> None:
+    view = {"uri": "ui://card", "mimeType": "text/html;profile=mcp-app", "text": "@text:200000"}
+    async with relayed(tmp_path) as client:
+        shown, link = (await client.give({"content": [{"type": "resource", "resource": view}]}))["content"]
+        assert shown["resource"]["uri"] == "ui://card" and len(shown["resource"]["text"]) < 4000
+        assert (await client.content(link["uri"])).decode() == text_of(200_000)
+
+
+async def test_the_same_file_is_linked_once(tmp_path: Path) -> None:
+    image = {"type": "image", "data": "@base64:90000", "mimeType": "image/webp"}
+    structured = {"first": image, "second": image}
+    async with relayed(tmp_path) as client:
+        result = await client.give({"content": [image, image], "structuredContent": structured})
+        (link,) = links(result)
+        assert len(result["content"]) == 1 and link["uri"] in result["structuredContent"]["second"]["data"]
+
+
+async def test_structured_content_of_many_values_is_cut(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        result = await client.give({"content": [], "structuredContent": {"rows": "@rows:100000", "n": 7}})
+        (link,) = links(result)
+        assert len(json.dumps(result)) < 8000 and result["structuredContent"]["n"] == 7
+        assert len(json.loads(await client.content(link["uri"]))["rows"]) == 100_000
+
+
 async def test_structured_content_holds_its_schema(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
         content = {"data": "@base64:300000", "mimeType": "image/png", "n": 1}

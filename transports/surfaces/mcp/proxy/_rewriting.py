@@ -160,6 +160,7 @@ class _Rewriting:
             if index not in large:
                 kept.append(message)
                 continue
+            self._linked.clear()  # each message has its link
             for block in await self._replaced(f"messages.{index}.content", blocks[index]):
                 kept.append({**message, "content": block})
         return _raw(kept)
@@ -181,11 +182,11 @@ class _Rewriting:
         """Return the blocks in the place of a large one, or that block if it cannot be replaced."""
         try:
             decoded = await in_thread(msgspec.json.decode, block)
-            if isinstance(decoded, dict):
-                return await self._block(place, decoded) or [block]
+            replaced = await self._block(place, decoded) if isinstance(decoded, dict) else None
         except (ABPError, ValueError) as error:
             self._warn(place, error)
-        return [block]
+            replaced = None
+        return [block] if replaced is None else replaced
 
     async def _block(self, place: str, block: dict[str, object]) -> list[object] | None:
         """Return the blocks in the place of a large one; ``None`` to keep it."""
@@ -338,7 +339,7 @@ class _Rewriting:
         """Return structured content with short texts in the place of files and long texts, as far as the tool's schema
         allows, and links. If it is still too large, its lists are cut, and the whole is stored."""
         try:
-            tree = await in_thread(decode_json, content)
+            tree = await in_thread(decode_json, bytes(content))
             tree, refs = await self._without_texts(tree)
             smaller = encode_json(tree)
             if len(smaller) > self._limit and not await in_thread(_long_texts, tree, self._limit):
