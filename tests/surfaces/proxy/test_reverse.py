@@ -1,0 +1,310 @@
+"""``abp proxy --url``: a server behind an address, over HTTP as a reverse proxy and over stdio, and its odd answers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+import httpx2
+from aiohttp import web
+
+from tests.support.relayed import HELLO, relayed_to
+from tests.surfaces.proxy.test_http import ANN, BOB, served
+from transports.adapters.mcp import HttpServer
+
+LARGE_IMAGE = {"type": "image", "data": base64.b64encode(bytes(100_000)).decode(), "mimeType": "image/png"}
+FILE_TOOL = {"name": "up", "inputSchema": {"properties": {"file": {"type": "string", "x-mcp-file": {}}}}}
+Call = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
+
+
+def answer(message: dict[str, Any], result: object) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+
+@asynccontextmanager
+async def upstream(call: Call, tools: object = ()) -> AsyncIterator[HttpServer]:
+    """A server with sessions whose calls ``call`` answers."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if request.method != "POST":
+            return await call(request, {})
+        message = await request.json()
+        match message.get("method"):
+            case "initialize":
+                described = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "u"}}
+                return web.json_response(answer(message, described), headers={"Mcp-Session-Id": "of-the-server"})
+            case "tools/list":
+                return web.json_response(answer(message, {"tools": tools}))
+            case "tools/call" | "notifications/cancelled":
+                return await call(request, message)
+        return web.Response(status=202)
+
+    app = web.Application()
+    app.router.add_route("*", "/mcp", handle)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield HttpServer(f"http://127.0.0.1:{runner.addresses[0][1]}/mcp", {"X-Api-Key": "of-the-operator"})
+    finally:
+        await runner.cleanup()
+
+
+class Http:
+    """A client over HTTP."""
+
+    def __init__(self, http: httpx2.AsyncClient, url: str, session: str) -> None:
+        self.http, self.url = http, url
+        self.headers = {"Authorization": f"Bearer {ANN}", "Mcp-Session-Id": session}
+
+    async def post(self, method: str, identity: object = 1, **params: object) -> httpx2.Response:
+        message = {"jsonrpc": "2.0", "id": identity, "method": method, "params": params}
+        return await self.http.post(self.url, json=message, headers=self.headers)
+
+    async def call(self, tool: str = "t", identity: object = 1, **arguments: object) -> list[dict[str, Any]]:
+        """The messages of the response to a call."""
+        return messages_of(await self.post("tools/call", identity, name=tool, arguments=arguments))
+
+
+def messages_of(response: httpx2.Response) -> list[dict[str, Any]]:
+    if not response.headers["content-type"].startswith("text/event-stream"):
+        return [response.json()]
+    lines = response.text.splitlines()
+    return [json.loads(line[5:]) for line in lines if line.startswith("data:") and line[5:].strip()]
+
+
+@asynccontextmanager
+async def over_http(server: HttpServer, folder: Path, **options: Any) -> AsyncIterator[Http]:
+    async with served(folder, server, **options) as url, httpx2.AsyncClient(timeout=60) as http:
+        client = Http(http, url, "")
+        opened = await client.post("initialize", **HELLO)
+        client.headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
+        await client.post("tools/list")
+        yield client
+
+
+async def image_of(_: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+    return web.json_response(answer(message, {"content": [LARGE_IMAGE]}))
+
+
+# --- a reverse proxy --------------------------------------------------------------------------------------------------
+
+
+async def test_requests_and_headers_pass_and_credentials_do_not(tmp_path: Path) -> None:
+    seen: list[web.Request] = []
+
+    async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        seen.append(request)
+        headers = {"X-Of-Server": "yes", "Set-Cookie": "a=b"}
+        return web.json_response(answer(message, {"content": []}), status=201, headers=headers)
+
+    async with upstream(call) as server, over_http(server, tmp_path) as client:
+        client.headers |= {"X-Of-Client": "yes", "Cookie": "c=d", "Mcp-Name": "t"}
+        response = await client.post("tools/call", name="t")
+        assert response.status_code == 201 and response.headers["x-of-server"] == "yes"
+        assert "set-cookie" not in response.headers
+        (request,) = seen
+        assert request.headers["X-Of-Client"] == "yes" and request.headers["Mcp-Name"] == "t"
+        assert request.headers["Mcp-Session-Id"] == "of-the-server"
+        assert request.headers["X-Api-Key"] == "of-the-operator"
+        assert "Authorization" not in request.headers and "Cookie" not in request.headers
+
+
+async def test_bodies_and_events_get_links(tmp_path: Path) -> None:
+    async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        if message["params"]["name"] == "body":
+            return await image_of(request, message)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}
+        await response.write(f"id: 1\nretry: 7\ndata: {json.dumps(note)}\n\n".encode())
+        final = json.dumps(answer(message, {"content": [LARGE_IMAGE]}), indent=1).replace("\n", "\ndata: ")
+        await response.write(f"id: 2\ndata: {final}\n\n".encode())
+        return response
+
+    async with upstream(call) as server, over_http(server, tmp_path) as client:
+        (body,) = await client.call("body")
+        response = await client.post("tools/call", name="events", arguments={})
+        note, event = messages_of(response)
+        assert note["params"]["data"] == 1 and "id: 1\nretry: 7\n" in response.text and "id: 2\n" in response.text
+        for message in (body, event):
+            (link,) = message["result"]["content"]
+            (read,) = messages_of(await client.post("resources/read", uri=link["uri"]))
+            assert base64.b64decode(read["result"]["contents"][0]["blob"]) == bytes(100_000)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "seen"),
+    [
+        (503, "down for a rest", 503),
+        (404, "no session", 404),
+        (401, "who?", 502),
+        (307, "", 502),
+        (400, '{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"bad"}}', 400),
+    ],
+)
+async def test_a_refusal_of_the_server_is_an_error_of_the_request(
+    tmp_path: Path, status: int, body: str, seen: int
+) -> None:
+    async def call(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
+        return web.Response(status=status, text=body, headers={"Location": "http://elsewhere.example/"})
+
+    async with upstream(call) as server, over_http(server, tmp_path) as client:
+        response = await client.post("tools/call", "seven", name="t")
+        error = response.json()["error"]
+        assert response.status_code == seen and response.json()["id"] == "seven"
+        assert (body in error["message"] and str(status) in error["message"]) or error["message"] == "bad"
+        assert status != 307 or "elsewhere.example" in error["message"]
+    async with upstream(call) as server, relayed_to(server, tmp_path) as stdio:
+        error = (await stdio.answer(stdio.ask("tools/call", name="t")))["error"]
+        assert status == 404 or str(status) in error["message"] or error["message"] == "bad"
+
+
+async def test_users_share_no_artifacts(tmp_path: Path) -> None:
+    async with upstream(image_of) as server, over_http(server, tmp_path) as client:
+        (message,) = await client.call()
+        client.headers["Authorization"] = f"Bearer {BOB}"
+        (read,) = messages_of(await client.post("resources/read", uri=message["result"]["content"][0]["uri"]))
+        assert read["error"]["data"]["code"] == "ARTIFACT_NOT_FOUND"
+
+
+# --- files of the client ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("allowed", "shared", "is_sent"),
+    [
+        ([], "", False),
+        (["operator"], "", True),
+        (["operator"], "operator", True),
+        (["operator/inner"], "", True),
+        (["operator/other"], "", False),
+        (["operator"], "elsewhere", False),
+    ],
+)
+async def test_files_over_http_are_in_the_roots_of_the_operator_and_of_the_client(
+    tmp_path: Path, allowed: list[str], shared: str, is_sent: bool
+) -> None:
+    inner = tmp_path / "operator" / "inner"
+    for folder in (inner, tmp_path / "operator" / "other", tmp_path / "elsewhere"):
+        folder.mkdir(parents=True)
+    (inner / "secret.txt").write_text("SECRET")
+
+    async def call(_: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response(answer(message, {"content": [], "got": message["params"]["arguments"]["file"]}))
+
+    roots = [tmp_path / name for name in allowed]
+    async with upstream(call, [FILE_TOOL]) as server, over_http(server, tmp_path / "s", roots=roots) as client:
+        path = str(inner / "secret.txt")
+        message = {
+            "jsonrpc": "2.0",
+            "id": 5,
+            "method": "tools/call",
+            "params": {"name": "up", "arguments": {"file": path}},
+        }
+        async with client.http.stream("POST", client.url, json=message, headers=client.headers) as response:
+            async for line in response.aiter_lines():
+                if not line.startswith("data:"):
+                    continue
+                received = json.loads(line[5:])
+                if received.get("method") == "roots/list":
+                    result = {"roots": [{"uri": (tmp_path / shared).as_uri()}]}
+                    reply = {"jsonrpc": "2.0", "id": received["id"], "result": result}
+                    assert (await client.http.post(client.url, json=reply, headers=client.headers)).status_code == 202
+        assert received["id"] == 5
+        assert received["result"]["got"].endswith(base64.b64encode(b"SECRET").decode()) is is_sent
+        assert is_sent or received["result"]["got"] == path
+
+
+# --- odd answers ------------------------------------------------------------------------------------------------------
+
+
+async def broken_stream(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+    if request.method != "POST":
+        return web.Response(status=405)
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write('id: é\ndata: {"jsonrpc":"2.0","method":"notifications/message","params":{}}\n\n'.encode())
+    assert request.transport is not None
+    request.transport.close()
+    return response
+
+
+async def text_answer(_: web.Request, message: dict[str, Any], text: str) -> web.StreamResponse:
+    return web.Response(text=text.replace("@id", json.dumps(message["id"])), content_type="application/json")
+
+
+ODD = {
+    "deep": '{"jsonrpc":"2.0","id":@id,"result":{"a":' + "[" * 20_000 + "]" * 20_000 + "}}",
+    "wide": '{"jsonrpc":"2.0","id":@id,"result":{"a":[' + "1," * 1_000_000 + "1]}}",
+    "no message": "<html>a page of a proxy</html>",
+    "nothing": "",
+    "another request's": '{"jsonrpc":"2.0","id":"another","result":{}}',
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+async def test_each_call_over_stdio_has_one_answer(tmp_path: Path, case: str) -> None:
+    async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        return await text_answer(request, message, ODD[case])
+
+    async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
+        assert "error" in await client.answer(client.ask("tools/call", name="t"))
+
+
+async def test_a_stream_that_breaks_is_an_error_of_its_request(tmp_path: Path) -> None:
+    async with upstream(broken_stream) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
+        assert "error" in await client.answer(client.ask("tools/call", name="t"))
+        assert client.other[0]["method"] == "notifications/message"
+
+
+@pytest.mark.parametrize("tools", [None, 5, [None], [{"name": 5}], [{"name": "t", "inputSchema": []}]])
+async def test_an_odd_list_of_tools_passes(tmp_path: Path, tools: object) -> None:
+    async with upstream(image_of, tools) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
+        assert await client.request("tools/list") == {"tools": tools}
+        assert (await client.call("t"))["content"][0]["type"] == "resource_link"
+
+
+async def test_a_stream_is_resumed_with_its_last_id(tmp_path: Path) -> None:
+    waiting: list[dict[str, Any]] = []
+
+    async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        if request.method == "POST":
+            waiting.append(message)
+            return await broken_stream(request, message)
+        if request.headers.get("Last-Event-ID") is None:
+            return web.Response(status=405)
+        last_id = request.headers["Last-Event-ID"].encode("utf-8", "surrogateescape").decode()
+        text = f"id: 2\ndata: {json.dumps(answer(waiting[0], {'last': last_id}))}\n\n"
+        return web.Response(text=text, content_type="text/event-stream")
+
+    async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
+        assert await client.request("tools/call", name="t") == {"last": "é"}
+
+
+async def test_the_cancellation_of_a_call_over_stdio_reaches_the_server(tmp_path: Path) -> None:
+    called, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def call(_: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        if message["method"] == "notifications/cancelled":
+            assert message["params"]["requestId"] == identity
+            cancelled.set()
+            return web.Response(status=202)
+        called.set()
+        await cancelled.wait()
+        return web.json_response(answer(message, {"content": []}))
+
+    async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
+        identity = client.ask("tools/call", name="t")
+        await called.wait()
+        client.send({"method": "notifications/cancelled", "params": {"requestId": identity}})
+        assert (await client.answer(identity))["result"] == {"content": []}
