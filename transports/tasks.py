@@ -1,9 +1,10 @@
-"""Helpers for tasks, threads and event loops: spawn, cancel, work off the loop, deadlines, back-off, owners."""
+"""Helpers for tasks, threads and event loops: begin, cancel, work off the loop, deadlines, back-off, owners."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import math
 import os
 import random
@@ -13,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar
 
-from .errors import UsageError
+from .errors import ABPError, UsageError
 
 __all__ = [
     "MAX_DELAY",
@@ -22,12 +23,15 @@ __all__ = [
     "Owner",
     "Wait",
     "backoff_delay",
+    "begin",
     "cancel_and_wait",
     "drop",
     "ending",
     "finished",
 ]
 __all__ += ["in_thread", "spawn"]
+
+logger = logging.getLogger("transports")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,14 +46,40 @@ _TIMER_STEP = 0.005
 _GRACE = 1.0
 
 
-def spawn(work: Awaitable[None], tasks: set[asyncio.Task[None]]) -> None:
-    """Run ``work`` as a task of its own, without waiting for it.
+def begin(work: Awaitable[T], on_error: Callable[[BaseException], object] = lambda _: None) -> asyncio.Task[T]:
+    """Run ``work`` as a task that nobody awaits, and return the task. The caller holds it while it runs.
 
-    ``tasks`` holds the task while it runs, since the event loop keeps only a weak reference. asyncio logs an exception
-    of the task when the task is collected."""
+    An exception is logged at once; asyncio would do so only when the task is collected. Work that owes an answer to
+    somebody delivers its expected errors itself; ``on_error`` delivers all others. It also gets a cancellation from
+    inside the work, of a future say, but not one of the task itself."""
     task = asyncio.ensure_future(work)
+    task.add_done_callback(partial(_report_error, getattr(work, "__qualname__", repr(work)), on_error))
+    return task
+
+
+def spawn(
+    work: Awaitable[Any],
+    tasks: set[asyncio.Task[Any]],
+    on_error: Callable[[BaseException], object] = lambda _: None,
+) -> None:
+    """Run ``work`` as :func:`begin` does. ``tasks`` holds the task while it runs, since the event loop keeps only a
+    weak reference."""
+    task = begin(work, on_error)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
+
+
+def _report_error(name: str, on_error: Callable[[BaseException], object], task: asyncio.Task[Any]) -> None:
+    error: BaseException | None
+    if task.cancelled():
+        error = None if task.cancelling() else asyncio.CancelledError("cancelled from inside")
+    else:
+        error = task.exception()
+    if error is None:
+        return
+    expected = isinstance(error, ABPError)
+    logger.error("the background task %s failed: %r", name, error, exc_info=None if expected else error)
+    on_error(error)
 
 
 async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:

@@ -170,8 +170,14 @@ class MemoryTransport(Transport):
     def _ended(self, call_id: str, done: asyncio.Future[object], task: asyncio.Task[object]) -> None:
         """Set the answer of a handler as the result of ``done``, unless ``done`` has timed out."""
         self._running.pop(call_id, None)
-        if not done.done():
-            done.set_result({"success": False, "cancelled": True} if task.cancelled() else task.result())
+        if done.done():
+            return
+        if task.cancelled():
+            done.set_result({"success": False, "cancelled": True})
+        elif error := task.exception():  # of a handler that ends more than its call
+            done.set_exception(error)
+        else:
+            done.set_result(task.result())
 
     def _cancel(self, payload: Any) -> bool:
         task = self._running.get(payload["callId"])

@@ -7,12 +7,12 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import stat
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Event, Thread
@@ -32,6 +32,8 @@ from ..errors import ABPError, StoreError, TooLarge, UsageError
 from ..privacy import NO_SECRETS, Redactor
 from ..protocol import decode_json, encode_json, iso_utc, redact_url
 from ._files import read_into, sync_data
+
+logger = logging.getLogger("transports.artifacts")
 
 #: The head of an id where no namespace was given.
 NO_NAMESPACE = "artifact"
@@ -276,10 +278,15 @@ class Follower:
 
     def _follow(self) -> None:
         wait = _SHORTEST_WAIT
-        with suppress(ABPError, OSError):  # measure_file reports what is wrong with the file
+        try:
             while not self._stopping.wait(wait):
                 wait = _SHORTEST_WAIT if self._read() else min(2 * wait, _LONGEST_WAIT)
                 self._sync()
+        except (ABPError, OSError):
+            pass  # measure_file reports what is wrong with the file
+        except Exception:
+            logger.exception("a file could not be measured while it was written; it is read again")
+            self._meter = Meter(self._limit)  # the old one may have counted half of a piece
 
     def _read(self) -> bool:
         """Read the new bytes. Return ``False`` if there are none."""

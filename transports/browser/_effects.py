@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from ..errors import (
     PageCrashed,
     TransportError,
     UsageError,
+    first_line,
     format_seconds,
 )
 from ..protocol import JSONValue, redact_url
@@ -45,6 +47,8 @@ from .transfer._downloads import AppDownloads, CdpDownloads
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Dialog, Page
+
+logger = logging.getLogger("transports.browser")
 
 #: Names of ``navigator.permissions.query`` (W3C Permissions). Without local-network-access, whose denial would keep an
 #: app on this machine from loading at all.
@@ -285,6 +289,11 @@ class EffectTracker:
                 raise
             warnings.append(f"{output.what}: {error.message}")
             return []
+        except Exception as error:
+            if output.required:
+                raise TransportError(f"{output.what}: {first_line(error)}") from error
+            warnings.append(f"{output.what}: {first_line(error)}")
+            return []
 
     def _take_deferred(self, warnings: list[str]) -> list[BinaryData]:
         """Return the finished outputs that began before this call, with a warning for each."""
@@ -362,8 +371,11 @@ class EffectTracker:
 
     def _on_task_done(self, task: asyncio.Future[Any]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # mark it as retrieved: users of the outcome read it from the task
+        if task.cancelled():
+            return
+        error = task.exception()  # marked as retrieved: users of the outcome read it from the task
+        if error is not None and not isinstance(error, (ABPError, Error)):  # pages go away, which is expected
+            logger.error("a side effect of the app could not be handled", exc_info=error)
 
     # --- effects that are announced before they begin -----------------------------------------------------------------
 

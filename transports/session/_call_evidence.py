@@ -227,5 +227,7 @@ class EvidenceOfCalls:
     async def _dropped(self, beginning: asyncio.Future[CallEvidence | EventLog]) -> None:
         with contextlib.suppress(Exception, asyncio.CancelledError):
             begun = await beginning
-            await begun.end(())
-            begun.discard()
+            try:
+                await begun.end(())
+            finally:
+                begun.discard()

@@ -215,10 +215,15 @@ class Connection:
                 break
             except ABPError as error:
                 logger.warning("reconnected, but the app refused to begin again: %s", error.message)
+            except Exception:  # calls wait for this
+                logger.exception("reconnected, but the handshake with the app failed")
             await asyncio.sleep(backoff_delay(attempt))
             if self._losses != losses:
                 return  # the next restoration begins anew
-        await self._resubscribe()
+        try:
+            await self._resubscribe()
+        except Exception:  # calls wait for what follows
+            logger.exception("reconnected, but the subscriptions could not be renewed")
         self.ready.set()
         self._emit(ConnectionChanged(True, reason))
         await self._emit_difference(before)

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 from .. import protocol
@@ -25,7 +26,7 @@ from ..base import Transport
 from ..errors import ABPError, TransportError
 from ..protocol import DECLINED, answer_fault, default_answer, refused_answer
 from ..protocol.messages import Effect, Message
-from ..tasks import Owner, cancel_and_wait, spawn
+from ..tasks import Owner, begin, cancel_and_wait, spawn
 from ._connection import Connection
 from ._events import ConnectionChanged, EventStreams
 
@@ -70,7 +71,7 @@ class Callbacks:
         if queue is None:
             queue = self._queues[id(callback)] = _Queue(callback)
             queue.add(value)
-            queue.task = asyncio.ensure_future(self._run(queue))
+            queue.task = begin(self._run(queue))
         else:
             queue.add(value)
 
@@ -399,7 +400,7 @@ class EventDispatcher:
 
     async def __aenter__(self) -> EventDispatcher:
         self._loop = asyncio.get_running_loop()
-        spawn(self._read_events(), self._tasks)
+        spawn(self._read_events(), self._tasks, self._stop_reading)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -480,10 +481,17 @@ class EventDispatcher:
         async for message in self._transport.events():
             try:
                 self._dispatch(message)
-            except ABPError as error:
-                logger.warning("ignored an event of the app: %s", error.message)
-            except Exception:  # later events, losses of the connection among them, must still arrive
-                logger.exception("ignored an event of the app (%.80s), which could not be handled", message.type)
+            except Exception as error:  # later events, losses of the connection among them, must still arrive
+                if isinstance(error, ABPError):
+                    logger.warning("ignored an event of the app: %s", error.message)
+                else:
+                    logger.exception("ignored an event of the app (%.80s), which could not be handled", message.type)
+                if message.type == "elicitation/request":
+                    self._refuse(message.id, error)
+
+    def _stop_reading(self, error: BaseException) -> None:
+        """Tell the listeners, who wait for events, that the transport has none any more."""
+        self.emit(ConnectionChanged(False, f"events of the app cannot be read any more: {error!r}"))
 
     def _dispatch(self, message: Message) -> None:
         payload = message.payload
@@ -493,7 +501,7 @@ class EventDispatcher:
             case "elicitation/request":
                 request = protocol.parse(protocol.ElicitationRequest, payload, "an elicitation request")
                 self.streams.emit(request)
-                spawn(self._answer(message.id, request), self._tasks)
+                spawn(self._answer(message.id, request), self._tasks, partial(self._refuse, message.id))
             case "connection/lost":
                 self._connection.lost(_reason(payload))
             case "connection/restored":
@@ -551,8 +559,16 @@ class EventDispatcher:
             answer = await self._questions.answer(request)
         finally:
             self._asking -= 1
+        await self._respond(request_id, answer)
+
+    async def _respond(self, request_id: str | None, answer: Mapping[str, object]) -> None:
         with contextlib.suppress(TransportError):
             await self._transport.notify(Message("elicitation/response", answer, id=request_id))
+
+    def _refuse(self, request_id: str | None, error: BaseException) -> None:
+        """Answer a question that could not be answered, for the app waits for it."""
+        reason = error.message if isinstance(error, ABPError) else type(error).__name__
+        spawn(self._respond(request_id, refused_answer(f"the client could not answer: {reason}")), self._tasks)
 
 
 def _reason(payload: object) -> str:

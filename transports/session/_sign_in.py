@@ -72,6 +72,8 @@ async def _until_closed(context: BrowserContext, done: Callable[[], Awaitable[ob
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(_CLOSE_TIMEOUT):
                     state = dict(await context.storage_state(indexed_db=True))
+        for task in finished:
+            task.result()  # raises what `done` raised
     finally:
         await cancel_and_wait(waiting)
     return state

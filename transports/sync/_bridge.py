@@ -125,7 +125,9 @@ class Background:
         if thread is None or not thread.is_alive():
             coroutine.close()
         else:
-            thread.begin_task(coroutine, concurrent.futures.Future(), [])
+            outcome: concurrent.futures.Future[object] = concurrent.futures.Future()
+            outcome.add_done_callback(_report_error)
+            thread.begin_task(coroutine, outcome, [])
 
     def acquire(self, user: Closable) -> None:
         """Acquire as :meth:`Runner.acquire`; starts the thread if it does not run."""
@@ -138,8 +140,9 @@ class Background:
     def _add(self, user: object) -> _LoopThread:
         with self._lock:
             if self._thread is None:
-                self._thread = _LoopThread()
-                self._thread.start_and_wait()
+                thread = _LoopThread()
+                thread.start_and_wait()
+                self._thread = thread
                 self._register()
             self._users[user] = None
             return self._thread
@@ -188,13 +191,27 @@ class Background:
                     logger.debug("an object that was open at the end of the program did not close", exc_info=True)
 
 
+def _report_error(outcome: concurrent.futures.Future[object]) -> None:
+    error = outcome.exception()
+    if error is not None and not isinstance(error, asyncio.CancelledError):  # of a program that ends
+        logger.error("a forgotten object did not close: %r", error, exc_info=error)
+
+
 class _LoopThread(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="abp-sync", daemon=True)
         self._running = threading.Event()
+        self._error: BaseException | None = None
 
     def run(self) -> None:
-        asyncio.run(self._serve())
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            if self._running.is_set():
+                raise
+            self._error = error
+        finally:
+            self._running.set()  # start_and_wait() waits, and holds a lock
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -205,6 +222,8 @@ class _LoopThread(threading.Thread):
     def start_and_wait(self) -> None:
         self.start()
         self._running.wait()
+        if self._error is not None:
+            raise ABPError(f"the event loop of transports.sync did not start: {self._error!r}") from self._error
 
     def end(self) -> None:
         self._loop.call_soon_threadsafe(self._end_requested.set)

@@ -50,12 +50,12 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ...errors import ABPError, ConnectFailed, ProtocolError, first_line, format_seconds
+from ...errors import ABPError, ConnectFailed, TransportError, first_line, format_seconds
 from ...protocol import PARSED_ON_LOOP, is_larger
 from ...protocol.messages import Message, package_version
-from ...tasks import cancel_and_wait
+from ...tasks import begin, cancel_and_wait
 from ._servers import HttpServer, Server, StdioServer
-from ._wire import LineReader, Questions, encode_line, parse_message, unreadable, unsent_error
+from ._wire import LineReader, Questions, encode_line, encode_message, parse_message, unreadable, unsent_error
 
 logger = logging.getLogger("transports.mcp")
 
@@ -354,11 +354,12 @@ def _in_place(body: bytes, aside: Aside) -> bytes:
     short: JSONRPCMessage | None
     try:
         short = parse_message(body)
-    except (ProtocolError, ValidationError, RecursionError) as error:
+        if isinstance(short, JSONRPCResponse):
+            short.result = aside.put(short.result)
+        return encode_message(short)
+    except Exception as error:  # noqa: BLE001 - the SDK would answer nobody
         short = unreadable(body, error)
-    if isinstance(short, JSONRPCResponse):
-        short.result = aside.put(short.result)
-    return b"null" if short is None else short.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        return b"null" if short is None else encode_message(short)
 
 
 ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
@@ -409,7 +410,7 @@ async def stdio_streams(
     outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
     with received, incoming, outgoing, waiting:  # closed however the block ends, a second cancellation included
         tasks = [
-            asyncio.ensure_future(work)
+            begin(work, lambda error: on_exit(f"the connection to {server} broke: {error!r}"))
             for work in (
                 _read(process, LineReader(max_bytes), received, lose),
                 _write(process, waiting, received),
@@ -474,9 +475,6 @@ async def _read(
             on_exit()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass  # the session has closed its stream
-    except Exception:  # without this, a bug here would leave a server that looks alive and never answers
-        logger.exception("reading the server's stdout failed")
-        on_exit()
 
 
 async def _write(
@@ -727,10 +725,15 @@ class Connection:
                     return
                 except SubscriptionLost:
                     pass
+                except Exception as error:  # of the SDK
+                    logger.warning("%s: a stream of changes failed", self.server, exc_info=error)
+                    if not opened.done():
+                        opened.set_exception(TransportError(f"changes are not reported: {first_line(error)}"))
+                        return
                 await asyncio.sleep(_RETRY_DELAY)
 
         if key not in self._listening:
-            self._listening[key] = asyncio.ensure_future(listening())
+            self._listening[key] = begin(listening())
         else:
             opened.set_result(None)
         return opened

@@ -215,7 +215,12 @@ def _text_or_content(node: Mapping[str, object], key: str, run: Base64Run) -> ob
 
 def encode_line(message: SessionMessage) -> bytes:
     """Return a message as a line."""
-    return message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+    return encode_message(message.message) + b"\n"
+
+
+def encode_message(message: JSONRPCMessage) -> bytes:
+    """Return a message as JSON."""
+    return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
 def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | None:

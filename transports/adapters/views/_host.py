@@ -215,6 +215,9 @@ class Host:
             code, message = given if isinstance(given, int) else _INTERNAL, error.message
         except ABPError as error:
             code, message = _INTERNAL, error.message
+        except Exception as error:  # the view waits for its answer
+            logger.exception("a request of the view failed: %s", method)
+            code, message = _INTERNAL, f"the host failed ({type(error).__name__})"
         return {"error": {"code": code, "message": message}} if is_request else None
 
     async def _result(self, method: str, params: Mapping[str, object], request: Request | None) -> Mapping[str, object]:
@@ -312,8 +315,10 @@ class Host:
                 raise ProtocolError(f"it came with more than {_MAX_FILES} files")
             for file in files:
                 await self._save_file(file)
-        except ABPError as error:
+        except Exception as error:
             await self._release(contents)
+            if not isinstance(error, ABPError):
+                raise
             self._warn(f"a file of the view was refused: {error.message}")
             return self._recorded("download-file", shown, {"isError": True})
         return self._recorded("download-file", shown, {})

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mcp_types import INTERNAL_ERROR
 from playwright.async_api import Error as PlaywrightError
 
 from ...base import Features
@@ -329,7 +330,9 @@ class ViewTransport(PageTransport):
             if payload.method == "notifications/tools/list_changed" and payload.key is None:
                 self._events.put_nowait(Message("capabilities/changed", {}))
             else:
-                spawn(self._answer(self._require_agent(), self.host, payload), self._answering)
+                agent = self._require_agent()
+                refuse = partial(self._refuse, agent, payload)
+                spawn(self._answer(agent, self.host, payload), self._answering, refuse)
         elif kind == "unloaded":
             self._require_agent().mark_lost(Disconnected("the view navigated or reloaded"))
         elif kind == "counts":
@@ -340,12 +343,21 @@ class ViewTransport(PageTransport):
     async def _answer(self, agent: PageAgent, host: Host, asked: ViewMessage) -> None:
         answer = await host.answer(asked.method, asked.params, is_request=asked.key is not None)
         if answer is not None:
-            with contextlib.suppress(TransportError):  # the view has gone
-                await agent.invoke("respond", asked.key, await _as_text(answer), timeout=self._timeout)
+            await self._respond(agent, asked, answer)
         if host.context.display_mode != self._shown_mode:
             self._shown_mode = host.context.display_mode
             with contextlib.suppress(TransportError):
                 await self.tell("ui/notifications/host-context-changed", {"displayMode": self._shown_mode})
+
+    async def _respond(self, agent: PageAgent, asked: ViewMessage, answer: Mapping[str, object]) -> None:
+        with contextlib.suppress(TransportError):  # the view has gone
+            await agent.invoke("respond", asked.key, await _as_text(answer), timeout=self._timeout)
+
+    def _refuse(self, agent: PageAgent, asked: ViewMessage, error: BaseException) -> None:
+        """Answer a request whose answer could not be sent, for the view waits for it."""
+        if asked.key is not None:
+            answer = {"error": {"code": INTERNAL_ERROR, "message": f"the host failed ({type(error).__name__})"}}
+            spawn(self._respond(agent, asked, answer), self._answering)
 
     # --- calls of the view's tools ------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ from ...protocol import PARSED_ON_LOOP, checked_timeout, origin_of, redact_url
 from ...protocol.envelope import decode_envelope, encode_envelope
 from ...protocol.messages import Message, misdirected
 from ...protocol.pending import PendingReplies
-from ...tasks import MAX_DELAY, backoff_delay, cancel_and_wait
+from ...tasks import MAX_DELAY, backoff_delay, begin, cancel_and_wait
 from ._connection import Connection
 
 logger = logging.getLogger("transports.websocket")
@@ -320,7 +320,7 @@ class WebSocketTransport(Transport):
         self._state = "connecting"
         self._connection = await self._connect()
         self._state = "open"
-        self._read_task = asyncio.ensure_future(self._run(self._connection))
+        self._read_task = begin(self._run(self._connection), self._fail)
 
     async def _connect(self) -> Connection:
         try:
@@ -348,6 +348,12 @@ class WebSocketTransport(Transport):
                 self._connection = connection
                 self._set_state("open")
         self._state = "closed"
+        self._events.put_nowait(None)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the requests and events that nobody reads any more."""
+        self._connection, self._state = None, "closed"
+        self._pending.fail_all(Disconnected(f"reading the connection failed ({type(error).__name__}); connect again"))
         self._events.put_nowait(None)
 
     def _set_state(self, state: State, error: ABPError | None = None) -> None:

@@ -117,8 +117,7 @@ class _Lane:
         try:
             with OpenFolders(self._tree) as folders:
                 while job := _next(self._waiting, self._stay):
-                    folders.renew()
-                    outcomes = [_outcome(job, folders)]
+                    outcomes = [_outcome(job, folders, renew=True)]
                     while len(outcomes) < _BATCH and (job := _next(self._waiting)):
                         outcomes.append(_outcome(job, folders))
                     loop.call_soon_threadsafe(_deliver, outcomes)
@@ -139,9 +138,11 @@ def _next(waiting: SimpleQueue[_Job | None], seconds: float = 0.0) -> _Job | Non
         return None
 
 
-def _outcome(job: _Job, folders: OpenFolders) -> _Outcome:
+def _outcome(job: _Job, folders: OpenFolders, *, renew: bool = False) -> _Outcome:
     work, done = job
     try:
+        if renew:
+            folders.renew()
         return done, work(folders), None
     except StopIteration as error:  # a future refuses it as an exception
         return done, None, RuntimeError(f"work of the store ended with {error!r}")
@@ -325,12 +326,12 @@ class LocalStaged(StagedFile):
 
     def _measure_external_file(self) -> None:
         # syncing needs the disk and hashing the CPU: in parallel they take as long as the slower one
-        failed: list[OSError] = []
+        failed: list[Exception] = []
 
         def sync() -> None:
             try:
                 os.fsync(self._fd)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - raised below
                 failed.append(error)
 
         syncing = Thread(target=sync, name="abp-fsync")

@@ -547,6 +547,9 @@ class Fleet:
                         logger.warning("a browser of the pool did not start: %s", error.message)
                         if not self.slots.members and self._all_failed():
                             self.slots.fail(partial(_unsent, error))
+        except Exception as error:
+            self._fail_waiting(error)
+            raise
         finally:
             self._growing = False
 
@@ -619,8 +622,8 @@ class Fleet:
             try:
                 if self.may_open():  # otherwise the old browser is drained first, which frees memory
                     await self._add(member.source)
-            except ABPError as error:
-                logger.warning("the successor of browser %d did not start: %s", member.number, error.message)
+            except Exception as error:  # noqa: BLE001 - the old browser goes on, whatever the reason
+                logger.warning("the successor of browser %d did not start: %s", member.number, first_line(error))
                 member.due, member.not_before = "", time.monotonic() + _RETRY
                 return
             logger.info("browser %d of the pool is replaced: %s", member.number, member.due)
@@ -636,24 +639,37 @@ class Fleet:
         self.draining.append(member)
 
     async def _end(self, member: Member) -> None:
-        await member.aclose()
-        self.draining.remove(member)
+        try:
+            await member.aclose()
+        finally:
+            self.draining.remove(member)
 
     # --- watching -----------------------------------------------------------------------------------------------------
 
     async def _watch_waiting(self) -> None:
         while True:
             await asyncio.sleep(_TICK)
-            for slots in (self.slots, self.others):
-                slots.grant()  # there may be memory again
-                if slots.waited > _MEMORY_PATIENCE and not slots.leased and not self.may_open():
-                    slots.fail(no_memory)
-            self.grow()
+            try:
+                for slots in (self.slots, self.others):
+                    slots.grant()  # there may be memory again
+                    if slots.waited > _MEMORY_PATIENCE and not slots.leased and not self.may_open():
+                        slots.fail(no_memory)
+                self.grow()
+            except Exception as error:  # noqa: BLE001 - of the system, when it is asked for its memory
+                self._fail_waiting(error)
+
+    def _fail_waiting(self, error: Exception) -> None:
+        """Raise an unexpected error in all waiting calls, which would wait for ever."""
+        for slots in (self.slots, self.others):
+            slots.fail(partial(_unsent, TransportError(f"the pool cannot open sessions: {error!r}")))
 
     async def _watch_browsers(self) -> None:
         while True:
             await asyncio.sleep(_CHECK_INTERVAL)
-            await asyncio.gather(*map(self._check_alive, tuple(self.slots.members)))
+            try:
+                await asyncio.gather(*map(self._check_alive, tuple(self.slots.members)))
+            except Exception:  # the next check must still come
+                logger.exception("browsers of the pool could not be checked")
 
     async def _check_alive(self, member: Member) -> None:
         assert member.browser is not None

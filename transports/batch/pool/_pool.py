@@ -41,7 +41,7 @@ from ...session import (
     retention_settings,
     timeout_seconds,
 )
-from ...tasks import OpenedHere, cancel_and_wait
+from ...tasks import OpenedHere, cancel_and_wait, spawn
 from .._jobs import NOT_SENT, Job, Outcome
 from ._fleet import Endpoint, Fleet, Limits, Member, PoolStats, Source
 from ._leases import Connect, Leases, Reuse
@@ -70,7 +70,12 @@ async def run_all(
         else:
             await outcomes.put(None)
 
-    workers = [asyncio.ensure_future(work()) for _ in range(count)]
+    def fail(error: BaseException) -> None:
+        spawn(outcomes.put(error), workers)
+
+    workers: set[asyncio.Task[None]] = set()
+    for _ in range(count):
+        spawn(work(), workers, fail)
     failure: BaseException | None = None
     try:
         while ended < count:

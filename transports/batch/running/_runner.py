@@ -18,13 +18,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from aiolimiter import AsyncLimiter
 
 from ...errors import ABPError, UsageError
 from ...protocol import MAX_TIMEOUT
-from ...tasks import backoff_delay, finished
+from ...tasks import backoff_delay, begin, finished
 from .._consent import Consent
 from .._jobs import NOT_SENT, Job, Outcome, State
 from ..ledger import Leased, Ledger, Settlement
@@ -421,7 +422,7 @@ class Runner:
         self._give_back()
         while self._ahead and len(self._running) < self._options.concurrency:
             one = self._ahead.take()
-            self._running[one.key] = one, asyncio.create_task(self._run_job(one))
+            self._running[one.key] = one, begin(self._run_job(one), partial(self._fail_job, one))
 
     def _give_back(self) -> None:
         """Return leased jobs that will not start soon to the queue."""
@@ -483,6 +484,12 @@ class Runner:
         if delay is not None and outcome.retry_after is not None:
             self._pauses.pause(host_of(leased.job), outcome.retry_after)
         self._end(Settlement(leased.key, outcome, delay))
+
+    def _fail_job(self, leased: Leased, error: BaseException) -> None:
+        """Settle a job whose driver broke its contract: it may have run."""
+        if leased.key in self._running:
+            lost = Outcome(leased.job, State.UNKNOWN, error_code=ABPError.code, error=f"the driver failed: {error!r}")
+            self._end(Settlement(leased.key, lost))
 
     async def _checked(self, job: Job) -> Job:
         """Return the job after a check of its permissions: the ledger's jobs are untrusted, and a file may have been

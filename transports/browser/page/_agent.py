@@ -645,6 +645,7 @@ class FrameTools:
                 await asyncio.sleep(frame.pause)
         finally:
             frame.reading = False
+            frame.listed.set()
 
     async def _list(self, frame: ToolFrame) -> object:
         text = await frame.agent.invoke("list", timeout=_LIST_TIMEOUT, returns=str)

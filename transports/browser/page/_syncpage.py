@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from playwright import async_api, sync_api
 
 from ...errors import Disconnected, UsageError
+from ...tasks import spawn
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
@@ -91,6 +92,7 @@ class PageRunner:
         self._owner: Any = owner
         self._loop: asyncio.AbstractEventLoop = _implementation_of(owner)._loop
         self._thread = threading.get_ident()
+        self._posted: set[asyncio.Task[None]] = set()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result.
@@ -128,7 +130,7 @@ class PageRunner:
         if self._loop.is_closed() or threading.get_ident() != self._thread:
             coroutine.close()
         else:
-            self._loop.create_task(coroutine)
+            self._loop.call_soon(spawn, coroutine, self._posted)
 
     def acquire(self, user: object) -> None:
         """Do nothing: Playwright owns the loop and also ends it."""

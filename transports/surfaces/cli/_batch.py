@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 import typer
 
 from ...errors import UsageError
+from ...tasks import begin
 from ._options import (
     OUT,
     AdapterFile,
@@ -329,7 +330,7 @@ async def work_off(
         )
 
     with draining(drain) as signalled, progress:
-        telling = asyncio.ensure_future(progress.keep_telling())
+        telling = begin(progress.keep_telling())
         try:
             async with _metrics_at(metrics):
                 report = await engine.run()

@@ -37,7 +37,7 @@ from pydantic import BaseModel
 from ...protocol import DECLINED, ElicitationRequest, Progress, default_answer, plain_line, plain_schema, plain_text
 from ...protocol.messages import new_id
 from ...routing import Result
-from ...tasks import cancel_and_wait
+from ...tasks import begin, cancel_and_wait
 from ..shared import App, Question as AppQuestion, question_of
 
 _SAMPLING = "sampling/create"
@@ -186,7 +186,7 @@ class ProgressReporter:
         if not self._ctx.meta or "progress_token" not in self._ctx.meta:
             yield
             return
-        beating = asyncio.ensure_future(self._beat())
+        beating = begin(self._beat())
         try:
             yield
         finally:
@@ -293,7 +293,7 @@ class ToolCall:
                 if self.question is not None and is_modern(ctx):
                     return self.question
                 if self.question is not None and self._asking is None:
-                    self._asking = asyncio.ensure_future(self._ask_client(ctx, self.question))
+                    self._asking = begin(self._ask_client(ctx, self.question))
                 asked = asyncio.ensure_future(self._asked.wait())
                 event = self._asking or asked
                 left = None if deadline is None or self._asking else max(deadline - time.monotonic(), 0)
@@ -320,7 +320,7 @@ class ToolCall:
         try:
             wanted = question.client_request
             given: object = await ctx.session.send_request(wanted.request(), wanted.result, metadata=related)
-        except MCPError as error:
+        except Exception as error:  # noqa: BLE001 - of an answer that is none, say; the app waits
             given = error
         finally:
             self._asking = None
@@ -371,7 +371,7 @@ class ToolCall:
             try:
                 async with asyncio.timeout(QUESTION_TIMEOUT):
                     given = await question.answer
-                return default_answer(request) if isinstance(given, MCPError) else client_request.answer(given)
+                return default_answer(request) if isinstance(given, Exception) else client_request.answer(given)
             except TimeoutError:
                 return default_answer(request)
             finally:

@@ -26,7 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...protocol import is_address
 from ...protocol.messages import package_version
-from ...tasks import cancel_and_wait
+from ...tasks import begin, cancel_and_wait
 from ...telemetry import CONTENT_TYPE, Exposition
 from ..shared import Connections, cannot_listen
 from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
@@ -132,7 +132,7 @@ async def serve_http(
 
     @asynccontextmanager
     async def running() -> AsyncIterator[None]:
-        retiring = asyncio.ensure_future(bridge.retire_idle())
+        retiring = begin(bridge.retire_idle())
         try:
             with exposition.recording():
                 yield

@@ -104,7 +104,8 @@ class Stdin:
                 self._put(chunk)
         except (OSError, RuntimeError):  # RuntimeError: the loop is closed
             pass
-        self._end()
+        finally:
+            self._end()
 
     def _watch(self) -> None:
         stop = threading.Event()

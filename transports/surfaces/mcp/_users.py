@@ -392,7 +392,9 @@ class Subscribers:
             if connection := self._connections.get(key):
                 try:
                     await send(connection.session)
-                except (MCPError, ClosedResourceError, BrokenResourceError):
+                except Exception as error:  # the other clients must still be told
+                    if not isinstance(error, (MCPError, ClosedResourceError, BrokenResourceError)):
+                        logger.exception("a client could not be notified")
                     self._connections.pop(key, None)
                     spawn(self.watch_or_stop(), self._tasks)
 
@@ -667,4 +669,7 @@ class Users:
                 if user.idle_seconds() > limit and self._known.get(key) is user:
                     if user.subscribers.empty:
                         del self._known[key]
-                    await user.retire()
+                    try:
+                        await user.retire()
+                    except Exception:  # the other users are still retired
+                        logger.exception("the apps of an idle user could not be disconnected")

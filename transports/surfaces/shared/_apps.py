@@ -18,7 +18,7 @@ from ...errors import Disconnected, UsageError
 from ...protocol import ElicitationRequest, default_answer, plain_line, redact_url
 from ...routing import Result
 from ...session import Event, Session, Settings, is_app_name, shares_browser
-from ...tasks import cancel_and_wait, spawn
+from ...tasks import begin, cancel_and_wait, spawn
 
 if TYPE_CHECKING:
     from ...session import View
@@ -126,7 +126,7 @@ class App:
 
     async def _run(self, on_event: Callable[[App, Event], object]) -> None:
         async with self.session as session, session.events() as events:
-            forwarding = asyncio.ensure_future(self._forward(events, on_event))
+            forwarding = begin(self._forward(events, on_event))
             self._opened.set_result(None)
             try:
                 await self._stop.wait()
@@ -135,7 +135,10 @@ class App:
 
     async def _forward(self, events: AsyncIterator[Event], on_event: Callable[[App, Event], object]) -> None:
         async for event in events:
-            on_event(self, event)
+            try:
+                on_event(self, event)
+            except Exception:  # the next events must still arrive
+                logger.exception("an event of %s could not be handled", self.key)
 
     async def aclose(self) -> None:
         """Close the session, or stop opening it. An error while closing is logged, not raised."""

@@ -26,7 +26,7 @@ from ...errors import ABPError, CapabilityError, LedgerError, UsageError
 from ...protocol import ElicitationRequest
 from ...routing import Result
 from ...session import CallFinished, CallStatus
-from ...tasks import finished
+from ...tasks import begin, finished
 from ._activity import Activity, CallRecord, question_document, result_document
 from ._apps import PendingCall
 
@@ -406,7 +406,7 @@ class DetachedCalls:
         live = self._live[record.id] = LiveCall(record, pending)
         if self._activity is not None:
             self._activity.call_started(record)
-        live.task = asyncio.ensure_future(self._run(live, work, content))
+        live.task = begin(self._run(live, work, content))
         return live
 
     async def _run(self, live: LiveCall, work: Awaitable[Result], content: MakeContent | None) -> None:
@@ -443,7 +443,14 @@ class DetachedCalls:
 
     async def _finish(self, record: CallRecord, event: CallFinished, made: bytes | None = None) -> None:
         try:
-            await self.ledger.finish(record.ended(event), result_document(event), made)
+            try:
+                document = result_document(event)
+            except Exception as error:  # the caller waits for an outcome
+                logger.exception("the outcome of call %s cannot be converted", record.id)
+                failed = ABPError(f"the outcome cannot be shown ({type(error).__name__}); the log has more")
+                event = replace(event, result=None, error=failed)
+                document = result_document(event)
+            await self.ledger.finish(record.ended(event), document, made)
         except LedgerError as error:
             logger.warning("the outcome of call %s is not saved: %s", record.id, error.message)
 

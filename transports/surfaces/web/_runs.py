@@ -23,7 +23,7 @@ from ...errors import ABPError, ArtifactNotFound, UsageError
 from ...files import read_regular
 from ...privacy import Redactor
 from ...protocol import decode_json, encode_json, iso_utc, plain_line, plain_text, redact_url
-from ...tasks import cancel_and_wait, in_thread
+from ...tasks import begin, cancel_and_wait, in_thread
 from ._access import Visitor
 from ._responses import RequestRefused, json_response
 
@@ -121,7 +121,7 @@ class ServedRuns:
         run = self._open[run_id]
         run.used = time.monotonic()
         if self._watching is None:
-            self._watching = asyncio.ensure_future(self._watch())
+            self._watching = begin(self._watch())
         if len(self._open) > _MAX_OPEN:
             await self._close(min(self._open, key=lambda key: self._open[key].used))
         return run
@@ -160,19 +160,24 @@ class ServedRuns:
         while True:
             await asyncio.sleep(_INTERVAL)
             for run_id, run in tuple(self._open.items()):
-                if self._open.get(run_id) is not run:
-                    continue  # closed meanwhile
-                if time.monotonic() - run.used > _IDLE:
-                    await self._close(run_id)
-                    continue
-                before = run.seen
                 try:
-                    now = await run.overview()
+                    await self._look(run_id, run)
                 except ABPError as error:  # a request for the run gets the error
                     logger.debug("the run %s cannot be read: %s", run.place.name, error.message)
-                    continue
-                if before is None or (before.states, before.cancelled) != (now.states, now.cancelled):
-                    self._on_change(run_id, now)
+                except Exception:  # the other runs are still watched
+                    logger.exception("the run %s cannot be watched", run.place.name)
+
+    async def _look(self, run_id: str, run: ServedRun) -> None:
+        """Report a change of a run, and close a run that nobody asks for."""
+        if self._open.get(run_id) is not run:
+            return  # closed meanwhile
+        if time.monotonic() - run.used > _IDLE:
+            await self._close(run_id)
+            return
+        before = run.seen
+        now = await run.overview()
+        if before is None or (before.states, before.cancelled) != (now.states, now.cancelled):
+            self._on_change(run_id, now)
 
 
 def _find_places(given: Sequence[str]) -> list[Place]:

@@ -7,6 +7,7 @@ through the page to :meth:`ViewRoutes.answer`, where :class:`~transports.adapter
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import secrets
 import time
@@ -20,7 +21,7 @@ from aiohttp import web
 from ... import session as sessions
 from ...artifacts import Scope
 from ...base import ServerCall, keeping_calls
-from ...errors import ABPError, TooLarge, UsageError, format_seconds
+from ...errors import ABPError, TooLarge, UsageError, first_line, format_seconds
 from ...protocol import encode_json, is_loopback
 from ...routing import Result, Router
 from ...tasks import in_thread
@@ -31,6 +32,8 @@ from ._responses import RequestRefused, json_response, read_json
 if TYPE_CHECKING:
     from ...adapters.views import Host, OpenedTool
     from ...binary import BinaryData
+
+logger = logging.getLogger("transports")
 
 #: Live views of one server; one more closes the oldest.
 _MAX_VIEWS = 8
@@ -131,10 +134,13 @@ class ViewRoutes:
                 if not kept:
                     raise UsageError("the tool's result did not come from its server")
                 live = await self._live(app, capability, call, kept[-1])
-            except ABPError as error:
+            except Exception as raised:  # the call has its result, whatever became of the view
+                failure = raised if isinstance(raised, ABPError) else ABPError(f"it failed: {first_line(raised)}")
+                if failure is not raised:
+                    logger.exception("the view of %s cannot be shown", capability)
                 if not view.done():
-                    view.set_exception(error)
-                return replace(result, warnings=(*result.warnings, f"the view is not shown: {error.message}"))
+                    view.set_exception(failure)
+                return replace(result, warnings=(*result.warnings, f"the view is not shown: {failure.message}"))
             if not view.done():
                 view.set_result(live)
             return result

@@ -24,7 +24,7 @@ from ...errors import ABPError, BinaryError, ProtocolError, TransportError, Unsu
 from ...http import cookies_of, download
 from ...protocol import ElicitationRequest, default_answer, parse
 from ...protocol.messages import Effect, Message, Sender, initialize_params
-from ...tasks import cancel_and_wait
+from ...tasks import begin, cancel_and_wait
 from ._evidence import ContentItem, Exchange
 
 #: Seconds beyond a call's timeout that the client still waits for the answer.
@@ -74,7 +74,7 @@ class Client:
         transport = self._make_transport()
         await transport.__aenter__()
         self._transport = transport
-        self._listener = asyncio.ensure_future(self._listen(transport))
+        self._listener = begin(self._listen(transport))
 
     async def disconnect(self) -> None:
         """Close the connection, if there is one."""
