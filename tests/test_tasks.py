@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from transports.tasks import Deadlines, Wait
+from transports.errors import UsageError
+from transports.tasks import Deadlines, Wait, begin, spawn
 
 T = TypeVar("T")
 _variable: ContextVar[str] = ContextVar("variable")
@@ -203,3 +204,47 @@ async def test_a_wait_that_is_ended_by_its_own_first_step_ends() -> None:
 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(_waiting(work(), waits), 15)
+
+
+async def test_an_unexpected_exception_of_a_task_is_logged_at_once_and_handed_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def failing() -> None:
+        raise KeyError("unexpected")
+
+    tasks: set[asyncio.Task[Any]] = set()
+    errors: list[BaseException] = []
+    spawn(failing(), tasks, errors.append)
+    async with asyncio.timeout(20):
+        while tasks:
+            await asyncio.sleep(0)
+    assert repr(errors) == "[KeyError('unexpected')]"
+    (record,) = caplog.records
+    assert record.getMessage().endswith("failing failed: KeyError('unexpected')") and record.exc_info
+
+
+async def test_a_cancellation_from_inside_a_task_is_an_error_and_one_of_the_task_is_none(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    foreign = asyncio.get_running_loop().create_future()
+    errors: list[BaseException] = []
+    inside, outside = begin(foreign_result(foreign), errors.append), begin(asyncio.Event().wait(), errors.append)
+    await asyncio.sleep(0)
+    foreign.cancel()
+    outside.cancel()
+    await asyncio.wait((inside, outside), timeout=20)
+    assert [type(error) for error in errors] == [asyncio.CancelledError]
+    assert len(caplog.records) == 1
+
+
+async def foreign_result(future: asyncio.Future[None]) -> None:
+    await future
+
+
+async def test_an_error_of_ours_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def failing() -> None:
+        raise UsageError("expected")
+
+    await asyncio.wait((begin(failing()),), timeout=20)
+    (record,) = caplog.records
+    assert "expected" in record.getMessage() and record.exc_info is None

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from ..errors import ABPError, UsageError
-from ..tasks import cancel_and_wait
+from ..tasks import begin, cancel_and_wait
 from ._base import ArtifactStore
 from ._ref import ReindexReport
 
@@ -31,7 +31,7 @@ async def sweeping(
     (:meth:`.ArtifactStore.gc`). A failed sweep is logged and does not stop the next one. ``sleep`` replaces
     :func:`asyncio.sleep` in tests.
     """
-    task = asyncio.ensure_future(_sweep(store, sleep)) if store.retention else None
+    task = begin(_sweep(store, sleep)) if store.retention else None
     try:
         yield
     finally:

@@ -23,7 +23,7 @@ from ..binary import Handle
 from ..errors import ConnectFailed, ContextLost, OutcomeUnknown, PersonRequired, TransportError, UsageError, first_line
 from ..protocol import origin_of, redact_url
 from ..protocol.messages import Message, Sender
-from ..tasks import cancel_and_wait, spawn
+from ..tasks import begin, cancel_and_wait, spawn
 from ._effects import Dialogs
 from ._source import PageOptions, PageSource
 from ._transport import PageTransport, Reach, ServerAddress, around, cancellation, sender_of
@@ -219,7 +219,7 @@ class TopPageTransport(PageTransport):
 
     async def _look_for_app(self, agent: PageAgent) -> FoundApp:
         milliseconds, timeout = int(self._grace * 1000), self._timeout + self._grace
-        looking = asyncio.ensure_future(self._look_in_frames(agent)) if self._frames is not None else None
+        looking = begin(self._look_in_frames(agent)) if self._frames is not None else None
         try:
             seen = await agent.invoke("ready", milliseconds, timeout=timeout, returns=str)
         finally:

@@ -42,7 +42,7 @@ from ..errors import (
 )
 from ..protocol import PARSED_ON_LOOP, checked_timeout, encode_json, origin_of, redact_url
 from ..protocol.messages import Message, Sender
-from ..tasks import backoff_delay, cancel_and_wait, drop, in_thread
+from ..tasks import backoff_delay, begin, cancel_and_wait, drop, in_thread
 from . import _tools as tools
 from ._effects import Dialogs, PageEffects, check_permissions, set_permissions
 from ._source import PageSource, Tab
@@ -289,7 +289,7 @@ class PageTransport(Transport):
         agent = await self._open_page()
         if self.features.reconnects:
             work = reconnect(agent, can_reopen=self._can_reopen, reopen=self._reopen, emit=self._events.put_nowait)
-            self._reconnect_task = asyncio.ensure_future(work)
+            self._reconnect_task = begin(work)
 
     async def _open_page(self) -> PageAgent:
         with mapping_opening_errors(self._target, self._timeout):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...artifacts import ArtifactRef, ArtifactStore, Scope
 from ...errors import ABPError
-from ...tasks import cancel_and_wait
+from ...tasks import begin, cancel_and_wait
 
 logger = logging.getLogger("transports")
 
@@ -65,7 +65,7 @@ class StoreWatcher:
         if self._task is None:
             self._change_token = await self._read_token()
             self._seen = {ref.id: _seen(ref) for ref in await self._store.list()}
-            self._task = asyncio.ensure_future(self._run())
+            self._task = begin(self._run())
 
     async def aclose(self) -> None:
         """Stop watching. :meth:`start` may be called again. Idempotent."""

@@ -1,0 +1,94 @@
+"""A driver, a source of jobs, a browser or the system raises what nobody expects: each job and each call still ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.batch.planted import PAGE, World
+from tests.support.eventually import eventually
+from transports import TransportError
+from transports.batch import Job
+from transports.batch._jobs import Outcome, State
+from transports.batch.pool._pool import free_memory
+from transports.batch.running import run
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+class Driver:
+    def __init__(self, answer: Callable[[Job], Any]) -> None:
+        self._answer = answer
+
+    async def run(self, job: Job) -> Outcome:
+        outcome: Outcome = self._answer(job)
+        return outcome
+
+
+def no_exception(job: Job) -> Outcome:
+    pytest.fail("the driver fails")
+
+
+@pytest.mark.parametrize("answer", [lambda job: None, no_exception], ids=["no outcome", "no exception"])
+async def test_a_job_whose_driver_breaks_its_contract_is_unknown_and_the_run_ends(
+    tmp_path: Path, answer: Callable[[Job], Any]
+) -> None:
+    many = [Job("do", {"n": n}, "memory:") for n in range(3)]
+    async with asyncio.timeout(20):
+        report = await run(many, tmp_path, pool=Driver(answer))
+    states: Any = report["states"]
+    assert states[State.UNKNOWN] == 3
+
+
+async def test_a_source_of_jobs_that_is_cancelled_inside_ends_the_outcomes(world: World) -> None:
+    async def jobs() -> AsyncIterator[Job]:
+        yield Job("work", {"n": 1}, PAGE)
+        raise asyncio.CancelledError
+
+    outcomes: list[Outcome] = []
+    with pytest.raises(asyncio.CancelledError):
+        async with world.pool() as pool, asyncio.timeout(20):
+            async for outcome in pool.map(jobs(), concurrency=1):
+                outcomes.append(outcome)
+    assert [outcome.state for outcome in outcomes] == [State.SUCCEEDED]
+
+
+async def test_a_call_that_waits_gets_the_error_of_a_system_that_does_not_tell_its_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing() -> object:
+        raise KeyError("MemAvailable")
+
+    monkeypatch.setattr("transports.batch.pool._pool.free_memory", free_memory)
+    monkeypatch.setattr(psutil, "virtual_memory", failing)
+    async with world.pool() as pool, asyncio.timeout(20):
+        with pytest.raises(TransportError, match=r"the pool cannot open sessions: KeyError\('MemAvailable'\)") as raised:
+            await pool.call(PAGE, "work")
+    assert raised.value.sent is False
+
+
+async def test_browsers_are_still_checked_after_a_check_that_raised(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.pool(1, 1) as pool:
+        await pool.call(PAGE, "work")
+        (browser,) = world.browsers
+        checks: list[int] = []
+
+        async def failing() -> int:
+            checks.append(1)
+            raise psutil.AccessDenied
+
+        monkeypatch.setattr(browser, "resident_bytes", failing)
+        await eventually(lambda: checks)
+        browser.answers = False
+        await eventually(lambda: browser.closed)
+        assert pool.stats().recycled == {"unresponsive": 1}

@@ -1,0 +1,136 @@
+"""A transport or a handler raises what nobody expects: whoever waits for an answer gets one all the same."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from tests.conftest import Connect
+from tests.support.apps import FOREVER, answering, ask
+from transports import ElicitationRequest, Event, MemoryTransport, Message, Notification
+from transports.base import Features, ResourcePage
+from transports.session import ConnectionChanged
+
+APP = {"app.ask": ask, "app.work": answering(1)}
+
+
+async def answer_of(transport: MemoryTransport, question: object) -> Mapping[str, object]:
+    async with asyncio.timeout(20):
+        return await transport.ask(Message("elicitation/request", question))
+
+
+async def test_a_question_that_cannot_be_read_is_refused(app_of: Connect) -> None:
+    transport = MemoryTransport(APP)
+    async with app_of(transport):
+        answer = await answer_of(transport, "no question")
+    assert answer["success"] is False
+    assert "elicitation request" in str(answer["error"])
+
+
+async def test_an_app_gets_an_answer_if_the_handler_raises_no_ordinary_exception(app_of: Connect) -> None:
+    async def failing(request: ElicitationRequest) -> Mapping[str, object]:
+        pytest.fail("not expected to be asked")  # no Exception
+
+    transport = MemoryTransport(APP)
+    async with app_of(transport, on_elicitation=failing):
+        answer = await answer_of(transport, {"method": "elicitation/confirm", "params": {}})
+    assert answer["success"] is False
+    assert "the client could not answer: Failed" in str(answer["error"])
+
+
+class FailingAnswer(MemoryTransport):
+    async def notify(self, message: Message) -> None:
+        if isinstance(message.payload, dict) and message.payload.get("success"):
+            raise ValueError("cannot be sent")
+        await super().notify(message)
+
+
+async def test_an_app_gets_an_error_for_an_answer_that_cannot_be_sent(app_of: Connect) -> None:
+    def agree(request: ElicitationRequest) -> Mapping[str, object]:
+        return {"success": True, "data": {"confirmed": True}}
+
+    async with app_of(FailingAnswer(APP), on_elicitation=agree) as app:
+        async with asyncio.timeout(20):
+            answer = (await app.call("app.ask")).data
+    assert "the client could not answer: ValueError" in str(answer)
+
+
+class FailingEvents(MemoryTransport):
+    async def events(self) -> AsyncIterator[Message]:
+        async for message in super().events():
+            if message.payload == "broken":
+                raise ValueError("cannot be read")
+            yield message
+
+
+async def test_listeners_hear_that_a_transport_has_no_events_any_more(
+    app_of: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = FailingEvents(APP)
+    told: list[Notification] = []
+    async with app_of(transport, on_notification=told.append) as app, app.events() as events:
+        transport.emit(Message("notification", "broken"))
+        async with asyncio.timeout(20):
+            event = await anext(events)
+            assert isinstance(event, ConnectionChanged) and not event.connected
+            assert "ValueError('cannot be read')" in event.reason
+            assert (await app.call("app.work")).data == 1
+    assert [notification.event for notification in told] == ["connection/lost"]
+    assert "EventDispatcher._read_events failed: ValueError('cannot be read')" in caplog.text
+
+
+class FailingHandshake(MemoryTransport):
+    """A transport whose second handshake, or the renewal of a subscription after it, raises an exception."""
+
+    features = Features(listing=True, reconnects=True)
+    has_resources = True
+
+    def __init__(self, *, handshake: bool) -> None:
+        super().__init__(APP)
+        self.handshake = handshake
+        self.handshakes = self.subscriptions = 0
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        self.handshakes += message.type == "initialize"
+        if message.type == "initialize" and self.handshake and self.handshakes == 2:
+            raise ValueError("cannot be read")
+        return await super().request(message, timeout=timeout)
+
+    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
+        return ResourcePage([], None)
+
+    list_templates = list_resources
+
+    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
+        return {"contents": []}
+
+    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
+        self.subscriptions += 1
+        if self.subscriptions == 2:
+            raise KeyError(uri)
+
+    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
+        pass
+
+
+async def _restored(events: AsyncIterator[Event]) -> None:
+    async for event in events:
+        if isinstance(event, ConnectionChanged) and event.connected:
+            return
+
+
+@pytest.mark.parametrize("handshake", [True, False], ids=["handshake", "subscription"])
+async def test_calls_go_on_if_the_handshake_after_a_reconnection_fails_unexpectedly(
+    app_of: Connect, handshake: bool
+) -> None:
+    transport = FailingHandshake(handshake=handshake)
+    async with app_of(transport) as app, app.events() as events:
+        await app.resources.subscribe("app://state")
+        transport.emit(Message("connection/lost", {"reason": "cut"}))
+        transport.emit(Message("connection/restored", {}))
+        async with asyncio.timeout(20):
+            await _restored(events)
+            assert (await app.call("app.work", timeout=FOREVER)).data == 1
+    assert transport.handshakes == (3 if handshake else 2)
+
+
