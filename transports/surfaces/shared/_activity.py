@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,8 @@ from ...protocol import (
 from ...session import CallFinished, CallStarted, CallStatus, Event
 from ._apps import App, Apps
 from ._store_watcher import StoreChange
+
+logger = logging.getLogger("transports")
 
 #: Maximum characters of a text from an app, and bytes of its question.
 MAX_TEXT, _MAX_QUESTION_BYTES = 500, 16 << 10
@@ -123,15 +126,23 @@ def result_document(event: CallFinished) -> bytes:
     if event.result is None:
         error = event.error or ABPError("the call ended without a result")
         cancelled = error.code == "CANCELLED"
-        return encode_json({"success": False, "error": error.as_dict(), "cancelled": cancelled})
+        return _encoded({"success": False, "error": error.as_dict(), "cancelled": cancelled})
     document = event.result.as_dict()
-    try:
-        encoded = encode_json(document)
-    except UnicodeEncodeError:  # a path may hold bytes that are not UTF-8
-        encoded = json.dumps(document).encode()
+    encoded = _encoded(document)
     if len(encoded) > _MAX_RESULT_BYTES:
-        encoded = encode_json({**document, "data": {"omitted": f"{len(encoded)} bytes; the artifacts have it"}})
+        encoded = _encoded({**document, "data": {"omitted": f"{len(encoded)} bytes; the artifacts have it"}})
     return encoded
+
+
+def _encoded(document: object) -> bytes:
+    try:
+        return encode_json(document)
+    except UnicodeEncodeError:  # a path may hold bytes that are not UTF-8
+        return json.dumps(document).encode()
+    except Exception as error:  # whoever waits for the end of the call must hear of it
+        logger.exception("the outcome of a call cannot be shown")
+        shown = ABPError(f"the outcome cannot be shown ({type(error).__name__}); the log has more")
+        return encode_json({"success": False, "error": shown.as_dict(), "cancelled": False})
 
 
 #: Subject of an entry: an artifact, a call, or a small JSON object.

@@ -443,14 +443,7 @@ class DetachedCalls:
 
     async def _finish(self, record: CallRecord, event: CallFinished, made: bytes | None = None) -> None:
         try:
-            try:
-                document = result_document(event)
-            except Exception as error:  # the caller waits for an outcome
-                logger.exception("the outcome of call %s cannot be converted", record.id)
-                failed = ABPError(f"the outcome cannot be shown ({type(error).__name__}); the log has more")
-                event = replace(event, result=None, error=failed)
-                document = result_document(event)
-            await self.ledger.finish(record.ended(event), document, made)
+            await self.ledger.finish(record.ended(event), result_document(event), made)
         except LedgerError as error:
             logger.warning("the outcome of call %s is not saved: %s", record.id, error.message)
 

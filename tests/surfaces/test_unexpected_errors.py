@@ -1,0 +1,110 @@
+"""A client, a listener or an answer causes what nobody expects: calls and events go on, and each call has an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from mcp.client.session import ClientRequestContext
+from mcp.server.session import ServerSession
+from mcp_types import ElicitRequestParams, ElicitResult
+
+from tests.support.eventually import eventually
+from tests.support.mcp_clients import Apps as InProcess, Serve, called, serve
+from tests.support.web_client import running
+from tests.surfaces.web.test_runs import make_run
+from transports import CapabilityError, MemoryTransport, Message, Notification, connect
+from transports.artifacts import MemoryStore
+from transports.session import Event
+from transports.surfaces.shared import App, Apps
+from transports.surfaces.web import _runs as runs
+from transports.testing import Call
+
+__all__ = ["serve"]
+
+
+async def refuse(params: Mapping[str, object], call: Call) -> object:
+    raise CapabilityError("no paper", details={"tray": object()})  # which has no JSON
+
+
+async def test_a_call_whose_outcome_cannot_be_written_has_failed() -> None:
+    async with running(MemoryStore(), {"refuse": refuse}) as web, asyncio.timeout(20):
+        session = (await web.post("/apps", {"url": "ws://app.test/"})).json["session"]
+        call = (await web.post(f"/apps/{session}/calls", {"capability": "refuse"})).json["id"]
+        ended = (await web.get(f"/calls/{call}?wait=15")).json
+    assert ended["status"] == "failed", ended
+    assert "the outcome cannot be shown" in ended["result"]["error"]["message"]
+
+
+async def ask(params: Mapping[str, object], call: Call) -> object:
+    return dict(await call.elicit("elicitation/input", {"message": "Name?", "default": "Ada"}))
+
+
+@pytest.mark.parametrize("era", ["legacy"])
+async def test_a_client_that_cannot_be_asked_is_asked_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    async def failing(session: ServerSession, *request: object, **options: object) -> object:
+        asked.append(request)
+        raise KeyError("no answer")
+
+    async def accept(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        return ElicitResult(action="accept", content={"value": "Ann"})
+
+    async with serve(InProcess({"form.ask": ask}), elicitation_callback=accept) as client, asyncio.timeout(20):
+        monkeypatch.setattr(ServerSession, "send_request", failing)
+        answer = await called(client, "abp_form_ask")
+    assert answer["data"]["data"] == {"value": "Ada"}
+    assert len(asked) == 1
+
+
+class FailingListener:
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def on_connected(self, app: App, apps: Apps) -> None: ...
+
+    def on_disconnected(self, app: App) -> None: ...
+
+    def on_event(self, app: App, event: Event) -> None:
+        if isinstance(event, Notification):
+            self.events.append(event.event)
+            raise KeyError(event.event)
+
+
+async def test_events_of_an_app_still_arrive_after_one_that_could_not_be_handled() -> None:
+    listener, transport = FailingListener(), MemoryTransport({})
+    apps = Apps(MemoryStore(), lambda target, **more: connect("memory:", transport=transport, **more), listener, limit=1)
+    await apps.connect("ws://app.test/", {})
+    for name in ("first", "second"):
+        transport.emit(Message("notification", {"event": name, "data": None}))
+    await eventually(lambda: listener.events == ["first", "second"])
+    await apps.aclose()
+
+
+async def test_runs_are_still_watched_after_a_change_that_could_not_be_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def failing(run: str, overview: object) -> None:
+        told.append(run)
+        raise KeyError(run)
+
+    monkeypatch.setattr(runs, "_INTERVAL", 0.01)
+    ledger = await make_run(tmp_path / "run")
+    served = runs.ServedRuns([str(tmp_path / "run")], failing)
+    try:
+        (place,) = await served.places()
+        assert await served.get(place.id)
+        await eventually(lambda: len(told) == 1)
+        await ledger.lease(1, 600)
+        await eventually(lambda: len(told) == 2)
+    finally:
+        await served.aclose()
+        await ledger.aclose()
