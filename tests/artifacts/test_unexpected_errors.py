@@ -84,4 +84,3 @@ async def test_a_file_whose_follower_fails_unexpectedly_is_read_again(
     ref = await staged.commit(size=len(DATA))
     await staged.aclose()
     assert ref.sha256 == sha(DATA) and await store.get(ref.id) == DATA
-

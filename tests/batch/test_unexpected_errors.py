@@ -70,7 +70,9 @@ async def test_a_call_that_waits_gets_the_error_of_a_system_that_does_not_tell_i
     monkeypatch.setattr("transports.batch.pool._pool.free_memory", free_memory)
     monkeypatch.setattr(psutil, "virtual_memory", failing)
     async with world.pool() as pool, asyncio.timeout(20):
-        with pytest.raises(TransportError, match=r"the pool cannot open sessions: KeyError\('MemAvailable'\)") as raised:
+        with pytest.raises(
+            TransportError, match=r"the pool cannot open sessions: KeyError\('MemAvailable'\)"
+        ) as raised:
             await pool.call(PAGE, "work")
     assert raised.value.sent is False
 

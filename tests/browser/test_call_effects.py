@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from transports.binary import BinaryData
 from transports.browser._effects import EffectTracker
 from transports.errors import TransportError
 from transports.protocol.messages import Message
@@ -85,3 +86,21 @@ async def test_other_calls_are_not_kept_from_waiting(timers: list[asyncio.TimerH
     assert found is not None and found.call is modest
     await reply
     assert waiting(timers) == 0
+
+
+async def _failing() -> BinaryData:
+    raise KeyError("no content")
+
+
+async def test_content_that_fails_unexpectedly_is_a_warning_unless_the_call_needs_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    effects = tracker()
+    call, reply = effects.begin_call("one"), Message("capabilities/call-result", {"success": True})
+    effects.add_output(call, _failing(), "the app's file")
+    await effects.settle(call, reply, timeout=20)
+    assert reply.warnings == ("the app's file: 'no content'",)
+    assert "a side effect of the app could not be handled" in caplog.text
+    effects.add_output(call, _failing(), "the printed page", required=True)
+    with pytest.raises(TransportError, match="the printed page: 'no content'"):
+        await effects.settle(call, reply, timeout=20)

@@ -132,5 +132,3 @@ async def test_calls_go_on_if_the_handshake_after_a_reconnection_fails_unexpecte
             await _restored(events)
             assert (await app.call("app.work", timeout=FOREVER)).data == 1
     assert transport.handshakes == (3 if handshake else 2)
-
-

@@ -1,4 +1,4 @@
-"""A client, a listener or an answer causes what nobody expects: calls and events go on, and each call has an outcome."""
+"""A client, a listener or an answer causes what nobody expects: calls and events go on, and each call has an end."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ class FailingListener:
 
 async def test_events_of_an_app_still_arrive_after_one_that_could_not_be_handled() -> None:
     listener, transport = FailingListener(), MemoryTransport({})
-    apps = Apps(MemoryStore(), lambda target, **more: connect("memory:", transport=transport, **more), listener, limit=1)
+    apps = Apps(
+        MemoryStore(), lambda target, **more: connect("memory:", transport=transport, **more), listener, limit=1
+    )
     await apps.connect("ws://app.test/", {})
     for name in ("first", "second"):
         transport.emit(Message("notification", {"event": name, "data": None}))

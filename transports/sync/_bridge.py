@@ -204,13 +204,15 @@ class _LoopThread(threading.Thread):
         self._error: BaseException | None = None
 
     def run(self) -> None:
+        serving = self._serve()
         try:
-            asyncio.run(self._serve())
+            asyncio.run(serving)
         except BaseException as error:
             if self._running.is_set():
                 raise
             self._error = error
         finally:
+            serving.close()
             self._running.set()  # start_and_wait() waits, and holds a lock
 
     async def _serve(self) -> None:
