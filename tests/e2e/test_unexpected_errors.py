@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
+from tests.support.web_client import TOKEN, Web
 from transports import Browser, connect
 from transports.artifacts import MemoryStore
 from transports.session import find_app, read_config, sign_in
+from transports.surfaces.web import Options, serve as serve_gallery
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -62,3 +66,26 @@ async def test_a_sign_in_ends_with_the_error_of_what_waits_for_its_end(fixture: 
         with pytest.raises(KeyError, match="no person"):
             await sign_in(app, failing, headless=True)
     assert not (tmp_path / "state.json").exists()
+
+
+async def test_a_call_keeps_its_result_if_its_view_cannot_be_shown(
+    views_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(size: int) -> str:
+        raise KeyError("no name")
+
+    store = MemoryStore()
+    async with (
+        serve_gallery(store, Options(token=TOKEN, key="k" * 32), connect=connect) as served,
+        aiohttp.ClientSession() as http,
+        asyncio.timeout(60),
+    ):
+        web = Web(served, store, http)
+        session = (await served.apps.connect(views_address, {})).key
+        monkeypatch.setattr(secrets, "token_hex", failing)
+        call = await web.post(f"/apps/{session}/calls", {"capability": "board", "params": {"n": 1}, "view": True})
+        ended = (await web.get(f"/calls/{call.json['id']}?wait=30")).json
+        shown = await web.get(f"/views/{call.json['id']}?theme=light&locale=en&timezone=UTC&width=400&height=300")
+    assert ended["status"] == "completed"
+    assert ended["result"]["warnings"] == ["the view is not shown: it failed: 'no name'"]
+    assert "it failed: 'no name'" in shown.json["error"]["message"]
