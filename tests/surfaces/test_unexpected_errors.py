@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -110,3 +112,27 @@ async def test_runs_are_still_watched_after_a_change_that_could_not_be_told(
     finally:
         await served.aclose()
         await ledger.aclose()
+
+
+_READ = """
+import asyncio, os
+from transports.surfaces.mcp._stdio import Stdin
+
+async def main():
+    stdin, read = Stdin(), os.read
+    os.read = lambda *given: [][0]
+    async for _ in stdin: pass
+    os.read = read
+    print("ended")
+
+asyncio.run(main())
+"""
+
+
+def test_a_server_whose_stdin_cannot_be_read_ends(tmp_path: Path) -> None:
+    file = tmp_path / "stdin"
+    file.write_bytes(b"{}\n")
+    with file.open("rb") as stdin:
+        ended = subprocess.run([sys.executable, "-c", _READ], stdin=stdin, capture_output=True, timeout=20, check=True)
+    assert ended.stdout == b"ended\n"
+    assert b"IndexError" in ended.stderr
