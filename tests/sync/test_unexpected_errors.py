@@ -18,7 +18,7 @@ from transports.sync import connect
 from transports.sync._bridge import Background
 
 
-async def one() -> int:
+async def answer() -> int:
     return 1
 
 
@@ -48,9 +48,9 @@ def test_a_loop_that_cannot_be_started_is_an_error_and_the_next_call_starts_anot
     background = Background()
     with monkeypatch.context() as patch:
         patch.setattr(asyncio.events, "new_event_loop", failing)
-        (error,) = in_thread(lambda: background.run(one()))
+        (error,) = in_thread(lambda: background.run(answer()))
     assert isinstance(error, ABPError) and "too many open files" in error.message
-    assert in_thread(lambda: background.run(one())) == [1]
+    assert in_thread(lambda: background.run(answer())) == [1]
 
 
 class NotClosing(MemoryTransport):
