@@ -410,7 +410,7 @@ async def stdio_streams(
     outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
     with received, incoming, outgoing, waiting:  # closed however the block ends, a second cancellation included
         tasks = [
-            begin(work, lambda error: on_exit(f"the connection to {server} broke: {error!r}"))
+            begin(work, lambda error: on_exit(f"the connection to {server} broke: {server.redact(repr(error))}"))
             for work in (
                 _read(process, LineReader(max_bytes), received, lose),
                 _write(process, waiting, received),
