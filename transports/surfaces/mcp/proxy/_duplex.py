@@ -10,8 +10,8 @@ from typing import TypeAlias
 from mcp_types import INVALID_REQUEST
 
 from ....errors import ProtocolError, TooLarge
-from ....tasks import cancel_and_wait
-from ._exchange import Exchange, Passed, refusal
+from ....tasks import begin, cancel_and_wait
+from ._exchange import Exchange, Passed, failure_of, refusal
 from ._messages import Ends, Key, Message, TooLong, error_message, key_of, read_message
 
 logger = logging.getLogger("transports")
@@ -114,11 +114,14 @@ class Duplex:
         def ended(task: asyncio.Task[None]) -> None:
             if self._working.get(key) is task:
                 del self._working[key]
-            if not task.cancelled() and task.exception() is not None and not self.failed.done():
-                self.failed.set_exception(task.exception() or RuntimeError())
 
-        task = self._working[key] = asyncio.ensure_future(answering())
+        task = self._working[key] = begin(answering(), self._fail)
         task.add_done_callback(ended)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the connection: a request cannot get its answer."""
+        if not self.failed.done():
+            self.failed.set_exception(error if isinstance(error, OSError) else failure_of(error))
 
     async def _answer(self, message: Message) -> None:
         answer = await self._exchange.answer(message)

@@ -387,12 +387,19 @@ class Exchange:
                 self.facts.tasks.popitem(last=False)
 
 
+def failure_of(error: BaseException) -> ABPError:
+    """Return the error that ends a connection."""
+    if isinstance(error, ABPError):
+        return error
+    return ProtocolError(f"the proxy failed ({type(error).__name__}); its log says more")
+
+
 def refusal(identity: bytes, error: Exception) -> bytes:
     """Return the answer to a request that failed in the proxy."""
     if isinstance(error, ABPError):
         return error_message(identity, INVALID_PARAMS, error.message, {"code": error.code})
     logger.error("a request failed in the proxy", exc_info=error)
-    return error_message(identity, INTERNAL_ERROR, f"the proxy failed ({type(error).__name__}); its log says more")
+    return error_message(identity, INTERNAL_ERROR, failure_of(error).message)
 
 
 def _key_or_none(identity: bytes | msgspec.Raw) -> Key | None:

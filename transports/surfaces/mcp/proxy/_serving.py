@@ -24,7 +24,7 @@ from starlette.types import Receive, Scope as HttpScope, Send
 from ....adapters.mcp import HttpServer, Server, StdioServer
 from ....artifacts import Scope
 from ....errors import ConnectFailed, ProtocolError, TooLarge
-from ....tasks import cancel_and_wait, spawn
+from ....tasks import begin, cancel_and_wait, spawn
 from .._access import BearerVerifier
 from .._http import PATH, local_security, serve_app
 from .._request_limits import SlowReply
@@ -100,7 +100,7 @@ class Sessions:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """End idle sessions for the length of a block, and all at its end."""
-        ending = asyncio.ensure_future(self._end_idle())
+        ending = begin(self._end_idle())
         try:
             yield
         finally:

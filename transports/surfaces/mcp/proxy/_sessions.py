@@ -15,7 +15,7 @@ import msgspec
 from ....adapters.mcp import StdioServer
 from ....errors import ProtocolError
 from ....protocol import encode_json
-from ....tasks import cancel_and_wait
+from ....tasks import begin, cancel_and_wait
 from ._duplex import Duplex
 from ._exchange import SUBSCRIPTION, Exchange, Passed
 from ._messages import UNAVAILABLE, Key, Message, error_message, key_of, read_message
@@ -83,7 +83,7 @@ class Session:
         self._identities = itertools.count(1)
         self._duplex = Duplex(exchange, process.send, self._write)
         self._exchange = exchange
-        self._running = asyncio.ensure_future(self._run())
+        self._running = begin(self._run())
 
     @classmethod
     async def start(cls, server: StdioServer, exchange: Exchange, *, is_shared: bool = False) -> Session:

@@ -14,8 +14,9 @@ from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_pa
 
 from ....adapters.mcp import HttpServer
 from ....errors import ABPError, ConnectFailed, TooLarge, first_line
-from ....tasks import backoff_delay, cancel_and_wait
+from ....tasks import backoff_delay, begin, cancel_and_wait
 from ._duplex import Deliver
+from ._exchange import failure_of
 from ._messages import (
     MAX_BYTES,
     UNAVAILABLE,
@@ -120,6 +121,14 @@ class _Waiting:
     answered: bool = False
 
 
+class _Undelivered(Exception):
+    """Raised if the client cannot be reached, which ends the connection."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
 class AddressServer:
     """A server behind an address. Each message is a POST of its own, whose answers are delivered as they arrive."""
 
@@ -130,7 +139,7 @@ class AddressServer:
         self._delivering = asyncio.Lock()
         self._posts: dict[Key, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._listening: asyncio.Task[None] | None = None
+        self._is_listening = False
         #: Headers of the session: its id, and the protocol version of the handshake.
         self._session: dict[str, str] = {}
         self._parameter_headers: dict[str, Mapping[tuple[str, ...], str]] = {}
@@ -154,20 +163,20 @@ class AddressServer:
         try:
             message = await read_message(line)
         except ABPError:  # a batch, or no message: the server says what is wrong with it
-            self._start(None, self._post(line, _Waiting(None, b"", ""), self._session))
+            self._start(None, self._answer(line, _Waiting(None, b"", ""), self._session))
             return
         waiting = _Waiting(message.key if message.is_request else None, bytes(message.envelope.id), message.method)
         if message.method == "notifications/cancelled" and VERSION not in self._session:
             self._cancel(message)
             return
-        post = self._post(line, waiting, {**self._session, **self._headers(message)})
+        headers = {**self._session, **self._headers(message)}
         if message.is_request or message.is_answer:
-            self._start(waiting.key, self._answering(waiting, post))
+            self._start(waiting.key, self._answer(line, waiting, headers))
             return
-        await self._answering(waiting, post)
-        if message.method == "notifications/initialized" and self._listening is None:
-            self._listening = asyncio.ensure_future(self._listen())
-            self._tasks.add(self._listening)
+        await self._answer(line, waiting, headers)
+        if message.method == "notifications/initialized" and not self._is_listening:
+            self._is_listening = True
+            self._start(None, self._listen())
 
     async def aclose(self) -> None:
         """End all requests and the session."""
@@ -181,30 +190,37 @@ class AddressServer:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def _start(self, key: Key | None, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.ensure_future(work)
+        task = begin(work, self._fail)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if key is not None:
             self._posts[key] = task
             task.add_done_callback(lambda ended: self._posts.pop(key) if self._posts.get(key) is ended else None)
 
-    async def _answering(self, waiting: _Waiting, post: Coroutine[object, object, None]) -> None:
+    def _fail(self, error: BaseException) -> None:
+        """End the connection: a request cannot get its answer."""
+        if not self._ended.done():
+            cause = error.cause if isinstance(error, _Undelivered) else error
+            self._ended.set_exception(cause if isinstance(cause, OSError) else failure_of(cause))
+
+    async def _answer(self, line: bytes, waiting: _Waiting, headers: Mapping[str, str]) -> None:
         """Send a message whose request gets an answer whatever is raised."""
+        reason = ""
         try:
-            await post
-            reason = "the server sent no answer"
+            await self._post(line, waiting, headers)
+        except _Undelivered:
+            raise
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
             reason = unreachable(self._server, error).message
         except ABPError as error:
             reason = error.message
         except Exception as error:
             logger.exception("a message to %s failed", self._server)
-            reason = f"the proxy failed ({type(error).__name__}); its log says more"
-        if waiting.key is None:
-            if reason != "the server sent no answer":
-                logger.warning("%s", reason)
-        elif not waiting.answered:
-            await self._fail(waiting, reason)
+            reason = failure_of(error).message
+        if waiting.key is not None and not waiting.answered:
+            await self._pass_on(error_message(waiting.identity, UNAVAILABLE, reason or "the server sent no answer"))
+        elif reason:
+            logger.warning("%s", reason)
 
     def _cancel(self, message: Message) -> None:
         """Close the stream of a request, which is its cancellation where there was no handshake."""
@@ -240,7 +256,10 @@ class AddressServer:
             if waiting.method == "initialize" and SESSION in response.headers:
                 self._session[SESSION] = response.headers[SESSION]
             if response.status_code == 404 and SESSION in headers:
-                await self._fail(waiting, f"{self._server} has forgotten the session")
+                if waiting.key is not None:
+                    waiting.answered = True
+                    reason = f"{self._server} has forgotten the session"
+                    await self._pass_on(error_message(waiting.identity, UNAVAILABLE, reason))
                 if not self._ended.done():
                     self._ended.set_result(None)
             elif response.status_code >= 300:
@@ -307,11 +326,8 @@ class AddressServer:
                         return
                     attempt = 0
                     await self._read_events(response, position, None)
-            except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+            except (httpx2.HTTPError, httpx2.StreamError) as error:
                 logger.info("%s", unreachable(self._server, error).message)
-            except Exception:
-                logger.exception("the stream of notifications of %s has ended", self._server)
-                return
             attempt += 1
             await asyncio.sleep(position.delay(attempt))
 
@@ -338,7 +354,10 @@ class AddressServer:
 
     async def _pass_on(self, raw: bytes) -> None:
         async with self._delivering:
-            await self._deliver(raw)
+            try:
+                await self._deliver(raw)
+            except Exception as error:
+                raise _Undelivered(error) from error
 
     def _learn(self, method: str, message: Message) -> None:
         result = message.envelope.result
@@ -353,13 +372,6 @@ class AddressServer:
                         self._parameter_headers[tool.name] = places
         except (ValueError, RecursionError):  # another form, of which the client says what is wrong with it
             pass
-
-    async def _fail(self, waiting: _Waiting, reason: str) -> None:
-        if waiting.key is None:
-            logger.warning("%s", reason)
-            return
-        waiting.answered = True
-        await self._pass_on(error_message(waiting.identity, UNAVAILABLE, reason))
 
 
 @dataclass(slots=True)
