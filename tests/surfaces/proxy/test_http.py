@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import random
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,14 +18,16 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 import httpx2 as httpx
+import psutil
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink, TextContent
 
+from tests.support.eventually import eventually
 from tests.support.mcp_clients import ERAS
 from tests.support.mcp_servers import FOLDER
-from tests.support.relayed import LARGE
+from tests.support.relayed import HELLO, LARGE
 from tests.support.slow import slow_but
 from transports.adapters.mcp import HttpServer, Server
 from transports.artifacts import open_store
@@ -187,3 +191,100 @@ async def test_texts_of_both_sides_arrive_as_they_were(tmp_path: Path) -> None:
         text = 'é\n\r\n😀 \\ " ' * 2000
         result = await client.call_tool("say", {"text": text})
         assert isinstance(result.content[0], TextContent) and result.content[0].text == text
+
+
+# --- the messages of a session ----------------------------------------------------------------------------------------
+
+HELLO_LINE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+
+
+def raw_call(identity: object, *lines: str) -> dict[str, object]:
+    return {
+        "jsonrpc": "2.0",
+        "id": identity,
+        "method": "tools/call",
+        "params": {"name": "raw", "arguments": {"lines": lines}},
+    }
+
+
+@asynccontextmanager
+async def session_of(url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of protocol 2025-11-25 after its handshake."""
+    headers = {"Authorization": f"Bearer {ANN}"}
+    async with httpx.AsyncClient(headers=headers, timeout=60) as http:
+        opened = await http.post(url, json=HELLO_LINE)
+        http.headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
+        yield http
+
+
+def events_of(body: str) -> list[Any]:
+    """The data of a stream of events, whose lines may end in CR, LF or both."""
+    events = re.split(r"(?:\r\n|\r|\n){2}", body)
+    data = ["\n".join(line[5:] for line in re.split(r"\r\n|\r|\n", event) if line[:5] == "data:") for event in events]
+    return [json.loads(text) for text in data if text]
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("identity", [5, "five", 5.5])
+async def test_each_request_has_one_answer(tmp_path: Path, identity: object) -> None:
+    lines = {
+        "carriage returns": ['{"jsonrpc":"2.0",\r"id":@id,\r"result":{"content":[]}}'],
+        "noise": ["ready", "{ not json", "[INFO]", '{"jsonrpc":"2.0","id":@id,"result":{}}', "done"],
+        "too deep": ['{"jsonrpc":"2.0","id":@id,"result":@deep}'],
+        "too many values": ['{"result":@wide,"jsonrpc":"2.0","id":@id}'],
+    }
+    async with served(tmp_path, PLAIN) as url, session_of(url) as http, asyncio.timeout(120):
+        for name, texts in lines.items():
+            (message,) = events_of((await http.post(url, json=raw_call(identity, *texts))).text)
+            assert message["id"] == identity, name
+            assert ("error" in message) == name.startswith("too"), name
+
+
+@pytest.mark.load
+async def test_each_request_without_a_session_has_one_answer(tmp_path: Path) -> None:
+    headers = {"Authorization": f"Bearer {ANN}", "MCP-Protocol-Version": "2026-07-28"}
+    async with served(tmp_path, PLAIN) as url, httpx.AsyncClient(headers=headers, timeout=60) as http:
+        bodies = [raw_call(1, f'{{"result":{value},"jsonrpc":"2.0","id":@id}}') for value in ("{}", "@wide", "@deep")]
+        responses = await asyncio.gather(*(http.post(url, json=body) for body in bodies))
+        messages = [events_of(response.text) for response in responses]
+        assert [message["id"] for (message,) in messages] == [1, 1, 1]
+        assert ["error" in message for (message,) in messages] == [False, True, True]
+
+
+@pytest.mark.load
+async def test_a_server_that_ends_is_an_error_of_its_requests_and_the_end_of_the_session(tmp_path: Path) -> None:
+    dying = server_of([sys.executable, str(LARGE), "--once", str(tmp_path / "died")])
+    call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "risky"}}
+    async with served(tmp_path, dying) as url:
+        async with session_of(url) as http:
+            (message,) = events_of((await http.post(url, json=call)).text)
+            assert message["id"] == 7 and "ended with status 3" in message["error"]["message"]
+            assert (await http.post(url, json=call)).status_code == 404
+        async with session_of(url) as http:
+            (message,) = events_of((await http.post(url, json=call)).text)
+            assert message["result"]["content"][0]["text"] == "alive"
+
+
+@pytest.mark.load
+async def test_an_id_that_is_in_use_is_refused(tmp_path: Path) -> None:
+    async with served(tmp_path, PLAIN) as url, session_of(url) as http, http.stream("POST", url, json=raw_call(7)):
+        assert (await http.post(url, json=raw_call(7.0))).status_code == 400
+
+
+@pytest.mark.load
+async def test_the_sessions_of_a_user_are_limited(tmp_path: Path) -> None:
+    headers = {"Authorization": f"Bearer {ANN}"}
+    async with served(tmp_path, PLAIN) as url, httpx.AsyncClient(headers=headers, timeout=60) as http:
+        opened = [(await http.post(url, json=HELLO_LINE)).headers["mcp-session-id"] for _ in range(23)]
+
+        def servers() -> int:
+            children = psutil.Process().children(recursive=True)
+            return sum(str(LARGE) in " ".join(child.cmdline()) for child in children if child.is_running())
+
+        await eventually(lambda: servers() <= 20, within=30, what="the end of the oldest sessions")
+        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+        statuses = [
+            (await http.post(url, json=ping, headers={"Mcp-Session-Id": session})).status_code
+            for session in (opened[0], opened[-1])
+        ]
+        assert statuses == [404, 200]
