@@ -34,6 +34,7 @@ class Client:
         #: Questions about the roots, which are answered unless ``answers_roots`` is false.
         self.questions: list[object] = []
         self.answers_roots = True
+        self.is_gone = False
         self.chunks: asyncio.Queue[bytes] = asyncio.Queue()
         self.hello: Any = None
         self.running: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -43,6 +44,8 @@ class Client:
     async def write(self, message: Any) -> None:
         if not message.raw:
             return
+        if self.is_gone:
+            raise BrokenPipeError
         decoded = json.loads(message.raw)
         if isinstance(decoded, list):
             self.batches.append(decoded)

@@ -68,7 +68,7 @@ class _Talk:
 
     # --- the server, an Upstream --------------------------------------------------------------------------------------
 
-    status = 0
+    status, grace = 0, 1.0
 
     async def run(self, deliver: _Deliver) -> None:
         reader = LineReader()

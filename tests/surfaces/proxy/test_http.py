@@ -9,7 +9,7 @@ import random
 import re
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tests.support.mcp_clients import ERAS
 from tests.support.mcp_servers import FOLDER
 from tests.support.relayed import HELLO, LARGE
 from tests.support.slow import slow_but
+from tests.surfaces.proxy.test_stdio import alive
 from transports.adapters.mcp import HttpServer, Server
 from transports.artifacts import open_store
 from transports.surfaces.mcp import ProxyOptions, Stats, parse_tokens, run_proxy, server_of
@@ -271,6 +272,12 @@ async def test_an_id_that_is_in_use_is_refused(tmp_path: Path) -> None:
         assert (await http.post(url, json=raw_call(7.0))).status_code == 400
 
 
+def is_server(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):  # it has just ended
+        return str(LARGE) in " ".join(process.cmdline())
+    return False
+
+
 @pytest.mark.load
 async def test_the_sessions_of_a_user_are_limited(tmp_path: Path) -> None:
     headers = {"Authorization": f"Bearer {ANN}"}
@@ -278,8 +285,7 @@ async def test_the_sessions_of_a_user_are_limited(tmp_path: Path) -> None:
         opened = [(await http.post(url, json=HELLO_LINE)).headers["mcp-session-id"] for _ in range(23)]
 
         def servers() -> int:
-            children = psutil.Process().children(recursive=True)
-            return sum(str(LARGE) in " ".join(child.cmdline()) for child in children if child.is_running())
+            return len(alive([child for child in psutil.Process().children(recursive=True) if is_server(child)]))
 
         await eventually(lambda: servers() <= 20, within=30, what="the end of the oldest sessions")
         ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}

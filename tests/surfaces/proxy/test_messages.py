@@ -164,6 +164,44 @@ async def test_the_cancellation_of_a_sent_call_is_sent(tmp_path: Path) -> None:
         assert seen[-2:] == ["tools/call", "notifications/cancelled"]
 
 
+async def test_a_cancelled_call_does_not_hold_the_end(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        client.chunks.put_nowait(raw_call("50"))  # which the server does not answer
+        client.send({"method": "notifications/cancelled", "params": {"requestId": 50}})
+        client.chunks.put_nowait(b"")
+        async with asyncio.timeout(20):
+            assert await client.running == 0
+
+
+# --- a client that is gone --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["ping", "resources/read"])
+async def test_an_answer_that_cannot_be_written_ends_the_proxy(tmp_path: Path, method: str) -> None:
+    async with relayed(tmp_path) as client:
+        client.is_gone = True
+        client.ask(method, uri="artifact://x")
+        async with asyncio.timeout(20):
+            with pytest.raises(BrokenPipeError):
+                await client.running
+        client.running = asyncio.get_running_loop().create_future()
+        client.running.set_result(0)
+
+
+async def test_a_failing_store_is_an_error_of_the_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with relayed(tmp_path) as client:
+
+        async def fail(*_: object, **__: object) -> None:
+            raise KeyError("of a store")
+
+        monkeypatch.setattr(type(client.store), "stat", fail)
+        answer = await client.answer(client.ask("resources/read", uri="artifact://x"))
+        assert "KeyError" in answer["error"]["message"]
+        take = client.ask("tools/call", name="take", arguments={"file": "artifact://x"})
+        assert "KeyError" in (await client.answer(take))["error"]["message"]
+        assert await client.request("ping") == {}
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 

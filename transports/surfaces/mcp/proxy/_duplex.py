@@ -41,7 +41,7 @@ class Duplex:
     @property
     def is_busy(self) -> bool:
         """True if a request has no answer yet."""
-        return bool(self._working or self._exchange.open_requests)
+        return bool(self._working) or self._exchange.owes_answers
 
     @property
     def is_preparing(self) -> bool:
@@ -143,7 +143,10 @@ class Duplex:
             key = key_of(message.params().request_id)
         except ValueError:
             return False
-        task = None if key is None else self._working.pop(key, None)
+        if key is None:
+            return False
+        self._exchange.cancel(key)
+        task = self._working.pop(key, None)
         if task is None:
             return False
         task.cancel()

@@ -121,11 +121,12 @@ class Passed:
     answers: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Request:
     method: str
     tool: str
     progress: Key | None
+    is_cancelled: bool = False
 
 
 class Exchange:
@@ -141,9 +142,9 @@ class Exchange:
         self._warned = False
 
     @property
-    def open_requests(self) -> Sequence[Key]:
-        """Requests that the server has not answered."""
-        return [*self._open]
+    def owes_answers(self) -> bool:
+        """True if the server has not answered a request that was not cancelled."""
+        return any(not request.is_cancelled for request in self._open.values())
 
     # --- to the server ------------------------------------------------------------------------------------------------
 
@@ -171,6 +172,11 @@ class Exchange:
         for message in messages:
             if message.is_request:
                 self.add_request(message)
+
+    def cancel(self, key: Key) -> None:
+        """Note that a request may stay without an answer."""
+        if key in self._open:
+            self._open[key].is_cancelled = True
 
     def is_ours(self, message: Message) -> bool:
         """Return whether the proxy answers a request: for artifacts, and for lists of resources of a server without."""

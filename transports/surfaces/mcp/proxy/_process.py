@@ -29,6 +29,8 @@ class ProcessServer:
 
     A guard, a small shell, ends the server's process group if this process is killed. Windows has none."""
 
+    grace = 2.0
+
     def __init__(self, server: StdioServer, process: asyncio.subprocess.Process) -> None:
         self._server = server
         self._process = process

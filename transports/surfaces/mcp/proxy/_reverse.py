@@ -97,7 +97,7 @@ class ReverseProxy:
         try:
             response = await self._send(request, body)
             return await self._response(response, request, user, exchange, message)
-        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
             return _json(error_message(identity, UNAVAILABLE, unreachable(self._server, error).message), 502)
 
     def _exchange_of(self, request: Request, user: str) -> Exchange:
@@ -177,7 +177,7 @@ class ReverseProxy:
                             yield chunk
                 else:
                     yield event(await _rewritten(await read_body(response), exchange, filled))
-        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
             yield event(request_refusal(identity, unreachable(self._server, error)))
         except Exception as error:  # noqa: BLE001 - a request has one answer
             yield event(request_refusal(identity, error))
@@ -206,7 +206,7 @@ async def _events(
     except httpx2.SSEError as error:
         if message is not None and message.key is not None:
             yield event(error_message(bytes(message.envelope.id), UNAVAILABLE, str(error)))
-    except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:  # the client sees the end, and may resume
+    except (httpx2.HTTPError, httpx2.StreamError) as error:  # the client sees the end, and may resume
         logger.info("a stream broke: %s", type(error).__name__)
 
 

@@ -31,8 +31,6 @@ MAX_INLINE = 64 * 1024
 _AT_ONCE = 512 if os.name == "nt" else select.PIPE_BUF
 #: Seconds of silence after which a server is ended that owes answers to a client that has ended.
 _SILENCE = 60.0
-#: Seconds for a server to end by itself once it owes no answer.
-_GRACE = 2.0
 _POLL = 0.05
 
 
@@ -108,7 +106,12 @@ async def open_upstream(server: Server) -> Upstream:
 
 
 class Upstream(Protocol):
-    """A server that runs or can be reached."""
+    """A server that runs or can be reached.
+
+    ``grace`` is the time in seconds for it to end by itself once its client has ended and it owes no answer."""
+
+    @property
+    def grace(self) -> float: ...
 
     async def run(self, deliver: Deliver) -> None:
         """Deliver the server's messages until it ends."""
@@ -169,7 +172,7 @@ async def _let_finish(duplex: Duplex, upstream: Upstream, server: asyncio.Future
     while duplex.is_busy and duplex.silence < _SILENCE and not (server.done() or duplex.failed.done()):
         await asyncio.wait((server, duplex.failed), timeout=_POLL, return_when=asyncio.FIRST_COMPLETED)
     if not duplex.failed.done():
-        await asyncio.wait((server,), timeout=_GRACE)
+        await asyncio.wait((server,), timeout=upstream.grace)
 
 
 class _Stdout:

@@ -121,16 +121,10 @@ class _Waiting:
     answered: bool = False
 
 
-class _Undelivered(Exception):
-    """Raised if the client cannot be reached, which ends the connection."""
-
-    def __init__(self, cause: Exception) -> None:
-        super().__init__(cause)
-        self.cause = cause
-
-
 class AddressServer:
     """A server behind an address. Each message is a POST of its own, whose answers are delivered as they arrive."""
+
+    grace = 0.0
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -200,17 +194,14 @@ class AddressServer:
     def _fail(self, error: BaseException) -> None:
         """End the connection: a request cannot get its answer."""
         if not self._ended.done():
-            cause = error.cause if isinstance(error, _Undelivered) else error
-            self._ended.set_exception(cause if isinstance(cause, OSError) else failure_of(cause))
+            self._ended.set_exception(error if isinstance(error, OSError) else failure_of(error))
 
     async def _answer(self, line: bytes, waiting: _Waiting, headers: Mapping[str, str]) -> None:
         """Send a message whose request gets an answer whatever is raised."""
         reason = ""
         try:
             await self._post(line, waiting, headers)
-        except _Undelivered:
-            raise
-        except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
             reason = unreachable(self._server, error).message
         except ABPError as error:
             reason = error.message
@@ -354,10 +345,7 @@ class AddressServer:
 
     async def _pass_on(self, raw: bytes) -> None:
         async with self._delivering:
-            try:
-                await self._deliver(raw)
-            except Exception as error:
-                raise _Undelivered(error) from error
+            await self._deliver(raw)
 
     def _learn(self, method: str, message: Message) -> None:
         result = message.envelope.result
