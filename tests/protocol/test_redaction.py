@@ -113,6 +113,7 @@ def test_no_password_is_left(secret: str) -> None:
         *("apiKey", "api-key", "API_KEY", "X-Api-Key", "token", "accessToken", "refresh_token", "id-token"),
         *("Authorization", "authorisation", "Proxy-Authorization", "cookie", "Set-Cookie", "set_cookie", "auth"),
         *("credential", "credentials", "awsCredentials", "passwords", "secrets", "cookies"),
+        *("password1", "user[password][0]", "user.token.0", "password_confirmation", "pass%77ord"),
         *("pwd", "userPwd", "pin", "PIN", "card_pin", "cardPin", "otp", "sessionId", "Mcp-Session-Id", "cvv"),
     ],
 )
@@ -130,6 +131,47 @@ async def test_names_that_only_look_like_those_of_secrets(name: str) -> None:
     assert Redactor().tree({name: "hunter2"}) == {name: "hunter2"}
     ref = await open_store("memory:").put_bytes(b"x", meta={name: "hunter2"})
     assert ref.source[name] == "hunter2"
+
+
+_PART = "--B\r\nContent-Disposition: form-data; {}\r\n\r\n{}\r\n--B--\r\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("pass%77ord=hunter2&user=bob", "pass%77ord=<redacted>&user=bob"),
+        ("user=bob&user%5Bpassword%5D=hunter2", "user=bob&user%5Bpassword%5D=<redacted>"),
+        (_PART.format('name="pass%77ord"', "hunter2"), _PART.format('name="pass%77ord"', REDACTED)),
+        (_PART.format("name*=utf-8''pass%77ord", "hunter2"), _PART.format("name*=utf-8''pass%77ord", REDACTED)),
+        (
+            "a preamble\r\n" + _PART.format("name=token", "hunter2"),
+            "a preamble\r\n" + _PART.format("name=token", REDACTED),
+        ),
+        ("<p>Hi <INPUT Value='hunter2' TYPE=PassWord></p>", '<p>Hi <INPUT Value="<redacted>" TYPE=PassWord></p>'),
+        ('<input type="password" value="hunter2', '<input type="password" value="<redacted>"'),
+        (
+            '<!-- <a b=" --><input type=password value=hunter2>',
+            '<!-- <a b=" --><input type=password value="<redacted>">',
+        ),
+    ],
+)
+def test_secret_fields_of_forms_in_texts(text: str, left: str) -> None:
+    assert Redactor().tree({"body": [text]}) == {"body": [left]}
+    assert Redactor().tree(left) == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "user=bob&note=the+password",
+        _PART.format('name="note"', "password=hunter2 is a bad one"),
+        "<script>const html = `<input type=password value=${kept}>`;</script>",
+        "<textarea name=note><input type=password value=a></textarea><input type=password value=''>",
+        "if (a < input.length) password = value;",
+    ],
+)
+def test_content_that_only_looks_like_a_secret_field_stays(text: str) -> None:
+    assert Redactor().tree(text) == text
 
 
 @pytest.mark.parametrize("word", ["basic", "BASIC", "bas\u0131c", "ba\u017fic", "BAS\u0130C"])
@@ -156,12 +198,17 @@ def test_basic_credentials_are_found_in_every_spelling_that_the_rule_matches(wor
         "cookie:a=b " * 20_000 + ";",
         "cookie:" * 30_000 + "=",
         "authorization:digest " * 10_000,
+        "<!--" * 50_000,
+        "<a " * 50_000,
+        "<input value='" * 20_000,
+        "--B\r\nContent-Disposition: a\r\n\r\n" * 10_000,
     ],
     ids=lambda text: repr(text[:12]),
 )
 def test_the_time_is_in_proportion_to_the_length(text: str) -> None:
     began = time.thread_time()
     Redactor().text(text)
+    Redactor().form(text)
     redact_url(text)
     assert time.thread_time() - began < 1.0  # quadratic time would be minutes
 

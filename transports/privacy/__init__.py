@@ -1,6 +1,7 @@
 """Privacy: redaction and masking of secrets in everything that is shown or stored.
 
 * :mod:`._redaction` — redaction rules for text and JSON by names and forms, and the secret values of one call.
+* :mod:`._forms` — multipart bodies and the fields of HTML, read by their structure.
 * :mod:`._secrets` — ``${SECRET:NAME}`` placeholders, the known values of the process and of users, and the log filter.
 * :mod:`._masking` — search for values in all usual spellings, and their replacement by labels or asterisks.
 """
@@ -12,6 +13,15 @@ from typing import TYPE_CHECKING
 from .._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from ._forms import (
+        FORM as FORM,
+        Part as Part,
+        field_name as field_name,
+        form_parts as form_parts,
+        parts_of as parts_of,
+        value_attributes as value_attributes,
+        with_contents as with_contents,
+    )
     from ._redaction import REDACTED as REDACTED, Redactor as Redactor, SecretValues as SecretValues
     from ._secrets import (
         KNOWN_SECRETS as KNOWN_SECRETS,
@@ -29,6 +39,15 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
+            "_forms": (
+                "FORM",
+                "Part",
+                "field_name",
+                "form_parts",
+                "parts_of",
+                "value_attributes",
+                "with_contents",
+            ),
             "_redaction": (
                 "REDACTED",
                 "Redactor",

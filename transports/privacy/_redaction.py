@@ -14,6 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from urllib.parse import unquote_plus
 
+from ._forms import (
+    FORM,
+    Part,
+    attribute_value,
+    field_name,
+    form_parts,
+    secret_spans,
+    with_contents,
+    without_entities,
+)
 from ._masking import Finder, masked_tree, replaced
 from ._secrets import KNOWN_SECRETS, KnownSecrets, placeholders
 
@@ -25,6 +35,7 @@ _SECRET_NAMES = (
     "password",
     "passwords",
     "passwd",
+    "passwordconfirmation",
     "passphrase",
     "pwd",
     "secret",
@@ -84,10 +95,11 @@ _WORDS = frozenset(
     ("string", "number", "integer", "boolean", "object", "undefined", "function", "required", "password")
 )
 #: ``name=value``, ``name: value``, ``"name": "value"`` in a line of text.
-_PAIR = re.compile(r"(?<![\w.-])([\w.-]{2,64})[\"']?\s{0,4}[:=]\s{0,4}[\"']?([^\s\"',;&{}\[\]<>]{1,4096})")
-#: A field of a form in HTML, and its attributes.
-_INPUT = re.compile(r"<input\b[^<>]{1,4096}>", re.IGNORECASE)
-_ATTRIBUTE = re.compile(r"([\w-]{1,64})\s{0,4}=\s{0,4}(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))")
+_PAIR = re.compile(r"(?<![\w.%\[\]-])([\w.%\[\]-]{2,64})[\"']?\s{0,4}[:=]\s{0,4}[\"']?([^\s\"',;&{}\[\]<>]{1,4096})")
+#: Number at the end of a name, which says which of several fields it is: ``password2``, ``user.password[0]``.
+_DIGITS = "0123456789"
+#: Beginning of a text that is HTML.
+_MARKUP = re.compile(r"\s*+<[A-Za-z!]")
 #: Scheme and credentials of a header (RFC 9110 11.4).
 _SCHEME = re.compile(r"(?:basic|bearer|token|apikey|negotiate|digest)\s+(\S+)", re.IGNORECASE)
 #: Fields of a cookie that are replaced together with its value but are not secrets.
@@ -121,7 +133,7 @@ class Redactor:
 
     def _is_secret_whole(self, name: str) -> bool:
         bare = _bare(name)
-        return bare == "auth" or bare.endswith(self._names)
+        return bare == "auth" or bare.endswith(self._names) or bare.rstrip(_DIGITS).endswith(self._names)
 
     def text(self, text: str) -> str:
         """Return text without known values, credentials in URLs, header lines, bearer and basic credentials, and JSON
@@ -158,7 +170,7 @@ class Redactor:
         nested too deeply."""
         match node:
             case str():
-                return self.rules(node)
+                return self.rules(self.form(node))
             case dict():
                 redacted = {key: self._field(key, value) for key, value in node.items()}
                 named = [name for key in _NAMING if isinstance(name := node.get(key), str)]
@@ -206,12 +218,44 @@ class Redactor:
             case _:
                 return node
 
+    def is_secret_field(self, attributes: Mapping[str, str]) -> bool:
+        """Return whether a field of a form in HTML with these attributes holds a secret."""
+        names = (attributes.get(key, "") for key in ("name", "id", "autocomplete"))
+        return attributes.get("type", "").strip().lower() == "password" or any(map(self.is_secret, filter(None, names)))
+
+    def html(self, text: str) -> str:
+        """Return HTML without the values of password fields and of fields with secret names. The rest stays."""
+        done: list[str] = []
+        position = 0
+        for start, end in secret_spans(text, self.is_secret_field):
+            # quoted, as the end of the tag would be seen in it; the content of an element stands behind its tag
+            done += (text[position:start], REDACTED if text[start - 1] == ">" else f'"{REDACTED}"')
+            position = end
+        return "".join((*done, text[position:]))
+
+    def form(self, text: str) -> str:
+        """Return a text that is a form as a whole, URL-encoded or in several parts, or HTML, without the values of its
+        secret fields; any other text unchanged."""
+        if FORM.fullmatch(text):
+            return "&".join(map(self._form_pair, text.split("&")))
+        if _MARKUP.match(text):
+            return self.html(text)
+        parts = form_parts(text)
+        return with_contents(text, parts, [self._part(part) for part in parts])
+
+    def _part(self, part: Part) -> str:
+        return REDACTED if self.is_secret(field_name(part.headers()) or "") else part.content
+
+    def _form_pair(self, pair: str) -> str:
+        name, equals, value = pair.partition("=")
+        return f"{name}={REDACTED}" if equals and value and self.is_secret(name) else pair
+
     def _queries(self, text: str) -> str:
         """Redact the queries of URLs, also of a URL within the query of another."""
         done: list[str] = []
         at = 0
         for field in _QUERY.finditer(text):
-            secret = _bare(field[1]).endswith(self._in_queries) or _ends_in_secret_word(field[1])
+            secret = _bare(field[1]).endswith(self._in_queries) or self.is_secret(field[1])
             if field.start() >= at and secret:
                 value = _QUERY_VALUE.match(text, field.end())
                 if value is not None:
@@ -277,18 +321,12 @@ def _bare(name: str) -> str:
     return _bare_short(name) if len(name) <= 64 else _NOT_PLAIN.sub("", _unescaped(name).lower())
 
 
-def _without_entities(text: str) -> str:
-    import html  # late, as html.entities in :mod:`._masking`
-
-    return html.unescape(text)
-
-
 def _unescaped(name: str) -> str:
     """Return a name decoded up to three times: percent-encoding, escapes of JavaScript, entities of HTML."""
     if "%" not in name and "\\" not in name and "&" not in name:
         return name
     for _ in range(3):
-        name = _without_entities(_ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), unquote_plus(name)))
+        name = without_entities(_ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), unquote_plus(name)))
     return name
 
 
@@ -337,11 +375,8 @@ class SecretValues:
 
     def learn_html(self, text: str) -> None:
         """Remember the values of password fields and of fields with secret names in HTML."""
-        for field in _INPUT.finditer(text):
-            attributes = {one[1].lower(): _without_entities(one[2] or one[3] or one[4] or "")
-                          for one in _ATTRIBUTE.finditer(field[0])}  # fmt: skip
-            if self.is_secret_field(attributes):
-                self.learn_value(attributes.get("value", ""))
+        for start, end in secret_spans(text, self.is_secret_field):
+            self.learn_value(attribute_value(text[start:end]))
 
     def learn_value(self, value: str) -> None:
         """Remember a value of 6 to 4,096 characters, the first 200; of a header, also its credentials and cookies."""
@@ -361,12 +396,9 @@ class SecretValues:
             self._values.add(value)
             self._finder = None
 
-    def is_secret_field(self, attributes: dict[str, str]) -> bool:
+    def is_secret_field(self, attributes: Mapping[str, str]) -> bool:
         """Return whether a field of a form with these attributes holds a secret."""
-        names = (attributes.get(key, "") for key in ("name", "id", "autocomplete"))
-        return attributes.get("type", "").lower() == "password" or any(
-            map(self._redactor.is_secret, filter(None, names))
-        )
+        return self._redactor.is_secret_field(attributes)
 
     # --- redacting ----------------------------------------------------------------------------------------------------
 

@@ -16,30 +16,43 @@ import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.message import Message
-from email.parser import HeaderParser
-from email.utils import collapse_rfc2231_value
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote_plus
 
 import msgspec
 
-from ...privacy import REDACTED, Redactor, SecretValues
+from ...privacy import (
+    FORM,
+    REDACTED,
+    Part,
+    Redactor,
+    SecretValues,
+    field_name,
+    form_parts,
+    parts_of,
+    value_attributes,
+    with_contents,
+)
 
 #: Beginning of a text that can only be meant as JSON, also if it is broken.
 _MEANT_AS_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*(?:[\[{\"]|-?\d[\d.eE+-]*\s*,))")
-#: A form, such as ``a=1&b=2``, and the beginning of GraphQL.
-_FORM = re.compile(r"[^\s=&<>{}]{1,256}=[^\s&]*(?:&[^\s=&]{1,256}=[^\s&]*)*")
+#: Line of a form that is sent as plain text (HTML 4.10.22.8).
+_PLAIN_PAIR = re.compile(r"([^\s=&<>{}]{1,256})=[^\r]*")
+#: Beginning of GraphQL.
 _GRAPHQL = re.compile(r"\s*(?:(?:query|mutation|subscription)\b|\{\s*\w)")
 #: Start tag of XML, and an attribute in a tag.
 _TAG = re.compile(r"<([\w.:-]{1,128})(?:\s[^<>]*)?>")
 _ATTRIBUTE = re.compile(r"([\w.-]{1,64})(\s{0,8}=\s{0,8})(?:\"[^\"]*\"|'[^']*')")
 _CHARSET = re.compile(r"charset=[\"']?([\w.:-]{1,40})")
+#: Start of a field in HTML.
+_FIELD = re.compile(r"<(?:input|textarea|button|meta)[\s/>]", re.IGNORECASE)
+#: Types of a body that say nothing about its form.
+_UNTYPED = ("", "text/plain", "application/octet-stream")
 #: Parts of the MIME types of texts.
 _TEXTUAL = ("json", "x-www-form-urlencoded", "multipart/", "text/", "xml", "javascript", "graphql")
 #: Levels of texts nested inside texts.
 _MAX_NESTED = 8
-_HEAD_END = re.compile(r"\r?\n\r?\n")
 #: Prefix that services write before JSON, so that it cannot be loaded as a script.
 _GUARD = re.compile(r"\s*\)\]\}',?[^\S\n]*\n?")
 #: Opcode of a text frame of a WebSocket (RFC 6455 11.8).
@@ -61,9 +74,9 @@ _TYPED = ("value", "text", "key")
 _TYPED_LOG = re.compile(
     r"(\s*(?:elementHandle\.|locator\.)?(?:fill|type|press|pressSequentially|insertText)\().*", re.DOTALL
 )
+#: Texts of a line of the console, and of its arguments.
+_SAID = ("text", "preview", "value")
 _LOGS = (".trace", ".network", ".stacks")
-#: Attributes of a field in a trace's snapshots: the initial value, and the current one as Playwright records it.
-_VALUES = ("value", "__playwright_value_")
 
 
 def is_textual(mime_type: str) -> bool:
@@ -95,12 +108,15 @@ def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
             if _REDACTOR.is_secret(name):
                 secrets.learn_value(given)
                 secrets.learn_value(unquote_plus(given))
-    elif "multipart/" in mime_type:
-        for head, content in _parts(text) or ():
-            if _REDACTOR.is_secret(_name_of(_headers_of(head)) or ""):
-                secrets.learn_value(content)
+    elif parts := (parts_of(text) if "multipart/" in mime_type else form_parts(text)):
+        for part in parts:
+            headers = part.headers()
+            if _REDACTOR.is_secret(field_name(headers) or ""):
+                secrets.learn_value(part.content)
+            else:
+                learn_body(part.content, _part_type(headers), secrets)
     else:
-        if "html" in mime_type:
+        if "html" in mime_type or "xml" in mime_type or _is_untyped(mime_type):
             secrets.learn_html(text)
         secrets.learn(text)
         for line in text.split("\n"):
@@ -123,6 +139,8 @@ def learn_json(value: object, secrets: SecretValues) -> None:
                         learn_body(text, "", secrets)
                 case str() if (inner := _json(node)) is not None:
                     waiting.append(inner)
+                case str() if _FIELD.search(node):
+                    secrets.learn_html(node)
 
 
 def clean_body(text: str, mime_type: str, secrets: SecretValues) -> str:
@@ -141,12 +159,16 @@ def _cleaned(text: str, mime_type: str, secrets: SecretValues, depth: int) -> st
         return msgspec.json.encode(secrets.tree(_cleaned_texts(value, secrets, depth))).decode()
     if "x-www-form-urlencoded" in mime_type:
         return secrets.line(_cleaned_form(text, secrets, depth))
-    if "multipart/" in mime_type:
+    if "multipart/" in mime_type or (_is_untyped(mime_type) and form_parts(text)):
         return secrets.text(_cleaned_parts(text, secrets, depth))
     if "graphql" in mime_type:
         return secrets.line(text)
     if "xml" in mime_type:
         text = _cleaned_xml(text)
+    if "html" in mime_type or "xml" in mime_type:
+        text = _REDACTOR.html(text)
+    elif _is_untyped(mime_type):
+        text = _REDACTOR.form("\n".join(map(_cleaned_plain_line, text.split("\n"))))
     return secrets.text(_cleaned_lines(text, "json" in mime_type, secrets, depth))
 
 
@@ -166,8 +188,12 @@ def _cleaned_texts(node: object, secrets: SecretValues, depth: int) -> object:
 def _cleaned_text(text: str, secrets: SecretValues, depth: int) -> str:
     if _MEANT_AS_JSON.match(text):
         return _cleaned(text, "", secrets, depth + 1)
-    if _FORM.fullmatch(text):
+    if FORM.fullmatch(text):
         return _cleaned_form(text, secrets, depth + 1)
+    if form_parts(text):
+        return _cleaned_parts(text, secrets, depth + 1)
+    if _FIELD.search(text):
+        return _REDACTOR.html(text)
     return secrets.line(text) if _GRAPHQL.match(text) else text
 
 
@@ -207,47 +233,35 @@ def _cleaned_lines(text: str, only_json: bool, secrets: SecretValues, depth: int
 
 def _cleaned_parts(text: str, secrets: SecretValues, depth: int) -> str:
     """Return a cleaned ``multipart/…`` body, such as ``multipart/form-data`` (RFC 7578)."""
-    parts = _parts(text)
+    parts = parts_of(text)
     if parts is None:
         return REDACTED
-    for head, value in parts:
-        message = _headers_of(head)
-        readable = message.get("Content-Transfer-Encoding", "7bit").strip().lower() in ("7bit", "8bit", "binary")
-        name = _name_of(message)
-        if not readable or _REDACTOR.is_secret(name or "") or (name is None and "form-data" in head.lower()):
-            cleaned = REDACTED
-        else:
-            mime_type = message.get_content_type() if "Content-Type" in message else ""
-            cleaned = _cleaned(value, mime_type, secrets, depth + 1)
-        text = text if cleaned == value else text.replace(f"{head}{value}", f"{head}{cleaned}")
-    return text
+    return with_contents(text, parts, [_cleaned_part(part, secrets, depth) for part in parts])
 
 
-def _parts(text: str) -> list[tuple[str, str]] | None:
-    """Return the parts of a multipart body, each as head (with the empty line) and value; ``None`` if it has none."""
-    boundary = text[: text.find("\n")].rstrip("\r") if "\n" in text else text
-    if not boundary.startswith("--"):
-        return None if text.strip() else []
-    found = []
-    for part in f"\n{text}".split(f"\n{boundary}")[1:]:
-        if part.startswith("--"):
-            break
-        end = _HEAD_END.search(part)
-        if end is None:
-            return None
-        found.append((part[: end.end()], part[end.end() :].removesuffix("\r")))
-    return found or None
+def _cleaned_part(part: Part, secrets: SecretValues, depth: int) -> str:
+    headers = part.headers()
+    readable = headers.get("Content-Transfer-Encoding", "7bit").strip().lower() in ("7bit", "8bit", "binary")
+    name = field_name(headers)
+    if not readable or _REDACTOR.is_secret(name or "") or (name is None and "form-data" in part.head.lower()):
+        return REDACTED
+    return _cleaned(part.content, _part_type(headers), secrets, depth + 1)
 
 
-def _headers_of(head: str) -> Message:
-    """Return the headers of a part. Half of a surrogate pair, which the parser takes for a byte, is a ``?``."""
-    # The head begins with the line break of its boundary, which the parser would take for the end of the headers.
-    return HeaderParser().parsestr(head.lstrip("\r\n").encode(errors="replace").decode())
+def _part_type(headers: Message) -> str:
+    return headers.get_content_type() if "Content-Type" in headers else ""
 
 
-def _name_of(headers: Message) -> str | None:
-    name = headers.get_param("name", header="content-disposition")
-    return collapse_rfc2231_value(name) if name is not None else None
+def _is_untyped(mime_type: str) -> bool:
+    return mime_type.partition(";")[0].strip() in _UNTYPED
+
+
+def _cleaned_plain_line(line: str) -> str:
+    """Return a line of a form that is sent as plain text without its value, if its name is secret."""
+    pair = _PLAIN_PAIR.match(line)
+    if pair is None or not _REDACTOR.is_secret(pair[1]):
+        return line
+    return f"{pair[1]}={REDACTED}{line[pair.end() :]}"
 
 
 def _cleaned_xml(text: str) -> str:
@@ -469,6 +483,7 @@ _TRACE_STRUCTURE = frozenset(
         "guid",
         "sha1",
         "_sha1",
+        "_file",
         "file",
         "snapshotName",
         "beforeSnapshot",
@@ -491,8 +506,10 @@ def learn_trace(path: Path, secrets: SecretValues) -> None:
             if name.endswith(_LOGS):
                 for event in read_lines(data):
                     learn_event(event, secrets)
-            elif (text := text_in(data, kind := types.get(Path(name).name, ""))) is not None:
-                learn_body(text, kind, secrets)
+                continue
+            for kind in types.get(Path(name).name, [""]):
+                if (text := text_in(data, kind)) is not None:
+                    learn_body(text, kind, secrets)
 
 
 def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
@@ -507,7 +524,8 @@ def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
             elif name.endswith(".jsonl"):
                 data = _lines(clean_frames(list(read_lines(data)), secrets))
             else:
-                data = _cleaned_file(data, types.get(Path(name).name, ""), secrets)
+                for kind in types.get(Path(name).name, [""]):
+                    data = _cleaned_file(data, kind, secrets)
             out.writestr(name, data)
 
 
@@ -524,13 +542,16 @@ def _lines(values: Iterable[object]) -> bytes:
 
 
 def _clean_console(events: Sequence[object], secrets: SecretValues) -> None:
-    """Remove secrets that continue in the next line of the console, in place."""
+    """Remove secrets in the lines of the console, also those that continue in the next one, in place."""
     said = [one for one in events if isinstance(one, dict) and one.get("type") == "console"]
     first = [_first_of(one.get("args")) for one in said]
     for holder, key in ((said, "text"), (first, "preview"), (first, "value")):
         holding = [one for one in holder if isinstance(one, dict) and isinstance(one.get(key), str)]
         for one, text in zip(holding, secrets.pieces([one[key] for one in holding]), strict=True):
             one[key] = text
+    for line in walk(said):
+        if isinstance(line, dict):
+            line.update({key: secrets.line(line[key]) for key in _SAID if isinstance(line.get(key), str)})
 
 
 def _first_of(items: object) -> object:
@@ -571,15 +592,17 @@ def _text(data: bytes) -> str | None:
         return None
 
 
-def _mime_types(archive: zipfile.ZipFile) -> dict[str, str]:
-    """Return the MIME types of the files in ``resources/``, according to the network log."""
-    types: dict[str, str] = {}
+def _mime_types(archive: zipfile.ZipFile) -> dict[str, list[str]]:
+    """Return the MIME types of the files in ``resources/``, according to the network log: equal bodies are one file,
+    which may be sent with several types."""
+    types: dict[str, list[str]] = {}
     for info in archive.infolist():
         for event in read_lines(archive.read(info)) if info.filename.endswith(".network") else ():
             for side in sides(event.get("snapshot") if isinstance(event, dict) else None):
                 body = side.get("postData") or side.get("content")
-                if isinstance(body, dict) and isinstance(name := body.get("_sha1"), str):
-                    types[name] = str(body.get("mimeType", "")).lower()
+                if isinstance(body, dict) and isinstance(name := body.get("_file", body.get("_sha1")), str):
+                    kinds, kind = types.setdefault(Path(name).name, []), str(body.get("mimeType", "")).lower()
+                    kinds += [kind] * (kind not in kinds)
     return types
 
 
@@ -590,8 +613,8 @@ def learn_event(event: object, secrets: SecretValues) -> None:
             learn_entry(event.get("snapshot"), secrets)
             return
         learn_json(event, secrets)
-        for attributes in _secret_fields(event, secrets):
-            for name in _VALUES:
+        for attributes, names in _secret_fields(event, secrets):
+            for name in names:
                 secrets.learn_value(str(attributes.get(name, "")))
     except RecursionError:
         return
@@ -602,8 +625,10 @@ def clean_event(event: object, secrets: SecretValues) -> object:
     try:
         if isinstance(event, dict) and event.get("type") == "resource-snapshot":
             return {**event, "snapshot": clean_entry(event.get("snapshot"), secrets)}
-        for attributes in _secret_fields(event, secrets):
-            attributes.update({name: REDACTED for name in _VALUES if attributes.get(name)})
+        for attributes, names in _secret_fields(event, secrets):
+            attributes.update({name: REDACTED for name in names if attributes.get(name)})
+        if isinstance(event, dict) and event.get("type") != "frame-snapshot":
+            event = _cleaned_texts(event, secrets, 0)
         return secrets.tree(_without_typed(event), _TRACE_STRUCTURE.__contains__)
     except RecursionError:
         return {}
@@ -620,10 +645,12 @@ def _without_typed(event: Any) -> object:
     return event
 
 
-def _secret_fields(event: object, secrets: SecretValues) -> Iterator[dict[str, Any]]:
-    """Yield the attributes of a snapshot's fields for secrets. An element is a list: name, attributes, children."""
+def _secret_fields(event: object, secrets: SecretValues) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """Yield the attributes of a snapshot's fields for secrets, and the names of those with their value. An element is a
+    list: name, attributes, children."""
     for node in walk(event):
         match node:
-            case [str() as name, dict() as attributes, *_] if name.upper() == "INPUT":
-                if secrets.is_secret_field({key: value for key, value in attributes.items() if isinstance(value, str)}):
-                    yield attributes
+            case [str() as element, dict() as attributes, *_] if values := value_attributes(element):
+                texts = {key.lower(): value for key, value in attributes.items() if isinstance(value, str)}
+                if secrets.is_secret_field(texts):
+                    yield attributes, [key for key in attributes if key.lower() in values]

@@ -27,7 +27,7 @@ from ...privacy import KNOWN_SECRETS, KnownSecrets, SecretValues
 from ...tasks import in_thread
 from ..page._channel import listener
 from ..process._runfolder import RunFolder
-from ._har import clean_har, clean_trace, learn_har, learn_trace
+from ._har import clean_har, clean_trace, learn_body, learn_har, learn_trace
 from ._kinds import MAX_CHARS, EvidenceFile, EvidenceKind, TimedLines
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ class ConsoleLog:
         self._secrets.learn(request.url)
         self._secrets.learn(dict(request.headers))
         with contextlib.suppress(UnicodeDecodeError):  # a binary body
-            self._secrets.learn_pairs((request.post_data or "")[:MAX_CHARS])
+            body, mime_type = request.post_data or "", request.headers.get("content-type", "")
+            learn_body(body[:MAX_CHARS], mime_type.lower(), self._secrets)
 
 
 class CallRecording:

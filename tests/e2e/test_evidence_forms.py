@@ -1,0 +1,181 @@
+"""Evidence of a real page with password fields, which posts forms of each type: no file of it has a password."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zipfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from transports import ArtifactRef, Browser, CapabilityError, Evidence, connect
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+_FORM, _PARTS = "application/x-www-form-urlencoded", "multipart/form-data; boundary=B"
+_HEAD, _END = "--B\r\nContent-Disposition: form-data; ", "\r\n--B--\r\n"
+#: Posted bodies, with the type that the page declares, or none.
+POSTS = {
+    "form": (_FORM, "user=bob&password=HIDE"),
+    "escaped name": (_FORM, "user=bob&pass%77ord=HIDE&x=1"),
+    "name escaped twice": (_FORM, "pass%2577ord=HIDE"),
+    "type in upper case": ("Application/X-WWW-Form-URLEncoded; Charset=UTF-8", "pass%77ord=HIDE"),
+    "field of an object": (_FORM, "user%5Bpassword%5D=HIDE"),
+    "item of a list": (_FORM, "user.password.0=HIDE"),
+    "field typed again": (_FORM, "password1=HIDE"),
+    "form without a type": (None, "user=bob&%70%61ssword=HIDE"),
+    "form of another type": ("application/octet-stream", "pass%77ord=HIDE"),
+    "form as plain text": ("text/plain", "user=bob\r\npassword=HIDE\r\n"),
+    "part": (_PARTS, f'{_HEAD}name="password"\r\n\r\nHIDE{_END}'),
+    "part without quotes": (_PARTS, f"{_HEAD}name=password\r\n\r\nHIDE{_END}"),
+    "part with an escaped name": (_PARTS, f'{_HEAD}name="pass%77ord"\r\n\r\nHIDE{_END}'),
+    "part with a name of RFC 2231": (_PARTS, f"{_HEAD}name*=utf-8''pass%77ord\r\n\r\nHIDE{_END}"),
+    "part with a folded head": (_PARTS, f'{_HEAD}\r\n name="password"\r\n\r\nHIDE{_END}'),
+    "part in upper case": ("Multipart/Form-Data; boundary=B", f'{_HEAD.upper()}NAME="PASSWORD"\r\n\r\nHIDE{_END}'),
+    "part with bare line feeds": (_PARTS, f'{_HEAD}name="password"\r\n\r\nHIDE{_END}'.replace("\r", "")),
+    "part after a preamble": (_PARTS, f'preamble\r\n{_HEAD}name="password"\r\n\r\nHIDE{_END}'),
+    "part without a type": (None, f'{_HEAD}name="password"\r\n\r\nHIDE{_END}'),
+    "part of another type": ("application/octet-stream", f'{_HEAD}name="password"\r\n\r\nHIDE{_END}'),
+    "JSON": ("application/json", '{"user": {"password": "HIDE"}}'),
+    "JSON with an escaped name": ("application/json", '{"pass\\u0077ord": "HIDE"}'),
+    "JSON without a type": (None, '{"password": ["HIDE"]}'),
+    "form in JSON": ("application/json", '{"body": "pass%77ord=HIDE"}'),
+    "HTML in JSON": ("application/json", json.dumps({"html": "<p>Hi</p><input type=password value='HIDE'>"})),
+    "part in JSON": ("application/json", json.dumps({"body": f'{_HEAD}name="password"\r\n\r\nHIDE{_END}'})),
+}
+#: Fields of a page that the app loads, and shows in a frame.
+FIELDS = {
+    "plain field": "<input type=password value=HIDE>",
+    "field in upper case": "<INPUT VALUE='HIDE' TYPE='PassWord'>",
+    "field with a mark in an attribute": '<input value="HIDE" title="a > b" type="password">',
+    "field with an escaped type": '<input value="HIDE" type="pass&#119;ord">',
+    "field with spaces": '<input\n type\n =\n password value\t=\n "HIDE" />',
+    "long field": f'<input type=password placeholder="{"p" * 5000}" value=HIDE>',
+    "mark in a value": '<input type=password value="HIDE>">',
+    "hidden field": '<input type=hidden name=api_token value="HIDE">',
+    "field in a comment": "<!-- <a title=\" --><!-- <input type=password value='HIDE'> -->",
+    "field after an open quote": '<!-- " \' <a b=" --><input type=password value=HIDE>',
+    "field without scripts": "<noscript><input type=password value=HIDE></noscript>",
+    "field in a template": "<template><input type=password value=HIDE></template>",
+    "area": "<textarea name=password>HIDE</textarea>",
+    "meta": "<meta name=csrf-token content=HIDE>",
+    "button": "<button name=access_token value=HIDE>Go</button>",
+}
+#: A script whose text only looks like fields and forms.
+SCRIPT = """const html = `<input type="password" value="${field.kept}">`; if (a && password == b) token=a<b;"""
+_PAGE = """<!doctype html><title>App</title><body><h1>App</h1><form><input type=password id=field value=FIXED></form>
+<script>
+const field = document.getElementById("field");
+const call = async () => {
+  for (const [type, body] of POSTS) {
+    const headers = type === null ? {} : { "Content-Type": type };
+    await (await fetch("echo", { method: "POST", body, headers })).text();
+  }
+  const form = new FormData(document.createElement("form"));
+  form.append("user", "bob");
+  form.append("password", "FORMDATA");
+  form.append("file", new Blob([new Uint8Array([255, 0, 128])]), "a.bin");
+  await fetch("echo", { method: "POST", body: form });
+  await (await fetch("fields")).text();
+  const frame = document.createElement("iframe");
+  frame.src = "fields";
+  document.body.append(frame);
+  await new Promise((resolve) => { frame.onload = resolve; });
+  console.log("sent pass%77ord=CONSOLE and user[password]=CONSOLE");
+  field.value = "TYPED";
+  field.title = "changed";
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  return { success: false, error: { code: "DENIED", message: "not today" } };
+};
+window.abp = {
+  initialized: true, version: "0.1", app: { id: "form.page", name: "Form page", version: "1" },
+  initialize: async () => ({ sessionId: "s", protocolVersion: "0.1", app: window.abp.app,
+    capabilities: [{ name: "send" }], features: {} }),
+  shutdown: async () => {}, call, listCapabilities: async () => [{ name: "send", available: true }],
+};
+</script>"""
+
+
+def passwords(long: bool) -> dict[str, str]:
+    """A password for each place that has one. A short one is known by its place alone, never by its value."""
+    places = [*POSTS, *FIELDS, "FIXED", "FORMDATA", "CONSOLE", "TYPED"]
+    return {place: f"zq{index:03}" + "Wx!7" * long for index, place in enumerate(places)}
+
+
+@asynccontextmanager
+async def form_page(values: dict[str, str]) -> AsyncIterator[str]:
+    posts = [(mime_type, body.replace("HIDE", values[name])) for name, (mime_type, body) in POSTS.items()]
+    html = _PAGE
+    for place in ("FIXED", "FORMDATA", "CONSOLE", "TYPED"):
+        html = html.replace(place, values[place])
+    fields = "\n".join(field.replace("HIDE", values[name]) for name, field in FIELDS.items())
+
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text=html, content_type="text/html")
+
+    async def script(_: web.Request) -> web.Response:
+        return web.Response(text=SCRIPT, content_type="text/javascript")
+
+    async def show_fields(_: web.Request) -> web.Response:
+        text = f"<!doctype html><title>F</title><script src=script.js></script>{fields}"
+        return web.Response(text=text, content_type="text/html")
+
+    async def echo(request: web.Request) -> web.Response:
+        return web.Response(body=await request.read(), content_type="text/plain")
+
+    app = web.Application()
+    app.add_routes(
+        [web.get("/", page), web.get("/script.js", script), web.get("/fields", show_fields), web.post("/echo", echo)]
+    )
+    html = html.replace("POSTS", json.dumps(posts).replace("</", "<\\/"))
+    async with TestServer(app) as server:
+        yield str(server.make_url("/"))
+
+
+def files_of(ref: ArtifactRef) -> Iterator[tuple[str, bytes]]:
+    assert ref.path is not None
+    if ref.mime_type != "application/zip":
+        yield ref.filename, ref.path.read_bytes()
+        return
+    with zipfile.ZipFile(ref.path) as archive:
+        for name in archive.namelist():
+            yield name, archive.read(name)
+
+
+def spellings(value: str) -> set[bytes]:
+    shifted = (base64.b64encode(b"x" * before + value.encode())[4 if before else 0 : -4] for before in range(3))
+    return {value.encode(), quote(value).encode(), *(one for one in shifted if len(one) >= 4)}
+
+
+@pytest.mark.parametrize("long", [True, False])
+async def test_no_password_of_a_form_is_in_the_evidence(tmp_path: Path, browser: Browser, long: bool) -> None:
+    values = passwords(long)
+    kept = Evidence(trace="on", har="on", console="on")
+    async with (
+        form_page(values) as url,
+        connect(url, browser=browser, store=tmp_path / "out", evidence=kept) as app,
+    ):
+        with pytest.raises(CapabilityError) as failed:
+            await app.call("send", {})
+    refs: dict[str, Any] = {**failed.value.evidence}
+    assert {*refs} == {"trace", "har", "console"}, failed.value.details
+    shown = {
+        (kind, place): name
+        for kind, ref in refs.items()
+        for name, data in files_of(ref)
+        if not name.endswith(".jpeg")
+        for place, value in values.items()
+        if any(spelling in data for spelling in spellings(value))
+    }
+    assert not shown
+    whole = b"".join(data for _, data in files_of(refs["trace"]))
+    assert b"user=bob&password=" in whole and b"<INPUT VALUE=" in whole and b"Hi</p>" in whole
+    har = b"".join(data for _, data in files_of(refs["har"]))  # a trace leaves scripts out
+    assert json.dumps(SCRIPT)[1:-1].encode() in har

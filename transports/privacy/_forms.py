@@ -1,0 +1,151 @@
+"""Forms in texts, read by their structure: multipart bodies, and fields in HTML. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from email.message import Message
+
+#: A form, such as ``a=1&b=2``.
+FORM = re.compile(r"[^\s=&<>{}]{1,256}=[^\s&]*+(?:&[^\s=&]{1,256}=[^\s&]*+)*+")
+_HEAD_END = re.compile(r"\r?\n\r?\n")
+#: The beginning of a start tag or of a comment.
+_OPENING = re.compile(r"<(?:(!--)|([A-Za-z][^\s/>]*+))")
+#: One attribute of a tag (HTML 13.2.5.32): its name, and its value with quotes. A quote that is left open ends with the
+#: text, which may be cut.
+_ATTRIBUTE = re.compile(r"""[\s/]*+(=?[^\s/>=]++|=)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>"'][^\s>]*+))?""")
+#: Elements whose content is text without tags.
+_RAW = frozenset(("script", "style", "xmp", "iframe", "noembed", "noframes", "title", "textarea"))
+#: Attributes with the value of a field, by the name of the element; the second is that of Playwright's snapshots.
+_VALUES = {
+    "input": ("value", "__playwright_value_"),
+    "textarea": ("value", "__playwright_value_"),
+    "button": ("value",),
+    "meta": ("content",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Part of a multipart body: its head with the empty line after it, its content, and where the content begins."""
+
+    head: str
+    content: str
+    start: int
+
+    def headers(self) -> Message:
+        """Return the headers. Half of a surrogate pair, which the parser takes for a byte, is a ``?``."""
+        from email.parser import HeaderParser  # late: few texts are forms, and the parser takes long to load
+
+        # The head begins with the line break of its boundary, which the parser would take for the end of the headers.
+        return HeaderParser().parsestr(self.head.lstrip("\r\n").encode(errors="replace").decode())
+
+
+def parts_of(text: str) -> list[Part] | None:
+    """Return the parts of a multipart body (RFC 2046 5.1.1), ``None`` if it has none. Text before the first boundary
+    does not count."""
+    start = 0 if text.startswith("--") else text.find("\n--") + 1
+    if not start and not text.startswith("--"):
+        return None if text.strip() else []
+    line_end = text.find("\n", start)
+    separator = f"\n{text[start : line_end if line_end >= 0 else len(text)].rstrip()}"
+    parts: list[Part] = []
+    position = start - 1 + len(separator)
+    for piece in f"\n{text[start:]}".split(separator)[1:]:
+        if piece.startswith("--"):
+            break
+        end = _HEAD_END.search(piece)
+        if end is None:
+            return None
+        parts.append(Part(piece[: end.end()], piece[end.end() :].removesuffix("\r"), position + end.end()))
+        position += len(piece) + len(separator)
+    return parts or None
+
+
+def with_contents(text: str, parts: Sequence[Part], contents: Sequence[str]) -> str:
+    """Return a multipart body with other contents of its parts."""
+    done: list[str] = []
+    position = 0
+    for part, content in zip(parts, contents, strict=True):
+        done += (text[position : part.start], content)
+        position = part.start + len(part.content)
+    return "".join((*done, text[position:]))
+
+
+def form_parts(text: str) -> list[Part]:
+    """Return the parts of a text that is a form in several parts (RFC 7578), whatever its declared type; none of any
+    other text."""
+    if "--" not in text or "content-disposition" not in text.casefold():
+        return []
+    parts = parts_of(text) or []
+    return parts if any(field_name(part.headers()) for part in parts) else []
+
+
+def field_name(headers: Message) -> str | None:
+    """Return the name of the field in a part, decoded."""
+    from email.utils import collapse_rfc2231_value
+
+    name = headers.get_param("name", header="content-disposition")
+    return collapse_rfc2231_value(name) if name is not None else None
+
+
+def value_attributes(element: str) -> tuple[str, ...]:
+    """Return the names of the attributes with the value of a field in HTML; none for any other element."""
+    return _VALUES.get(element.lower(), ())
+
+
+def secret_spans(text: str, is_secret_field: Callable[[Mapping[str, str]], bool]) -> Iterator[tuple[int, int]]:
+    """Yield the spans in HTML of the values of secret fields, with their quotes. Scripts, styles and other texts
+    without tags are left out; comments are read."""
+    position, limit = 0, len(text)
+    in_open_comment = False
+    while True:
+        opening = _OPENING.search(text, position, limit)
+        if opening is None:
+            if limit == len(text):
+                return
+            position, limit = limit, len(text)  # after a comment
+            continue
+        position = opening.end()
+        if opening[1]:
+            if limit == len(text) and not in_open_comment:
+                end = text.find("-->", position)
+                in_open_comment = end < 0
+                limit = len(text) if in_open_comment else end
+            continue
+        element = opening[2].lower()
+        attributes: dict[str, str] = {}
+        spans: dict[str, tuple[int, int]] = {}
+        while (attribute := _ATTRIBUTE.match(text, position, limit)) is not None:
+            name, position = attribute[1].lower(), attribute.end()
+            attributes.setdefault(name, attribute_value(attribute[2] or ""))
+            spans.setdefault(name, attribute.span(2))
+        is_secret = element in _VALUES and is_secret_field(attributes)
+        if is_secret:
+            yield from sorted(spans[name] for name in _VALUES[element] if attributes.get(name))
+        if element in _RAW:
+            begin = text.find(">", position, limit) + 1 or limit
+            closing = re.compile(rf"</{element}(?=[\s/>])", re.IGNORECASE).search(text, begin, limit)
+            position = closing.start() if closing else limit
+            if is_secret and element == "textarea" and position > begin:
+                yield begin, position
+
+
+def attribute_value(written: str) -> str:
+    """Return the value of an attribute as it is written in HTML, without quotes and entities."""
+    if written[:1] in ("'", '"'):
+        written = written[1:].removesuffix(written[0])
+    return without_entities(written)
+
+
+def without_entities(text: str) -> str:
+    """Return a text of HTML with its entities decoded."""
+    if "&" not in text:
+        return text
+    import html  # late, as html.entities in :mod:`._masking`
+
+    return html.unescape(text)
