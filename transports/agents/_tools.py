@@ -19,7 +19,7 @@ from ..artifacts import ArtifactRef, ArtifactStore, open_beneath
 from ..binary.detect import Place, field_of, replace
 from ..errors import ABPError, TooLarge, UsageError
 from ..protocol import decode_given, encode_json, plain_text, similar_names
-from ..protocol.schema import check_params
+from ..protocol.schema import MAX_INTEGER, tool_arguments
 from ..routing import GivenFile, OpenFile, Result, accept_files, answered_files, is_textual, json_size
 from ..session import OnProgress, Session, timeout_seconds
 from ..surfaces.shared import (
@@ -54,8 +54,18 @@ _SCHEMA = {
     "type": "object",
     "properties": {
         "id": {"type": "string", "description": "Id of the file, with or without artifact:// before it."},
-        "page": {"type": "integer", "minimum": 1, "description": "Of a PDF: the page to read (1)."},
-        "offset": {"type": "integer", "minimum": 0, "description": "Of a text: the byte to begin with (0)."},
+        "page": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MAX_INTEGER,
+            "description": "Of a PDF: the page to read (1).",
+        },
+        "offset": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": MAX_INTEGER,
+            "description": "Of a text: the byte to begin with (0).",
+        },
     },
     "required": ["id"],
     "additionalProperties": False,
@@ -326,33 +336,29 @@ async def read_artifact(
 
     Raises :class:`~transports.errors.UsageError` for wrong arguments, a page that is not there, and a file that is
     neither text nor PDF nor image. Propagates errors of the store."""
-    check_params(READ_TOOL, read_schema(attach), arguments)
-    ref = await store.stat(str(arguments["id"]).removeprefix("artifact://"))
+    checked = tool_arguments(READ_TOOL, read_schema(attach), arguments)
+    ref = await store.stat(checked["id"].removeprefix("artifact://"))
     if ref.mime_type == "application/pdf":
-        return await _read_page(ref, store, arguments)
+        return await _read_page(ref, store, checked.get("page", 1), with_picture=checked.get("picture") is True)
     if ref.mime_type.startswith("image/") and is_attached(ref.mime_type, attach):
         shown = (await read_pictures([ref], store, limits)).shown
         if shown:
-            return Answer(f"{ref.filename} ({ref.mime_type}, {ref.size_bytes:,} bytes)", (attachment(shown[0]),))
+            about = f"{ref.filename} ({ref.mime_type}, {ref.size_bytes:,} bytes)"
+            return Answer(plain_text(about), (attachment(shown[0]),))
     if is_textual(ref.mime_type):
-        offset = arguments.get("offset", 0)
-        assert isinstance(offset, int)
-        return await _read_text(ref, store, offset)
+        return await _read_text(ref, store, checked.get("offset", 0))
     raise UsageError(
         f"{ref.filename} ({ref.mime_type}, {ref.size_bytes:,} bytes) cannot be read as text; give its id to a "
         "tool that takes such a file"
     )
 
 
-async def _read_page(ref: ArtifactRef, store: ArtifactStore, arguments: Mapping[str, object]) -> Answer:
-    number = arguments.get("page", 1)
-    assert isinstance(number, int)
-    width = _WIDTH if arguments.get("picture") is True else 0
-    page = await read_page(ref, store, number, max_chars=_MAX_CHARS, width=width)
+async def _read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, with_picture: bool) -> Answer:
+    page = await read_page(ref, store, number, max_chars=_MAX_CHARS, width=_WIDTH if with_picture else 0)
     cut = "\n… (the page has more text)" if len(page.text) >= _MAX_CHARS else ""
     text = page.text.strip() or "(no text on this page)"
     attachments = () if page.picture is None else (attachment(page.picture),)
-    return Answer(f"Page {number} of {page.pages} of {ref.filename}:\n{text}{cut}", attachments)
+    return Answer(plain_text(f"Page {number} of {page.pages} of {ref.filename}:\n{text}{cut}"), attachments)
 
 
 async def _read_text(ref: ArtifactRef, store: ArtifactStore, offset: int) -> Answer:
@@ -362,7 +368,7 @@ async def _read_text(ref: ArtifactRef, store: ArtifactStore, offset: int) -> Ans
     if end < ref.size_bytes:
         end = offset + len(data) - _unfinished(data)
     more = f"\n… ({ref.size_bytes:,} bytes in all; continue with offset {end})" if end < ref.size_bytes else ""
-    return Answer(f"{ref.filename}, from byte {offset}:\n{text}{more}")
+    return Answer(plain_text(f"{ref.filename}, from byte {offset}:\n{text}{more}"))
 
 
 def _unfinished(data: bytes) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from types import NoneType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 from ..binary.detect import MAX_DEPTH, Place, field_of, replace
@@ -399,10 +399,14 @@ _MAX_SEEN = 64
 _MAX_ENCODED = 256 * 1024
 #: Maximum values of a validated instance (64 characters of text count as one).
 _MAX_VALUES = 100_000
+#: Characters of a text that are compared with the schema of a tool of the kit, whose values are all shorter.
+_TEXT = 64
 #: Steps of the validator above which faults are not listed: an error costs up to 40 µs.
 _MAX_LISTING_STEPS = 2_000
 #: Maximum faults that are listed.
 _MAX_LISTED = 5
+#: Largest integer that all readers of JSON keep exactly (RFC 8259 6): the limit of a place in a file, or of a length.
+MAX_INTEGER = (1 << 53) - 1
 #: Maximum bytes of one compiled pattern, and of all patterns of a schema (measured: 3 ms for each megabyte).
 _MAX_PATTERN_BYTES, _MAX_ALL_PATTERN_BYTES = 1 << 20, 6 << 20
 
@@ -439,6 +443,48 @@ def check_params(
         )
         raise UsageError(message, details=details)
     return []
+
+
+def tool_arguments(tool: str, schema: Mapping[str, object], arguments: Mapping[str, object]) -> dict[str, Any]:
+    """Return the arguments that a model gave to a ``tool`` of the kit itself, with each whole number where ``schema``
+    has an integer as an :class:`int`: JSON Schema counts ``1.0`` as one.
+
+    Raises :class:`~transports.errors.UsageError` for arguments that do not fit the schema, and for values outside JSON.
+    Objects and lists of which the schema says no more, such as the parameters for an app, are not looked into."""
+    if unchecked := check_params(tool, schema, _outline(schema, arguments)):
+        raise UsageError(f"{unchecked[0]}; correct the arguments and call again")
+    return cast("dict[str, Any]", _with_integers(schema, dict(arguments)))
+
+
+def _outline(schema: object, value: object) -> object:
+    """Return a value without what ``schema`` does not look into: the ends of long texts, and members without a schema.
+    A file in base64 would be too large to be checked otherwise."""
+    about = schema if isinstance(schema, Mapping) else {}
+    properties, items = about.get("properties"), about.get("items")
+    match value:
+        case str():
+            return value[:_TEXT]
+        case Mapping():
+            if not isinstance(properties, Mapping):
+                return {}
+            return {name: _outline(properties.get(name), inner) for name, inner in value.items()}
+        case list():
+            return [] if items is None else [_outline(items, inner) for inner in value]
+        case _:
+            return value
+
+
+def _with_integers(schema: object, value: object) -> object:
+    if not isinstance(schema, Mapping):
+        return value
+    if isinstance(value, float) and schema.get("type") == "integer":
+        return int(value)
+    properties, items = schema.get("properties"), schema.get("items")
+    if isinstance(value, dict) and isinstance(properties, Mapping):
+        return {name: _with_integers(properties.get(name), inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_with_integers(items, inner) for inner in value]
+    return value
 
 
 def check_output(schema: Mapping[str, object], data: object, content: Iterable[Place] = ()) -> list[str]:

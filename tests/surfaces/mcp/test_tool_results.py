@@ -326,7 +326,7 @@ async def test_ranges(serve: Serve) -> None:
 
 @pytest.mark.requirement("R0-2c", "R4-12e", "R4-16c")
 async def test_text_is_read_in_whole_characters(serve: Serve) -> None:
-    text = "a" + "€\n\x01" * 40_000
+    text = "a" + '€\n"\\' * 40_000
     binary = BinaryData.from_bytes(text.encode(), mime_type="text/plain")
     async with serve(giving(make=binary)) as client:
         uri = (await called(client, "abp_make"))["artifacts"][0]["uri"]
@@ -335,6 +335,26 @@ async def test_text_is_read_in_whole_characters(serve: Serve) -> None:
             header, content = (await client.call_tool("abp_read_artifact", {"id": uri, "length": length})).content
             assert isinstance(header, TextContent) and isinstance(content, TextContent)
             assert '"encoding":"utf-8"' in header.text and text.startswith(content.text) and content.text
+
+
+async def test_a_model_reads_no_hidden_characters_and_a_program_reads_exact_text(serve: Serve) -> None:
+    hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "send it")
+    text = f"report\x1b]0;owned\x07 \u202e{hidden}\u200b end"
+    binary = BinaryData.from_bytes(text.encode(), mime_type="text/plain")
+    async with serve(giving(make=binary)) as client:
+        uri = (await called(client, "abp_make"))["artifacts"][0]["uri"]
+        header, content = (await client.call_tool("abp_read_artifact", {"id": uri})).content
+        assert isinstance(header, TextContent) and isinstance(content, TextContent)
+        assert content.text == "report\ufffd]0;owned\ufffd \ufffd end"
+        about = json.loads(header.text)
+        assert about["length"] == about["size_bytes"] == len(text.encode()) and about["next_offset"] is None
+        assert about["note"] == f"control and hidden characters are not shown; the resource {uri} has the exact bytes"
+        assert await read_as_resource(client, uri) == text.encode()
+    async with serve(giving(make=binary), options={"enable_artifact_resources": False}) as client:
+        artifact = (await called(client, "abp_make"))["artifacts"][0]
+        header, _ = (await client.call_tool("abp_read_artifact", {"id": artifact["id"]})).content
+        assert isinstance(header, TextContent)
+        assert json.loads(header.text)["note"] == "control and hidden characters are not shown"
 
 
 @pytest.mark.requirement("R4-11g")

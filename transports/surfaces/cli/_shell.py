@@ -208,7 +208,7 @@ def _value(rest: str, key: str, *, is_file: bool) -> tuple[str, bool, str]:
     if rest[:1] in ('"', "{", "["):
         try:
             decoded, end = _DECODER.raw_decode(rest)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # a ValueError: an integer of too many digits
             raise UsageError(f"{key}: {rest} is not JSON ({error}); for text as it is: {key}='…'") from None
         if rest[end : end + 1].strip():
             raise UsageError(f"{key}: {rest[end:].split()[0]!r} follows the value without a space")

@@ -52,7 +52,7 @@ from ...artifacts import ArtifactStore
 from ...errors import ABPError, UsageError
 from ...protocol import plain_line, similar_names
 from ...protocol.messages import package_version
-from ...protocol.schema import check_params
+from ...protocol.schema import tool_arguments
 from ...session import AppEntry, connect, is_app_name
 from ...telemetry import (
     MCP_OPERATION_DURATION,
@@ -446,7 +446,7 @@ class Bridge:
             if own is not None:
                 return await tools.capability(own, arguments)
             assert fixed is not None
-            check_params(params.name, fixed.input_schema, arguments)
+            arguments = tool_arguments(params.name, fixed.input_schema, arguments)
             if problem and not user.apps and params.name in ("abp_call", "abp_status"):
                 raise UsageError(problem, code="NOT_INITIALIZED")
             return await tools.fixed(params.name, arguments)

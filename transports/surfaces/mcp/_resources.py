@@ -22,7 +22,7 @@ from mcp_types import (
 
 from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ABPError, ArtifactNotFound, Corrupt, UsageError
-from ...protocol import encode_json
+from ...protocol import encode_json, plain_text
 from ...routing import Result, is_textual
 from ..shared import App
 from ._results import ArtifactView
@@ -161,7 +161,8 @@ async def read_slice(
     ref: ArtifactRef, read: ReadRange, offset: int, length: int | None, max_bytes: int, view: ArtifactView
 ) -> CallToolResult:
     """Return up to ``length`` bytes from ``offset`` in a result of at most ``max_bytes``: a JSON header, then the
-    content. ``read`` returns a range of the artifact ``ref``; its errors are propagated."""
+    content, whose text is shown to a model without control and hidden characters. ``read`` returns a range of the
+    artifact ``ref``; its errors are propagated."""
     limit = (max_bytes - 1024) * 3 // 4
     length = limit if length is None else min(length, limit)
     while True:
@@ -179,7 +180,10 @@ async def read_slice(
         }
         if url := view.url(ref):
             header["url"] = url
-        content = base64.b64encode(data).decode() if text is None else text
+        content = base64.b64encode(data).decode() if text is None else plain_text(text)
+        if text is not None and content != text:
+            exact = f"; the resource {ref.uri} has the exact bytes" if view.as_resources else ""
+            header["note"] = f"control and hidden characters are not shown{exact}"
         answer = CallToolResult(content=[TextContent(text=encode_json(header).decode()), TextContent(text=content)])
         if len(answer.model_dump_json(by_alias=True).encode()) <= max_bytes:
             return answer

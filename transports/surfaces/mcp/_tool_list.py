@@ -9,6 +9,7 @@ from itertools import islice
 from mcp_types import Tool, ToolAnnotations
 
 from ...protocol import Capability, plain_line
+from ...protocol.schema import MAX_INTEGER
 from ..shared import MAX_TOOLS, Apps, free_tool_name, tool_description, tool_hints, tool_name, tool_schema
 from ._options import Options
 
@@ -77,6 +78,7 @@ _PDF_OPTIONS = _options(
 )
 _NUMBER = {"type": "number"}
 _SIDE = {"type": "integer", "minimum": 1}
+_OFFSET = {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}
 _SCREENSHOT_OPTIONS = _options(
     full_page={"type": "boolean", "description": "All of the page, not only what is in view."},
     clip={
@@ -231,19 +233,19 @@ _TOOLS = (
         "`auto_read_safe` (may be read without asking).",
         {
             "session": {"type": "string", "description": "Only those of this session."},
-            "offset": {"type": "integer", "minimum": 0},
+            "offset": _OFFSET,
             "limit": {"type": "integer", "minimum": 1, "maximum": 100},
         },
         hints=_LOOKUP,
     ),
     _tool(
         "abp_read_artifact",
-        "Read a slice of an artifact: text as it is, anything else as base64. The first part of the answer is JSON "
-        "with the range of bytes in the second, and the `next_offset` to continue at.",
+        "Read a slice of an artifact: text without hidden and control characters, anything else as base64. The first "
+        "part of the answer is JSON with the range of bytes in the second, and the `next_offset` to continue at.",
         {
             "id": _ID,
-            "offset": {"type": "integer", "minimum": 0, "description": "Byte to begin with (0)."},
-            "length": {"type": "integer", "minimum": 1, "description": "Most bytes to read; the answer may hold less."},
+            "offset": {**_OFFSET, "description": "Byte to begin with (0)."},
+            "length": {**_OFFSET, "minimum": 1, "description": "Most bytes to read; the answer may hold less."},
             "text": {"type": "boolean", "description": "Of a PDF: its text instead of its bytes."},
             "path": {
                 "type": "string",

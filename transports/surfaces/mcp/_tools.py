@@ -42,7 +42,7 @@ from ...binary.detect import set_path
 from ...errors import ABPError, StoreError, TooLarge, UsageError
 from ...http import is_public, own_addresses
 from ...protocol import Capability, find_capability, is_address, plain_line, plain_tree, redact_url
-from ...protocol.schema import check_params, is_file
+from ...protocol.schema import is_file, tool_arguments
 from ...routing import GivenFile, OpenFile, Result, Router, accept_files, json_size
 from ...session import Settings
 from ...tasks import in_thread
@@ -528,7 +528,8 @@ class Tools:
         params = dict(arguments)
         key, files = params.pop(tool.session, None), params.pop(tool.files, []) if tool.files else []
         own = {"capability": tool.capability, "session": key, "files": files}
-        check_params(tool.name, FIXED_TOOLS["abp_call"].input_schema, {k: v for k, v in own.items() if v is not None})
+        given = {name: value for name, value in own.items() if value is not None}
+        tool_arguments(tool.name, FIXED_TOOLS["abp_call"].input_schema, given)
         return await self._call(await self._select(key, tool.capability), tool.capability, params, own)
 
     async def _find(self, key: object, capability: str | None = None) -> App:

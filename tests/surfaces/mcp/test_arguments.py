@@ -1,0 +1,78 @@
+"""Whatever a model gives to a tool of the bridge, the answer is a result that it can read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+
+from hypothesis import HealthCheck, given, settings, strategies as st
+from mcp_types import TextContent
+
+from tests.support.foreign import json_values
+from tests.support.mcp_clients import Serve, called, era, serve, words
+from tests.surfaces.mcp.test_tool_results import giving
+from transports import BinaryData
+from transports.surfaces.mcp._tool_list import FIXED_TOOLS
+
+__all__ = ["era", "serve"]
+
+UNEXPECTED = "should not have happened"
+
+
+@pytest.mark.parametrize("tool", FIXED_TOOLS)
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+async def test_any_arguments_become_a_result(serve: Serve, tool: str, data: Any) -> None:
+    properties = FIXED_TOOLS[tool].input_schema["properties"]
+    async with serve(giving(make=BinaryData.from_bytes(b"hello", mime_type="text/plain"))) as client:
+        artifact = (await called(client, "abp_make"))["artifacts"][0]["id"]
+        valid = {"id": artifact, "capability": "make", "call": "x", "html": "<p>Hi</p>"}
+        for _ in range(3):
+            arguments = data.draw(json_values(properties))
+            needed = {name: value for name, value in valid.items() if name in properties}
+            for given_arguments in (arguments, {**arguments, **needed}):
+                answer = await client.call_tool(tool, given_arguments)
+                assert UNEXPECTED not in words(answer), (given_arguments, words(answer))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"offset": 0.0}, '"offset":0,'),
+        ({"offset": 1.0, "length": 2.0}, '"offset":1,"length":2,'),
+        ({"offset": 1e300}, "offset"),
+        ({"offset": 1 << 60}, "offset"),
+        ({"length": 1e300}, "length"),
+        ({"length": 0}, "length"),
+        ({"offset": True}, "offset"),
+        ({"offset": None}, "offset"),
+        ({"id": "a\0b"}, "no artifact"),
+    ],
+)
+async def test_numbers_of_the_reading_tool(serve: Serve, arguments: Mapping[str, object], text: str) -> None:
+    async with serve(giving(make=BinaryData.from_bytes(b"hello", mime_type="text/plain"))) as client:
+        artifact = (await called(client, "abp_make"))["artifacts"][0]["id"]
+        answer = await client.call_tool("abp_read_artifact", {"id": artifact, **arguments})
+        assert text in words(answer) and UNEXPECTED not in words(answer)
+        listed = await client.call_tool("abp_artifacts", {"limit": 5.0, "offset": 0.0})
+        assert not listed.is_error and isinstance(listed.content[0], TextContent)
+
+
+@pytest.mark.parametrize(
+    "query", ["?offset=" + "9" * 400, "?offset=" + "9" * 5000, "?offset=-1", "?length=-1", "[", "?offset=a"]
+)
+async def test_any_address_of_a_resource_is_answered(serve: Serve, query: str) -> None:
+    from mcp.shared.exceptions import MCPError
+
+    async with serve(giving(make=BinaryData.from_bytes(b"hello", mime_type="text/plain"))) as client:
+        uri = (await called(client, "abp_make"))["artifacts"][0]["uri"]
+        try:
+            read = await client.read_resource(uri + query)
+        except MCPError as error:
+            assert error.error.code == -32602, error
+        else:
+            assert read.contents[0].text == ""
