@@ -5,18 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import stat
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import cast
 
 import anyio
+import msgspec
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
-from mcp_types import ErrorData, JSONRPCError
+from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
 
-from ...adapters.mcp import request_id
-from ...protocol import MAX_REQUESTED, has_more_values
+from ...errors import first_line
+from ...protocol import MAX_REQUESTED, PARSED_ON_LOOP, has_more_values
 from ._bridge import Bridge
 from ._request_limits import TOO_MANY
 
@@ -25,6 +36,10 @@ _PARENT_CHECK = 0.5
 #: Deadline in seconds for this process to exit after its client, even if closing hangs.
 GRACE = 4.0
 _CHUNK = 1 << 20
+#: Texts and brackets of JSON: what shows which names are those of the message itself.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
+_COLON = re.compile(rb"\s*:")
+_ID = re.compile(rb'\s*:\s*(?:(-?\d{1,4000})(?:\.0+)?(?=[\s,}])|("(?:[^"\\\x00-\x1f]++|\\.){0,1000}+"))')
 
 
 async def serve_stdio(bridge: Bridge) -> None:
@@ -133,8 +148,8 @@ def _is_pipe(fd: int) -> bool:
 
 
 class _Lines:
-    """Asynchronous lines of stdin. A request of more than 50,000 values and names is answered with an error here and
-    not passed on."""
+    """Asynchronous lines of stdin that are messages. Any other line, and one of more than 50,000 values and names, is
+    answered with an error here and not passed on: every request gets an answer."""
 
     def __init__(self) -> None:
         #: Function that sends the error of a refused line; set once stdout is open.
@@ -149,11 +164,72 @@ class _Lines:
             *lines, rest = chunk.split(b"\n")
             for line in lines:
                 whole, parts = b"".join((*parts, line)), []
-                if len(whole) <= MAX_REQUESTED or not await asyncio.to_thread(has_more_values, whole, MAX_REQUESTED):
-                    yield whole.decode("utf-8", "replace")
-                elif (identity := request_id(whole, whole)) is not None:
-                    error = ErrorData.model_validate(TOO_MANY["error"])
-                    refused = JSONRPCError(jsonrpc="2.0", id=identity, error=error)
-                    await (await self.refuse)(SessionMessage(refused))
+                if not whole.strip():
+                    continue
+                is_long = len(whole) > PARSED_ON_LOOP
+                refusal = await asyncio.to_thread(refusal_of, whole) if is_long else refusal_of(whole)
+                if refusal is None:
+                    yield whole.decode()
+                else:
+                    await (await self.refuse)(SessionMessage(refusal))
             parts.append(rest)
         exit_within()
+
+
+def refusal_of(line: bytes) -> JSONRPCError | None:
+    """Return the answer to a line that is not a message, ``None`` for a message. Its ``id`` is that of the request if
+    the line has one, else ``None`` (JSON-RPC 2.0, 5)."""
+    if has_more_values(line, MAX_REQUESTED):
+        error = ErrorData.model_validate(TOO_MANY["error"])
+    else:
+        try:
+            message = jsonrpc_message_adapter.validate_json(line.decode(), by_name=False)
+        except UnicodeDecodeError as fault:
+            error = ErrorData(code=PARSE_ERROR, message=f"the message is not UTF-8 text: {fault.reason}")
+        except ValidationError as fault:
+            reason = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+            error = ErrorData(
+                code=PARSE_ERROR if reason["type"] == "json_invalid" else INVALID_REQUEST,
+                message=f"this is not a message of JSON-RPC 2.0: {first_line(reason['msg'])}",
+            )
+        else:
+            # the SDK takes a request whose id is neither a text nor an integer for a notification
+            if not isinstance(message, JSONRPCNotification) or b'"id"' not in _own_names(line):
+                return None
+            error = ErrorData(code=INVALID_REQUEST, message="the id of a request is a text or an integer")
+    return JSONRPCError(jsonrpc="2.0", id=request_id(line), error=error)
+
+
+def request_id(line: bytes) -> RequestId | None:
+    """Return the id of a request that cannot be parsed, wherever it stands in the message; ``None`` if there is none,
+    and for anything but a request."""
+    names = _own_names(line)
+    if b'"method"' not in names or (found := _ID.match(line, names.get(b'"id"', len(line)))) is None:
+        return None
+    return _read_id(found)
+
+
+def _own_names(line: bytes) -> dict[bytes, int]:
+    """Return the names of the members of a message, as they are written, each with the place of the colon after it;
+    none of a batch. The JSON may be too deep, or broken."""
+    names: dict[bytes, int] = {}
+    depth = 0
+    for token in _TOKEN.finditer(line):
+        if token[0] in (b"{", b"["):
+            if depth == 0 and token[0] == b"[":
+                break
+            depth += 1
+        elif token[0] in (b"}", b"]"):
+            depth -= 1
+        elif depth == 1 and _COLON.match(line, token.end()):
+            names[token[0]] = token.end()
+    return names
+
+
+def _read_id(found: re.Match[bytes]) -> RequestId | None:
+    if found[1] is not None:
+        return int(found[1])
+    try:
+        return str(msgspec.json.decode(found[2], type=str))
+    except msgspec.DecodeError:
+        return None
