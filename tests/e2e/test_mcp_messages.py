@@ -159,7 +159,7 @@ def test_a_message_over_http_is_answered_once(address: str, name: str) -> None:
             ]
         else:
             answer = reply.json()
-    assert answer["id"] in (identity, None) and (answer["id"] == identity or code)
-    assert bool(code) is ("error" in answer), answer
-    assert code == 0 or answer["error"]["code"] in (PARSE, REQUEST, code), answer
+    # too many values are refused on arrival, before the id may be there
+    assert answer["id"] == identity or (answer["id"] is None and reply.status_code == 413)
+    assert answer.get("error", {"code": 0})["code"] == code, answer
     assert reply.status_code < 500

@@ -31,6 +31,7 @@ from ...telemetry import CONTENT_TYPE, Exposition
 from ..shared import Connections, cannot_listen
 from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
 from ._bridge import Bridge
+from ._messages import MessageCheck
 from ._request_limits import MAX_SESSIONS, ServedConnection, SlowReply, TooLargeReply, UserLimits
 
 PATH = "/mcp"
@@ -104,6 +105,7 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, expo
         metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
         # appended: it must run after authentication
         app.user_middleware.append(Middleware(ScopeChallenge, check=bridge.require_scopes, metadata_url=metadata_url))
+    app.user_middleware.append(Middleware(MessageCheck, max_bytes=options.max_request_bytes))  # after authentication
     app.add_middleware(TooLargeReply, max_bytes=options.max_request_bytes, max_file_bytes=options.max_file_bytes)
     app.add_middleware(SlowReply)
     return app
