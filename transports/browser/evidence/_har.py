@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote_plus
 
 import msgspec
 
+from ...errors import ProtocolError
 from ...privacy import (
     FORM,
     REDACTED,
@@ -34,6 +35,7 @@ from ...privacy import (
     value_attributes,
     with_contents,
 )
+from ...protocol import decode_json
 
 #: Beginning of a text that can only be meant as JSON, also if it is broken.
 _MEANT_AS_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*(?:[\[{\"]|-?\d[\d.eE+-]*\s*,))")
@@ -319,8 +321,8 @@ def text_of(data: bytes) -> str | None:
 
 def _is_json(text: str) -> bool:
     try:
-        msgspec.json.decode(text)
-    except (ValueError, RecursionError):
+        decode_json(text)
+    except ProtocolError:
         return False
     return True
 
@@ -331,8 +333,8 @@ def _json(text: str, mime_type: str = "") -> Mapping[str, object] | list[object]
         return None
     try:
         guard = _GUARD.match(text)
-        value = msgspec.json.decode(text[guard.end() :] if guard else text)
-    except (ValueError, RecursionError):
+        value = decode_json(text[guard.end() :] if guard else text)
+    except ProtocolError:
         return None
     return value if isinstance(value, dict | list) else None
 
@@ -578,8 +580,8 @@ def read_lines(data: bytes) -> Iterator[Any]:
     out."""
     for line in data.splitlines():
         try:
-            yield msgspec.json.decode(line)
-        except (ValueError, RecursionError):
+            yield decode_json(line)
+        except ProtocolError:
             continue
 
 

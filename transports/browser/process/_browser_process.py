@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import math
 import os
 import stat
@@ -25,8 +24,8 @@ from weakref import WeakSet
 
 import psutil
 
-from ...errors import BrowserNotFound, ConnectFailed, UsageError, first_line
-from ...protocol import origin_of, redact_url
+from ...errors import BrowserNotFound, ConnectFailed, ProtocolError, UsageError, first_line
+from ...protocol import decode_json, origin_of, redact_url
 from ...telemetry import OPEN_BROWSERS
 from ._extension import load_unpacked
 from ._find import BrowserChoice
@@ -204,9 +203,10 @@ class Remote:
         finally:
             await asking.dispose()
         try:
-            url = json.loads(text)["webSocketDebuggerUrl"] if answer.ok else None
-        except (ValueError, TypeError, KeyError):
-            url = None
+            about = decode_json(text) if answer.ok else None
+        except ProtocolError:
+            about = None
+        url = about.get("webSocketDebuggerUrl") if isinstance(about, dict) else None
         if not isinstance(url, str):
             raise self.error(f"(it answered HTTP {answer.status} to /json/version without a WebSocket URL)")
         return url, headers if origin_of(url) == origin_of(self.url) else {}

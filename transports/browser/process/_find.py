@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -12,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import BrowserNotFound, UsageError
+from ...errors import BrowserNotFound, ProtocolError, UsageError
 from ...files import read_regular
+from ...protocol import decode_json
 
 HOW_TO_INSTALL = "run `abp doctor --install`, or set ABP_BROWSER to the executable of a Chromium or Chrome"
 #: Accepted values of ``browser=``, and Playwright's engine for each.
@@ -170,7 +170,7 @@ async def _listens(port: int) -> bool:
 
 async def _version(port: int) -> str | None:
     """Return the name of the browser that answers at a port, or ``None``."""
-    with contextlib.suppress(OSError, TimeoutError, ValueError):
+    with contextlib.suppress(OSError, TimeoutError, ProtocolError):
         async with asyncio.timeout(_TIMEOUT):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
@@ -180,7 +180,7 @@ async def _version(port: int) -> str | None:
                 answer = await reader.read(_MAX_BYTES)
             finally:
                 writer.close()
-        about = json.loads(answer.partition(b"\r\n\r\n")[2])
+        about = decode_json(answer.partition(b"\r\n\r\n")[2])
         if isinstance(about, dict) and "webSocketDebuggerUrl" in about:
             return str(about.get("Browser", "a browser"))[:100]
     return None

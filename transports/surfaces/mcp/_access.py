@@ -26,9 +26,9 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope as HttpScope, Send
 
 from ...artifacts import Scope
-from ...errors import UsageError, first_line
+from ...errors import ProtocolError, UsageError, first_line
 from ...files import read_regular
-from ...protocol import is_loopback, plain_line
+from ...protocol import decode_json, is_loopback, plain_line
 from ...session import AppEntry
 from ..shared import App, tool_name
 from ._options import Options
@@ -219,8 +219,11 @@ class _KeySet:
 
 def _usable_keys(body: bytes) -> dict[str, jwt.PyJWK]:
     """Return the signature keys of a key set by id; other keys are left out, as RFC 7517 5 asks. Raises
-    :class:`ValueError` or :class:`jwt.PyJWTError` if ``body`` is not a key set."""
-    found = json.loads(body)
+    :class:`jwt.PyJWTError` if ``body`` is not a key set."""
+    try:
+        found = decode_json(body)
+    except ProtocolError as error:
+        raise jwt.PyJWKSetError("the issuer's keys are not JSON") from error
     listed = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(listed, list):
         raise jwt.PyJWKSetError("the issuer's keys are not a JSON Web Key Set")
