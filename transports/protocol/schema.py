@@ -449,7 +449,8 @@ def tool_arguments(tool: str, schema: Mapping[str, object], arguments: Mapping[s
     """Return the arguments that a model gave to a ``tool`` of the kit itself, with each whole number where ``schema``
     has an integer as an :class:`int`: JSON Schema counts ``1.0`` as one.
 
-    Raises :class:`~transports.errors.UsageError` for arguments that do not fit the schema, and for values outside JSON.
+    Raises :class:`~transports.errors.UsageError` for arguments that do not fit the schema, and for values outside JSON,
+    such as half of a surrogate pair.
     Objects and lists of which the schema says no more, such as the parameters for an app, are not looked into."""
     if unchecked := check_params(tool, schema, _outline(schema, arguments)):
         raise UsageError(f"{unchecked[0]}; correct the arguments and call again")
@@ -463,6 +464,10 @@ def _outline(schema: object, value: object) -> object:
     properties, items = about.get("properties"), about.get("items")
     match value:
         case str():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise UsageError("an argument holds half of a surrogate pair; give whole characters") from None
             return value[:_TEXT]
         case Mapping():
             if not isinstance(properties, Mapping):

@@ -51,6 +51,7 @@ async def test_any_arguments_become_a_result(serve: Serve, tool: str, data: Any)
         ({"offset": True}, "offset"),
         ({"offset": None}, "offset"),
         ({"id": "a\0b"}, "no artifact"),
+        ({"id": "a\ud800b"}, "half of a surrogate pair"),
     ],
 )
 async def test_numbers_of_the_reading_tool(serve: Serve, arguments: Mapping[str, object], text: str) -> None:
