@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     )
     from ._wire import (
         error_answer as error_answer,
-        request_id as request_id,
         to_answer as to_answer,
         to_arguments as to_arguments,
     )
@@ -32,7 +31,7 @@ else:
         __name__,
         {
             "_connection": ("VIEW_TYPE", "end_process", "exit_reason", "start_process"),
-            "_wire": ("error_answer", "request_id", "to_answer", "to_arguments"),
+            "_wire": ("error_answer", "to_answer", "to_arguments"),
         },
     )
 
