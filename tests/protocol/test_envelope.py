@@ -156,7 +156,7 @@ def test_a_message_has_128_levels_at_most(extra: str) -> None:
         if levels <= 128:
             assert decode_envelope(data).type == "x"
         else:
-            with pytest.raises(ProtocolError, match="128 levels"):
+            with pytest.raises(ProtocolError, match="levels"):
                 decode_envelope(data)
     with pytest.raises(ProtocolError, match="128 levels"):
         decode_envelope(f'{{"type": "x", "payload": {"[" * 128}{"]" * 128}{extra}}}'.encode())

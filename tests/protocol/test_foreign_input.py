@@ -27,6 +27,7 @@ from transports.surfaces.mcp._messages import refusal_of
 
 INPUTS = {
     "too deep": b"[" * 100_000 + b"]" * 100_000,
+    "one level too deep": b"[" * 501 + b"]" * 501,
     "never closed": b"[" * (20 << 20),
     "an object too deep": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
     "no JSON": b"hello",

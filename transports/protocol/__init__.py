@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         similar_names as similar_names,
     )
     from ._strict_json import (
+        MAX_JSON_DEPTH as MAX_JSON_DEPTH,
         MAX_LISTED as MAX_LISTED,
         MAX_ON_LOOP as MAX_ON_LOOP,
         MAX_REQUESTED as MAX_REQUESTED,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
         decode_given as decode_given,
         decode_json as decode_json,
         encode_json as encode_json,
+        has_more_levels as has_more_levels,
         has_more_values as has_more_values,
         inner_values as inner_values,
         is_deeper as is_deeper,
@@ -149,6 +151,7 @@ else:
             ),
             "_strict_json": (
                 "JSONValue",
+                "MAX_JSON_DEPTH",
                 "MAX_LISTED",
                 "MAX_ON_LOOP",
                 "MAX_REQUESTED",
@@ -158,6 +161,7 @@ else:
                 "decode_given",
                 "decode_json",
                 "encode_json",
+                "has_more_levels",
                 "has_more_values",
                 "inner_values",
                 "is_deeper",

@@ -6,6 +6,7 @@ import gc
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import IO, TypeAlias
 
 import msgspec
@@ -30,6 +31,12 @@ MAX_LISTED = 4_000_000
 MAX_ON_LOOP = 100_000
 #: The same for one request to a server of this kit: it is parsed and validated in the event loop shared by all users.
 MAX_REQUESTED = 50_000
+#: Deepest nesting of JSON that is parsed. The parser's own limit depends on the version of Python and on the depth of
+#: the stack; clients that use pydantic read 200 levels.
+MAX_JSON_DEPTH = 500
+#: Brackets as the bytes 1 and -1.
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 #: Bytes other than the marks ``,:[{``, of which each value and each name has about one, and the bytes counted at once.
 _NO_MARKS, _COUNTED = bytes(sorted({*range(256)} - {*b",:[{"})), 16 * 1024
 _ENCODE, _DECODE = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
@@ -45,13 +52,15 @@ def decode_json(text: str | bytes, *, at_most: int = MAX_VALUES) -> object:
     names, which are counted first. The garbage collector of the process pauses while more than 64 KiB is parsed, since
     it would take three quarters of the time and find no garbage among the new values.
     """
-    try:
-        if len(text) <= _PAUSE_ABOVE:
-            return _DECODE(text)
+    if len(text) > _PAUSE_ABOVE:
         require_few_values(text, at_most)
-        return _decode_long(text)
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise ProtocolError(f"the app sent JSON that cannot be read: {error}") from error
+    fault: Exception | None = None
+    try:
+        if not has_more_levels(text, MAX_JSON_DEPTH):
+            return _DECODE(text) if len(text) <= _PAUSE_ABOVE else _decode_long(text)
+    except (ValueError, RecursionError, MemoryError) as error:
+        fault = error
+    raise ProtocolError(f"the app sent JSON that cannot be read: {_reason(fault)}") from fault
 
 
 def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> object:
@@ -59,14 +68,23 @@ def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> o
 
     Raises :class:`~transports.errors.UsageError`, which names ``where`` the JSON is, the reason and the ``fix``.
     """
+    if has_more_values(text, MAX_VALUES):
+        raise UsageError(f"{where} has {_too_many(MAX_VALUES)}; give less at once", code="TOO_LARGE")
+    fault: Exception | None = None
     try:
-        if len(text) <= _PAUSE_ABOVE:
-            return _DECODE(text)
-        if has_more_values(text, MAX_VALUES):
-            raise UsageError(f"{where} has {_too_many(MAX_VALUES)}; give less at once", code="TOO_LARGE")
-        return _decode_long(text)
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise UsageError(f"{where} is not JSON ({error}); {fix}") from error
+        if not has_more_levels(text, MAX_JSON_DEPTH):
+            return _DECODE(text) if len(text) <= _PAUSE_ABOVE else _decode_long(text)
+    except (ValueError, RecursionError, MemoryError) as error:
+        fault = error
+    raise UsageError(f"{where} is not JSON ({_reason(fault)}); {fix}") from fault
+
+
+def _reason(fault: Exception | None) -> str:
+    if isinstance(fault, MemoryError):
+        return "there is too little memory for it"
+    if fault is None or isinstance(fault, RecursionError):
+        return f"it is nested more than {MAX_JSON_DEPTH} levels deep"
+    return str(fault)
 
 
 def require_few_values(text: str | bytes, at_most: int = MAX_VALUES) -> None:
@@ -98,6 +116,17 @@ def has_more_values(text: str | bytes, limit: int) -> bool:
         return False
     counter = ValueCounter()
     return any(counter.add(piece) > limit for piece in _pieces(text))
+
+
+def has_more_levels(text: str | bytes, limit: int) -> bool:
+    """Return whether JSON is nested deeper than ``limit`` levels, without parsing it."""
+    openings = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
+    if openings <= limit:
+        return False
+    data = text.encode(errors="replace") if isinstance(text, str) else text
+    outside_texts = b"".join(data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
+    steps = memoryview(outside_texts.translate(_STEPS, _NO_BRACKETS)).cast("b")
+    return max(accumulate(steps), default=0) > limit
 
 
 class ValueCounter:

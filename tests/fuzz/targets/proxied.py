@@ -10,15 +10,16 @@ from typing import TypeAlias
 
 from transports.artifacts import open_store
 from transports.errors import ProtocolError
+from transports.protocol import MAX_JSON_DEPTH
 from transports.surfaces.mcp import ProxyOptions, Stats, relay, shared_by
 from transports.surfaces.mcp.proxy._exchange import Passed
-from transports.surfaces.mcp.proxy._messages import MAX_DEPTH, LineReader, TooLong, key_of
+from transports.surfaces.mcp.proxy._messages import LineReader, TooLong, key_of
 
 __all__ = ["conversation"]
 
 _Deliver: TypeAlias = "Callable[[bytes | TooLong], Awaitable[None]]"
 _TOOLS = {"tools": [{"name": "take", "inputSchema": {"properties": {"file": {"type": "string", "x-mcp-file": {}}}}}]}
-_DEEP = b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1)
+_DEEP = b"[" * (MAX_JSON_DEPTH + 1) + b"]" * (MAX_JSON_DEPTH + 1)
 _RESULTS = (
     b"{}",
     b'{"content":[]}',

@@ -10,20 +10,15 @@ from typing import TypeAlias
 import msgspec
 
 from ....errors import ProtocolError, TooLarge
-from ....protocol import MAX_VALUES, PARSED_ON_LOOP, encode_json, has_more_values
+from ....protocol import MAX_JSON_DEPTH, MAX_VALUES, PARSED_ON_LOOP, encode_json, has_more_levels, has_more_values
 from ....tasks import in_thread
 
 #: Largest message in bytes: a file of 100 MiB as base64, with its message.
 MAX_BYTES = 137 << 20
-#: Deepest nesting. Clients that use pydantic read 200 levels, those that use the parser of Python 1,000.
-MAX_DEPTH = 500
 #: Bytes at both ends of a message that is not decoded, in which its id is looked for.
 _END = 4096
 #: Error code for a request of which the proxy has no answer.
 UNAVAILABLE = -32000
-
-_AS_SQUARE = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 #: An id, or a token of progress, as a JSON value: ``1`` and ``1.0`` are equal, ``1`` and ``"1"`` are not.
 Key: TypeAlias = "str | int | float | tuple[bytes]"
@@ -126,21 +121,8 @@ def require_limits(raw: bytes) -> None:
         raise TooLarge(f"the message has {len(raw):,} bytes, and the limit is {MAX_BYTES:,}; ask for less")
     if has_more_values(raw, MAX_VALUES):
         raise TooLarge(f"the message has more than {MAX_VALUES:,} values, which is the limit; ask for less")
-    if _is_deeper(raw, MAX_DEPTH):
-        raise TooLarge(f"the message is nested more than {MAX_DEPTH} levels deep, which is the limit")
-
-
-def _is_deeper(raw: bytes, levels: int) -> bool:
-    if raw.count(b"[") + raw.count(b"{") <= levels:
-        return False
-    texts_removed = b"".join(raw.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
-    brackets = texts_removed.translate(_AS_SQUARE, _NO_BRACKETS)
-    for _ in range(levels):
-        outer = brackets.replace(b"[]", b"")  # removes the innermost level
-        if len(outer) == len(brackets):
-            return False
-        brackets = outer
-    return bool(brackets)
+    if has_more_levels(raw, MAX_JSON_DEPTH):
+        raise TooLarge(f"the message is nested more than {MAX_JSON_DEPTH} levels deep, which is the limit")
 
 
 def key_of(identity: bytes | msgspec.Raw) -> Key | None:

@@ -111,7 +111,8 @@ class Upstream(Protocol):
     ``grace`` is the time in seconds for it to end by itself once its client has ended and it owes no answer."""
 
     @property
-    def grace(self) -> float: ...
+    def grace(self) -> float:
+        """Seconds to end by itself."""
 
     async def run(self, deliver: Deliver) -> None:
         """Deliver the server's messages until it ends."""
