@@ -115,6 +115,6 @@ def test_a_text_that_is_no_event_is_a_protocol_error() -> None:
 def test_what_the_agent_emits_is_read() -> None:
     assert parse_event('["progress", {"a": [null]}]') == ("progress", {"a": [None]})
     assert parse_event('["unloaded", null]') == ("unloaded", None)
-    assert parse_event('["print", {"call": "1", "id": 0, "title": "A"}]') == ("print", Print("1", 0, "A"))
+    assert parse_event('["print", {"call": "1", "id": 0, "title": "A"}]') == ("print", Print("1", 0, title="A"))
     copied = Clipboard(None, "text/plain", 2, None, b"hi")
     assert parse_event('["clipboard", {"call": null, "type": "text/plain", "size": 2, "base64": "aGk="}]')[1] == copied

@@ -18,29 +18,34 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 #: Packs the value of each expression; ``looks`` counts how often a value was asked whether it is content, ``denied``
 #: how often the answer was no, which is an exception inside.
-_PACK = """(source, sources) => {
+_PACK = """(makeNatives, makeCodec, sources) => {
   let looks = 0, denied = 0;
-  const getterOf = (type, name) => Object.getOwnPropertyDescriptor(type.prototype, name).get;
   const asked = (getter) => (value) => {
     looks += 1;
-    try { Reflect.apply(getter, value, []); return true; } catch { denied += 1; return false; }
+    try { return getter(value); } catch (error) { denied += 1; throw error; }
   };
-  const sizeOf = getterOf(Blob, "size");
-  const codec = (0, eval)(source)({
-    stringify: JSON.stringify, rawJSON: JSON.rawJSON, isView: ArrayBuffer.isView,
-    isBuffer: asked(getterOf(ArrayBuffer, "byteLength")), isBlob: asked(sizeOf), isShared: () => false,
-  });
+  const natives = makeNatives(false), { blobSize, bufferByteLength } = natives;
+  const counting = { ...natives, blobSize: asked(blobSize), bufferByteLength: asked(bufferByteLength) };
+  const codec = makeCodec(counting);
   return sources.map((text) => {
     looks = denied = 0;
     const value = (0, eval)(`(${text})`);
     try {
       const { json, found, warnings } = codec.pack(value);
+      const asks = { looks, denied };
       const content = found.map(({ path, kind, value }) =>
-        [path, kind, kind === "view" ? [...value] : kind === "blob" ? Reflect.apply(sizeOf, value, []) : value]);
-      return { json, found: content, warnings, looks, denied };
+        [path, kind, kind === "view" ? [...value] : kind === "blob" ? blobSize(value) : value]);
+      return { json, found: content, warnings, ...asks };
     } catch (error) { return { json: null, threw: `${error.message}`, found: [], warnings: [], looks }; }
   });
 }"""
+
+
+def _shrunk(kind: str) -> tuple[str, list[object]]:
+    made = f"((b) => [b, new {kind}(b, 4)])(new ArrayBuffer(8, {{ maxByteLength: 8 }}))"
+    reason = f"a {kind} out of the bounds of its ArrayBuffer, which was made smaller"
+    return f"((b, v) => (b.resize(1), v))(...{made})", [[[], "broken", reason]]
+
 
 _DEEP = "(n => {{ let v = 1; while (n--) v = {wrap}; return v; }})({depth})"
 #: An expression, the JSON of it, and the warnings about it.
@@ -73,8 +78,42 @@ _DATA: list[tuple[str, object, list[str]]] = [
     ("Object.create(null, { a: { value: 1, enumerable: true }, b: { value: 2 } })", {"a": 1}, []),
     ("Object.create({ inherited: 1 }, { own: { value: 2, enumerable: true } })", {"own": 2}, []),
     ("new (class Row { id = 1; get twice() { return 2; } })()", {"id": 1}, []),
-    ("[new String('ab'), new Number(3), new Boolean(true)]", [{"0": "a", "1": "b"}, {}, {}],
-     [f"{n}: the members of a {kind} cannot be sent; it became {{}}" for n, kind in ((1, "Number"), (2, "Boolean"))]),
+    ("[new String('ab'), new Number(3), new Boolean(true), Object(2n ** 70n)]", ["ab", 3, True, 2**70], []),
+    ("new Map([[new String('k'), new Map([['x', new (class extends Number {})(7)]])]])", {"k": {"x": 7}}, []),
+    ("[new Number(NaN), new (class extends String { toString() { return 'mine'; } })('ab')]", [None, "mine"],
+     ["0: NaN is no JSON number and became null"]),
+    ("[Object.assign(new Number(1), { toJSON: () => 'own' })]", ["own"], []),
+    ("Object(Symbol())", {}, ["answer: the members of a Symbol cannot be sent; it became {}"]),
+    ("[new (class { get [Symbol.toStringTag]() { return 'String'; } a = 1 })()]", [{"a": 1}], []),
+    ("""((f) => {
+       document.documentElement.append(f);
+       const { String, Number, Boolean, Map, Set, Error, Object } = f.contentWindow;
+       return [new String("a"), new Number(1), new Boolean(false), new Map([["k", 1]]), new Set([2]), new Error("e"),
+         new Object()];
+     })(document.createElement("iframe"))""",
+     ["a", 1, False, {"k": 1}, [2], {"name": "Error", "message": "e"}, {}], []),
+    ("new Proxy(new Map([['a', 1]]), { get: (map, key) => key === 'forEach' ? map[key].bind(map) : map[key] })",
+     {"a": 1}, []),
+    ("new Map([[{}, 1], [{}, 2], [Symbol('s'), 3], ['a', 4]])", {"[object Object]": 2, "Symbol(s)": 3, "a": 4},
+     ["answer: 1 of its keys are equal to others as text; only the last value of each is kept"]),
+    ("new Map([[Object.create(null), 1], ['a', 2]])", {"a": 2},
+     ["answer: reading it threw TypeError: Cannot convert object to primitive value"]),
+    ("{ 'a\\ud83d': 1, b: { '\\ude00': [NaN] } }", {"a\ufffd": 1, "b": {"\ufffd": [None]}},
+     [f"{place}: half of a surrogate pair in this key was replaced by U+FFFD" for place in ("a\ufffd", "b.\ufffd")]
+     + ["b.\ufffd.0: NaN is no JSON number and became null"]),
+    ("{ '\\ud83d': 1, '\\ud83e': 2 }", {"\ufffd": 2},
+     ["\ufffd: half of a surrogate pair in this key was replaced by U+FFFD"] * 2
+     + ["answer: 1 of its keys are equal to others as text; only the last value of each is kept"]),
+    ("[new Map([['\\ud83d', 1]]), new Error('\\ud83d')]", [{"\ufffd": 1}, {"name": "Error", "message": "\ufffd"}],
+     ["0.\ufffd: half of a surrogate pair in this key was replaced by U+FFFD",
+      "1.message: half of a surrogate pair was replaced by U+FFFD"]),
+    ("(({ proxy, revoke }) => (revoke(), { good: 1, bad: proxy, list: [2, proxy] }))(Proxy.revocable({}, {}))",
+     {"good": 1, "list": [2, None]},
+     [f"{place}: reading it threw TypeError: Cannot perform 'getPrototypeOf' on a proxy that has been revoked"
+      for place in ("bad", "list.1")]),
+    ("{ a: { toJSON() { throw new Error('no'); } }, b: [{ bytes: new Uint8Array(1), toJSON() { throw 5; } }] }",
+     {"b": [None]}, ["a: reading it threw Error: no", "b.0: reading it threw 5"]),
+    ("{ get a() { throw Object.create(null); } }", {}, ["a: reading it threw an error that cannot be read"]),
     ("{ pdf: Promise.resolve(1) }", {"pdf": {}}, ["pdf: a Promise cannot be sent and became {}; await it"]),
     ("{ r: new Response('x'), e: document.createElement('p') }", {"r": {}, "e": {}},
      [f"{place}: the members of a {kind} cannot be sent; it became {{}}" for place, kind in
@@ -121,8 +160,11 @@ _CONTENT: list[tuple[str, list[object]]] = [
     ("{ toJSON: () => ({ x: new Uint8Array([1]) }) }", [[["x"], "view", [1]]]),
     ("Object.setPrototypeOf(new ArrayBuffer(1), null)", [[[], "view", [0]]]),
     ("Object.setPrototypeOf(new Blob(['a']), Object.prototype)", [[[], "blob", 1]]),
-    ("Object.setPrototypeOf(new Uint8Array([5]), {})",
-     [[[], "broken", "Cannot read properties of undefined (reading 'detached')"]]),
+    ("Object.setPrototypeOf(new Uint8Array([5]), {})", [[[], "view", [5]]]),
+    ("new ArrayBuffer(2, { maxByteLength: 9 })", [[[], "view", [0, 0]]]),
+    ("new Uint8Array(new ArrayBuffer(3, { maxByteLength: 9 }), 1)", [[[], "view", [0, 0]]]),
+    ("new Uint8Array(0)", [[[], "view", []]]),
+    *(_shrunk(kind) for kind in ("Uint8Array", "Float32Array", "DataView")),
     ("((b) => (structuredClone(b, { transfer: [b] }), b))(new ArrayBuffer(4))",
      [[[], "broken", "a detached ArrayBuffer (it was transferred away)"]]),
 ]  # fmt: skip
@@ -153,7 +195,7 @@ async def test_the_codec_packs_every_kind_of_value(browser: Browser) -> None:
     context = await browser.playwright.new_context()
     try:
         page = await context.new_page()
-        pack = f"sources => ({_PACK})({json.dumps(load_script('codec.js'))}, sources)"
+        pack = f"sources => ({_PACK})({load_script('natives.js')}, {load_script('codec.js')}, sources)"
         packed: list[dict[str, Any]] = await page.evaluate(pack, sources)
     finally:
         await context.close()

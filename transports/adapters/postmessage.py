@@ -98,6 +98,7 @@ class AppFrame:
         self._session = session
         self._timeout = timeout
         self._shared = False
+        self._frame_id = ""
         self._context: dict[str, Any] = {}
 
     @classmethod
@@ -135,6 +136,7 @@ class AppFrame:
         for context in contexts:
             data = context.get("auxData", {})
             if data.get("isDefault") and data.get("frameId") in children[:1]:
+                self._frame_id = data["frameId"]
                 self._context = {"uniqueContextId": context["uniqueId"]}
         return bool(self._context)
 
@@ -149,10 +151,10 @@ class AppFrame:
         if not self._shared:
             metrics = await self.send("Page.getLayoutMetrics", {})
             return float(metrics["cssContentSize"]["height"])
-        expression = "document.documentElement.scrollHeight"
-        measured = await self.send(
-            "Runtime.evaluate", {"expression": expression, "returnByValue": True, **self._context}
-        )
+        # in a world of its own, whose functions the app cannot replace
+        world = await self.send("Page.createIsolatedWorld", {"frameId": self._frame_id, "worldName": "abp-transports"})
+        command = {"expression": "document.documentElement.scrollHeight", "returnByValue": True}
+        measured = await self.send("Runtime.evaluate", {**command, "contextId": world["executionContextId"]})
         height = measured["result"].get("value")
         if not isinstance(height, (int, float)):
             raise ProtocolError("the embedded app does not report its height")

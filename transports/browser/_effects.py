@@ -41,7 +41,7 @@ from ..protocol.messages import Effect as SideEffect, Message
 from ._source import Tab, close_quietly
 from .page._agent import INLINE_BYTES, PageAgent
 from .page._channel import DevTools, listen, listener
-from .page._received import Clipboard, Effect, FileChooser, Held, Print, checked, parse_json
+from .page._received import Clipboard, Effect, FileChooser, Held, Print, Unsent, checked, parse_json
 from .page._scripts import load_script
 from .transfer._downloads import AppDownloads, CdpDownloads
 
@@ -72,6 +72,8 @@ _ASKED = (
 )
 #: Effects recorded for one call; the rest is only counted.
 _MAX_RECORDED = 100
+#: Warnings about the effects of one call; the rest is left out.
+_MAX_WARNINGS = 20
 #: Announced effects that one call waits for at a time (docs/security.md).
 _MAX_EXPECTED = 100
 #: Outputs that wait for the next call; beyond it the oldest is discarded.
@@ -152,6 +154,7 @@ class CallEffects:
     effects: list[tuple[str, Detail]] = field(default_factory=list)
     overflow: int = 0
     refused: int = 0
+    warnings: list[str] = field(default_factory=list)
     outputs: list[_Output] = field(default_factory=list)
     expected: set[asyncio.Future[None]] = field(default_factory=set)
     windows: list[Page] = field(default_factory=list)
@@ -159,7 +162,8 @@ class CallEffects:
     @property
     def is_empty(self) -> bool:
         """True if nothing has happened and nothing is announced."""
-        return not (self.effects or self.overflow or self.refused or self.outputs or self.expected)
+        noted = self.effects or self.overflow or self.refused or self.warnings
+        return not (noted or self.outputs or self.expected)
 
     def as_effects(self) -> tuple[SideEffect, ...]:
         """Return the effects for a result; those beyond the limit are summed up in one of the kind ``more``."""
@@ -239,7 +243,8 @@ class EffectTracker:
 
     def has_some_for(self, call: CallEffects) -> bool:
         """Return whether :meth:`settle` has anything to add to the reply to a call, or to wait for."""
-        return bool(not call.is_empty or self.unattributed.outputs or self._discarded)
+        waiting = self.unattributed
+        return bool(not call.is_empty or waiting.outputs or waiting.warnings or self._discarded)
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         """Add the effects and outputs of its call to ``reply``.
@@ -257,7 +262,10 @@ class EffectTracker:
             for effect in call.as_effects():
                 self._emit(Message("effect", effect))
             return
-        warnings = [f"{call.refused} windows were too many and were closed at once"] if call.refused else []
+        warnings = [*self.unattributed.warnings, *call.warnings]
+        self.unattributed.warnings.clear()
+        if call.refused:
+            warnings.append(f"{call.refused} windows were too many and were closed at once")
         outputs: list[BinaryData] = []
         late: list[_Output] = []
         for output in call.outputs:
@@ -321,6 +329,11 @@ class EffectTracker:
         if call is self.unattributed:
             self.announce(kind, None, dict(detail))
         return True
+
+    def warn(self, call: CallEffects, text: str) -> None:
+        """Add a warning to the result of the call, or of the next one; of a call, 20 at most."""
+        if len(call.warnings) < _MAX_WARNINGS:
+            call.warnings.append(text)
 
     def announce(self, kind: str, call_id: str | None, detail: Detail) -> None:
         """Emit an ``effect`` event for an effect that will not be in any result."""
@@ -586,7 +599,8 @@ class PageEffects:
             self._watch(cdp)
             await cdp.send("Page.enable")
             await _cancel_file_choosers(cdp)
-        arguments = ", ".join((json.dumps({"inline": INLINE_BYTES}), load_script("effects.js")))
+        parts = map(load_script, ("natives.js", "codec.js", "effects.js"))
+        arguments = ", ".join((json.dumps({"inline": INLINE_BYTES}), *parts))
         expression = f"({load_script('embedded.js')})({arguments})"
         made = await cdp.send("Runtime.evaluate", {"expression": expression, **context})
         if "objectId" in made["result"]:
@@ -677,7 +691,7 @@ class PageEffects:
     # --- the kinds of effects -----------------------------------------------------------------------------------------
 
     def on_event(self, kind: str, payload: Any, *, holder: str = _HELD) -> None:
-        """Handle an event of an agent: ``print``, ``download``, ``filechooser`` or ``clipboard``.
+        """Handle an event of an agent: ``print``, ``download``, ``filechooser``, ``clipboard`` or ``unsent``.
 
         Handles of its content begin with ``holder``. Effects of a frame, which has a prefix of its own, are assigned
         only to calls of that frame.
@@ -687,10 +701,17 @@ class PageEffects:
         call = self._tracker.current_call(payload.call) if holder == _HELD else self._tracker.call_of(payload.call)
         match payload:
             case Print():
+                if not payload.kept:
+                    self._tracker.warn(
+                        call, "the page could not be copied at its print(): its PDF may show a later state"
+                    )
                 if self._tracker.record(call, kind, {"title": payload.title[:_MAX_TEXT]}):
                     self._tracker.add_output(call, self._print(payload.id), "the printed page", required=True)
             case FileChooser():
                 kinds = {"multiple": payload.multiple, "directory": payload.directory, "picker": payload.picker}
+                if payload.picker is not None:
+                    picker = payload.picker[:_MAX_TEXT]
+                    self._tracker.warn(call, f"{picker}() of the app was cancelled: nobody is there to choose a file")
                 self._on_file_chooser({name: value for name, value in kinds.items() if value is not None}, call)
             case Clipboard(size=size, id=held):
                 content = payload.base64 if held is None else Handle(f"{holder}{held}", size)
@@ -700,6 +721,8 @@ class PageEffects:
                     self._tracker.add_content(call, written, "the clipboard content of the app")
                 elif isinstance(content, Handle):
                     self._tracker.spawn(self._release(content))
+            case Unsent():
+                self._tracker.warn(call, f"an event of the app could not be sent: {payload.reason[:_MAX_TEXT]}")
             case _ if kind == "download":
                 if call.id is not None and asyncio.get_running_loop().time() - self._unannounced_at > _BROWSER_LEAD:
                     self._tracker.expect(call, "", {})

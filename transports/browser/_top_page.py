@@ -54,6 +54,8 @@ PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
 _NEW_DOCUMENT, _MAX_ATTEMPTS = 0.1, 5
 #: Seconds that a call waits for the page that its tool navigated to, and for tools of that page once it has loaded.
 _NAVIGATION, _AFTER_LOAD = 5.0, 0.3
+#: Seconds after the load in which window.abp is preferred to the tools of a page; seconds between two looks for an app.
+_APP_LEAD, _LOOK_PAUSE = 0.3, 0.01
 #: Seconds for removing a script from a page that stays open.
 _REMOVAL_TIMEOUT = 2.0
 #: Seconds for an unknown tool of a frame to appear once it is called.
@@ -140,9 +142,10 @@ class TopPageTransport(PageTransport):
         loaded = page is self._source.page  # it may hold an app already
         if self._adapter is not None:
             await self._check_adapter(agent, self._adapter)
-            await self._add_script(page, agent, self._adapter.source)
+            await self._add_script(page, agent, self._adapter.source())
             if loaded:
-                await page.evaluate(self._adapter.source)
+                running = agent.channel.run(self._adapter.source(late=True))
+                await agent.with_deadline(running, "running the adapter", timeout=self._timeout)
 
     async def _add_script(self, page: Page, agent: PageAgent, source: str) -> None:
         """Run ``source`` in every document of the page from now on. It is removed at the end from a page that stays
@@ -218,21 +221,23 @@ class TopPageTransport(PageTransport):
         return await self._look_for_app(agent)
 
     async def _look_for_app(self, agent: PageAgent) -> FoundApp:
-        milliseconds, timeout = int(self._grace * 1000), self._timeout + self._grace
-        looking = begin(self._look_in_frames(agent)) if self._frames is not None else None
-        try:
-            seen = await agent.invoke("ready", milliseconds, timeout=timeout, returns=str)
-        finally:
-            if looking is not None:
-                looking.cancel()
-        return parse_json(seen, FoundApp, "the app found in the page")
+        """Return the app of the page once it is complete, or what the page is ``grace`` seconds after it loaded.
 
-    async def _look_in_frames(self, agent: PageAgent) -> None:
-        """Notify the page's agent once a frame has tools, so that ``ready`` need not wait for tools of the page."""
-        assert self._frames is not None
-        await self._frames.appear()
-        with contextlib.suppress(TransportError):
-            await agent.invoke("findInFrames", timeout=self._timeout)
+        The time is not the page's, which may have stopped its clock."""
+        now = asyncio.get_running_loop().time
+        loaded_at: float | None = None
+        while True:
+            in_frames = self._frames is not None and self._frames.have_tools
+            lead = loaded_at is not None and now() - loaded_at >= _APP_LEAD
+            seen = await agent.invoke("look", in_frames, lead, timeout=self._timeout, returns=str)
+            found = parse_json(seen, FoundApp, "the app found in the page")
+            if found.is_app:
+                return found
+            if found.state == "complete" and loaded_at is None:
+                loaded_at = now()
+            if loaded_at is not None and now() - loaded_at >= self._grace:
+                return found
+            await asyncio.sleep(_LOOK_PAUSE)
 
     def _advice(self, found: FoundApp, status: int | None) -> str:
         if found.present or found.threw:

@@ -33,7 +33,7 @@ def test_an_adapter_is_bound_to_the_origin_as_a_browser_writes_it(url: str, orig
     script.write_text("// a comment without an end of line", encoding="utf-8")
     adapter = read_adapter(script, url)
     assert adapter.origin == origin_of(url) == origin
-    assert f'"{origin}"' in adapter.source and adapter.source.endswith("\n})")
+    assert f'"{origin}"' in adapter.source() and adapter.source().endswith("\n})")
 
 
 def test_adapters_that_make_no_sense_are_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from ...browser.page._scripts import load_script
 from ...errors import UsageError
 from ...files import read_regular
 from ...protocol import encode_json
@@ -116,4 +117,5 @@ def with_openai(html: str, given: Mapping[str, object]) -> str:
     values = encode_json(given).decode().replace("<", "\\u003c")
     begin = _DOCTYPE.match(html)
     at = begin.end() if begin is not None else 0  # a script before the doctype would change how the page is laid out
-    return f"{html[:at]}<script>({script})({values});</script>{html[at:]}"
+    natives = load_script("natives.js")
+    return f"{html[:at]}<script>({script})(({natives})(false), {values});</script>{html[at:]}"

@@ -250,9 +250,18 @@ class PageAgent(Agent):
         documents in frames have agents of their own, whose events go to ``frames``.
         """
         own = {"binding": self._binding, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT, "borrowed": now}
-        source = f"({load_script('agent.js')})({', '.join((json.dumps(own | options), *map(load_script, parts)))})"
+        scripts = [load_script(name) for name in ("natives.js", *parts)]
+
+        def source(**more: bool) -> str:
+            return f"({load_script('agent.js')})({', '.join((json.dumps(own | options | more), *scripts))})"
+
         await self.channel.install(
-            source, self._binding, on_emit=self._on_emit, on_document=self._on_document, now=now, frames=frames
+            source(),
+            self._binding,
+            on_emit=self._on_emit,
+            on_document=self._on_document,
+            now=source(late=True) if now else None,
+            frames=frames,
         )
 
     async def target(self) -> dict[str, Any]:
@@ -538,7 +547,7 @@ class FrameTools:
         # call → its frame, also after its end: a cancellation may come later
         self._sent: dict[str, ToolFrame] = {}
         self._gone: dict[str, None] = {}  # names of removed tools, which are not waited for
-        self._appeared = asyncio.Event()
+        self._appeared = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._used = True
 
@@ -683,7 +692,7 @@ class FrameTools:
         if before == tools:
             return
         if tools:
-            self._appeared.set()
+            self._appeared = True
         self._on_change(removed)
 
     def listed(self) -> Iterable[dict[str, object]]:
@@ -701,9 +710,10 @@ class FrameTools:
                 async with asyncio.timeout(_SETTLE_TIMEOUT):
                     await asyncio.gather(*waiting)
 
-    async def appear(self) -> None:
-        """Return once a frame has tools; without any, never return."""
-        await self._appeared.wait()
+    @property
+    def have_tools(self) -> bool:
+        """True once a frame has had tools."""
+        return self._appeared
 
     # --- calls --------------------------------------------------------------------------------------------------------
 

@@ -93,15 +93,21 @@ class Channel(ABC):
         *,
         on_emit: OnEmit,
         on_document: Callable[[], None],
-        now: bool,
+        now: str | None,
         frames: FrameWatcher | None,
     ) -> None:
-        """Run ``source`` before the first script of every later document, and with ``now`` in the current one too.
+        """Run ``source`` before the first script of every later document, and ``now``, if given, in the current one.
 
-        It is an expression whose value is the agent, or ``undefined`` in a frame. It emits text through the global
+        Each is an expression whose value is the agent, or ``undefined`` in a frame. It emits text through the global
         function ``binding``, which calls ``on_emit``. ``on_document`` is called when the page begins a new document.
-        With ``frames`` the documents in frames have agents too, and their events go to ``frames``.
+        With ``frames`` the documents in frames have agents too, and their events go to ``frames``. Raises
+        :class:`~transports.errors.ProtocolError` if ``now`` throws.
         """
+
+    @abstractmethod
+    async def run(self, expression: str) -> None:
+        """Evaluate an expression in the current document. Raises :class:`~transports.errors.ProtocolError` if it
+        throws."""
 
     @abstractmethod
     async def find_agent(self) -> PageObject | None:

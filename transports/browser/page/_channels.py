@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from playwright.async_api import CDPSession, Error as PlaywrightError
 
@@ -133,15 +133,16 @@ class FrameContexts:
     installed. In both cases the browser names origin and frame of a context.
 
     ``channel_of(session, agent)`` makes the channel of a document. In the page's own session :meth:`is_page` separates
-    the page from its frames. ``source`` and ``binding`` are those of :meth:`Channel.install
-    <transports.browser.page._channel.Channel.install>`.
+    the page from its frames. ``source``, which hands the agent over, ``now`` and ``binding`` are those of
+    :meth:`Channel.install <transports.browser.page._channel.Channel.install>`.
     """
 
     def __init__(
         self,
         session: DevTools,
         watcher: FrameWatcher,
-        source: tuple[str, str],
+        source: str,
+        now: str | None,
         binding: str,
         channel_of: Callable[[DevTools, PageObject], Channel],
         root: FrameContexts | None = None,
@@ -149,6 +150,7 @@ class FrameContexts:
         self._session = session
         self._watcher = watcher
         self._source = source
+        self._now = now
         self._binding = binding
         self._channel_of = channel_of
         self._root = root or self
@@ -251,8 +253,7 @@ class FrameContexts:
         for number in tuple(self._contexts):
             if not self.is_page(number) and number not in self._documents:
                 with contextlib.suppress(PlaywrightError, TransportError):
-                    command = {"expression": self._source[0], "contextId": number}
-                    self.keep(number, (await self._session.send("Runtime.evaluate", command))["result"])
+                    self.keep(number, await _evaluate(self._session, self._now or self._source, contextId=number))
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -263,7 +264,7 @@ class FrameContexts:
 
     def _on_attached(self, event: Mapping[str, Any]) -> None:
         inner, root = FrameSession(self._session, event["sessionId"]), self._root
-        contexts = FrameContexts(inner, self._watcher, self._source, self._binding, self._channel_of, root)
+        contexts = FrameContexts(inner, self._watcher, self._source, self._now, self._binding, self._channel_of, root)
         listen(inner, "Runtime.inspectRequested", lambda one: contexts.keep(one["executionContextId"], one["object"]))
         listen(inner, "Runtime.bindingCalled", contexts.hear)
         root.sessions += 1
@@ -283,7 +284,7 @@ class FrameContexts:
         """Install our script in every document of a process. With ``waiting``, the process is paused until that is
         done."""
         send = self._session.send
-        script = {"source": self._source[1], "includeCommandLineAPI": True}
+        script = {"source": self._source, "includeCommandLineAPI": True}
         with contextlib.suppress(PlaywrightError, TransportError):
             await asyncio.gather(  # pipelined: sent in this order, without waiting for each reply
                 send("Runtime.enable"),
@@ -374,7 +375,7 @@ class CdpChannel(Channel):
         *,
         on_emit: OnEmit,
         on_document: Callable[[], None],
-        now: bool,
+        now: str | None,
         frames: FrameWatcher | None,
     ) -> None:
         """Install as :meth:`Channel.install` describes, with a binding of the Runtime domain."""
@@ -383,7 +384,7 @@ class CdpChannel(Channel):
         handing_over = f"(agent => {{ if (agent) inspect(agent); }})({source})"
         contexts: FrameContexts | None = None
         if frames is not None:
-            contexts = FrameContexts(self.cdp, frames, (source, handing_over), binding, CdpChannel)
+            contexts = FrameContexts(self.cdp, frames, handing_over, now, binding, CdpChannel)
         self._frames = contexts
 
         def on_binding(event: Mapping[str, Any]) -> None:
@@ -420,14 +421,17 @@ class CdpChannel(Channel):
         else:
             tree, *_ = await asyncio.gather(self.cdp.send("Page.getFrameTree"), contexts.attach(), *steps)
             contexts.know(tree["frameTree"])
-        if now:
-            self._keep((await self.cdp.send("Runtime.evaluate", {"expression": source}))["result"])
+        if now is not None:
+            self._keep(await _evaluate(self.cdp, now))
             if contexts is not None:
                 await contexts.install_now()
 
     def _keep(self, remote: Mapping[str, Any]) -> None:
         object_id = remote.get("objectId")
         self.agent = None if object_id is None else PageObject(object_id)
+
+    async def run(self, expression: str) -> None:
+        await _evaluate(self.cdp, expression)
 
     async def find_agent(self) -> PageObject | None:
         if self.agent is None:
@@ -505,7 +509,7 @@ class PlaywrightChannel(Channel):
         *,
         on_emit: OnEmit,
         on_document: Callable[[], None],
-        now: bool,
+        now: str | None,
         frames: FrameWatcher | None,
     ) -> None:
         """Install as :meth:`Channel.install` describes, with a binding and an init script of Playwright's."""
@@ -537,10 +541,19 @@ class PlaywrightChannel(Channel):
         }})({source})"""
         self._undo.push_async_exit(await self._page.expose_binding(binding, on_binding))
         self._undo.push_async_exit(await self._page.add_init_script(f"{announcing}; {handing_over}"))
-        if now:
-            await self.keep(await self._page.evaluate_handle(source))
+        if now is not None:
+            await self.keep(await self._evaluated(now))
             if watched is not None:
-                await watched.install_now(source)
+                await watched.install_now(now)
+
+    async def _evaluated(self, expression: str) -> JSHandle:
+        try:
+            return await self._world.evaluate_handle(expression)
+        except PlaywrightError as error:
+            raise _start_error(error.message) from None
+
+    async def run(self, expression: str) -> None:
+        await (await self._evaluated(expression)).dispose()
 
     def inside(self, frame: Frame) -> PlaywrightChannel:
         """Return the channel to the current document of a frame of the page."""
@@ -659,6 +672,24 @@ class _Frames:
 
 def _origin_of(url: str) -> str:
     return origin_of(url) or OPAQUE
+
+
+async def _evaluate(session: DevTools, expression: str, **options: object) -> Mapping[str, Any]:
+    """Return the value of an expression as CDP's ``RemoteObject``.
+
+    Raises :class:`~transports.errors.ProtocolError` if it throws."""
+    reply = await session.send("Runtime.evaluate", {"expression": expression, **options})
+    if "exceptionDetails" in reply:
+        thrown = reply["exceptionDetails"].get("exception", {})
+        raise _start_error(str(thrown.get("description", thrown.get("value", "?"))))
+    return cast("Mapping[str, Any]", reply["result"])
+
+
+def _start_error(description: str) -> ProtocolError:
+    return ProtocolError(
+        f"the session cannot begin in this page: {first_line(description)}; connect before the page's scripts run "
+        "(without page=)"
+    )
 
 
 def _page_error(method: str, description: str) -> ProtocolError:

@@ -41,14 +41,20 @@ class Held(msgspec.Struct):
 
 
 class FoundApp(msgspec.Struct):
-    """Result of the search for an app in a page; see ``ready`` in ``agent.js``."""
+    """What a page is now: see ``look`` in ``agent.js``. ``state`` is the document's ``readyState``."""
 
     protocol: Literal["abp", "webmcp"]
     present: bool
     missing: list[str]
     threw: str | None
     title: str
+    state: str
     webmcp: bool = False
+
+    @property
+    def is_app(self) -> bool:
+        """True for tools, and for a complete ``window.abp``."""
+        return self.protocol == "webmcp" or (self.present and not self.missing and self.threw is None)
 
 
 def checked(value: object, kind: type[T], what: str) -> T:
@@ -184,9 +190,10 @@ class Effect(msgspec.Struct):
 
 
 class Print(Effect):
-    """A call of ``print()``: ``id`` of the snapshot of the page, if it could be made, and title of the page."""
+    """A call of ``print()``: ``id`` of the snapshot of the page, whether it was ``kept``, and title of the page."""
 
     id: int | None = None
+    kept: bool = True
     title: str = ""
 
 
@@ -205,6 +212,12 @@ class Clipboard(Effect):
     size: Size = 0
     id: str | None = None
     base64: bytes | None = None
+
+
+class Unsent(Effect):
+    """An event of the app that cannot be sent, and why."""
+
+    reason: str = ""
 
 
 class Tools(msgspec.Struct):
@@ -242,6 +255,7 @@ _EVENTS: dict[str, Any] = {
     "counts": dict[str, int],
     "emitted": Size,
     "unknown": str,
+    "unsent": Unsent,
     "unloaded": None,
     "view": ViewMessage,
 }

@@ -33,12 +33,16 @@ class Adapter:
     script: str
     origin: str
 
-    @property
-    def source(self) -> str:
-        """The script as it is installed in a page: a function that runs at its origin only."""
-        # The stack tells the line above the script. The line break before the brace ends a comment in its last line.
-        given = f"{json.dumps(self.origin)}, {json.dumps(self.name)}, new Error().stack"
-        return f"({load_script('adapter.js')})({given}, (abp) => {{\n{self.script}\n}})"
+    def source(self, *, late: bool = False) -> str:
+        """Return the script as it is installed in a page: a function that runs at its origin only.
+
+        With ``late``, scripts of the page have run already."""
+        natives, adapter = load_script("natives.js"), load_script("adapter.js")
+        given = f"{json.dumps(late)}, {json.dumps(self.origin)}, {json.dumps(self.name)}"
+        # The stack tells the line above the script. The engine makes this error, as the page may have replaced Error.
+        # The line break before the brace ends a comment in the script's last line.
+        stack = "(() => { try { null.stack } catch (error) { return error.stack } })()"
+        return f"({adapter})({natives}, {given}, {stack}, (abp) => {{\n{self.script}\n}})"
 
 
 def read_adapter(path: str | Path, target: str) -> Adapter:

@@ -2,43 +2,29 @@
 // protocol. It returns the agent object, which the channel passes to Python past the page: no script of the app may ever
 // hold it. So every function here is strict (a sloppy function exposes its `this` to its callees as `caller`), and the
 // agent is never an argument.
-// A function expression, called as agent({binding, inline, longest, protocol?}, codec, effects, harness?, tools?, answers?),
-// where the last two are arguments of the harness. With `protocol` "webmcp" or "auto", each frame gets an agent of its own
-// for its own tools, separate from the page's; otherwise the function returns undefined in a frame.
-(config, makeCodec, makeEffects, makeHarness, makeTools, makeAnswers) => {
+// A function expression, called as agent({binding, inline, longest, late?, protocol?}, natives, codec, effects, harness?,
+// tools?, answers?), where the last two are arguments of the harness. With `late` scripts of the page have run already. With
+// `protocol` "webmcp" or "auto", each frame gets an agent of its own for its own tools, separate from the page's; otherwise
+// the function returns undefined in a frame.
+(config, makeNatives, makeCodec, makeEffects, makeHarness, makeTools, makeAnswers) => {
   "use strict";
   // The raw binding is removed before any script of the app can see it.
-  const send = globalThis[config.binding];
-  delete globalThis[config.binding];
-  const framed = globalThis !== globalThis.top, asksForTools = config.protocol === "webmcp" || config.protocol === "auto";
+  const { binding } = config, send = window[binding];
+  delete window[binding];
+  const framed = window !== window.top, asksForTools = config.protocol === "webmcp" || config.protocol === "auto";
   if ((framed && !asksForTools) || typeof send !== "function") return undefined;
-
-  // Native functions are saved now, so that an app that replaces them later does not break the agent.
-  const bufferTag = Object.getOwnPropertyDescriptor(ArrayBuffer.prototype, "byteLength").get;
-  const sharedTag = globalThis.SharedArrayBuffer &&
-    Object.getOwnPropertyDescriptor(SharedArrayBuffer.prototype, "byteLength").get;
-  const blobTag = Object.getOwnPropertyDescriptor(Blob.prototype, "size").get;
-  const hasGetter = (getter) => (value) => {
-    if (!getter || typeof value !== "object" || value === null) return false;
-    try { Reflect.apply(getter, value, []); return true; } catch { return false; }
-  };
-  const encode = Uint8Array.prototype.toBase64, decode = Uint8Array.fromBase64;
-  const blobSlice = Blob.prototype.slice, blobBytes = Blob.prototype.arrayBuffer;
-  const createURL = URL.createObjectURL.bind(URL), revokeURL = URL.revokeObjectURL.bind(URL);
-  const createElement = Document.prototype.createElement, clickOn = HTMLElement.prototype.click;
-  const setAttribute = Element.prototype.setAttribute;
-  const fetch = globalThis.fetch.bind(globalThis);
-  const setTimer = globalThis.setTimeout.bind(globalThis);
-  const NativeBlob = Blob;
-  const codec = makeCodec({
-    stringify: JSON.stringify, rawJSON: JSON.rawJSON, isView: ArrayBuffer.isView,
-    isBuffer: hasGetter(bufferTag), isShared: hasGetter(sharedTag), isBlob: hasGetter(blobTag),
-    toBase64: (view) => Reflect.apply(encode, view, []), fromBase64: (text) => Reflect.apply(decode, Uint8Array, [text]),
-  });
-  const { parse, stringify } = JSON, { min } = Math;
-  // The origin of the environment: unlike location.origin it is "null" in a sandbox. No script can change location.
-  const givenOrigin = globalThis.origin;
-  const clock = performance.now.bind(performance);
+  const natives = makeNatives(config.late);
+  if (natives === undefined) return undefined; // a frame of natives.js itself
+  const {
+    Blob, Map, Promise, Set, String, Uint8Array, WeakMap, WeakSet, blobArrayBuffer, blobSize, blobSlice, blobType,
+    clock, createObjectURL, defineProperty, documentCreateElement, documentReadyState, documentTitle, elementSetAttribute,
+    elementTagName, fetch, fileName, filesItem, filterList, firstOf, freeze, getOwnPropertyDescriptor, hasOwn,
+    htmlClick, inputFiles, isForeign, keys, lastKey, listForEach, listPush, mapList, matches, messageOf, min, parse, quietly, random,
+    responseBlob, revokeObjectURL, sequence, set, setInputType, setTimeout, stringify, textSlice, textToWellFormed,
+    typedArrayBuffer, typedArrayOffset, typedArraySize, wait, wordsOf,
+  } = natives;
+  const codec = makeCodec(natives);
+  const { toJson, UnsupportedAnswer } = codec;
 
   // --- rate limit of events, so that no document holds up the others ------------------------------------------------
   const RATE = framed ? 100 : 1000;      // events per second; further ones are sent late
@@ -62,7 +48,7 @@
       allowance -= 1;
       send(text);
     }
-    if (first < next) setTimer(sendLate, 50);
+    if (first < next) setTimeout(sendLate, 50);
   };
   // Returns whether the event is sent, now or a little later.
   const emit = (kind, payload) => {
@@ -75,34 +61,33 @@
     const text = next - first < MAX_LATE ? codec.pack([kind, payload]).json : undefined;
     if (text === undefined || lateText + text.length > MAX_LATE_TEXT) {
       leftOut += 1;
-      if (leftOut === 1 || leftOut > MAX_LEFT_OUT) send(stringify(["flood", { ended: leftOut > MAX_LEFT_OUT }]));
+      if (leftOut === 1 || leftOut > MAX_LEFT_OUT) send(toJson(["flood", { ended: leftOut > MAX_LEFT_OUT }]));
       return false;
     }
-    if (first === next) setTimer(sendLate, 50);
+    if (first === next) setTimeout(sendLate, 50);
     late[next] = text;
     next += 1;
     lateText += text.length;
     return true;
   };
 
-  const APP_LEAD = 300; // ms after the load in which window.abp is preferred to the tools of a page
   let uninstalled = false; // the app may keep references to our functions
   const undo = []; // steps that restore a page that stays open without us
-  const replace = (target, name, value) => {
-    const before = Object.getOwnPropertyDescriptor(target, name);
-    target[name] = value;
-    undo.push(() => {
+  const replace = (target, name, value) => quietly(() => {
+    const before = getOwnPropertyDescriptor(target, name);
+    if (!set(target, name, value)) return; // fixed: such an app can still use the other way
+    listPush(undo, () => {
       if (target[name] !== value) return;
       delete target[name];
-      if (before) Object.defineProperty(target, name, before);
+      if (before) defineProperty(target, name, before);
     });
-  };
+  });
 
   // --- events: page functions of the protocol, and the app's own callbacks; each event is delivered once -----------
   const lastEvents = new Map(); // kind → the last event, and its way: page function or callback
   // Returns the same event if it came just before over the other way: some apps use both ways for one event.
   const duplicateOf = (kind, way, payload) => {
-    const text = codec.pack(payload).json, now = Date.now(), before = lastEvents.get(kind);
+    const text = codec.pack(payload).json, now = clock(), before = lastEvents.get(kind);
     if (before && before.way !== way && before.text === text && now - before.at < 100) {
       lastEvents.delete(kind);
       return before;
@@ -112,33 +97,34 @@
   };
   const elicitations = new Map(); // id → resolve of an elicitation that waits for its answer
   const DECLINED = { success: false, cancelled: true };
+  // An event that cannot be sent is the app's fault, but must not end its work.
+  const refuse = (kind, error) => emit("unsent", { call: currentCall(), reason: `${kind}: ${messageOf(error)}` });
   const elicit = (way) => (request) => {
-    if (uninstalled) return Promise.resolve(DECLINED);
-    const same = duplicateOf("elicitation", way, request);
-    if (same) return same.reply;
-    const id = crypto.randomUUID ? crypto.randomUUID() : String(Math.random());
-    const reply = new Promise((resolve) => elicitations.set(id, resolve));
-    lastEvents.get("elicitation").reply = reply;
-    if (!emit("elicitation", { id, request })) {
+    if (uninstalled) return answered(DECLINED);
+    try {
+      const same = duplicateOf("elicitation", way, request);
+      if (same) return same.reply;
+      const id = `${random()}`, reply = new Promise((resolve) => elicitations.set(id, resolve));
+      lastEvents.get("elicitation").reply = reply;
+      if (emit("elicitation", { id, request })) return reply;
       elicitations.delete(id);
-      return Promise.resolve(DECLINED);
-    }
-    return reply;
+    } catch (error) { refuse("elicitation", error); }
+    return answered(DECLINED);
   };
+  const answered = async (answer) => answer;
   const forward = (kind, way) => (payload) => {
-    const ofTheList = kind === "capabilities" || payload?.event === "notifications/capabilities/list_changed";
-    if (ofTheList && way === "page" && chosen) return; // changes of tools are announced by the tools themselves
-    if (!uninstalled && !duplicateOf(kind, way, payload)) emit(kind, payload);
+    try {
+      const ofTheList = kind === "capabilities" || payload?.event === "notifications/capabilities/list_changed";
+      if (ofTheList && way === "page" && chosen) return; // changes of tools are announced by the tools themselves
+      if (!uninstalled && !duplicateOf(kind, way, payload)) emit(kind, payload);
+    } catch (error) { refuse(kind, error); }
   };
-  const handlers = { elicitation: elicit };
-  const handlerFor = (kind, way) => (handlers[kind] ? handlers[kind](way) : forward(kind, way));
+  const handlerFor = (kind, way) => (kind === "elicitation" ? elicit(way) : forward(kind, way));
   const PAGE_FUNCTIONS = {
     __abp_notification: "notification", __abp_progress: "progress",
     __abp_elicitation: "elicitation", __abp_capabilities_changed: "capabilities",
   };
-  for (const [name, kind] of Object.entries(framed ? {} : PAGE_FUNCTIONS)) {
-    replace(globalThis, name, handlerFor(kind, "page"));
-  }
+  if (!framed) listForEach(keys(PAGE_FUNCTIONS), (name) => replace(window, name, handlerFor(PAGE_FUNCTIONS[name], "page")));
   const APP_CALLBACKS = {
     onNotification: "notification", onProgress: "progress",
     onElicitation: "elicitation", onCapabilitiesChanged: "capabilities",
@@ -147,157 +133,172 @@
   const connectCallbacks = (abp) => {
     if (abp === harness?.app || connected.has(abp)) return; // tools have no callbacks
     connected.add(abp);
-    for (const [name, kind] of Object.entries(APP_CALLBACKS)) {
-      const deliver = handlerFor(kind, "callback");
-      try {
-        if (typeof abp[name] === "function") abp[name](deliver);
-        else if (abp[name] === undefined || abp[name] === null) replace(abp, name, deliver);
-      } catch { /* frozen, or a getter that throws: such an app can still use the page functions */ }
-    }
+    listForEach(keys(APP_CALLBACKS), (name) => quietly(() => { // frozen, or a getter that throws
+      const deliver = handlerFor(APP_CALLBACKS[name], "callback");
+      if (typeof abp[name] === "function") abp[name](deliver);
+      else if (abp[name] === undefined || abp[name] === null) replace(abp, name, deliver);
+    }));
   };
 
   // --- requests -----------------------------------------------------------------------------------------------------
   const calls = new Set();   // ids of calls under way, oldest first
   let startingCall = null;   // the call whose handler is running synchronously
-  const currentCall = () => startingCall ?? [...calls].at(-1) ?? null;
+  const currentCall = () => startingCall ?? lastKey(calls);
   const heldContent = new Map(); // id → Blob or Uint8Array that stays in the page until it is fetched
   let nextId = 0;
-  const place = `${Math.random()}`.slice(2); // makes ids unique: another document must not answer for this one
+  const place = textSlice(`${random()}`, 2); // makes ids unique: another document must not answer for this one
   const hold = (value) => {
     const id = `${place}-${nextId++}`;
     heldContent.set(id, value);
     return id;
   };
   // In a frame effects are watched only once it has tools, and print() is left alone.
-  const effects = makeEffects({ emit, hold: (blob) => ({ id: hold(blob) }), currentCall, prints: !framed, later: framed });
+  const effects = makeEffects({ natives, toJson, emit, hold: (blob) => ({ id: hold(blob) }), currentCall, prints: !framed, later: framed });
 
   const warnings = new WeakMap(); // answer → warnings about it
   const changed = (removed) => {
     if (!framed) return forward("capabilities", "tools")({ removed });
     effects.watch();
-    return emit("tools", { name: String(globalThis.name) });
+    return emit("tools", { name: String(quietly(() => window.name) ?? "") });
   };
   const harness = makeHarness?.(
-    { emit, deliver: (kind, way = "page") => handlerFor(kind, way), blobOfUrl: effects.findBlob, warnings, framed, changed,
-      hold, fromBase64: codec.fromBase64 },
+    { natives, toJson, emit, deliver: (kind, way = "page") => handlerFor(kind, way), blobOfUrl: effects.findBlob, framed,
+      addWarnings: (answer, texts) => warnings.set(answer, texts), changed, hold },
     makeTools, makeAnswers);
   // The driven app: window.abp, or the harness's wrapper of the page's WebMCP tools.
   let chosen = null;
   const theApp = () => {
     if (chosen === null && (framed || config.protocol === "webmcp")) chosen = harness.app;
-    return chosen ?? globalThis.abp ?? harness?.app;
+    return chosen ?? window.abp ?? harness?.app;
   };
-  let inFrames = false; // whether a frame of the page has tools
-  const lookForTools = async (seen) => {
+  // Whether the page is driven by its tools, which are given `lead` for an app to come first. `inFrames` is whether a frame
+  // of the page has tools.
+  const choosesTools = async (seen, inFrames, lead) => {
     if (!asksForTools) return false;
-    Object.assign(seen, await harness.seeTools());
-    return (seen.tools > 0 ? seen.settled : inFrames) && seen.state === "complete";
+    const { tools, settled, webmcp } = await harness.seeTools();
+    seen.webmcp = webmcp;
+    if (seen.state !== "complete" || !(tools > 0 ? settled : inFrames)) return false;
+    return config.protocol === "webmcp" || lead;
   };
+  // An element whose id is abp stands for window.abp until there is one.
+  const isElement = (value) => quietly(() => elementTagName(value)) !== undefined;
 
   // Returns the reply, or a promise of it if the answer holds content.
   const toReply = (answer) => {
     let packed;
     try { packed = codec.pack(answer); } catch (error) {
-      if (error instanceof codec.UnsupportedAnswer) return stringify({ refused: error.message });
+      if (UnsupportedAnswer.is(error)) return toJson({ refused: error.message });
       throw error;
     }
-    const notes = [...warnings.get(answer) ?? [], ...packed.warnings];
+    const notes = warnings.get(answer) ?? [];
+    listForEach(packed.warnings, (text) => listPush(notes, text));
     if (packed.found.length) return withBinaries(packed, notes);
-    return longByReference(`{"answer":${packed.json},"rest":${notes.length ? stringify({ warnings: notes }) : "{}"}}`);
+    return longByReference(`{"answer":${packed.json},"rest":${notes.length ? toJson({ warnings: notes }) : "{}"}}`);
   };
   const withBinaries = async (packed, notes) => {
     const binaries = [];
     let inlineLeft = config.inline;
-    for (const { path, kind, value } of packed.found) {
-      if (kind === "broken") { binaries.push([path, kind, value]); continue; }
-      const size = kind === "blob" ? Reflect.apply(blobTag, value, []) : value.byteLength;
-      const type = kind === "blob" ? value.type : "", name = (kind === "blob" && value.name) || "";
+    for (let index = 0; index < packed.found.length; index += 1) {
+      const { path, kind, value } = packed.found[index], isBlob = kind === "blob";
+      if (kind === "broken") { listPush(binaries, [path, kind, value]); continue; }
+      const size = isBlob ? blobSize(value) : typedArraySize(value);
+      const type = isBlob ? blobType(value) : "", name = isBlob ? nameOf(value) : "";
       if (size <= inlineLeft) {
         inlineLeft -= size;
         try {
-          const view = kind === "view" ? value : new Uint8Array(await Reflect.apply(blobBytes, value, []));
-          binaries.push([path, "base64", codec.toBase64(view), type, name]);
-        } catch (error) { binaries.push([path, "broken", String(error)]); }
+          const view = isBlob ? new Uint8Array(await blobArrayBuffer(value)) : value;
+          listPush(binaries, [path, "base64", codec.toBase64(view), type, name]);
+        } catch (error) { listPush(binaries, [path, "broken", wordsOf(error)]); }
       } else {
-        binaries.push([path, "held", hold(value), type, name, size]);
+        listPush(binaries, [path, "held", hold(value), type, name, size]);
       }
     }
-    return longByReference(`{"answer":${packed.json},"rest":${stringify({ binaries, warnings: notes })}}`);
+    return longByReference(`{"answer":${packed.json},"rest":${toJson({ binaries, warnings: notes })}}`);
+  };
+  // The name of a File, or that an app gave to a Blob.
+  const nameOf = (blob) => {
+    const name = quietly(() => fileName(blob)) ?? quietly(() => blob.name);
+    return typeof name === "string" ? textToWellFormed(name) : "";
   };
   // Very long text is fetched as large content: the channel would copy each character several times.
   const longByReference = (text) => {
     if (text.length <= config.longest) return text;
-    const blob = new NativeBlob([text]);
-    return stringify({ id: hold(blob), size: Reflect.apply(blobTag, blob, []) });
+    const blob = new Blob(sequence([text]));
+    return toJson({ id: hold(blob), size: blobSize(blob) });
   };
   // A list of capabilities holds no content and may be long, so it skips the codec, unless it holds a lone surrogate.
   const listReply = (list) => {
     try {
       const text = stringify(list ?? null);
-      if (!/\\ud[89a-f]/i.test(text)) return longByReference(`{"answer":${text},"rest":{}}`);
+      if (!codec.pageHasToJson() && !matches(/\\ud[89a-f]/i, text)) return longByReference(`{"answer":${text},"rest":{}}`);
     } catch { /* a cycle, a BigInt: handled by the codec */ }
     return toReply(list);
   };
 
   // --- messages for some origins only: checked here, before any part of them reaches a function of the app -----------
-  class Misdirected { constructor(origin) { this.origin = origin; } }
+  class Misdirected {
+    #mark;
+    constructor(origin) { this.origin = origin; }
+    static is(error) { return typeof error === "object" && error !== null && #mark in error; }
+  }
   const admit = (origins, origin) => {
     if (origins === undefined || origins === null) return;
     for (let index = 0; index < origins.length; index += 1) if (origins[index] === origin) return;
     throw new Misdirected(origin);
   };
-  const ownOrigin = () => (location.origin === givenOrigin ? givenOrigin : "null");
+  // The origin of the environment: unlike location.origin it is "null" in a sandbox. No script can change location.
+  const ownOrigin = () => (location.origin === natives.origin ? natives.origin : "null");
   const receiver = () => harness?.receiver?.() ?? ownOrigin();
 
-  const toError = (error) => (error instanceof Misdirected ? stringify({ denied: error.origin }) : stringify({
-    threw: String(error?.message || error), name: typeof error?.name === "string" ? error.name : "",
-  }));
+  const titleOf = () => textToWellFormed(documentTitle(document));
+  const toError = (error) => {
+    if (Misdirected.is(error)) return toJson({ denied: error.origin });
+    const name = quietly(() => error.name);
+    return toJson({ threw: messageOf(error), name: typeof name === "string" ? textToWellFormed(name) : "" });
+  };
   // Returns the parameters of a request with its content in them; inputs: one <input> per file.
   const withContent = async ({ params, base64, files }, inputs) => {
-    const contents = base64.map(([path, encoded]) => [path, codec.fromBase64(encoded).buffer]);
-    for (const [index, path] of files.entries()) {
-      contents.push([path, await Reflect.apply(blobBytes, inputs[index].files[0], [])]);
+    const contents = mapList(base64, (entry) => [entry[0], typedArrayBuffer(codec.fromBase64(entry[1]))]);
+    for (let index = 0; index < files.length; index += 1) {
+      listPush(contents, [files[index], await blobArrayBuffer(chosenFile(inputs[index]))]);
     }
     return codec.insertContent(params, contents);
   };
   const replyOf = async (work) => {
     try { return await toReply(await work()); } catch (error) { return toError(error); }
   };
-  const waitAtMost = (milliseconds, promise) =>
-    Promise.race([promise, new Promise((resolve) => setTimer(resolve, milliseconds, undefined))]);
+  const waitAtMost = (milliseconds, promise) => firstOf(promise, wait(milliseconds));
+  // The file of an <input>, or of our own like of one.
+  const chosenFile = (input) => (hasOwn(input, "parts") ? input.file : filesItem(inputFiles(input), 0));
+  const piece = (view, start, end) => {
+    const size = typedArraySize(view), stop = min(end ?? size, size), begin = min(start ?? 0, stop);
+    return new Uint8Array(typedArrayBuffer(view), typedArrayOffset(view) + begin, stop - begin);
+  };
 
   const agent = {
     __proto__: null,
     ...effects,
     ...harness,
-    // Describes window.abp once it is complete, or the page's tools, or the state `grace` ms after the document has loaded.
-    // A page with both is driven by window.abp.
-    async ready(grace) {
-      let completeAt = null;
-      for (;;) {
-        const seen = { protocol: "abp", present: false, missing: [], threw: null, title: document.title, state: document.readyState };
-        if (config.protocol !== "webmcp") {
-          try {
-            const abp = globalThis.abp;
-            seen.present = abp !== undefined && abp !== null;
-            if (seen.present) seen.missing = ["initialize", "call"].filter((name) => typeof abp[name] !== "function");
-          } catch (error) { seen.threw = String(error); }
-          if (seen.present && !seen.missing.length && !seen.threw) {
-            harness?.standAside?.();
-            return stringify(seen);
-          }
+    // Describes the page as it is now: window.abp, or its tools. A page with both is driven by window.abp.
+    async look(inFrames, lead) {
+      const seen = { protocol: "abp", present: false, missing: [], threw: null, title: titleOf(), state: documentReadyState(document) };
+      if (config.protocol !== "webmcp") {
+        try {
+          const { abp } = window;
+          seen.present = abp !== undefined && abp !== null && !isElement(abp);
+          if (seen.present) seen.missing = filterList(["initialize", "call"], (name) => typeof abp[name] !== "function");
+        } catch (error) { seen.threw = wordsOf(error); }
+        if (seen.present && !seen.missing.length && seen.threw === null) {
+          harness?.standAside?.();
+          return toJson(seen);
         }
-        if (seen.state === "complete") completeAt ??= Date.now();
-        if (await lookForTools(seen) && (config.protocol === "webmcp" || Date.now() - completeAt >= APP_LEAD)) {
-          chosen = harness.app;
-          return stringify({ ...seen, protocol: "webmcp" });
-        }
-        if (completeAt !== null && Date.now() - completeAt >= grace) return stringify(seen);
-        await new Promise((resolve) => setTimer(resolve, 10));
       }
+      if (await choosesTools(seen, inFrames, lead)) {
+        chosen = harness.app;
+        seen.protocol = "webmcp";
+      }
+      return toJson(seen);
     },
-    // Ends ready() for a page whose frames have tools.
-    findInFrames() { inFrames = true; },
     initialize(text) {
       return replyOf(async () => {
         const app = theApp();
@@ -340,13 +341,14 @@
     },
     // Tries both documented forms, since apps accept one or the other, with a timeout of 400 ms each.
     async cancel(callId, reason) {
-      for (const parameters of [[callId, reason], [{ callId, reason }]]) {
+      const forms = [() => theApp().cancel(callId, reason), () => theApp().cancel({ callId, reason })];
+      for (let form = 0; form < forms.length; form += 1) {
         try {
-          const answer = await waitAtMost(400, theApp().cancel(...parameters));
-          if (answer && answer.cancelled === true) return stringify({ answer, rest: {} });
+          const answer = await waitAtMost(400, forms[form]());
+          if (answer && answer.cancelled === true) return (await toReply(answer));
         } catch { /* the other form, then */ }
       }
-      return stringify({ answer: { callId, cancelled: false }, rest: {} });
+      return toJson({ answer: { callId, cancelled: false }, rest: {} });
     },
     shutdown: (text) => replyOf(() => waitAtMost(1000, theApp()?.shutdown?.(parse(text)))),
     answer(id, text, origins) {
@@ -361,51 +363,59 @@
     // --- content held in the page, in the forms needed by the rungs of the ladder (transfer/ladder.py) ---
     blob(id, start, end) {
       const value = heldContent.get(id);
-      if (value instanceof Uint8Array) return new NativeBlob([value.subarray(start, end)]);
-      return start === 0 && end >= Reflect.apply(blobTag, value, []) ? value : Reflect.apply(blobSlice, value, [start, end]);
+      if (codec.isView(value)) return new Blob(sequence([piece(value, start, end)]));
+      return start === 0 && end >= blobSize(value) ? value : blobSlice(value, start, end);
     },
-    url: (id, start, end) => createURL(agent.blob(id, start, end)),
-    revoke: (url) => revokeURL(url),
+    // Returns "" if the page has replaced the function that makes URLs.
+    url: (id, start, end) => (isForeign(createObjectURL) ? "" : createObjectURL(agent.blob(id, start, end))),
+    revoke: (url) => revokeObjectURL(url),
     async base64(id, start, end) {
       const value = heldContent.get(id);
-      if (value instanceof Uint8Array) return codec.toBase64(value.subarray(start, end));
-      return codec.toBase64(new Uint8Array(await Reflect.apply(blobBytes, agent.blob(id, start, end), [])));
+      if (codec.isView(value)) return codec.toBase64(piece(value, start, end));
+      return codec.toBase64(new Uint8Array(await blobArrayBuffer(agent.blob(id, start, end))));
     },
     // Holds the content of a blob: URL of the app. Throws if it is revoked, or forbidden by the app's policy.
     async holdUrl(url) {
-      const blob = await (await fetch(url)).blob();
-      return stringify({ id: hold(blob), size: Reflect.apply(blobTag, blob, []) });
+      const blob = await responseBlob(await fetch(url));
+      return toJson({ id: hold(blob), size: blobSize(blob) });
     },
-    release(...ids) { for (const id of ids) heldContent.delete(id); },
+    release(...ids) { listForEach(ids, (id) => heldContent.delete(id)); },
     // The element is never attached, so the DOM does not change.
-    createFileInput: () => Object.assign(Reflect.apply(createElement, document, ["input"]), { type: "file" }),
-    chosenSize: (input) => input.files[0]?.size ?? -1,
+    createFileInput() {
+      const input = documentCreateElement(document, "input");
+      setInputType(input, "file");
+      return input;
+    },
+    chosenSize(input) {
+      const file = chosenFile(input);
+      return file ? blobSize(file) : -1;
+    },
     // An object like a file input, filled piece by piece, for browsers that cannot read our files.
-    createFileBuffer: () => ({ parts: [], files: [] }),
+    createFileBuffer: () => ({ __proto__: null, parts: [], file: null }),
     appendToBuffer(buffer, text) {
-      buffer.parts.push(codec.fromBase64(text));
-      buffer.files[0] = new NativeBlob(buffer.parts);
+      listPush(buffer.parts, codec.fromBase64(text));
+      buffer.file = new Blob(sequence(buffer.parts));
     },
     // The link is not in the document, so the DOM does not change. `name` identifies the file in the browser's events.
     clickDownload(url, name) {
-      const link = Reflect.apply(createElement, document, ["a"]);
-      Reflect.apply(setAttribute, link, ["href", url]);
-      Reflect.apply(setAttribute, link, ["download", name]);
-      Reflect.apply(clickOn, link, []);
+      const link = documentCreateElement(document, "a");
+      elementSetAttribute(link, "href", url);
+      elementSetAttribute(link, "download", name);
+      htmlClick(link);
     },
     // Downloads held content in the same way. The browser resolves the URL at the click, so it is revoked at once.
     download(id, start, end, name) {
       const url = agent.url(id, start, end);
       agent.clickDownload(url, name);
-      revokeURL(url);
+      revokeObjectURL(url);
     },
     uninstall() {
       uninstalled = true;
-      for (const answer of elicitations.values()) answer(DECLINED);
-      for (const step of undo.splice(0)) step();
+      elicitations.forEach((answer) => answer(DECLINED));
+      listForEach(undo, quietly);
       effects.unhook();
       harness?.standAside?.();
     },
   };
-  return Object.freeze(agent);
+  return freeze(agent);
 }

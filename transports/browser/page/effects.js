@@ -2,29 +2,47 @@
 // A function expression: agent.js calls it before the app's first script and adds the returned methods to the agent.
 // embedded.js calls it for an app in a frame, which cannot be printed (prints: false). With `later`, everything but object
 // URLs is hooked only when watch() is called.
+// No fault of ours reaches the app: what stands in the place of a native function throws only what that throws.
 (host) => {
   "use strict";
-  const { emit, hold, currentCall, prints = true, later = false } = host;
-  const { apply } = Reflect, { stringify } = JSON, setTimer = setTimeout.bind(globalThis);
-  const NativeBlob = Blob, NativeEvent = Event, NativeError = DOMException, Sheet = CSSStyleSheet;
-  const { dispatchEvent, addEventListener } = EventTarget.prototype, { closest } = Element.prototype;
-  const { getContext, toDataURL } = HTMLCanvasElement.prototype;
-  const drawImage = CanvasRenderingContext2D.prototype.drawImage, { createElement } = Document.prototype;
+  const { natives, toJson, emit, hold, currentCall, prints = true, later = false } = host;
+  const {
+    Blob, CSSStyleSheet, DOMException, Event, Map, MutationObserver, Promise, Proxy, Set, String, activationIsActive, apply,
+    attributeName, attributeValue, attributesLength, blobSize, blobType, canvasGetContext, canvasHeight, canvasToDataURL,
+    canvasWidth, clipboardItemGetType, clipboardItemTypes, contextDrawImage, defineProperty, documentAdoptedStyleSheets,
+    documentBody, documentCreateElement, documentDocumentElement, documentStyleSheets, documentTitle, elementAttachShadow,
+    elementAttributes, elementBefore, elementClosest, elementGetAttribute, elementGetAttributeNames, elementHasAttribute,
+    elementLocalName, elementQuerySelector, elementQuerySelectorAll, elementRemove, elementRemoveAttribute,
+    elementSetAttribute, elementShadowRoot, eventStopImmediatePropagation, eventType, firstOf,
+    fragmentQuerySelectorAll, fragmentReplaceChildren, from, getOwnPropertyDescriptor, htmlStyle, imageCurrentSrc,
+    imageDecode, imageNaturalHeight, imageNaturalWidth, inputDisabled, inputMultiple, inputType, inputWebkitdirectory,
+    isArray, isForeign, labelControl, linkElementSheet, listEvery, listForEach, listJoin, listPush, mapList,
+    mediaMediaText, navigatorUserActivation, nodeChildNodes, nodeCloneNode, nodeIsConnected, nodesLength,
+    observerDisconnect, observerObserve, observerTakeRecords, ofPage, optionSelected, optionsLength, quietly, ruleCssText,
+    rulesLength, selectOptions, sequence, setCanvasHeight, setCanvasWidth, setDocumentAdoptedStyleSheets, setDocumentTitle,
+    setImageSrc, setOptionSelected, setShadowAdoptedStyleSheets, setStyleCssText, setTimeout, shadowAdoptedStyleSheets,
+    sheetCssRules, sheetMedia, sheetOwnerNode, sheetReplaceSync, sheetsLength, styleCssText, styleElementSheet,
+    styleGetPropertyPriority, styleGetPropertyValue, styleRemoveProperty, styleSetProperty, targetAddEventListener,
+    targetDispatchEvent, textStartsWith, textToWellFormed, wait,
+  } = natives;
 
   const undo = []; // steps that restore a page that stays open without us
-  // Replaces a native function by a proxy, which keeps its name, length and source text. A missing one stays missing.
-  const install = (owner, name, instead) => {
-    const found = owner && Object.getOwnPropertyDescriptor(owner, name);
-    if (typeof found?.value !== "function") return;
-    const value = new Proxy(found.value, { apply: (native, self, args) => instead(native, self, args) });
-    Object.defineProperty(owner, name, { ...found, value });
-    undo.push(() => {
-      if (owner[name] === value) Object.defineProperty(owner, name, found);
+  // Replaces a native function by a proxy, which keeps its name, length and source text. A missing or fixed one stays.
+  const install = (owner, name, instead) => quietly(() => {
+    const property = { __proto__: null, ...owner && getOwnPropertyDescriptor(owner, name) };
+    if (typeof property.value !== "function") return;
+    const value = new Proxy(property.value, { __proto__: null, apply: (native, self, args) => instead(native, self, args) });
+    if (!defineProperty(owner, name, { __proto__: null, ...property, value })) return;
+    listPush(undo, () => {
+      if (owner[name] === value) defineProperty(owner, name, property);
     });
-  };
+  });
 
   let waiting = later ? [] : null;
-  const hook = (...hooked) => (waiting ? waiting.push(hooked) : install(...hooked));
+  const hook = (owner, name, instead) => {
+    if (waiting) listPush(waiting, () => install(owner, name, instead));
+    else install(owner, name, instead);
+  };
 
   // --- window.print: for the app, printing is over when it returns, as in a browser; the PDF is made afterwards -----
   const MAX_SNAPSHOTS = 32;     // prints that may wait for their PDF
@@ -32,189 +50,231 @@
   const snapshots = new Map(); // id → copy of the page at the call of print()
   let nextSnapshot = 0, activeSnapshot = null, restore = null;
 
+  // The items of a collection of the browser.
+  const listOf = (collection, length) => {
+    const items = [];
+    for (let index = 0; index < length; index += 1) items[index] = collection[index];
+    return items;
+  };
+  const nodesIn = (nodes) => listOf(nodes, nodesLength(nodes));
+  const elementsIn = (element, selector) => nodesIn(elementQuerySelectorAll(element, selector));
+  const adoptedBy = (sheets) => listOf(sheets, sheets.length);
+
   const copyPixels = (source, canvas) => {
-    apply(drawImage, apply(getContext, canvas, ["2d"]), [source, 0, 0]);
+    contextDrawImage(canvasGetContext(canvas, "2d"), source, 0, 0);
     return canvas;
   };
   // An image stays visible after its object URL is revoked, but a copy of it could not load.
-  const isRevoked = (image) => image.currentSrc.startsWith("blob:") && !liveUrls.has(image.currentSrc) && image.naturalWidth;
-  const toDataUrl = (image) => apply(toDataURL, copyPixels(image, Object.assign(apply(createElement, document, ["canvas"]), {
-    width: image.naturalWidth, height: image.naturalHeight,
-  })), []);
-
+  const isRevoked = (image) => {
+    const source = imageCurrentSrc(image);
+    return textStartsWith(source, "blob:") && !liveUrls.has(source) && imageNaturalWidth(image);
+  };
+  const toDataUrl = (image) => {
+    const canvas = documentCreateElement(document, "canvas");
+    setCanvasWidth(canvas, imageNaturalWidth(image));
+    setCanvasHeight(canvas, imageNaturalHeight(image));
+    return canvasToDataURL(copyPixels(image, canvas));
+  };
+  const copySelection = (original, copy) => {
+    const options = selectOptions(original), copies = selectOptions(copy);
+    for (let index = 0; index < optionsLength(options); index += 1) {
+      setOptionSelected(copies[index], optionSelected(options[index]));
+    }
+  };
+  const copyShadow = (tree, copy) => {
+    const shadow = elementShadowRoot(copy) ?? elementAttachShadow(copy, { __proto__: null, mode: "open" });
+    const args = [shadow];
+    listForEach(nodesIn(nodeChildNodes(tree)), (node) => listPush(args, nodeCloneNode(node, true)));
+    apply(fragmentReplaceChildren, undefined, args);
+    setShadowAdoptedStyleSheets(shadow, sequence(adoptedBy(shadowAdoptedStyleSheets(tree))));
+    copyHiddenState(nodesIn(fragmentQuerySelectorAll(tree, "*")), nodesIn(fragmentQuerySelectorAll(shadow, "*")));
+  };
   // Copies the state that cloneNode omits: pixels of canvases, selected options, open shadow trees.
-  const copyHiddenState = (from, to) => {
-    const originals = from.querySelectorAll("*"), copies = to.querySelectorAll("*");
+  const copyHiddenState = (originals, copies) => {
     if (originals.length !== copies.length) return;
-    originals.forEach((original, index) => {
-      const copy = copies[index];
-      if (original instanceof HTMLCanvasElement && original.width && original.height) {
-        copyPixels(original, copy);
-      } else if (original instanceof HTMLImageElement && isRevoked(original)) {
-        copy.src = toDataUrl(original);
-      } else if (original instanceof HTMLSelectElement) {
-        for (const [at, option] of [...original.options].entries()) copy.options[at].selected = option.selected;
+    listForEach(originals, (original, index) => {
+      const copy = copies[index], tree = elementShadowRoot(original);
+      switch (elementLocalName(original)) {
+        case "canvas":
+          if (quietly(() => canvasWidth(original) && canvasHeight(original))) copyPixels(original, copy);
+          break;
+        case "img":
+          if (quietly(() => isRevoked(original))) setImageSrc(copy, toDataUrl(original));
+          break;
+        case "select": quietly(() => copySelection(original, copy));
       }
-      const tree = original.shadowRoot;
-      if (!tree) return;
-      const shadow = copy.shadowRoot ?? copy.attachShadow({ mode: "open" });
-      shadow.replaceChildren(...[...tree.childNodes].map((node) => node.cloneNode(true)));
-      shadow.adoptedStyleSheets = [...tree.adoptedStyleSheets];
-      copyHiddenState(tree, shadow);
+      if (tree) copyShadow(tree, copy);
     });
   };
 
+  const attributesOf = (root) => {
+    const attributes = elementAttributes(root);
+    return mapList(listOf(attributes, attributesLength(attributes)), (one) => [attributeName(one), attributeValue(one)]);
+  };
+  const stateOf = (root) => ({
+    attributes: attributesOf(root), style: styleCssText(htmlStyle(root)), title: documentTitle(document),
+    adopted: adoptedBy(documentAdoptedStyleSheets(document)),
+  });
   const takeSnapshot = () => {
-    const { body, documentElement: root } = document;
+    const body = documentBody(document);
     if (!body || snapshots.size >= MAX_SNAPSHOTS) return null;
-    const clone = body.cloneNode(true), changes = new MutationObserver(() => { snapshot.changed = true; });
+    const clone = nodeCloneNode(body, true);
+    const changes = new MutationObserver(() => { snapshot.changed = true; });
+    const sheets = documentStyleSheets(document);
     const snapshot = {
-      clone, changes, changed: body.querySelector("canvas") !== null, // no observer reports changes of its pixels
-      attributes: [...root.attributes].map(({ name, value }) => [name, value]), style: root.style.cssText,
-      title: document.title, adopted: [...document.adoptedStyleSheets],
-      sheets: [...document.styleSheets].map((sheet) => [sheet, sheet.ownerNode]),
+      clone, changes, state: stateOf(documentDocumentElement(document)),
+      // no observer reports changes of the pixels of a canvas, and one of another window none at all
+      changed: isForeign(MutationObserver) || elementQuerySelector(body, "canvas") !== null,
+      sheets: mapList(listOf(sheets, sheetsLength(sheets)), (sheet) => [sheet, sheetOwnerNode(sheet)]),
     };
-    copyHiddenState(body, clone);
-    changes.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
+    copyHiddenState(elementsIn(body, "*"), elementsIn(clone, "*"));
+    observerObserve(changes, document, { __proto__: null, subtree: true, childList: true, attributes: true, characterData: true });
     return snapshot;
   };
 
+  const sheetOf = (owner) => quietly(() => styleElementSheet(owner)) ?? quietly(() => linkElementSheet(owner));
   // Copies of style sheets that the app has removed since. Sheets of other origins cannot be read.
-  const removedStyleSheets = ({ sheets }) => sheets.flatMap(([sheet, owner]) => {
-    if (!owner || (owner.isConnected && owner.sheet === sheet)) return [];
-    try {
-      const copy = new Sheet({ media: sheet.media.mediaText });
-      copy.replaceSync([...sheet.cssRules].map((rule) => rule.cssText).join("\n"));
-      return [copy];
-    } catch { return []; }
-  });
+  const removedStyleSheets = ({ sheets }) => {
+    const copies = [];
+    listForEach(sheets, (entry) => quietly(() => {
+      const sheet = entry[0], owner = entry[1];
+      if (!owner || (nodeIsConnected(owner) && sheetOf(owner) === sheet) || isForeign(CSSStyleSheet)) return;
+      const copy = new CSSStyleSheet({ __proto__: null, media: mediaMediaText(sheetMedia(sheet)) }), rules = sheetCssRules(sheet);
+      sheetReplaceSync(copy, listJoin(mapList(listOf(rules, rulesLength(rules)), ruleCssText), "\n"));
+      listPush(copies, copy);
+    }));
+    return copies;
+  };
 
-  const applyAttributes = (root, attributes, style) => {
-    for (const name of root.getAttributeNames()) if (!attributes.some(([kept]) => kept === name)) root.removeAttribute(name);
-    for (const [name, value] of attributes) {
-      if (name !== "style" && root.getAttribute(name) !== value) root.setAttribute(name, value);
-    }
-    if (root.style.cssText !== style) root.style.cssText = style; // not setAttribute: the app's policy may forbid it
+  const applyState = (root, { attributes, style, title, adopted }, moreSheets) => {
+    listForEach(elementGetAttributeNames(root), (name) => {
+      if (listEvery(attributes, (kept) => kept[0] !== name)) elementRemoveAttribute(root, name);
+    });
+    listForEach(attributes, (entry) => {
+      const name = entry[0], value = entry[1];
+      if (name !== "style" && elementGetAttribute(root, name) !== value) elementSetAttribute(root, name, value);
+    });
+    if (styleCssText(htmlStyle(root)) !== style) setStyleCssText(htmlStyle(root), style); // not setAttribute: the app's policy may forbid it
+    const sheets = adoptedBy(adopted);
+    listForEach(moreSheets, (sheet) => listPush(sheets, sheet));
+    setDocumentAdoptedStyleSheets(document, sequence(sheets));
+    if (documentTitle(document) !== title) setDocumentTitle(document, title);
   };
 
   // Inserts the copied body before the app's own body, which is hidden meanwhile. No element of the app is moved.
   const displaySnapshot = (snapshot) => {
-    const { body, documentElement: root, title } = document, adopted = [...document.adoptedStyleSheets];
-    const attributes = [...root.attributes].map(({ name, value }) => [name, value]), style = root.style.cssText;
-    const styled = body.hasAttribute("style"), display = body.style.getPropertyValue("display");
-    const priority = body.style.getPropertyPriority("display");
-    applyAttributes(root, snapshot.attributes, snapshot.style);
-    document.adoptedStyleSheets = [...snapshot.adopted, ...removedStyleSheets(snapshot)];
-    if (title !== snapshot.title) document.title = snapshot.title;
-    body.style.setProperty("display", "none", "important");
-    body.before(snapshot.clone);
+    const body = documentBody(document), root = documentDocumentElement(document), before = stateOf(root);
+    const styled = elementHasAttribute(body, "style"), style = htmlStyle(body);
+    const display = styleGetPropertyValue(style, "display"), priority = styleGetPropertyPriority(style, "display");
+    applyState(root, snapshot.state, removedStyleSheets(snapshot));
+    styleSetProperty(style, "display", "none", "important");
+    elementBefore(body, snapshot.clone);
     return () => {
-      snapshot.clone.remove();
-      if (display) body.style.setProperty("display", display, priority);
-      else body.style.removeProperty("display");
-      if (!styled) body.removeAttribute("style");
-      document.adoptedStyleSheets = adopted;
-      if (title !== snapshot.title) document.title = title;
-      applyAttributes(root, attributes, style);
+      elementRemove(snapshot.clone);
+      if (display) styleSetProperty(style, "display", display, priority);
+      else styleRemoveProperty(style, "display");
+      if (!styled) elementRemoveAttribute(body, "style");
+      applyState(root, before, []);
     };
   };
 
   const restorePage = () => {
-    const undo = restore;
-    activeSnapshot?.changes?.disconnect();
+    const putBack = restore, { changes } = activeSnapshot ?? {};
+    if (changes) observerDisconnect(changes);
     restore = activeSnapshot = null;
-    undo?.();
+    putBack?.();
   };
 
   // These listeners run first. They keep print events from the app while a PDF is made: it got both at its print().
-  const intercept = (type, react) => apply(addEventListener, globalThis, [type, (event) => {
+  const intercept = (type, react) => targetAddEventListener(window, type, (event) => {
     if (activeSnapshot === null || !event.isTrusted) return;
-    event.stopImmediatePropagation();
-    react();
-  }, true]);
+    eventStopImmediatePropagation(event);
+    quietly(react);
+  }, true);
   intercept("beforeprint", () => {
     if (!activeSnapshot.clone) return;
-    const styled = activeSnapshot.adopted.length === document.adoptedStyleSheets.length &&
-      activeSnapshot.adopted.every((sheet, at) => sheet === document.adoptedStyleSheets[at]);
-    if (activeSnapshot.changed || activeSnapshot.changes.takeRecords().length || !styled) {
+    const { adopted } = activeSnapshot.state, sheets = documentAdoptedStyleSheets(document);
+    const styled = adopted.length === sheets.length && listEvery(adopted, (sheet, index) => sheet === sheets[index]);
+    if (activeSnapshot.changed || observerTakeRecords(activeSnapshot.changes).length || !styled) {
       restore = displaySnapshot(activeSnapshot);
     }
   });
   intercept("afterprint", restorePage);
 
-  hook(globalThis, "print", (native, self, args) => {
+  hook(window, "print", (native, self, args) => {
     if (!prints) return apply(native, self, args); // the app in the frame reports its prints to the harness itself
-    apply(dispatchEvent, globalThis, [new NativeEvent("beforeprint")]);
-    const id = nextSnapshot++;
-    try {
-      const snapshot = takeSnapshot();
-      if (snapshot) snapshots.set(id, snapshot);
-    } catch { /* an element that cannot be copied: the page is then printed in its later state */ }
-    apply(dispatchEvent, globalThis, [new NativeEvent("afterprint")]);
-    emit("print", { call: currentCall(), id, title: document.title });
+    targetDispatchEvent(window, new Event("beforeprint"));
+    const id = nextSnapshot++, snapshot = quietly(takeSnapshot) ?? null;
+    if (snapshot) snapshots.set(id, snapshot);
+    targetDispatchEvent(window, new Event("afterprint"));
+    quietly(() => emit("print", { call: currentCall(), id, kept: snapshot !== null, title: textToWellFormed(documentTitle(document)) }));
   });
 
   // --- clicks made by scripts: downloads are announced, file choosers answered ---------------------------------------
-  const announceDownload = (target) => {
-    const link = target instanceof Element && apply(closest, target, ["a[download], area[download]"]);
-    if (link && link.href) emit("download", { call: currentCall() });
-  };
-  const cancelFileChooser = (target, active) => {
-    const input = target instanceof HTMLLabelElement ? target.control : target;
-    if (!(input instanceof HTMLInputElement) || input.type !== "file" || input.disabled || active) return;
+  const announceDownload = (target) => quietly(() => {
+    const link = elementClosest(target, "a[download], area[download]");
+    if (link && elementHasAttribute(link, "href")) emit("download", { call: currentCall() });
+  });
+  const cancelFileChooser = (target, active) => quietly(() => {
+    const input = elementLocalName(target) === "label" ? labelControl(target) : target;
+    if (active || !input || elementLocalName(input) !== "input" || inputType(input) !== "file" || inputDisabled(input)) return;
     // Without a user gesture the browser neither opens a chooser nor fires an event, so `cancel` is fired here.
-    emit("filechooser", { call: currentCall(), multiple: input.multiple, directory: input.webkitdirectory });
-    setTimer(() => apply(dispatchEvent, input, [new NativeEvent("cancel", { bubbles: true })]));
-  };
-  const isActive = () => navigator.userActivation?.isActive;
-  hook(HTMLElement.prototype, "click", (native, self, args) => {
+    emit("filechooser", { call: currentCall(), multiple: inputMultiple(input), directory: inputWebkitdirectory(input) });
+    setTimeout(() => targetDispatchEvent(input, new Event("cancel", { __proto__: null, bubbles: true })));
+  });
+  const isActive = () => quietly(() => activationIsActive(navigatorUserActivation(ofPage.navigator)));
+  hook(ofPage.HTMLElement?.prototype, "click", (native, self, args) => {
     const active = isActive();
     announceDownload(self);
     const result = apply(native, self, args);
     cancelFileChooser(self, active);
     return result;
   });
-  hook(EventTarget.prototype, "dispatchEvent", (native, self, args) => {
-    if (args[0]?.type !== "click") return apply(native, self, args);
+  hook(ofPage.EventTarget?.prototype, "dispatchEvent", (native, self, args) => {
+    if (quietly(() => eventType(args[0])) !== "click") return apply(native, self, args);
     const active = isActive();
     announceDownload(self);
     const went = apply(native, self, args);
     if (went) cancelFileChooser(self, active);
     return went;
   });
-  for (const name of ["showOpenFilePicker", "showSaveFilePicker", "showDirectoryPicker"]) {
-    hook(globalThis, name, () => {
-      emit("filechooser", { call: currentCall(), picker: name });
-      return Promise.reject(new NativeError("The user aborted a request.", "AbortError"));
-    });
-  }
+  listForEach(["showOpenFilePicker", "showSaveFilePicker", "showDirectoryPicker"], (name) => hook(window, name, () => {
+    quietly(() => emit("filechooser", { call: currentCall(), picker: name }));
+    const advice = name === "showSaveFilePicker" ? "; return the file, or offer it as a download" : "; take the file as a parameter";
+    const reason = new DOMException(`The file picker was cancelled: nobody is there to choose${advice}.`, "AbortError");
+    return new Promise((_, reject) => reject(reason));
+  }));
 
   // --- the clipboard: content written by the app becomes an output; the system's clipboard is not changed -----------
   const recordClipboard = async (blob) => {
     const call = currentCall(), content = await hold(blob);
-    emit("clipboard", { call, type: blob.type, size: blob.size, ...content });
+    emit("clipboard", { call, type: blobType(blob), size: blobSize(blob), ...content });
   };
-  const clipboard = globalThis.Clipboard?.prototype;
+  const clipboard = ofPage.Clipboard?.prototype;
   hook(clipboard, "writeText", (native, self, args) => {
     if (!args.length) return apply(native, self, args); // throws as it should
-    return recordClipboard(new NativeBlob([String(args[0])], { type: "text/plain" }));
+    return (async () => await recordClipboard(new Blob(sequence([String(args[0])]), { __proto__: null, type: "text/plain" })))();
   });
-  hook(clipboard, "write", async (native, self, [items]) => {
-    for (const item of items) for (const type of item.types) await recordClipboard(await item.getType(type));
+  hook(clipboard, "write", async (native, self, args) => {
+    const items = isArray(args[0]) ? args[0] : from(args[0]);
+    for (let index = 0; index < items.length; index += 1) {
+      const item = items[index], types = clipboardItemTypes(item);
+      for (let nth = 0; nth < types.length; nth += 1) await recordClipboard(await clipboardItemGetType(item, types[nth]));
+    }
   });
 
   // --- object URLs: a window may show one that the app revokes at once ----------------------------------------------
   const REVOKED_LIFETIME = 5000; // ms for which a revoked URL can still be resolved
   const blobsByUrl = new Map(), liveUrls = new Set();
-  install(URL, "createObjectURL", (native, self, args) => {
+  install(ofPage.URL, "createObjectURL", (native, self, args) => {
     const url = apply(native, self, args);
-    if (args[0] instanceof NativeBlob) blobsByUrl.set(url, args[0]);
+    if (quietly(() => blobSize(args[0])) !== undefined) blobsByUrl.set(url, args[0]);
     liveUrls.add(url);
     return url;
   });
-  install(URL, "revokeObjectURL", (native, self, args) => {
-    const url = String(args[0]);
-    if (liveUrls.delete(url)) setTimer(() => blobsByUrl.delete(url), REVOKED_LIFETIME);
+  install(ofPage.URL, "revokeObjectURL", (native, self, args) => {
+    const url = quietly(() => String(args[0]));
+    if (liveUrls.delete(url)) setTimeout(() => blobsByUrl.delete(url), REVOKED_LIFETIME);
     return apply(native, self, args);
   });
 
@@ -223,22 +283,24 @@
     async showSnapshot(id) {
       const snapshot = snapshots.get(id) ?? {};
       snapshots.delete(id);
-      const decoded = [...snapshot.clone?.querySelectorAll("img") ?? []].map((image) => image.decode().catch(() => {}));
-      if (decoded.length) await Promise.race([Promise.all(decoded), new Promise((resolve) => setTimer(resolve, DECODE_TIMEOUT))]);
+      const images = snapshot.clone ? elementsIn(snapshot.clone, "img") : [];
+      const decoded = mapList(images, async (image) => { try { await imageDecode(image); } catch { /* a broken image */ } });
+      const allDecoded = async () => { for (let index = 0; index < decoded.length; index += 1) await decoded[index]; };
+      if (decoded.length) await firstOf(allDecoded(), wait(DECODE_TIMEOUT));
       activeSnapshot = snapshot;
     },
     restorePage,
     watch() {
-      const hooks = waiting ?? [];
+      const steps = waiting ?? [];
       waiting = null;
-      for (const hooked of hooks) install(...hooked);
+      listForEach(steps, quietly);
     },
-    unhook() { for (const step of undo.splice(0)) step(); },
+    unhook() { listForEach(undo, quietly); },
     findBlob: (url) => blobsByUrl.get(url),
     // Returns a JSON list of at most one blob.
     blobOfUrl(url) {
       const blob = blobsByUrl.get(url);
-      return stringify(blob ? [{ ...hold(blob), type: blob.type, size: blob.size }] : []);
+      return toJson(blob ? [{ ...hold(blob), type: blobType(blob), size: blobSize(blob) }] : []);
     },
   };
 }

@@ -3,12 +3,19 @@
 // A function expression: agent.js calls it in the harness page and adds the returned methods to the agent.
 (host) => {
   "use strict";
-  const { emit, deliver } = host;
-  const REPLIES = new Map([
-    ["initialize-result", "initialize"],
-    ["capabilities/call-result", "capabilities/call"],
-    ["capabilities/cancel-result", "capabilities/cancel"],
-  ]);
+  const { natives, emit, deliver } = host;
+  const {
+    Map, Promise, bufferByteLength, documentBody, documentCreateElement, elementAppend,
+    elementSetAttribute, firstKey, frameContentWindow, freeze, htmlStyle, isSafeInteger, keys, lastKey, listForEach, listPush,
+    messageData, messageOrigin, messageSource, now, postMessage, quietly, random, sequence, setFrameAllow, setFrameSrc,
+    setTimeout, styleSetProperty, targetAddEventListener,
+  } = natives;
+  const REPLIES = {
+    __proto__: null,
+    "initialize-result": "initialize",
+    "capabilities/call-result": "capabilities/call",
+    "capabilities/cancel-result": "capabilities/cancel",
+  };
   const MAX_ENDED = 4096; // ids of ended requests, to distinguish late replies from unknown ones
   const RETRY_DELAY = 500; // ms after which an unanswered initialize is sent again, doubled each time
 
@@ -26,8 +33,10 @@
     setTimeout(() => { countsScheduled = false; emit("counts", counts); }, 50);
   };
 
-  const post = (type, payload, id, transfer = []) =>
-    frame.contentWindow.postMessage({ type, ...(id === undefined ? {} : { id }), timestamp: Date.now(), payload }, origin, transfer);
+  const post = (type, payload, id, transfer = []) => {
+    const message = { type, ...(id === undefined ? {} : { id }), timestamp: now(), payload };
+    postMessage(frameContentWindow(frame), message, origin, sequence(transfer));
+  };
 
   const request = (type, payload, id, transfer) => new Promise((resolve) => {
     pending.set(id, { type, resolve });
@@ -37,8 +46,8 @@
     const { resolve } = pending.get(id);
     pending.delete(id);
     ended.set(id, how);
-    if (ended.size > MAX_ENDED) ended.delete(ended.keys().next().value);
-    if (Number.isSafeInteger(effects) && effects > reported) {
+    if (ended.size > MAX_ENDED) ended.delete(firstKey(ended));
+    if (isSafeInteger(effects) && effects > reported) {
       reported = effects;
       emit("emitted", effects); // before the reply, which waits for them
     }
@@ -47,10 +56,11 @@
 
   // The source identifies the window, the origin the document in it. Neither can be forged.
   const receive = (event) => {
-    if (frame === null || event.source !== frame.contentWindow || event.origin !== origin) return countMessage("foreign");
-    const message = event.data;
+    const isFromApp = frame !== null && messageSource(event) === frameContentWindow(frame) && messageOrigin(event) === origin;
+    if (!isFromApp) return countMessage("foreign");
+    const message = messageData(event);
     if (typeof message !== "object" || message === null || typeof message.type !== "string") return countMessage("malformed");
-    const { type, id, payload } = message, requestType = REPLIES.get(type), pendingRequest = pending.get(id);
+    const { type, id, payload } = message, requestType = REPLIES[type], pendingRequest = pending.get(id);
     if (requestType !== undefined) {
       if (pendingRequest?.type !== requestType) return countMessage((pendingRequest === undefined && ended.get(id)) || "unknown");
       const toRepetition = requestType === "initialize" && repeated && payload?.error?.code === "ALREADY_INITIALIZED";
@@ -59,23 +69,28 @@
       return countMessage("delivered");
     }
     countMessage("event");
-    if (type === "print") emit("print", { call: [...pending.keys()].at(-1) ?? null, id: null, title: "" });
+    if (type === "print") emit("print", { call: lastKey(pending), id: null, title: "" });
     else if (type === "effect") effects = payload;
     else if (type === "notification" || type === "progress") deliver(type)(payload);
-    else if (type === "elicitation/request") deliver("elicitation")(payload).then((answer) => post("elicitation/response", answer, id));
+    else if (type === "elicitation/request") ask(payload, id);
     else emit("unknown", type);
   };
-  addEventListener("message", receive);
+  const newId = () => `${random()}`;
+  const ask = async (question, id) => post("elicitation/response", await deliver("elicitation")(question), id);
+  targetAddEventListener(window, "message", receive);
 
+  const isBuffer = (value) => quietly(() => bufferByteLength(value)) !== undefined;
   const buffers = (value, found = []) => {
-    if (value instanceof ArrayBuffer) found.push(value);
-    else if (typeof value === "object" && value !== null) for (const member of Object.values(value)) buffers(member, found);
+    if (typeof value !== "object" || value === null) return found;
+    const names = keys(value);
+    if (!names.length && isBuffer(value)) listPush(found, value);
+    listForEach(names, (name) => buffers(value[name], found));
     return found;
   };
 
-  globalThis.abp = Object.freeze({
+  window.abp = freeze({
     async initialize(params) {
-      const id = crypto.randomUUID(), answer = request("initialize", params, id);
+      const id = newId(), answer = request("initialize", params, id);
       const repeat = (delay) => setTimeout(() => {
         if (!pending.has(id)) return;
         repeated = true; // the app missed the first one if its script had not run yet
@@ -92,7 +107,7 @@
     // A cancelled call ends at once, without waiting for its reply.
     cancel(callId, reason) {
       if (typeof callId !== "string") return { callId, cancelled: false }; // agent.js tries a second form; not needed here
-      const answer = request("capabilities/cancel", { callId, reason }, crypto.randomUUID());
+      const answer = request("capabilities/cancel", { callId, reason }, newId());
       if (pending.has(callId)) finish(callId, { success: false, cancelled: true }, "late");
       return answer;
     },
@@ -104,22 +119,24 @@
     receiver: () => origin,
     // Resolves once the frame has loaded a document, which may be an error page of the browser.
     embed(url, sandbox, allow) {
-      frame = document.createElement("iframe");
-      if (sandbox !== null) frame.setAttribute("sandbox", sandbox);
-      frame.allow = allow;
-      frame.src = url;
+      frame = documentCreateElement(document, "iframe");
+      if (sandbox !== null) elementSetAttribute(frame, "sandbox", sandbox);
+      setFrameAllow(frame, allow);
+      setFrameSrc(frame, url);
       return new Promise((resolve) => {
-        frame.addEventListener("load", () => resolve(), { once: true });
-        document.body.append(frame);
+        targetAddEventListener(frame, "load", () => resolve(), { __proto__: null, once: true });
+        elementAppend(documentBody(document), frame);
       });
     },
     // Sets the frame's size in CSS pixels; null restores the page's own.
     resize(width, height) {
-      for (const [name, value] of Object.entries({ width, height })) frame.style[name] = value === null ? "" : `${value}px`;
+      const style = htmlStyle(frame);
+      styleSetProperty(style, "width", width === null ? "" : `${width}px`);
+      styleSetProperty(style, "height", height === null ? "" : `${height}px`);
     },
     setOrigin(target) {
       origin = target;
-      frame.addEventListener("load", () => { if (initialized) emit("unloaded", null); });
+      targetAddEventListener(frame, "load", () => { if (initialized) emit("unloaded", null); });
     },
   };
 }

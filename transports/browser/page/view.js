@@ -3,7 +3,13 @@
 // A function expression: agent.js calls it in the host's page and adds the returned methods to the agent.
 (host) => {
   "use strict";
-  const { emit, hold, fromBase64 } = host;
+  const { natives, toJson, emit, hold } = host;
+  const {
+    Map, Promise, String, TextEncoder, clock, documentBody, documentCreateElement, elementAppend, elementSetAttribute,
+    encoderEncode, filterList, firstKey, frameContentWindow, freeze, fromBase64, isArray, mapList, messageData, messageOrigin,
+    messageSource, min, parse, postMessage, setFrameAllow, setFrameSrc, setTimeout, targetAddEventListener,
+    typedArraySize,
+  } = natives;
   const MAX_OPEN = 64;                // requests of the view that wait for their answer at the same time
   const MAX_METHOD = 200;             // characters of a method's name
   const MAX_TEXT = 4 * 1024 * 1024;   // characters of the parameters of one message, without the content of files
@@ -28,7 +34,7 @@
   };
 
   // The target origin: the browser drops a message if the frame holds another document by now.
-  const post = (message) => frame.contentWindow.postMessage({ jsonrpc: "2.0", ...message }, origin);
+  const post = (message) => postMessage(frameContentWindow(frame), { jsonrpc: "2.0", ...message }, origin);
   const refuse = (id, code, message) => post({ id, error: { code, message } });
 
   const request = (method, params, call) => new Promise((resolve) => {
@@ -40,11 +46,11 @@
     const { resolve } = pending.get(id);
     pending.delete(id);
     ended.set(id, how);
-    if (ended.size > MAX_ENDED) ended.delete(ended.keys().next().value);
+    if (ended.size > MAX_ENDED) ended.delete(firstKey(ended));
     resolve(value);
   };
 
-  const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+  const isObject = (value) => typeof value === "object" && value !== null && !isArray(value);
 
   // Replaces base64 in MCP content by its bytes, which the agent moves as it moves any content.
   const withBytes = (block) => {
@@ -70,22 +76,22 @@
     const isText = blob === undefined && typeof text === "string" && text.length > MAX_INLINE;
     if (typeof blob !== "string" && !isText) return { ...item, resource };
     try {
-      const bytes = isText ? new TextEncoder().encode(text) : fromBase64(blob);
+      const bytes = isText ? encoderEncode(new TextEncoder(), text) : fromBase64(blob);
       if (isText) {
         resource.mimeType ??= "text/plain";
         delete resource.text;
       }
-      return { ...item, resource: { ...resource, held: { id: hold(bytes), size: bytes.byteLength } } };
+      return { ...item, resource: { ...resource, held: { id: hold(bytes), size: typedArraySize(bytes) } } };
     } catch { return { ...item, resource }; } // Python says that it cannot be decoded
   };
   const heldFiles = (params) => (
-    Array.isArray(params.contents) ? { ...params, contents: params.contents.slice(0, MAX_FILES + 1).map(heldFile) } : params
+    isArray(params.contents) ? { ...params, contents: mapList(filterList(params.contents, (_, index) => index <= MAX_FILES), heldFile) } : params
   );
 
-  let notes = MAX_NOTES, notedAt = performance.now();
+  let notes = MAX_NOTES, notedAt = clock();
   const mayNote = () => {
-    const now = performance.now();
-    notes = Math.min(MAX_NOTES, notes + ((now - notedAt) * NOTES) / 1000);
+    const now = clock();
+    notes = min(MAX_NOTES, notes + ((now - notedAt) * NOTES) / 1000);
     notedAt = now;
     if (notes < 1) return false;
     notes -= 1;
@@ -112,7 +118,7 @@
     if (!isRequest && !mayNote()) return count("left out");
     if (isRequest && open.size >= MAX_OPEN) return refuse(id, REFUSED, `more than ${MAX_OPEN} requests wait for their answer`);
     let text;
-    try { text = JSON.stringify((method === "ui/download-file" ? heldFiles(params ?? {}) : params) ?? {}); } catch { text = null; }
+    try { text = toJson((method === "ui/download-file" ? heldFiles(params ?? {}) : params) ?? {}); } catch { text = null; }
     if (text === null || text.length > MAX_TEXT) {
       return isRequest ? refuse(id, TOO_LARGE, `more than ${MAX_TEXT} characters`) : count("malformed");
     }
@@ -127,8 +133,9 @@
 
   // The source identifies the window, the origin the document in it. Neither can be forged.
   const receive = (event) => {
-    if (frame === null || event.source !== frame.contentWindow || event.origin !== origin) return count("foreign");
-    const message = event.data;
+    const isFromView = frame !== null && messageSource(event) === frameContentWindow(frame) && messageOrigin(event) === origin;
+    if (!isFromView) return count("foreign");
+    const message = messageData(event);
     if (!isObject(message) || message.jsonrpc !== "2.0") return count("malformed");
     if (typeof message.method === "string") return asked(message);
     if (!pending.has(message.id)) return count(ended.get(message.id) ?? "unknown");
@@ -136,30 +143,29 @@
     finish(message.id, { result: message.result, error: message.error }, "duplicate");
     count("delivered");
   };
-  addEventListener("message", receive);
+  targetAddEventListener(window, "message", receive);
 
   // The answer of the agent: MCP's result or its error.
   const answerOf = ({ result, error, cancelled }) => {
     if (cancelled === true && result === undefined) return { cancelled };
     if (isObject(error)) return { error: { code: error.code, message: String(error.message), data: error.data } };
-    const blocks = Array.isArray(result.content) ? result.content.map(withBytes) : result.content;
+    const blocks = isArray(result.content) ? mapList(result.content, withBytes) : result.content;
     return { result: result.content === undefined ? result : { ...result, content: blocks } };
   };
 
-  globalThis.abp = Object.freeze({
+  window.abp = freeze({
     initialize: async () => answerOf(await request("tools/list", {})),
     listCapabilities: async () => answerOf(await request("tools/list", {})),
     call: async (capability, params, options) =>
       answerOf(await request("tools/call", { name: capability, arguments: params }, options.callId)),
     // A cancelled call ends at once, without waiting for its reply.
     cancel(callId, reason) {
-      for (const [id, { call }] of pending) {
-        if (call !== callId || callId === undefined) continue;
-        post({ method: "notifications/cancelled", params: { requestId: id, reason } });
-        finish(id, { cancelled: true }, "late");
-        return { callId, cancelled: true };
-      }
-      return { callId, cancelled: false };
+      let running = null;
+      pending.forEach(({ call }, id) => { if (call === callId && callId !== undefined) running ??= id; });
+      if (running === null) return { callId, cancelled: false };
+      post({ method: "notifications/cancelled", params: { requestId: running, reason } });
+      finish(running, { cancelled: true }, "late");
+      return { callId, cancelled: true };
     },
     shutdown: () => undefined,
   });
@@ -168,17 +174,17 @@
     receiver: () => origin,
     // Shows the view; `boundary` is its origin. Resolves once the frame has loaded a document.
     show(url, boundary, sandbox, allow) {
-      frame = document.createElement("iframe");
+      frame = documentCreateElement(document, "iframe");
       origin = boundary;
-      frame.setAttribute("sandbox", sandbox);
-      frame.allow = allow;
-      frame.src = url;
+      elementSetAttribute(frame, "sandbox", sandbox);
+      setFrameAllow(frame, allow);
+      setFrameSrc(frame, url);
       return new Promise((resolve) => {
-        frame.addEventListener("load", () => {
+        targetAddEventListener(frame, "load", () => {
           resolve();
-          frame.addEventListener("load", () => emit("unloaded", null)); // the view has no other document
-        }, { once: true });
-        document.body.append(frame);
+          targetAddEventListener(frame, "load", () => emit("unloaded", null)); // the view has no other document
+        }, { __proto__: null, once: true });
+        elementAppend(documentBody(document), frame);
       });
     },
     // Answers a request of the view; an answer to none, or a second one, is dropped.
@@ -186,12 +192,12 @@
       if (!open.has(key)) return;
       const id = open.get(key);
       open.delete(key);
-      post({ id, ...JSON.parse(text) });
+      post({ id, ...parse(text) });
     },
     // Sends notifications in order: a method, its parameters, the next method, …
     tell(...told) {
-      for (let n = 0; n < told.length; n += 2) post({ method: told[n], params: JSON.parse(told[n + 1]) });
+      for (let n = 0; n < told.length; n += 2) post({ method: told[n], params: parse(told[n + 1]) });
     },
-    async ask(method, text) { return JSON.stringify(answerOf(await request(method, JSON.parse(text)))); },
+    async ask(method, text) { return toJson(answerOf(await request(method, parse(text)))); },
   };
 }

@@ -4,53 +4,62 @@
 // A function expression: agent.js adds the returned methods and `app` to the agent.
 (host, makeTools, makeAnswers) => {
   "use strict";
-  const { emit, warnings: warningsOf, blobOfUrl, framed, changed: tellChange } = host;
-  const { apply } = Reflect, { stringify } = JSON;
-  const setTimer = globalThis.setTimeout.bind(globalThis), addListener = EventTarget.prototype.addEventListener;
+  const { natives, toJson, emit, addWarnings, blobOfUrl, framed, changed: tellChange } = host;
+  const {
+    AbortController, DOMException, Map, Promise, clock, controllerAbort, controllerSignal, documentReadyState, documentTitle,
+    firstOf, listForEach, listPush, messageOf, numberToString, quietly, random, setTimeout,
+    targetAddEventListener, textSlice, textToWellFormed, valuesOf, wait,
+  } = natives;
   const SETTLE = 100;   // ms without a change after which a list counts as complete
   const APPEAR = 1000;  // ms for a tool to appear in a page that has just loaded
 
+  const loadedAt = clock();
   // --- the list ------------------------------------------------------------------------------------------------------
-  const answers = makeAnswers(blobOfUrl);
+  const answers = makeAnswers(natives, toJson, blobOfUrl);
   // JSON of a tool, or undefined if it cannot be JSON: then only this tool is left out.
-  const textOf = (tool) => { try { return stringify(tool); } catch { return undefined; } };
+  const textOf = (tool) => quietly(() => toJson(tool));
   let listed = new Map(); // name → tool
   const refresh = async () => {
     const found = new Map();
-    for (const tool of await tools.list()) if (textOf(tool) !== undefined) found.set(tool.name, tool);
+    listForEach(await tools.list(), (tool) => { if (textOf(tool) !== undefined) found.set(tool.name, tool); });
     listed = found;
     return found;
   };
-  const texts = () => new Map([...listed].map(([name, tool]) => [name, textOf(tool)]));
+  const texts = () => {
+    const byName = new Map(); // name → JSON
+    listed.forEach((tool, name) => byName.set(name, textOf(tool)));
+    return byName;
+  };
 
   // --- changes -------------------------------------------------------------------------------------------------------
-  let initialized = framed, reported = new Map(), scheduled = false, changedAt = Date.now();
+  let initialized = framed, reported = new Map(), scheduled = false, changedAt = clock();
   const report = async () => {
     scheduled = false;
     await refresh();
-    const now = texts(), before = reported;
-    reported = now;
-    if (!initialized || (now.size === before.size && [...now].every(([name, text]) => before.get(name) === text))) return;
-    tellChange([...before.keys()].filter((name) => !now.has(name)));
+    const removed = [];
+    let changes = 0;
+    listed.forEach((tool, name) => { changes += reported.get(name) !== textOf(tool); });
+    reported.forEach((_, name) => { if (!listed.has(name)) listPush(removed, name); });
+    reported = texts();
+    if (initialized && changes + removed.length) tellChange(removed);
   };
   const changed = () => {
-    changedAt = Date.now();
+    changedAt = clock();
     if (scheduled) return;
     scheduled = true;
-    setTimer(report, 0);
+    setTimeout(report, 0);
   };
-  const tools = makeTools(changed);
-  const pause = (milliseconds) => new Promise((resolve) => setTimer(resolve, milliseconds));
+  const tools = makeTools(natives, toJson, changed);
 
   // --- the app -------------------------------------------------------------------------------------------------------
   const calls = new Map(); // id → AbortController
   const failed = (code, message) => ({ success: false, error: { code, message } });
   const find = async (name) => {
-    for (const started = Date.now(); ; await pause(20)) {
+    for (const started = clock(); ; await wait(20)) {
       if (!listed.has(name)) await refresh();
       if (listed.has(name)) return listed.get(name);
-      const patience = !framed && performance.now() < 10_000 ? APPEAR : 0;
-      if (document.readyState === "complete" && Date.now() - started >= patience) return undefined;
+      const patience = !framed && clock() - loadedAt < 10_000 ? APPEAR : 0;
+      if (documentReadyState(document) === "complete" && clock() - started >= patience) return undefined;
     }
   };
   const app = {
@@ -58,43 +67,44 @@
       await refresh();
       reported = texts();
       initialized = true;
-      const name = document.title || location.host || location.href;
-      return { sessionId: `webmcp-${Math.random().toString(36).slice(2)}`, protocolVersion: "0.1", capabilities: [...listed.values()],
+      const name = textToWellFormed(documentTitle(document)) || location.host || location.href;
+      return { sessionId: `webmcp-${textSlice(numberToString(random(), 36), 2)}`, protocolVersion: "0.1", capabilities: valuesOf(listed),
         app: { id: location.host, name, version: "" }, features: { dynamicCapabilities: true } };
     },
     async listCapabilities() {
-      return [...(await refresh()).values()];
+      return valuesOf(await refresh());
     },
     async call(name, params, { callId }) {
       const tool = await find(name);
       if (!tool) return failed("UNKNOWN_CAPABILITY", `the page has no tool ${name}`);
-      const controller = new AbortController(), notes = [];
-      const aborted = new Promise((resolve) => apply(addListener, controller.signal, ["abort", () => resolve({ success: false, cancelled: true })]));
+      const controller = new AbortController(), signal = controllerSignal(controller), notes = [];
+      const aborted = new Promise((resolve) => targetAddEventListener(signal, "abort", () => resolve({ success: false, cancelled: true })));
       calls.set(callId, controller);
       let answer;
       try {
-        const input = answers.toInput(params, tool.inputSchema), warn = (text) => notes.push(text);
+        const input = answers.toInput(params, tool.inputSchema), warn = (text) => listPush(notes, text);
         // Emitted before the form is sent: if the page navigates, this script is gone.
         if (tool.annotations?.autosubmit) emit("submitting", { call: callId });
-        const running = tools.execute(name, input, { signal: controller.signal, warn, abp: { callId } });
-        answer = await Promise.race([running.then((value) => answers.toAnswer(value, warn)), aborted]);
+        const work = async () => await answers.toAnswer(await tools.execute(name, input, { signal, warn, abp: { callId } }), warn);
+        answer = await firstOf(work(), aborted);
       } catch (error) {
-        const code = typeof error?.code === "string" && error.code ? error.code : "OPERATION_FAILED";
-        answer = failed(code, String(error?.message || error || "the tool threw nothing"));
-        if (error?.name && error.name !== "Error") answer.error.details = { name: String(error.name) };
+        const code = quietly(() => error.code), kind = quietly(() => error.name);
+        const message = error === undefined || error === null || error === "" ? "the tool threw nothing" : messageOf(error);
+        answer = failed(typeof code === "string" && code ? code : "OPERATION_FAILED", message);
+        if (typeof kind === "string" && kind && kind !== "Error") answer.error.details = { name: kind };
       } finally {
         calls.delete(callId);
       }
-      if (notes.length) warningsOf.set(answer, notes);
+      if (notes.length) addWarnings(answer, notes);
       return answer;
     },
     async cancel(callId, reason) {
       const controller = calls.get(callId);
-      controller?.abort(new DOMException(reason || "cancelled", "AbortError"));
+      if (controller) controllerAbort(controller, new DOMException(reason || "cancelled", "AbortError"));
       return { callId, cancelled: controller !== undefined };
     },
     shutdown() {
-      for (const controller of calls.values()) controller.abort(new DOMException("the session ended", "AbortError"));
+      listForEach(valuesOf(calls), (controller) => controllerAbort(controller, new DOMException("the session ended", "AbortError")));
       initialized = framed;
       return { success: true };
     },
@@ -106,9 +116,9 @@
     // Returns the number of tools, whether the list has settled, and whether the browser has WebMCP at all.
     async seeTools() {
       const found = await refresh();
-      return { tools: found.size, settled: Date.now() - changedAt >= SETTLE, webmcp: tools.hasPlatform() };
+      return { tools: found.size, settled: clock() - changedAt >= SETTLE, webmcp: tools.hasPlatform() };
     },
-    inspectTools: async () => stringify(await tools.inspect()),
+    inspectTools: async () => toJson(await tools.inspect()),
     // Restores replaced functions of the page, which is driven by window.abp or is left.
     standAside: () => tools.uninstall(),
   };

@@ -422,6 +422,8 @@ class PlaywrightDownloads:
     ) -> None:
         """Write a part of content that ``agent`` holds, of ``size`` bytes in all, as :meth:`save` does."""
         url = await agent.invoke("url", held_id, start, end, timeout=remaining(deadline), returns=str)
+        if not url:
+            raise RungUnusable("the page replaced URL.createObjectURL")
         check_blob_url(url)
         try:
             await self.save(agent, url, path, size=size, limit=end - start, deadline=deadline)

@@ -97,7 +97,7 @@ async def probe_page(
     try:
         async with asyncio.timeout(timeout + 20 * _STEP_TIMEOUT):
             if adapter is not None:
-                await page.add_init_script(adapter.source)
+                await page.add_init_script(adapter.source())
             await page.goto(url, timeout=timeout * 1000)
             steps["ready"] = ProbeStep(await page.evaluate("() => window.abp != null"))
             await _wait_for_page_object(page, timeout)

@@ -1,0 +1,82 @@
+"""The scripts that run in other people's pages use nothing that these pages can replace."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page
+
+from tests.support.page_scripts import NATIVES, SCRIPTS, problems_of, taken_from_natives
+from transports import Browser
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+#: The names of all members of the prototypes of all globals.
+_MEMBERS = """() => {
+  const names = new Set();
+  const owners = [Object.getPrototypeOf(Uint8Array.prototype), Object.getPrototypeOf([].values())];
+  for (const name of Object.getOwnPropertyNames(globalThis)) {
+    try { owners.push(globalThis[name].prototype); } catch { /* no storage here */ }
+  }
+  for (const owner of owners) {
+    for (const key of owner ? Reflect.ownKeys(owner) : []) if (typeof key === "string") names.add(key);
+  }
+  names.delete("constructor");
+  return [...names];
+}"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def page() -> AsyncIterator[Page]:
+    async with Browser() as browser:
+        context = await browser.playwright.new_context()
+        yield await context.new_page()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def members(page: Page) -> frozenset[str]:
+    return frozenset(await page.evaluate(_MEMBERS))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+async def test_a_page_script_uses_nothing_that_a_page_can_replace(path: Path, members: frozenset[str]) -> None:
+    assert [str(problem) for problem in problems_of(path.name, path.read_text(encoding="utf-8"), members)] == []
+
+
+@pytest.mark.parametrize(
+    ("planted", "reason"),
+    [
+        ("new globalThis.Map()", "the global globalThis"),
+        ("() => parseInt('1')", "the global parseInt"),
+        ("({ Date })", "the global Date"),
+        ("(items) => items.map((item) => item)", "the method map of items"),
+        ("(text) => text?.trim()", "the method trim of text"),
+        ("() => document.body", "document.body"),
+        ("() => window.performance", "window.performance"),
+        ("({ body }) => body", "the member body in a pattern"),
+        ("(form) => form.action", "the member action of form"),
+        ("(items) => { for (const item of items) item; }", "for … of or for … in"),
+        ("(items) => [...items]", "spread of a list"),
+        ("(work, items) => work(...items)", "spread of a list"),
+        ("(pair) => { const [first] = pair; return first; }", "a pattern of a list"),
+        ("(value, Kind) => value instanceof Kind", "instanceof"),
+        ("(owner) => defineProperty(owner, 'name', { value: 1 })", "options of defineProperty with a prototype"),
+        ("(Event) => new Event('click', { bubbles: true })", "options of Event with a prototype"),
+        ("async () => wait(1)", "a promise returned by an async function without await, of wait"),
+        ("{ let Inner = 1; } () => Inner", "the global Inner"),
+    ],
+)
+async def test_what_a_page_can_replace_is_found_in_a_script(planted: str, reason: str, members: frozenset[str]) -> None:
+    script = f"(natives) => {{ const {{ defineProperty, wait }} = natives; const a = {{}}; {planted} }}"
+    if "; } ()" not in planted:
+        script = f"(natives) => {{ const {{ defineProperty, wait }} = natives; return {planted}; }}"
+    assert reason in [problem.reason for problem in problems_of("codec.js", script, members)]
+
+
+async def test_the_natives_that_are_saved_are_those_that_are_used(page: Page) -> None:
+    saved = await page.evaluate(f"() => Object.keys(({NATIVES.read_text(encoding='utf-8')})(false))")
+    used = set().union(*(taken_from_natives(path.read_text(encoding="utf-8")) for path in SCRIPTS))
+    assert set(saved) == used

@@ -1,0 +1,366 @@
+"""Pages that replace natives, driven in every way: for each native, way and form, each kind of call.
+
+``python -m tests.support.replaced`` prints a table of all cells and those that fail. One page per native and way: it
+replaces the native in one form after another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from tests.support.page_scripts import saved_natives
+from transports import Browser, PlaywrightTransport, PostMessageTransport, Session, WebMcpTransport, connect
+
+Target: TypeAlias = tuple[str, str]
+#: What the page puts in the place of a native: a function that throws, an object, a getter that throws, a function that
+#: throws and cannot be replaced again. The last one stays.
+FORMS = ("throws", "object", "getter", "fixed")
+#: Natives that are called by syntax and by natives, and what libraries give to a prototype that has it not.
+_UNSEEN = {
+    "Array.prototype": ["Symbol.iterator", "concat", "entries", "filter", "map", "slice", "toJSON", "values"],
+    "ArrayIterator": ["next"],
+    "Map.prototype": ["Symbol.iterator", "entries", "get", "keys", "set", "values"],
+    "Object.prototype": ["get", "toJSON", "value"],
+    "Object": ["assign", "defineProperty", "entries", "fromEntries"],
+    "Promise": ["all", "race", "reject", "resolve"],
+    "Promise.prototype": ["catch", "finally", "then"],
+    "RegExp.prototype": ["Symbol.matchAll", "Symbol.replace", "Symbol.split", "flags", "test"],
+    "Set.prototype": ["Symbol.iterator", "add", "has", "values"],
+    "String.prototype": ["Symbol.iterator", "matchAll", "replace"],
+    "TypedArray.prototype": ["at", "buffer", "byteLength", "set", "slice", "subarray"],
+    "crypto": ["randomUUID"],
+    "window": ["console", "crypto", "globalThis", "navigator", "origin", "parent", "performance", "print", "self"],
+}  # fmt: skip
+#: The call that a page makes impossible for itself by replacing what this call needs, by the native.
+_ITS_OWN_FAULT: Mapping[Target, str] = {("window", "print"): "print", ("HTMLElement.prototype", "click"): "download"}
+_SIZES = {"small": 1000, "large": 1 << 20}
+
+_PAGE = r"""<!doctype html><meta charset="utf-8"><title>Replaced</title><body><p>Some text</p><script>
+{
+  // The app of this page keeps what it needs, so that what fails is not its own.
+  const { defineProperty, getOwnPropertyDescriptor, getPrototypeOf, apply, deleteProperty } = Reflect;
+  const NativeError = Error, Bytes = Uint8Array, FileBlob = Blob, { createElement } = Document.prototype;
+  const { setAttribute } = Element.prototype, { addEventListener } = EventTarget.prototype, { createObjectURL } = URL;
+  const sizeOf = getOwnPropertyDescriptor(ArrayBuffer.prototype, "byteLength").get, { postMessage } = window;
+  const typedArray = getPrototypeOf(Bytes.prototype), { split } = String.prototype, top = window.top, { now } = Date;
+  const hasOwn = Object.prototype.hasOwnProperty;
+  const of = { dataOf: getOwnPropertyDescriptor(MessageEvent.prototype, "data").get };
+  const page = window, ArrayIterator = getPrototypeOf([].values());
+  const iterators = { ArrayIterator, "TypedArray.prototype": typedArray, window: page };
+  const symbols = { __proto__: null };
+  for (const name of ["iterator", "matchAll", "replace", "split"]) symbols[`Symbol.${name}`] = Symbol[name];
+  const owners = { __proto__: null };
+  const ownerOf = (path) => {
+    if (iterators[path]) return iterators[path];
+    if (!(path in owners)) {
+      const parts = apply(split, path, ["."]);
+      let owner = page[parts[0]];
+      if (parts.length > 1 && owner) owner = owner.prototype;
+      owners[path] = owner;
+    }
+    return owners[path];
+  };
+  const faults = [];
+  const restore = [];
+  // Replaces natives: "Array.prototype.map", …
+  const replace = (targets, form) => {
+    for (let n = 0; n < targets.length; n += 1) {
+      const owner = ownerOf(targets[n][0]), key = symbols[targets[n][1]] ?? targets[n][1];
+      if (!owner) continue;
+      const before = getOwnPropertyDescriptor(owner, key);
+      const thrower = function () { throw new NativeError(`replaced ${targets[n][0]}.${targets[n][1]}`); };
+      const change = { __proto__: null, configurable: form !== "fixed", enumerable: false };
+      const isGetter = before && apply(hasOwn, before, ["get"]);
+      if (isGetter || form === "getter") change.get = form === "object" ? () => ({ center: [52, 13] }) : thrower;
+      else { change.value = form === "object" ? { center: [52, 13] } : thrower; change.writable = form !== "fixed"; }
+      if (defineProperty(owner, key, change)) restore[restore.length] = [owner, key, before];
+    }
+  };
+  const putBack = () => {
+    for (let n = restore.length - 1; n >= 0; n -= 1) {
+      const entry = restore[n];
+      if (entry[2]) defineProperty(entry[0], entry[1], { __proto__: null, ...entry[2] });
+      else deleteProperty(entry[0], entry[1]);
+    }
+    restore.length = 0;
+  };
+  for (const type of ["error", "unhandledrejection"]) {
+    apply(addEventListener, page, [type, (event) => {
+      let text = type;
+      try { text = `${event.message ?? event.reason}`; } catch { /* one that cannot be read */ }
+      faults[faults.length] = text;
+    }]);
+  }
+  const link = apply(createElement, document, ["a"]);
+  const address = createObjectURL(new FileBlob(["saved"]));
+  apply(setAttribute, link, ["href", address]);
+  apply(setAttribute, link, ["download", "saved.txt"]);
+  const targetsNow = TARGETS;
+  const CALLS = { __proto__: null,
+    json: () => ({ rows: [1, 2, { a: "x" }], none: null }),
+    small: () => ({ content: new Bytes(1000), mimeType: "application/octet-stream" }),
+    large: () => ({ content: new Bytes(1048576), mimeType: "application/octet-stream" }),
+    upload: ({ file }) => ({ size: apply(sizeOf, file.content, []) }),
+    print: () => { PRINT; return { done: 1 }; },
+    download: () => { link.click(); return { done: 1 }; },
+    progress: (_, options) => { PROGRESS; return { done: 1 }; },
+    replace: ({ form }) => { putBack(); replace(targetsNow, form); return { done: 1 }; },
+    faults: () => { putBack(); return { faults }; },
+  };
+  const names = ["json", "small", "large", "upload", "print", "download", "progress", "replace", "faults"];
+  APP
+  page.CALLS = CALLS;
+  replace(targetsNow, "FORM");
+}
+</script>"""
+
+_ABP = """
+  const list = [];
+  for (let n = 0; n < names.length; n += 1) list[n] = { name: names[n], available: true };
+  page.abp = {
+    async initialize() {
+      const app = { id: "r", name: "R", version: "1" };
+      return { sessionId: "s", protocolVersion: "0.1", app, features: { progress: true }, capabilities: list };
+    },
+    async call(name, params, options) { return { success: true, data: await CALLS[name](params, options) }; },
+    async shutdown() {},
+  };
+"""
+_EMBEDDED = """
+  const list = [];
+  for (let n = 0; n < names.length; n += 1) list[n] = { name: names[n], available: true };
+  const send = (message) => apply(postMessage, top, [message, "*"]);
+  const answer = async (data) => {
+    if (data.type === "initialize") {
+      const app = { id: "r", name: "R", version: "1" };
+      return { sessionId: "s", protocolVersion: "0.1", app, features: { progress: true }, capabilities: list };
+    }
+    return { success: true, data: await CALLS[data.payload.capability](data.payload.params, data.payload.options) };
+  };
+  apply(addEventListener, page, ["message", async (event) => {
+    const data = apply(of.dataOf, event, []);
+    if (data?.type !== "initialize" && data?.type !== "capabilities/call") return;
+    let payload;
+    try { payload = await answer(data); } catch (error) {
+      payload = { success: false, error: { code: "OPERATION_FAILED", message: `${error}` } };
+    }
+    send({ type: `${data.type}-result`, id: data.id, timestamp: now(), payload });
+  }]);
+"""
+_TOOLS = """
+  const held = [];
+  const context = { registerTool(tool) { held[held.length] = tool; } };
+  Object.defineProperty(document, "modelContext", { value: context, configurable: true });
+  for (let n = 0; n < names.length; n += 1) {
+    const name = names[n], work = CALLS[name];
+    context.registerTool({ name, description: name, execute: async (input) => work(input),
+      inputSchema: { type: "object", properties: name === "upload" ? { file: { type: "object" } } : {} } });
+  }
+"""
+_ADAPTER = """
+for (const name of ["json", "small", "large", "upload", "print", "download", "progress", "replace", "faults"]) {
+  abp.capability(name, {}, (params, options) => window.CALLS[name](params, options));
+}
+"""
+_WINDOW_PROGRESS = "page.__abp_progress({ operationId: options.progressToken, progress: 1, total: 2 })"
+_POSTED_PROGRESS = (
+    'send({ type: "progress", timestamp: 0, payload: { operationId: options.progressToken, progress: 1, total: 2 } })'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way of driving a page: the parts of its script, and the kinds of calls that it knows."""
+
+    app: str
+    calls: tuple[str, ...]
+    progress: str = _WINDOW_PROGRESS
+
+
+_ALL = ("json", "small", "large", "upload", "print", "download", "progress")
+WAYS = {
+    "own page": Way(_ABP, _ALL),
+    "page=": Way(_ABP, ("json", "small", "large", "upload", "print", "progress")),  # its downloads are the caller's
+    "embedded": Way(_EMBEDDED, _ALL, _POSTED_PROGRESS),
+    "adapter": Way("", ("json", "small", "large", "upload", "print", "download")),
+    "tools": Way(_TOOLS, ("json", "small", "large", "upload", "print", "download"), "undefined"),
+}
+
+
+def targets() -> list[Target]:
+    """Return every native that our scripts save, and those that syntax and natives call: owner and name."""
+    found = {(owner, name) for saved in (saved_natives(), _UNSEEN) for owner, names in saved.items() for name in names}
+    return sorted(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One kind of call in a page; ``fault`` is why it failed, empty if it did not."""
+
+    target: str
+    way: str
+    form: str
+    call: str
+    fault: str
+
+
+@asynccontextmanager
+async def pages(replaced: Sequence[Target]) -> AsyncIterator[Callable[[str, str], str]]:
+    """Serve the pages that replace these natives; yields the function of a way and a form to the address of a page."""
+
+    async def answer(request: web.Request) -> web.Response:
+        way, form = WAYS[request.query["way"]], request.query["form"]
+        html = _PAGE.replace("APP", way.app).replace("PROGRESS", way.progress).replace("PRINT", "page.print()")
+        html = html.replace("TARGETS", json.dumps(list(replaced))).replace("FORM", form)
+        return web.Response(text=html, content_type="text/html")
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    async with TestServer(app) as server:
+        yield lambda way, form: str(server.make_url("/").with_query(way=way, form=form))
+
+
+@asynccontextmanager
+async def session(browser: Browser, way: str, url: str, folder: Path) -> AsyncIterator[Session]:
+    """Connect to the page at ``url`` in a way."""
+    settings: dict[str, Any] = {"store": folder / "out", "timeout": 20}
+    async with AsyncExitStack() as stack:
+        match way:
+            case "page=":
+                context = await browser.playwright.new_context()
+                stack.push_async_callback(context.close)
+                page = await context.new_page()
+                await page.goto(url)
+                transport: Any = PlaywrightTransport(url, page=page, timeout=10, grace=0.5)
+            case "embedded":
+                transport = PostMessageTransport(url, browser=browser, timeout=10)
+            case "adapter":
+                script = folder / "adapter.js"
+                script.write_text(_ADAPTER)
+                transport = PlaywrightTransport(url, browser=browser, adapter=script, timeout=10, grace=0.5)
+            case "tools":
+                transport = WebMcpTransport(url, browser=browser, timeout=10, grace=0.5)
+            case _:
+                transport = PlaywrightTransport(url, browser=browser, timeout=10, grace=0.5)
+        yield await stack.enter_async_context(connect(url, transport=transport, **settings))
+
+
+async def _fault_of(app: Session, call: str, expected: int) -> str:
+    """Return why a call failed; empty if it did not."""
+    heard: list[object] = []
+    params: dict[str, Any] = {"file": b"x" * expected} if call == "upload" else {}
+    try:
+        result = await app.call(call, params, timeout=20, on_progress=heard.append)
+        match call:
+            case "json":
+                right = result.data == {"rows": [1, 2, {"a": "x"}], "none": None}
+            case "small" | "large":
+                right = await app.store.get(result.artifact()) == bytes(expected)
+            case "upload":
+                right = result.data == {"size": expected}
+            case "print":
+                right = [ref.mime_type for ref in result.artifacts.values()][-1:] == ["application/pdf"]
+            case "download":
+                right = [ref.filename for ref in result.artifacts.values()][-1:] == ["saved.txt"]
+            case _:
+                right = len(heard) == 1
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "" if right else f"{result.data!r:.80} {list(result.artifacts)} {heard} {result.warnings}"
+
+
+async def try_page(
+    browser: Browser, replaced: Sequence[Target], way: str, forms: Sequence[str], folder: Path
+) -> list[Cell]:
+    """Return the cells of one page, which replaces natives in one form after another. Prints and downloads, which take
+    long, are made in the first form only."""
+    name = ".".join(replaced[0]) if len(replaced) == 1 else f"{len(replaced)} natives"
+    cells: list[Cell] = []
+    impossible = {_ITS_OWN_FAULT.get(target) for target in replaced}
+    calls = [call for call in WAYS[way].calls if call not in impossible]
+    async with pages(replaced) as address:
+        try:
+            async with session(browser, way, address(way, forms[0]), folder) as app:
+                for form in forms:
+                    if form != forms[0]:
+                        await app.call("replace", {"form": form}, timeout=20)
+                    for call in calls:
+                        if form == forms[0] or call not in ("print", "download"):
+                            cells.append(
+                                Cell(name, way, form, call, await _fault_of(app, call, _SIZES.get(call, 300_000)))
+                            )
+                told: Any = (await app.call("faults", timeout=20)).data
+                faults: list[str] = told["faults"]
+                cells.append(Cell(name, way, "all", "thrown into the app", "; ".join(faults)))
+        except Exception as error:
+            fault = f"{type(error).__name__}: {error}"
+            tried = {(cell.form, cell.call) for cell in cells}
+            cells += [
+                Cell(name, way, form, call, fault)
+                for form in forms
+                for call in calls
+                if (form, call) not in tried and (form == forms[0] or call not in ("print", "download"))
+            ]
+    return cells
+
+
+def rotated(index: int) -> tuple[str, ...]:
+    """Return the forms, each the first one in its turn. The fixed one stays, so it is the last of the others."""
+    first = FORMS[index % len(FORMS)]
+    return (first,) if first == "fixed" else (first, *(form for form in FORMS if form != first))
+
+
+def lines(cells: Sequence[Cell], seconds: float) -> Iterator[str]:
+    """Yield the table of all cells by way, and those that failed."""
+    yield f"{'way':10}{'cells':>8}{'failed':>8}"
+    for way in WAYS:
+        of_way = [cell for cell in cells if cell.way == way]
+        yield f"{way:10}{len(of_way):8,}{sum(bool(cell.fault) for cell in of_way):8,}"
+    yield f"{'all':10}{len(cells):8,}{sum(bool(cell.fault) for cell in cells):8,}  in {seconds:.0f} s"
+    failed = Counter((cell.target, cell.way, cell.fault[:160]) for cell in cells if cell.fault)
+    for (target, way, fault), times in sorted(failed.items()):
+        yield f"  {times:3} {target} | {way} | {fault}"
+
+
+async def _main(pattern: str, ways: Sequence[str], workers: int) -> None:
+    begun, cells = time.monotonic(), list[Cell]()
+    waiting = [
+        (target, way, number)
+        for number, target in enumerate(targets())
+        for way in ways
+        if re.search(pattern, ".".join(target))
+    ]
+
+    async def work(browser: Browser) -> None:
+        while waiting:
+            target, way, number = waiting.pop()
+            with tempfile.TemporaryDirectory() as folder:
+                async with asyncio.timeout(120):
+                    cells.extend(await try_page(browser, [target], way, rotated(number + len(way)), Path(folder)))
+
+    async with Browser() as browser:
+        await asyncio.gather(*(work(browser) for _ in range(workers)))
+    print("\n".join(lines(cells, time.monotonic() - begun)))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pattern", nargs="?", default="")
+    parser.add_argument("--way", action="append", choices=WAYS)
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    asyncio.run(_main(options.pattern, options.way or list(WAYS), options.workers))
