@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         shown_address as shown_address,
     )
     from .page._received import ViewMessage as ViewMessage
-    from .page._scripts import Adapter as Adapter, read_adapter as read_adapter
+    from .page._scripts import Adapter as Adapter, load_script as load_script, read_adapter as read_adapter
     from .page._syncpage import PageRunner as PageRunner, to_async as to_async
     from .process._browser_process import driver_ahead as driver_ahead
     from .process._extension import extension_folder as extension_folder
@@ -131,6 +131,7 @@ else:
             "page._received": ("ViewMessage",),
             "page._scripts": (
                 "Adapter",
+                "load_script",
                 "read_adapter",
             ),
             "page._syncpage": (

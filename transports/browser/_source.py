@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from weakref import WeakSet
 
 from playwright import async_api
 from playwright.async_api import Error
@@ -36,6 +37,8 @@ _MAX_STATE = 64 << 20
 _OWN_STATE = "storage_state= is for a new context; an existing context keeps its own state"
 #: Seconds for which the end of a session waits for its page.
 _CLOSE_PATIENCE = 2.0
+#: Pages of callers with a session. A second agent would take over the functions of the first.
+_PAGES_IN_USE: WeakSet[Page] = WeakSet()
 #: Pages and contexts that are being closed: the event loop itself holds no task.
 _closing: set[asyncio.Task[None]] = set()
 #: Cookies and local storage: the value of Playwright's ``context.storage_state()``, or the path of a file with it.
@@ -225,6 +228,10 @@ class PageSource:
 
     async def _open(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
         if self.page is not None:
+            if self.page in _PAGES_IN_USE:
+                raise UsageError("this page has a session already; close that session, or give another page=")
+            _PAGES_IN_USE.add(self.page)
+            stack.callback(_PAGES_IN_USE.discard, self.page)
             return Tab(self.page, stack.enter_context(RunFolder()), None, borrowed=True)
         context = self.context or (browser.context if browser else None)
         if context is not None:

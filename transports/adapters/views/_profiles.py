@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ...browser.page._scripts import load_script
+from ...browser import load_script
 from ...errors import UsageError
 from ...files import read_regular
 from ...protocol import encode_json

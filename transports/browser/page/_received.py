@@ -41,7 +41,7 @@ class Held(msgspec.Struct):
 
 
 class FoundApp(msgspec.Struct):
-    """What a page is now: see ``look`` in ``agent.js``. ``state`` is the document's ``readyState``."""
+    """State of a page: see ``look`` in ``agent.js``. ``state`` is the document's ``readyState``."""
 
     protocol: Literal["abp", "webmcp"]
     present: bool

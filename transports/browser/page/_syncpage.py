@@ -45,7 +45,13 @@ class _Context(async_api.BrowserContext):
 
 
 class _Page(async_api.Page):
-    """An asynchronous page whose context is a :class:`_Context`."""
+    """An asynchronous page whose context is a :class:`_Context`, equal to any other of the same page."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Page) and self._impl_obj is other._impl_obj
+
+    def __hash__(self) -> int:
+        return hash(self._impl_obj)
 
     @property
     def context(self) -> BrowserContext:

@@ -5,10 +5,10 @@
   const {
     String, Uint8Array, bigIntValueOf, blobSize, booleanValueOf, bufferByteLength, bufferDetached, bufferResizable,
     bytesToBase64, dataViewBuffer, dataViewByteLength, dataViewByteOffset, defineProperty, errorPrototype, fromBase64,
-    functionToString, getPrototypeOf, hasOwn, isArray, isError, isFinite, isView, keys, listForEach, listJoin,
-    listPrototype, listPush, mapForEach, mapPrototype, mapSize, matches, numberValueOf, objectIsPrototypeOf,
+    functionToString, getPrototypeOf, hasOwn, isArray, isError, isFinite, isFrozen, isView, keys, listForEach, listJoin,
+    listPrototype, listPush, mapForEach, mapList, mapPrototype, mapSize, matches, numberValueOf, objectIsPrototypeOf,
     objectToString, plainPrototype, rawJSON, setForEach, setMember, setPrototype, setSize, sharedByteLength, stringify,
-    textIsWellFormed, textSlice, textToWellFormed, textValueOf, typedArrayAt, typedArrayBuffer, typedArrayKind,
+    textIncludes, textIsWellFormed, textSlice, textToWellFormed, textValueOf, typedArrayAt, typedArrayBuffer, typedArrayKind,
     typedArrayLength, typedArrayOffset, typedArraySize, wordsOf,
   } = natives;
   const MAX_DEPTH = 64;
@@ -158,19 +158,12 @@
       let out;
       try { out = { ...value }; } catch { return objectInSteps(value, depth); }
       const names = keys(out);
-      let equal = 0;
       for (let index = 0; index < names.length; index += 1) {
         const key = names[index], member = out[key];
-        if (!textIsWellFormed(key)) {
-          delete out[key];
-          equal += renamed(out, key, member, depth);
-          continue;
-        }
         steps[depth] = key;
         const copied = copy(member, depth + 1);
         if (copied !== member) out[key] = copied; // JSON leaves undefined out
       }
-      if (equal) warnOfEqualKeys(equal, depth);
       if (names.length === 0) warnOfEmpty(value, depth);
       return shielded(out);
     };
@@ -180,14 +173,24 @@
       if (kind === "Promise") warn(depth, "a Promise cannot be sent and became {}; await it");
       else if (kind !== "Object" && holdsMore(value)) warn(depth, `the members of a ${kind} cannot be sent; it became {}`);
     };
-    // Puts a member whose key is not well-formed into `out`. Returns 1 if there is such a key already, otherwise 0.
-    const renamed = (out, key, member, depth) => {
-      const repaired = textToWellFormed(key), isTaken = hasOwn(out, repaired);
-      steps[depth] = repaired;
-      warn(depth + 1, "half of a surrogate pair in this key was replaced by U+FFFD");
-      const copied = copy(member, depth + 1);
-      if (copied !== undefined) setMember(out, repaired, copied);
-      return isTaken ? 1 : 0;
+    // Repairs the keys of a copy.
+    const repairKeys = (copied, depth) => {
+      if (typeof copied !== "object" || copied === null || isFrozen(copied)) return; // rawJSON is frozen
+      const names = keys(copied);
+      let equal = 0;
+      for (let index = 0; index < names.length; index += 1) {
+        const key = names[index], member = copied[key];
+        steps[depth] = key;
+        if (!textIsWellFormed(key)) {
+          const repaired = textToWellFormed(key);
+          warn(depth + 1, "half of a surrogate pair in this key was replaced by U+FFFD");
+          equal += hasOwn(copied, repaired) ? 1 : 0;
+          delete copied[key];
+          setMember(copied, repaired, member);
+        }
+        repairKeys(member, depth + 1);
+      }
+      if (equal) warnOfEqualKeys(equal, depth);
     };
     // Copies an object with a getter that throws, without that member.
     const objectInSteps = (value, depth) => {
@@ -195,7 +198,7 @@
       for (let index = 0; index < names.length; index += 1) {
         const key = names[index];
         try { setMember(readable, key, value[key]); } catch (error) {
-          steps[depth] = textToWellFormed(key);
+          steps[depth] = key;
           unreadable(error, depth + 1);
         }
       }
@@ -293,8 +296,14 @@
     };
 
     const copied = copy(answer, 0);
-    return { json: stringify(copied === undefined ? null : copied), found, warnings };
+    const json = stringify(copied === undefined ? null : copied);
+    if (!textIncludes(json, "\\ud")) return { json, found, warnings };
+    // Values are well-formed by now. Keys are seldom not, so they are not looked at before.
+    repairKeys(copied, 0);
+    listForEach(found, (content) => { content.path = mapList(content.path, wellFormed); });
+    return { json: stringify(copied), found, warnings: mapList(warnings, textToWellFormed) };
   };
+  const wellFormed = (step) => (typeof step === "string" ? textToWellFormed(step) : step);
   // JSON of plain values of our own.
   const toJson = (value) => (pageHasToJson() ? pack(value).json : stringify(value));
 

@@ -9,7 +9,7 @@
   // Prefix of the names, and methods and getters of the prototype; `name=` is a setter.
   const PROTOTYPES = {
     Array: ["list", "every find forEach includes join push some"],
-    String: ["text", "isWellFormed replaceAll slice split startsWith toWellFormed valueOf"],
+    String: ["text", "includes isWellFormed replaceAll slice split startsWith toWellFormed valueOf"],
     Object: ["object", "isPrototypeOf toString"],
     Function: ["function", "toString"],
     RegExp: ["regExp", "exec"],
@@ -69,7 +69,7 @@
     ClipboardItem: ["clipboardItem", "getType types"],
   };
   const STATICS = {
-    Object: "freeze hasOwn keys",
+    Object: "freeze hasOwn isFrozen keys",
     Reflect: "apply defineProperty getOwnPropertyDescriptor getPrototypeOf ownKeys set",
     Array: "from isArray",
     Error: "isError",

@@ -1,0 +1,267 @@
+"""Pages whose elements, clocks, buffers and texts are odd: what their app answers arrives, or it is told why not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from tests.support.pdf import text_of
+from transports import Browser, PlaywrightTransport, Progress, Session, UsageError, connect
+from transports.errors import CapabilityError, NotAbpApp, UnsupportedBinary
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+#: Members of a document that the page and our scripts use: an element of such a name stands in their place.
+_MEMBERS = [
+    "title", "body", "documentElement", "forms", "createElement", "querySelector", "querySelectorAll",
+    "adoptedStyleSheets", "styleSheets", "readyState", "firstElementChild", "childNodes", "all", "location",
+    "defaultView",
+]  # fmt: skip
+#: Members of a form that an input of such a name hides.
+_INPUTS = [
+    "getAttribute", "hasAttribute", "setAttribute", "removeAttribute", "closest", "click", "style", "shadowRoot",
+    "cloneNode", "attributes", "elements", "querySelectorAll", "localName", "tagName", "before", "remove",
+    "isConnected", "action", "submit", "method",
+]  # fmt: skip
+
+
+def html(calls: str, *, before: str = "", body: str = "") -> str:
+    """A page with an app; ``calls`` are members of an object: name and function of the parameters and options."""
+    return f"""<!doctype html><title>Odd</title><script>{before}</script><body>{body}<script>
+{{
+  const CALLS = {{ {calls} }}, app = {{ id: "odd", name: "Odd", version: "1" }};
+  const capabilities = Object.keys(CALLS).map((name) => ({{ name, available: true }}));
+  window.abp = {{
+    async initialize() {{ return {{ sessionId: "s", protocolVersion: "0.1", app, features: {{}}, capabilities }}; }},
+    async call(name, params, options) {{ return {{ success: true, data: await CALLS[name](params, options) }}; }},
+    async shutdown() {{}},
+  }};
+}}</script>"""
+
+
+@asynccontextmanager
+async def served(page: str, headers: dict[str, str] | None = None) -> AsyncIterator[str]:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=page, content_type="text/html", headers=headers)
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    async with TestServer(app) as server:
+        yield str(server.make_url("/"))
+
+
+@asynccontextmanager
+async def connected(
+    browser: Browser, folder: Path, page: str, headers: dict[str, str] | None = None
+) -> AsyncIterator[Session]:
+    async with served(page, headers) as url, connect(url, browser=browser, store=folder) as app:
+        yield app
+
+
+async def test_elements_named_like_members_of_the_document_hide_nothing_from_us(
+    browser: Browser, tmp_path: Path
+) -> None:
+    forms = "".join(f'<form name="{name}"></form>' for name in _MEMBERS)
+    inputs = "".join(f'<input name="{name}">' for name in _INPUTS)
+    page = html(
+        """
+        print() {
+          const said = document.getElementById("said");
+          window.print();
+          said.textContent = "AFTERWARDS";
+          return { done: 1 };
+        },
+        download() {
+          document.getElementById("link").click();
+          return { done: 1 };
+        }""",
+        body=f'{forms}<form toolname="one">{inputs}<a id="link" download="a.txt" href="data:text/plain,a">link</a>'
+        '</form><p id="said">BEFORE</p>',
+    )
+    async with connected(browser, tmp_path, page) as app:
+        printed = await app.call("print")
+        (pdf,) = [ref for ref in printed.artifacts.values() if ref.mime_type == "application/pdf"]
+        text = text_of(pdf.path)
+        assert ("BEFORE" in text, "AFTERWARDS" in text, printed.warnings) == (True, False, ())
+        downloaded = await app.call("download")
+        assert [ref.filename for ref in downloaded.artifacts.values()][-1] == "a.txt"
+
+
+async def test_a_print_whose_page_cannot_be_copied_says_so(browser: Browser, tmp_path: Path) -> None:
+    page = html("print() { window.print(); document.body.remove(); window.print(); return { done: 1 }; }")
+    async with connected(browser, tmp_path, page) as app:
+        printed = await app.call("print")
+    assert [ref.mime_type for ref in printed.artifacts.values()].count("application/pdf") == 2
+    assert printed.warnings == ("the page could not be copied at its print(): its PDF may show a later state",)
+
+
+async def test_buffers_that_change_their_size_arrive_as_they_are(browser: Browser, tmp_path: Path) -> None:
+    page = html(
+        """
+        resizable: ({ n }) => new Uint8Array(new ArrayBuffer(n + 8, { maxByteLength: 2 * n + 8 }), 8).fill(7),
+        shared: ({ n }) => new Uint8Array(new SharedArrayBuffer(n, { maxByteLength: 2 * n })).fill(7),
+        memory: ({ n }) => {
+          const memory = new WebAssembly.Memory({ initial: Math.ceil(n / 65536), maximum: 1000 });
+          return new Uint8Array(memory.toResizableBuffer?.() ?? memory.buffer, 0, n).fill(7);
+        },
+        shrunk: ({ kind }) => {
+          const buffer = new ArrayBuffer(80, { maxByteLength: 80 }), view = new globalThis[kind](buffer, 40);
+          buffer.resize(10);
+          return { good: 1, report: [view] };
+        }"""
+    )
+    isolated = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
+    async with connected(browser, tmp_path, page, isolated) as app:
+        for name in ("resizable", "shared", "memory"):
+            for size in (1000, 400_000, 6 << 20):
+                ref = (await app.call(name, {"n": size})).artifact()
+                assert await app.store.get(ref) == b"\7" * size, (name, size)
+        for kind in ("Uint8Array", "Float64Array", "DataView"):
+            with pytest.raises(UnsupportedBinary, match=rf"report\.0: .* a {kind} out of the bounds") as caught:
+                await app.call("shrunk", {"kind": kind})
+            assert caught.value.code == "NOT_SUPPORTED"
+
+
+async def test_half_a_surrogate_pair_costs_no_message(browser: Browser, tmp_path: Path) -> None:
+    page = html(
+        r"""
+        ["cut \ud83d"]: () => "top \ud83d",
+        keys: () => ({ ["a \ud83d"]: new Map([["\ude00", new File(["x"], "f \ud83d.txt", { type: "text/plain" })]]) }),
+        named: () => Object.assign(new Blob(["y"], { type: "text/plain" }), { name: "b \ud83d.txt" }),
+        fails: () => { throw new Error("no \ud83d"); },
+        progress: (_, { progressToken }) => {
+          const stage = "half \ud83d", more = { ["k \ud83d"]: 1 };
+          window.__abp_progress({ operationId: progressToken, progress: 1, total: 2, stage, more });
+          return { done: 1 };
+        }"""
+    )
+    heard: list[Progress] = []
+    async with connected(browser, tmp_path, page) as app:
+        assert "cut \ufffd" in app.capabilities
+        result = await app.call("keys")
+        assert list(result.artifacts) == ["a \ufffd.\ufffd"]
+        assert result.artifact().filename == "f \ufffd.txt"
+        assert any("in this key was replaced by U+FFFD" in warning for warning in result.warnings)
+        assert (await app.call("named")).artifact().filename == "b \ufffd.txt"
+        with pytest.raises(CapabilityError, match="no \ufffd"):
+            await app.call("fails")
+        await app.call("progress", on_progress=heard.append)
+    assert [one.stage for one in heard] == ["half \ufffd"]
+
+
+async def test_an_event_that_cannot_be_sent_is_a_warning_and_no_error_of_the_app(
+    browser: Browser, tmp_path: Path
+) -> None:
+    page = html("go() { const all = {}; all.all = all; window.__abp_notification({ event: 'x', all }); return 1; }")
+    async with connected(browser, tmp_path, page) as app:
+        result = await app.call("go")
+    reason = "an event of the app could not be sent: notification: the answer holds itself at all.all"
+    assert (result.data, result.warnings) == (1, (reason,))
+
+
+async def test_a_member_that_cannot_be_read_is_left_out(browser: Browser, tmp_path: Path) -> None:
+    page = html(
+        """
+        state() {
+          const read = (target, key) => { if (!(key in target)) throw new TypeError("no signal"); return target[key]; };
+          const { proxy, revoke } = Proxy.revocable([], {});
+          revoke();
+          const file = new Uint8Array(3), gone = { file, get size() { throw new Error("gone"); } };
+          return { good: [1], player: new Proxy({ volume: 1 }, { get: read }), items: [proxy, 2], gone };
+        }"""
+    )
+    async with connected(browser, tmp_path, page) as app:
+        result = await app.call("state")
+    data: Any = result.data
+    assert (data["good"], "player" in data, data["items"]) == ([1], False, [None, 2])
+    assert [warning.partition(":")[0] for warning in result.warnings] == [
+        "data.player",
+        "data.items.0",
+        "data.gone.size",
+    ]
+
+
+async def test_a_file_picker_is_cancelled_and_that_is_told(browser: Browser, tmp_path: Path) -> None:
+    page = html(
+        """
+        save: () => showSaveFilePicker(),
+        open: async () => { try { await showOpenFilePicker(); } catch (error) { return error.name; } }"""
+    )
+    async with connected(browser, tmp_path, page) as app:
+        with pytest.raises(
+            CapabilityError, match="AbortError: The file picker was cancelled: nobody is there to choose"
+        ):
+            await app.call("save")
+        result = await app.call("open")
+    assert result.data == "AbortError"
+    assert result.warnings == ("showOpenFilePicker() of the app was cancelled: nobody is there to choose a file",)
+    assert [effect.detail["picker"] for effect in result.effects] == ["showOpenFilePicker"]
+
+
+@pytest.mark.parametrize("install", [False, True])
+async def test_a_page_without_an_app_is_told_although_its_clock_stands(browser: Browser, install: bool) -> None:
+    context = await browser.playwright.new_context()
+    try:
+        page = await context.new_page()
+        if install:
+            await page.clock.install(time=0)
+            await page.clock.pause_at(1000)
+        else:
+            await page.clock.set_fixed_time(0)
+        async with served("<!doctype html><title>None</title>") as url:
+            await page.goto(url)
+            with pytest.raises(NotAbpApp, match=r"no window\.abp 0\.3 s after it loaded"):
+                async with connect(url, transport=PlaywrightTransport(url, page=page, grace=0.3), store="none:"):
+                    pass
+    finally:
+        await context.close()
+
+
+async def test_a_page_has_one_session_at_a_time(browser: Browser) -> None:
+    context = await browser.playwright.new_context()
+    try:
+        page = await context.new_page()
+        async with served(html("one: () => 1")) as url:
+            await page.goto(url)
+            for _ in range(2):  # one after another is right
+                async with connect(url, page=page, store="none:") as app:
+                    with pytest.raises(UsageError, match="this page has a session already"):
+                        async with connect(url, page=page, store="none:"):
+                            pass
+                    assert (await app.call("one")).data == 1
+    finally:
+        await context.close()
+
+
+async def test_a_native_that_cannot_be_had_is_named(browser: Browser) -> None:
+    policy = {
+        "Content-Security-Policy": "sandbox allow-scripts"
+    }  # no origin, so no frame of the page can be looked into
+    context = await browser.playwright.new_context()
+    try:
+        page = await context.new_page()
+        async with served(html("one: () => 1"), policy) as url:
+            await page.goto(url)
+            async with connect(url, page=page, store="none:") as app:
+                assert (await app.call("one")).data == 1
+            await page.evaluate("window.WeakMap = { a: 1 }")
+            with pytest.raises(Exception, match=r"the session cannot begin in this page: the page replaced WeakMap"):
+                async with connect(url, page=page, store="none:"):
+                    pass
+    finally:
+        await context.close()
+
+
+async def test_an_element_named_abp_is_no_app(browser: Browser, tmp_path: Path) -> None:
+    page = '<!doctype html><title>None</title><div id="abp"></div>'
+    async with served(page) as url:
+        transport = PlaywrightTransport(url, browser=browser, grace=0.3)
+        with pytest.raises(NotAbpApp, match=r"has no window\.abp"):
+            async with connect(url, transport=transport, store=tmp_path):
+                pass
