@@ -51,8 +51,8 @@ class Recorded:
 
 async def test_the_steps_of_an_installation_are_sent_at_once_and_in_order() -> None:
     cdp: Any = Recorded()
-    options: Any = {"on_emit": print, "on_document": print, "now": None, "frames": None}
-    installing = asyncio.ensure_future(CdpChannel(cdp).install("script", "binding", **options))
+    options: Any = {"on_emit": print, "on_document": print, "now": False, "frames": None}
+    installing = asyncio.ensure_future(CdpChannel(cdp).install("script", "late", "binding", **options))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     script = "Page.addScriptToEvaluateOnNewDocument"

@@ -199,6 +199,7 @@ async def test_the_scripts_of_an_embedded_app_see_nothing_of_ours_come(whole_bro
             raise AssertionError(clicked)
 
 
+#: What a page would have the agent say of the content in a reply. (tests/browser/test_received.py: what becomes of it.)
 _REPLIES: list[object] = [
     7,
     None,
@@ -228,7 +229,7 @@ _EVENTS: list[object] = [
 
 
 @pytest.mark.parametrize("way", ["cdp", "evaluate"])
-async def test_what_a_page_forges_fails_its_own_call_and_no_other(
+async def test_a_page_forges_neither_an_event_nor_a_reply(
     browser: Browser, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "evaluate":
@@ -247,8 +248,7 @@ async def test_what_a_page_forges_fails_its_own_call_and_no_other(
         await app.call("digits", {"digits": 5000})
         assert (await app.call("stolen")).data == []
         for reply in _REPLIES:
-            with pytest.raises(ProtocolError):
-                await app.call("reply", {"rest": reply})
+            assert (await app.call("reply", {"rest": reply})).artifact().size_bytes == 10, reply
             assert (await app.call("stolen")).data == [], reply
 
 

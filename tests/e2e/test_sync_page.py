@@ -47,7 +47,7 @@ def test_our_agent_works_in_a_blocking_page(workbench: str, page: sync_api.Page)
         return agent
 
     agent = runner.run(install())
-    seen = json.loads(runner.run(agent.invoke("ready", 5000, timeout=10)))
+    seen = json.loads(runner.run(agent.invoke("look", False, False, timeout=10)))
     assert seen["present"] and seen["title"] == page.title() == "Workbench"
     # nothing of the caller's has become asynchronous
     assert statuses and isinstance(page.context, sync_api.BrowserContext)

@@ -257,10 +257,11 @@ class PageAgent(Agent):
 
         await self.channel.install(
             source(),
+            source(late=True),
             self._binding,
             on_emit=self._on_emit,
             on_document=self._on_document,
-            now=source(late=True) if now else None,
+            now=now,
             frames=frames,
         )
 

@@ -89,19 +89,20 @@ class Channel(ABC):
     async def install(
         self,
         source: str,
+        late: str,
         binding: str,
         *,
         on_emit: OnEmit,
         on_document: Callable[[], None],
-        now: str | None,
+        now: bool,
         frames: FrameWatcher | None,
     ) -> None:
-        """Run ``source`` before the first script of every later document, and ``now``, if given, in the current one.
+        """Run ``source`` before the first script of every later document, and with ``now`` ``late`` in the current one.
 
         Each is an expression whose value is the agent, or ``undefined`` in a frame. It emits text through the global
         function ``binding``, which calls ``on_emit``. ``on_document`` is called when the page begins a new document.
         With ``frames`` the documents in frames have agents too, and their events go to ``frames``. Raises
-        :class:`~transports.errors.ProtocolError` if ``now`` throws.
+        :class:`~transports.errors.ProtocolError` if ``late`` throws.
         """
 
     @abstractmethod

@@ -133,7 +133,7 @@ class FrameContexts:
     installed. In both cases the browser names origin and frame of a context.
 
     ``channel_of(session, agent)`` makes the channel of a document. In the page's own session :meth:`is_page` separates
-    the page from its frames. ``source``, which hands the agent over, ``now`` and ``binding`` are those of
+    the page from its frames. ``source``, which hands the agent over, ``late`` and ``binding`` are those of
     :meth:`Channel.install <transports.browser.page._channel.Channel.install>`.
     """
 
@@ -142,7 +142,7 @@ class FrameContexts:
         session: DevTools,
         watcher: FrameWatcher,
         source: str,
-        now: str | None,
+        late: str,
         binding: str,
         channel_of: Callable[[DevTools, PageObject], Channel],
         root: FrameContexts | None = None,
@@ -150,7 +150,7 @@ class FrameContexts:
         self._session = session
         self._watcher = watcher
         self._source = source
-        self._now = now
+        self._late = late
         self._binding = binding
         self._channel_of = channel_of
         self._root = root or self
@@ -253,7 +253,7 @@ class FrameContexts:
         for number in tuple(self._contexts):
             if not self.is_page(number) and number not in self._documents:
                 with contextlib.suppress(PlaywrightError, TransportError):
-                    self.keep(number, await _evaluate(self._session, self._now or self._source, contextId=number))
+                    self.keep(number, await _evaluate(self._session, self._late, contextId=number))
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class FrameContexts:
 
     def _on_attached(self, event: Mapping[str, Any]) -> None:
         inner, root = FrameSession(self._session, event["sessionId"]), self._root
-        contexts = FrameContexts(inner, self._watcher, self._source, self._now, self._binding, self._channel_of, root)
+        contexts = FrameContexts(inner, self._watcher, self._source, self._late, self._binding, self._channel_of, root)
         listen(inner, "Runtime.inspectRequested", lambda one: contexts.keep(one["executionContextId"], one["object"]))
         listen(inner, "Runtime.bindingCalled", contexts.hear)
         root.sessions += 1
@@ -371,11 +371,12 @@ class CdpChannel(Channel):
     async def install(
         self,
         source: str,
+        late: str,
         binding: str,
         *,
         on_emit: OnEmit,
         on_document: Callable[[], None],
-        now: str | None,
+        now: bool,
         frames: FrameWatcher | None,
     ) -> None:
         """Install as :meth:`Channel.install` describes, with a binding of the Runtime domain."""
@@ -384,7 +385,7 @@ class CdpChannel(Channel):
         handing_over = f"(agent => {{ if (agent) inspect(agent); }})({source})"
         contexts: FrameContexts | None = None
         if frames is not None:
-            contexts = FrameContexts(self.cdp, frames, handing_over, now, binding, CdpChannel)
+            contexts = FrameContexts(self.cdp, frames, handing_over, late, binding, CdpChannel)
         self._frames = contexts
 
         def on_binding(event: Mapping[str, Any]) -> None:
@@ -421,8 +422,8 @@ class CdpChannel(Channel):
         else:
             tree, *_ = await asyncio.gather(self.cdp.send("Page.getFrameTree"), contexts.attach(), *steps)
             contexts.know(tree["frameTree"])
-        if now is not None:
-            self._keep(await _evaluate(self.cdp, now))
+        if now:
+            self._keep(await _evaluate(self.cdp, late))
             if contexts is not None:
                 await contexts.install_now()
 
@@ -505,18 +506,19 @@ class PlaywrightChannel(Channel):
     async def install(
         self,
         source: str,
+        late: str,
         binding: str,
         *,
         on_emit: OnEmit,
         on_document: Callable[[], None],
-        now: str | None,
+        now: bool,
         frames: FrameWatcher | None,
     ) -> None:
         """Install as :meth:`Channel.install` describes, with a binding and an init script of Playwright's."""
         watched = _Frames(self, frames) if frames is not None else None
 
         @listener
-        def on_binding(called: Mapping[str, Any], text: object) -> None:
+        def on_binding(called: Mapping[str, Any], text: object = None) -> None:
             if called["frame"] != self._page.main_frame:
                 if watched is not None:
                     watched.heard(called["frame"], text)
@@ -541,10 +543,10 @@ class PlaywrightChannel(Channel):
         }})({source})"""
         self._undo.push_async_exit(await self._page.expose_binding(binding, on_binding))
         self._undo.push_async_exit(await self._page.add_init_script(f"{announcing}; {handing_over}"))
-        if now is not None:
-            await self.keep(await self._evaluated(now))
+        if now:
+            await self.keep(await self._evaluated(late))
             if watched is not None:
-                await watched.install_now(now)
+                await watched.install_now(late)
 
     async def _evaluated(self, expression: str) -> JSHandle:
         try:
