@@ -187,6 +187,69 @@ async def test_a_member_that_cannot_be_read_is_left_out(browser: Browser, tmp_pa
     ]
 
 
+async def test_a_member_of_a_tool_s_answer_that_cannot_be_read_is_left_out(browser: Browser, tmp_path: Path) -> None:
+    script = """
+    const { proxy, revoke } = Proxy.revocable({}, {}), context = { registerTool() {} };
+    revoke();
+    Object.defineProperty(document, "modelContext", { value: context });
+    const file = { dataUrl: "data:text/plain,abc", fileName: "a.txt" };
+    const more = { get it() { throw new Error("no"); }, two: 2 };
+    context.registerTool({ name: "state", description: "x", execute: async () => ({ good: [1], bad: proxy, file, more }) });
+    """
+    async with (
+        served(f"<!doctype html><title>Tools</title><script>{script}</script>") as url,
+        connect(url, browser=browser, store=tmp_path) as app,
+    ):
+        result = await app.call("state")
+    data: Any = result.data
+    assert (data["good"], "bad" in data, data["more"]) == ([1], False, {"two": 2})
+    assert result.artifact().filename == "a.txt"
+    assert [warning.partition(":")[0] for warning in result.warnings] == ["data.bad", "data.more.it"]
+
+
+_HARDEN = """
+for (const name of Object.getOwnPropertyNames(window)) {
+  let value;
+  try { value = window[name]; } catch { continue; }
+  if (typeof value !== "function" || value === window) continue;
+  if (value.prototype) Object.freeze(value.prototype);
+  Object.freeze(value);
+}
+for (const value of [JSON, Math, Reflect, Object.getPrototypeOf([].values()), Promise.prototype]) Object.freeze(value);
+"""
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_page_that_freezes_everything_is_driven_like_any_other(
+    browser: Browser, tmp_path: Path, late: bool
+) -> None:
+    calls = """
+    data: () => ({ toString: 1, valueOf: [2], constructor: { hasOwnProperty: "x" }, map: new Map([["toString", 3]]) }),
+    file: ({ size }) => new Uint8Array(size), size: ({ file }) => ({ size: file.content.byteLength }),
+    print: () => { window.print(); return 1; }"""
+    context = await browser.playwright.new_context()
+    try:
+        async with served(html(calls, before=_HARDEN)) as url:
+            page = await context.new_page()
+            await page.goto(url)
+            transport = PlaywrightTransport(url, page=page) if late else PlaywrightTransport(url, browser=browser)
+            async with connect(url, transport=transport, store=tmp_path) as app:
+                data: Any = (await app.call("data")).data
+                assert data == {
+                    "toString": 1,
+                    "valueOf": [2],
+                    "constructor": {"hasOwnProperty": "x"},
+                    "map": {"toString": 3},
+                }
+                for size in (1000, 1 << 20):
+                    assert (await app.call("file", {"size": size})).artifact().size_bytes == size
+                    assert (await app.call("size", {"file": bytes(size)})).data == {"size": size}
+                if not late:  # a late hook of print() is refused by such a page
+                    assert (await app.call("print")).artifacts
+    finally:
+        await context.close()
+
+
 async def test_a_file_picker_is_cancelled_and_that_is_told(browser: Browser, tmp_path: Path) -> None:
     page = html(
         """

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import re
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -294,7 +295,7 @@ async def try_page(
     calls = [call for call in WAYS[way].calls if call not in impossible]
     async with pages(replaced) as address:
         try:
-            async with session(browser, way, address(way, forms[0]), folder) as app:
+            async with asyncio.timeout(60), session(browser, way, address(way, forms[0]), folder) as app:
                 for form in forms:
                     if form != forms[0]:
                         await app.call("replace", {"form": form}, timeout=20)
@@ -349,8 +350,9 @@ async def _main(pattern: str, ways: Sequence[str], workers: int) -> None:
         while waiting:
             target, way, number = waiting.pop()
             with tempfile.TemporaryDirectory() as folder:
-                async with asyncio.timeout(120):
-                    cells.extend(await try_page(browser, [target], way, rotated(number + len(way)), Path(folder)))
+                cells.extend(await try_page(browser, [target], way, rotated(number + len(way)), Path(folder)))
+            if len(waiting) % 50 == 0:
+                print(f"{len(waiting)} pages are left", file=sys.stderr)
 
     async with Browser() as browser:
         await asyncio.gather(*(work(browser) for _ in range(workers)))

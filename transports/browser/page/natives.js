@@ -153,7 +153,10 @@
         return found;
       }
       const native = attempt(() => read(fresh));
-      if (typeof native !== "function") return undefined;
+      if (typeof native !== "function") {
+        if (!matches(OPTIONAL, name)) throw `the page replaced ${name}`; // in its frames too
+        return undefined;
+      }
       if (typeof found === "function" && sourceOf(found) === sourceOf(native)) return found;
       foreign[foreign.length] = native;
       return native;

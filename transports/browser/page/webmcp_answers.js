@@ -59,34 +59,39 @@
   };
   const isFile = (value) => textStarts(value.blobUrl, "blob:") || textStarts(value.dataUrl, "data:");
 
-  // Copies an answer, with its files as content.
+  // A copy of a list or plain object, one level deep, each member read once. Undefined for anything else, and for what throws
+  // when it is read: the codec says where.
+  const readOnce = (value) => quietly(() => {
+    if (isArray(value)) return mapList(value, (item) => item);
+    return isPlain(value) ? { ...value } : undefined;
+  });
+  // Copies an answer, with its files as content. The copy is in a box: as the result itself it would be asked for its `then`.
+  const box = (value) => ({ __proto__: null, value });
   const walk = async (value, warn, depth = 0, ancestors = new Set()) => {
-    if (!isObject(value)) return value;
-    const list = isArray(value);
-    if (!list && !isPlain(value)) {
-      if (quietly(() => streamLocked(value)) !== undefined) return await responseBlob(new Response(value));
-      return quietly(() => responseOk(value)) === undefined ? value : await responseBlob(value);
+    if (!isObject(value)) return box(value);
+    const read = readOnce(value);
+    if (read === undefined) {
+      if (quietly(() => streamLocked(value)) !== undefined) return box(await responseBlob(new Response(value)));
+      if (quietly(() => responseOk(value)) !== undefined) return box(await responseBlob(value));
+      try { return box(await value); } catch { return box(value); } // a promise, mostly; the codec says what cannot be read
     }
-    if (depth > MAX_DEPTH || ancestors.has(value)) return value; // handled by the codec
+    if (depth > MAX_DEPTH || ancestors.has(value)) return box(value); // handled by the codec
     ancestors.add(value);
     try {
-      if (list) {
-        const items = [];
-        for (let index = 0; index < value.length; index += 1) items[index] = await walk(value[index], warn, depth + 1, ancestors);
-        return items;
+      if (!isArray(read)) {
+        if (isFile(read)) return box(await file(read, warn));
+        const { type, data } = read;
+        if ((type === "image" || type === "audio") && typeof data === "string" && data.length > LONG_TEXT) {
+          return box(quietly(() => ({ ...read, data: decoded(data) })) ?? value);
+        }
       }
-      if (isFile(value)) return await file(value, warn);
-      const { type, data } = value;
-      if ((type === "image" || type === "audio") && typeof data === "string" && data.length > LONG_TEXT) {
-        return quietly(() => ({ ...value, data: decoded(data) })) ?? value;
-      }
-      const copy = {}, names = keys(value);
+      const names = keys(read);
       for (let index = 0; index < names.length; index += 1) {
-        const key = names[index], member = await walk(value[key], warn, depth + 1, ancestors);
-        setMember(copy, key, member);
+        const key = names[index], copied = await walk(read[key], warn, depth + 1, ancestors);
+        setMember(read, key, copied.value);
       }
-      if (text(copy.fileName) && copy.filename === undefined && isObject(copy.content)) copy.filename = copy.fileName;
-      return copy;
+      if (text(read.fileName) && read.filename === undefined && isObject(read.content)) read.filename = read.fileName;
+      return box(read);
     } finally { ancestors.delete(value); }
   };
 
@@ -130,7 +135,8 @@
     }
     const data = dataOf(value);
     if (data !== value && isFailure(data)) return failure(data, wordsOf(data));
-    return { success: true, data: (await walk(data, warn)) ?? null };
+    const copied = await walk(data, warn);
+    return { success: true, data: copied.value ?? null };
   };
 
   // --- parameters ----------------------------------------------------------------------------------------------------
