@@ -194,7 +194,8 @@ async def test_a_member_of_a_tool_s_answer_that_cannot_be_read_is_left_out(brows
     Object.defineProperty(document, "modelContext", { value: context });
     const file = { dataUrl: "data:text/plain,abc", fileName: "a.txt" };
     const more = { get it() { throw new Error("no"); }, two: 2 };
-    context.registerTool({ name: "state", description: "x", execute: async () => ({ good: [1], bad: proxy, file, more }) });
+    const answer = { good: [1], bad: proxy, file, more };
+    context.registerTool({ name: "state", description: "x", execute: async () => answer });
     """
     async with (
         served(f"<!doctype html><title>Tools</title><script>{script}</script>") as url,
