@@ -1,7 +1,7 @@
-"""Pages that replace natives, driven in every way: for each native, way and form, each kind of call.
+"""Pages that replace natives, driven in every way: for each global with its members, way and form, each kind of call.
 
-``python -m tests.support.replaced`` prints a table of all cells and those that fail. One page per native and way: it
-replaces the native in one form after another.
+``python -m tests.support.replaced`` prints a table of all cells and those that fail. One page per global and way: it
+replaces the global and all its members that are used, in one form after another.
 """
 
 from __future__ import annotations
@@ -208,11 +208,19 @@ def targets() -> list[Target]:
     return sorted(found)
 
 
+def targets_by_global() -> dict[str, list[Target]]:
+    """Return every global with its targets: itself, its functions and the members of its prototype."""
+    grouped: dict[str, list[Target]] = {}
+    for owner, name in targets():
+        grouped.setdefault(name if owner == "window" else owner.partition(".")[0], []).append((owner, name))
+    return grouped
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One kind of call in a page; ``fault`` is why it failed, empty if it did not."""
 
-    target: str
+    replaced: str
     way: str
     form: str
     call: str
@@ -285,11 +293,10 @@ async def _fault_of(app: Session, call: str, expected: int) -> str:
 
 
 async def try_page(
-    browser: Browser, replaced: Sequence[Target], way: str, forms: Sequence[str], folder: Path
+    browser: Browser, name: str, replaced: Sequence[Target], way: str, forms: Sequence[str], folder: Path
 ) -> list[Cell]:
-    """Return the cells of one page, which replaces natives in one form after another. Prints and downloads, which take
-    long, are made in the first form only."""
-    name = ".".join(replaced[0]) if len(replaced) == 1 else f"{len(replaced)} natives"
+    """Return the cells of one page, which replaces natives in one form after another; ``name`` is what these have in
+    common. Prints and downloads, which take long, are made in the first form only."""
     cells: list[Cell] = []
     impossible = {_ITS_OWN_FAULT.get(target) for target in replaced}
     calls = [call for call in WAYS[way].calls if call not in impossible]
@@ -320,9 +327,10 @@ async def try_page(
 
 
 def rotated(index: int) -> tuple[str, ...]:
-    """Return the forms, each the first one in its turn. The fixed one stays, so it is the last of the others."""
-    first = FORMS[index % len(FORMS)]
-    return (first,) if first == "fixed" else (first, *(form for form in FORMS if form != first))
+    """Return the forms, each the first one in its turn, but for the last one, which stays."""
+    *forms, last = FORMS
+    first = index % len(forms)
+    return (*forms[first:], *forms[:first], last)
 
 
 def lines(cells: Sequence[Cell], seconds: float) -> Iterator[str]:
@@ -332,25 +340,26 @@ def lines(cells: Sequence[Cell], seconds: float) -> Iterator[str]:
         of_way = [cell for cell in cells if cell.way == way]
         yield f"{way:10}{len(of_way):8,}{sum(bool(cell.fault) for cell in of_way):8,}"
     yield f"{'all':10}{len(cells):8,}{sum(bool(cell.fault) for cell in cells):8,}  in {seconds:.0f} s"
-    failed = Counter((cell.target, cell.way, cell.fault[:160]) for cell in cells if cell.fault)
-    for (target, way, fault), times in sorted(failed.items()):
-        yield f"  {times:3} {target} | {way} | {fault}"
+    failed = Counter((cell.replaced, cell.way, cell.fault[:160]) for cell in cells if cell.fault)
+    for (replaced, way, fault), times in sorted(failed.items()):
+        yield f"  {times:3} {replaced} | {way} | {fault}"
 
 
 async def _main(pattern: str, ways: Sequence[str], workers: int) -> None:
     begun, cells = time.monotonic(), list[Cell]()
     waiting = [
-        (target, way, number)
-        for number, target in enumerate(targets())
+        (number, name, way)
+        for number, name in enumerate(targets_by_global())
         for way in ways
-        if re.search(pattern, ".".join(target))
+        if re.search(pattern, name)
     ]
 
     async def work(browser: Browser) -> None:
         while waiting:
-            target, way, number = waiting.pop()
+            number, name, way = waiting.pop()
+            forms, replaced = rotated(number + len(way)), targets_by_global()[name]
             with tempfile.TemporaryDirectory() as folder:
-                cells.extend(await try_page(browser, [target], way, rotated(number + len(way)), Path(folder)))
+                cells.extend(await try_page(browser, name, replaced, way, forms, Path(folder)))
             if len(waiting) % 50 == 0:
                 print(f"{len(waiting)} pages are left", file=sys.stderr)
 

@@ -23,7 +23,7 @@ from ..binary import Handle
 from ..errors import ConnectFailed, ContextLost, OutcomeUnknown, PersonRequired, TransportError, UsageError, first_line
 from ..protocol import origin_of, redact_url
 from ..protocol.messages import Message, Sender
-from ..tasks import begin, cancel_and_wait, spawn
+from ..tasks import cancel_and_wait, spawn
 from ._effects import Dialogs
 from ._source import PageOptions, PageSource
 from ._transport import PageTransport, Reach, ServerAddress, around, cancellation, sender_of
