@@ -159,7 +159,7 @@
   const changed = (removed) => {
     if (!framed) return forward("capabilities", "tools")({ removed });
     effects.watch();
-    return emit("tools", { name: String(quietly(() => window.name) ?? "") });
+    return emit("tools", { name: quietly(() => String(window.name)) ?? "" });
   };
   const harness = makeHarness?.(
     { natives, toJson, emit, deliver: (kind, way = "page") => handlerFor(kind, way), blobOfUrl: effects.findBlob, framed,
