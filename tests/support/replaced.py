@@ -262,7 +262,7 @@ async def session(browser: Browser, way: str, url: str, folder: Path) -> AsyncIt
                 script.write_text(_ADAPTER)
                 transport = PlaywrightTransport(url, browser=browser, adapter=script, timeout=10, grace=0.5)
             case "tools":
-                transport = WebMcpTransport(url, browser=browser, timeout=10, grace=0.5)
+                transport = WebMcpTransport(url, browser=browser, timeout=10)
             case _:
                 transport = PlaywrightTransport(url, browser=browser, timeout=10, grace=0.5)
         yield await stack.enter_async_context(connect(url, transport=transport, **settings))
