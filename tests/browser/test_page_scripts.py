@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Page
 
 from tests.support.page_scripts import NATIVES, SCRIPTS, problems_of, taken_from_natives
 from transports import Browser
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = pytest.mark.browser
 
 #: The names of all members of the prototypes of all globals.
 _MEMBERS = """() => {
@@ -29,20 +27,26 @@ _MEMBERS = """() => {
 }"""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def page() -> AsyncIterator[Page]:
-    async with Browser() as browser:
-        context = await browser.playwright.new_context()
-        yield await context.new_page()
+@pytest.fixture(scope="module")
+def seen() -> tuple[frozenset[str], set[str]]:
+    """The members of natives, and the names of what natives.js saves, in a real page."""
+
+    async def look() -> tuple[frozenset[str], set[str]]:
+        async with Browser() as browser:
+            page = await (await browser.playwright.new_context()).new_page()
+            saved = await page.evaluate(f"() => Object.keys(({NATIVES.read_text(encoding='utf-8')})(false))")
+            return frozenset(await page.evaluate(_MEMBERS)), set(saved)
+
+    return asyncio.run(look())
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def members(page: Page) -> frozenset[str]:
-    return frozenset(await page.evaluate(_MEMBERS))
+@pytest.fixture(scope="module")
+def members(seen: tuple[frozenset[str], set[str]]) -> frozenset[str]:
+    return seen[0]
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-async def test_a_page_script_uses_nothing_that_a_page_can_replace(path: Path, members: frozenset[str]) -> None:
+def test_a_page_script_uses_nothing_that_a_page_can_replace(path: Path, members: frozenset[str]) -> None:
     assert [str(problem) for problem in problems_of(path.name, path.read_text(encoding="utf-8"), members)] == []
 
 
@@ -69,14 +73,13 @@ async def test_a_page_script_uses_nothing_that_a_page_can_replace(path: Path, me
         ("{ let Inner = 1; } () => Inner", "the global Inner"),
     ],
 )
-async def test_what_a_page_can_replace_is_found_in_a_script(planted: str, reason: str, members: frozenset[str]) -> None:
+def test_what_a_page_can_replace_is_found_in_a_script(planted: str, reason: str, members: frozenset[str]) -> None:
     script = f"(natives) => {{ const {{ defineProperty, wait }} = natives; const a = {{}}; {planted} }}"
     if "; } ()" not in planted:
         script = f"(natives) => {{ const {{ defineProperty, wait }} = natives; return {planted}; }}"
     assert reason in [problem.reason for problem in problems_of("codec.js", script, members)]
 
 
-async def test_the_natives_that_are_saved_are_those_that_are_used(page: Page) -> None:
-    saved = await page.evaluate(f"() => Object.keys(({NATIVES.read_text(encoding='utf-8')})(false))")
+def test_the_natives_that_are_saved_are_those_that_are_used(seen: tuple[frozenset[str], set[str]]) -> None:
     used = set().union(*(taken_from_natives(path.read_text(encoding="utf-8")) for path in SCRIPTS))
-    assert set(saved) == used
+    assert seen[1] == used
