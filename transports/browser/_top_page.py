@@ -228,15 +228,13 @@ class TopPageTransport(PageTransport):
         loaded_at: float | None = None
         while True:
             in_frames = self._frames is not None and self._frames.have_tools
-            lead = loaded_at is not None and now() - loaded_at >= _APP_LEAD
-            seen = await agent.invoke("look", in_frames, lead, timeout=self._timeout, returns=str)
+            waited = 0.0 if loaded_at is None else now() - loaded_at
+            seen = await agent.invoke("look", in_frames, waited >= _APP_LEAD, timeout=self._timeout, returns=str)
             found = parse_json(seen, FoundApp, "the app found in the page")
-            if found.is_app:
+            if found.is_app or (loaded_at is not None and waited >= self._grace):
                 return found
             if found.state == "complete" and loaded_at is None:
                 loaded_at = now()
-            if loaded_at is not None and now() - loaded_at >= self._grace:
-                return found
             await asyncio.sleep(_LOOK_PAUSE)
 
     def _advice(self, found: FoundApp, status: int | None) -> str:
