@@ -254,17 +254,17 @@ async def session(browser: Browser, way: str, url: str, folder: Path) -> AsyncIt
                 stack.push_async_callback(context.close)
                 page = await context.new_page()
                 await page.goto(url)
-                transport: Any = PlaywrightTransport(url, page=page, timeout=10, grace=0.5)
+                transport: Any = PlaywrightTransport(url, page=page, grace=0.5)
             case "embedded":
-                transport = PostMessageTransport(url, browser=browser, timeout=10)
+                transport = PostMessageTransport(url, browser=browser)
             case "adapter":
                 script = folder / "adapter.js"
                 script.write_text(_ADAPTER)
-                transport = PlaywrightTransport(url, browser=browser, adapter=script, timeout=10, grace=0.5)
+                transport = PlaywrightTransport(url, browser=browser, adapter=script, grace=0.5)
             case "tools":
-                transport = WebMcpTransport(url, browser=browser, timeout=10)
+                transport = WebMcpTransport(url, browser=browser)
             case _:
-                transport = PlaywrightTransport(url, browser=browser, timeout=10, grace=0.5)
+                transport = PlaywrightTransport(url, browser=browser, grace=0.5)
         yield await stack.enter_async_context(connect(url, transport=transport, **settings))
 
 
