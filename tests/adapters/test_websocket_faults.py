@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import signal
@@ -10,12 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
 import pytest_asyncio
 
 from transports import CallTimeout, Disconnected, ProtocolError, Session, WebSocketTransport, connect
+from transports.adapters.websocket import _connection
 from transports.errors import ConnectFailed, TooLarge
 from webapp_fixture import Fixture, serve
 
@@ -191,3 +195,93 @@ async def test_a_stopped_server_is_noticed_within_the_configured_time(
 
 def test_the_reference_app_prints_where_it_is(other_process: tuple[subprocess.Popen[str], str]) -> None:
     assert json.dumps(other_process[1]).startswith('"ws://127.0.0.1:')
+
+
+class Line:
+    """A slow line to a server: it passes ``step`` bytes on every ``pause`` seconds in each direction, until it is cut
+    off (``flowing`` is cleared): then it takes no more, and stays open."""
+
+    def __init__(self, url: str, *, step: int, pause: float) -> None:
+        self._target = urlsplit(url)
+        self._step, self._pause = step, pause
+        self.flowing = asyncio.Event()
+        self.flowing.set()
+        self.passed = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=self._step)
+        port = self._server.sockets[0].getsockname()[1]
+        return self._target._replace(netloc=f"127.0.0.1:{port}").geturl()
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(
+            self._target.hostname, self._target.port, limit=self._step
+        )
+        for source, target in ((reader, far_writer), (far_reader, writer)):
+            self._tasks.add(asyncio.create_task(self._pass_on(source, target)))
+
+    async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(self._step):
+                await self.flowing.wait()
+                target.write(data)
+                await target.drain()
+                self.passed += len(data)
+                await asyncio.sleep(self._pause * len(data) / self._step)
+        finally:
+            target.close()
+
+
+IMPATIENT = {"ping_interval": 0.2, "ping_timeout": 0.2, "close_timeout": 0.2}
+
+
+def impatient(url: str) -> Session:
+    transport = WebSocketTransport(url, **IMPATIENT)  # type: ignore[arg-type]
+    return connect(url, transport=transport, store="none:", timeout=10)
+
+
+@pytest.mark.load
+async def test_an_answer_that_arrives_slowly_is_a_sign_of_life(fixture: Fixture) -> None:
+    async with Line(fixture.ws_url, step=20_000, pause=0.05) as url, impatient(url) as app:
+        result = await app.call("file.generate", {"bytes": 600_000}, timeout=60)
+        assert result.artifacts["file"].size_bytes == 600_000
+        assert counts(app)["delivered"] == 2  # over one connection
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("size", [1_000_000, 12_000_000], ids=["hidden in buffers", "more than buffers hold"])
+async def test_a_request_that_is_taken_slowly_is_a_sign_of_life(fixture: Fixture, tmp_path: Path, size: int) -> None:
+    path = tmp_path / "upload.bin"
+    path.write_bytes(os.urandom(size))
+    async with Line(fixture.ws_url, step=size // 20, pause=0.15) as url, impatient(url) as app:
+        result = await app.call("file.digest", {"file": path}, timeout=90)
+        assert isinstance(result.data, dict)
+        assert result.data["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert counts(app)["delivered"] == 2
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("size", [500_000, 20_000_000], ids=["hidden in buffers", "more than buffers hold"])
+async def test_a_peer_that_stops_reading_is_given_up_after_the_time_for_what_it_was_sent(
+    fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(_connection, "_MAX_EXTRA", 1.0)
+    path = tmp_path / "upload.bin"
+    path.write_bytes(os.urandom(size))
+    line = Line(fixture.ws_url, step=size // 20, pause=0.1)
+    async with line as url, impatient(url) as app:
+        calling = asyncio.ensure_future(app.call("file.digest", {"file": path}, timeout=90))
+        while line.passed < size // 5:
+            await asyncio.sleep(0.01)
+        line.flowing.clear()
+        with pytest.raises(Disconnected, match="no ping"):
+            await calling

@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -39,7 +41,14 @@ _WHOLE_TEXT = _FIN | _TEXT
 #: First two bytes of an outgoing text frame: the mask bit is set, the length is missing.
 _HEAD = _WHOLE_TEXT << 8 | 0x80
 #: First bytes of control frames, and the maximum bytes of their payload (RFC 6455 §5.5).
-_CONTROL, _MAX_CONTROL = {_FIN | Opcode.CLOSE, _FIN | Opcode.PING, _FIN | Opcode.PONG}, 125
+_PONG = _FIN | Opcode.PONG
+_CONTROL, _MAX_CONTROL = {_FIN | Opcode.CLOSE, _FIN | Opcode.PING, _PONG}, 125
+#: Bytes per second that the slowest peer reads. A pong stands behind all that was sent before the ping, and buffers on
+#: the way hide how much of it the peer has read. They hold some megabytes, so it gets a minute more at most.
+_SLOWEST, _MAX_EXTRA = 64 * 1024, 60.0
+#: Bytes that the peer's system has acknowledged, in ``tcp_info`` of Linux. The write buffer of asyncio is no measure of
+#: it with TLS, which passes everything on at once.
+_ACKNOWLEDGED = slice(120, 128)
 
 
 #: Handler of a message, called in the event loop with the content and whether it is text. Returns false if handling
@@ -75,6 +84,9 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._held: list[bytes] = []
         self._held_size = 0
+        self._reads = 0  # reads from the socket so far
+        self._sent = 0  # bytes of messages sent so far, and how many of them the peer has read for certain
+        self._read_by_peer = 0
         #: True while the peer reads too slowly, so that nothing can be sent at once.
         self.slow = False
 
@@ -116,6 +128,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Process the bytes that have arrived (:class:`asyncio.BufferedProtocol`)."""
+        self._reads += 1
         if self._large is not None:
             self._received += nbytes
             if self._received == len(self._large):  # the caller still holds a view, which would force a copy now
@@ -164,6 +177,8 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
                 if end - body < length:
                     break
                 at, control = body + length, bytes(buffer[at : body + length])
+                if first == _PONG:
+                    self._read_by_peer = int.from_bytes(control[2:])
                 self.write_held()  # nothing may follow a closing frame
                 self.data_received(control)
                 self._framed = self._open
@@ -273,7 +288,15 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
             data, self._held_size = _text_frames(self._held), 0
             self._held.clear()
             if self._open:
+                self._sent += len(data)
                 self.transport.write(data)
+
+    async def send_text(self, text: bytes) -> None:
+        """Send a text message, after those that are held back, and wait while the peer reads too slowly. Raises
+        :class:`websockets.exceptions.ConnectionClosed`."""
+        self.write_held()
+        self._sent += len(text)
+        await self.send(text, text=True)
 
     def pause_writing(self) -> None:
         """Disable sending at once, since the peer reads too slowly (:class:`asyncio.BaseProtocol`)."""
@@ -284,6 +307,49 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         """Enable sending at once again (:class:`asyncio.BaseProtocol`)."""
         self.slow = False
         super().resume_writing()
+
+    # --- life of the peer ---------------------------------------------------------------------------------------------
+
+    async def keepalive(self) -> None:
+        """Ping the peer every ``ping_interval`` seconds, and give it up if it is silent then.
+
+        In place of the library's, for which only the pong is a sign of life: that stands behind a large message in
+        either direction, and may take longer than any timeout.
+        """
+        assert self.ping_interval is not None and self.ping_timeout is not None
+        while True:
+            await asyncio.sleep(self.ping_interval)
+            if not self._open:
+                return
+            self.protocol.send_ping(self._sent.to_bytes(8))  # not ping(), which waits while the peer reads too slowly
+            self.send_data()
+            if not await self._is_alive(self.ping_timeout):
+                self._fail(CloseCode.INTERNAL_ERROR, "no answer to a ping")
+                return
+
+    async def _is_alive(self, timeout: float) -> bool:
+        """Return whether a byte arrives, at most ``timeout`` seconds after the peer has read what was sent before."""
+        reads, ahead = self._reads, max(self._sent - self._read_by_peer, 0)
+        patience = timeout + min(ahead / _SLOWEST, _MAX_EXTRA)
+        taken = self._taken()
+        end = taken + ahead  # what is sent later proves nothing: the system of a stopped peer takes it, too
+        silent_since = self.loop.time()
+        while self._open and self._reads == reads:
+            if self.loop.time() - silent_since > patience:
+                return False
+            await asyncio.sleep(timeout / 10)
+            before, taken = taken, self._taken()
+            if before < taken <= end:
+                silent_since = self.loop.time()
+        return True
+
+    def _taken(self) -> int:
+        """Return the number of bytes that the peer's system has taken."""
+        if sys.platform != "linux":
+            return self._sent - self.transport.get_write_buffer_size()
+        connection = self.transport.get_extra_info("socket")
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.stop)
+        return int.from_bytes(info[_ACKNOWLEDGED], sys.byteorder)
 
 
 def _text_frames(texts: Sequence[bytes]) -> bytes:

@@ -229,7 +229,8 @@ class WebSocketTransport(Transport):
 
     ``timeout`` in seconds limits opening a connection, ``close_timeout`` closing it. ``max_bytes`` limits one message,
     counted in decoded bytes of content (base64 is a third longer on the wire). A peer that is silent for longer than
-    ``ping_interval`` plus ``ping_timeout`` seconds is given up. With ``reconnect`` a lost connection is opened again,
+    ``ping_interval`` plus ``ping_timeout`` seconds is given up; while it takes a large message, and for up to a minute
+    after that, it may be. With ``reconnect`` a lost connection is opened again,
     with growing, jittered delays. Requests in progress at the loss fail with ``DISCONNECTED``.
 
     Compression is off. Most content is base64 of files that are compressed already, so deflate costs much (34 MB/s
@@ -466,9 +467,8 @@ class WebSocketTransport(Transport):
             await self._write(connection, text)
 
     async def _write(self, connection: Connection, text: bytes) -> None:
-        connection.write_held()
         try:
-            await connection.send(text, text=True)
+            await connection.send_text(text)
         except ConnectionClosed as closed:
             raise self._close_error(closed) from None
 
