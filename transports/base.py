@@ -151,7 +151,7 @@ class Fetched:
 
     ``filename`` is untrusted. ``complete`` is ``False`` if nothing proves that the body is whole: no declared size, no
     ``Content-Length``, no chunks. ``attempts`` counts the requests for the file. ``left_origin`` is true if a redirect
-    led away from the URL's own origin.
+    led away from the URL's own origin. ``warnings`` are for the result of the call.
     """
 
     content_type: str | None
@@ -159,6 +159,7 @@ class Fetched:
     complete: bool
     attempts: int = field(default=1, compare=False)
     left_origin: bool = field(default=False, compare=False)
+    warnings: Sequence[str] = ()
 
 
 class Fetch(Protocol):

@@ -111,6 +111,109 @@ async def test_never_spliced(get: Get, serve: Serve, second: bytes, requests: in
     assert server.sent("Range") == [None, f"bytes={HALF}-", None][:requests]
 
 
+def part(first: int, last: int, total: object = len(BODY), /, status: str = "200 OK", **more: str) -> bytes:
+    """A part of the body, with the status of a whole one."""
+    body = BODY[first : last + 1]
+    return reply(body, status, **{"Content_Range": f"bytes {first}-{last}/{total}", "ETag": '"v1"', **more})
+
+
+LAST = len(BODY) - 1
+
+
+@pytest.mark.fault(33)
+@pytest.mark.parametrize(
+    ("second", "requests"),
+    [
+        (part(HALF, LAST), 2),
+        (part(HALF, LAST, Content_Range=f"{HALF}-{LAST}/{len(BODY)}"), 2),
+        (part(HALF, LAST, ETag='"v2"'), 3),
+        (part(HALF, LAST, ETag=""), 3),
+        (part(HALF, LAST, "*"), 3),
+        (part(HALF, LAST, LAST), 3),
+        (part(HALF - 1, LAST), 3),
+        (part(HALF + 1, LAST), 3),
+        (part(0, HALF - 1), 3),
+        (part(HALF, LAST, Content_Range=f"bytes={HALF}-{LAST}/{len(BODY)}"), 3),
+        (part(HALF, LAST, Content_Range=f"rows {HALF}-{LAST}/{len(BODY)}"), 3),
+        (part(HALF, LAST).replace(b"ETag", b"Content-Range: bytes 0-9/10\r\nETag"), 3),
+        (part(HALF, LAST, Content_Range=f"bytes {HALF}-{LAST - 1}/{len(BODY)}"), 3),
+        (part(HALF, LAST, Content_Range=""), 3),
+        (part(HALF, LAST, Content_Type="multipart/byteranges; boundary=x", Content_Range=""), 3),
+        (part(HALF, LAST, status="206 Partial Content", Content_Type="multipart/byteranges; boundary=x"), 3),
+        (chunked(BODY[HALF:]), 3),
+        (reply(BODY[HALF:] + b"more", "206 Partial Content", ETag='"v1"', Content_Length="", Connection="close",
+               Content_Range=f"bytes {HALF}-{LAST}/{len(BODY)}"), 3),
+        (reply(BODY[HALF : HALF + 99] + b"more", "206 Partial Content", ETag='"v1"', Content_Length="",
+               Connection="close", Content_Range=f"bytes {HALF}-{HALF + 98}/{len(BODY)}"), 3),
+        (reply(BODY, ETag='"v1"'), 2),
+        (reply(BODY, "200 OK", ETag='"v2"'), 2),
+    ],
+    ids=["fits", "without-unit", "changed", "no-etag", "star", "beyond", "early", "late", "beginning", "spelling",
+         "rows", "two-ranges", "contradicts-length", "said-nowhere", "multipart", "multipart-206",
+         "said-nowhere-chunks", "overlong", "overlong-part", "whole", "whole-changed"],
+)  # fmt: skip
+async def test_a_resumed_download_is_whole_whatever_the_server_calls_its_answer(
+    get: Get, serve: Serve, second: bytes, requests: int
+) -> None:
+    server = await serve(cut(ETag='"v1"'), then(second), reply(BODY))
+    assert (await get(server.url)).data == BODY
+    assert server.connects == requests
+
+
+@pytest.mark.fault(33)
+@pytest.mark.parametrize("status", ["200 OK", "206 Partial Content"])
+@pytest.mark.parametrize(
+    ("first", "last", "total", "requests"),
+    [(0, LAST, len(BODY), 1), (0, HALF - 1, len(BODY), 2)],
+    ids=["whole", "beginning"],
+)
+async def test_a_part_that_was_not_requested_is_joined_if_it_is_the_beginning(
+    get: Get, serve: Serve, status: str, first: int, last: int, total: int, requests: int
+) -> None:
+    server = await serve(then(part(first, last, total, status=status)), rest())
+    assert (await get(server.url)).data == BODY
+    assert server.sent("Range") == [None, f"bytes={HALF}-"][:requests]
+
+
+@pytest.mark.fault(33)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        part(HALF, LAST),
+        part(0, HALF - 1, "*"),
+        part(0, HALF - 1, 10),
+        part(0, LAST, Content_Range="bytes */10240"),
+        part(0, LAST, Content_Range="bytes"),
+        part(HALF, LAST, Content_Range=f"{HALF}-{LAST}/{len(BODY)}"),
+        part(0, LAST, Content_Range="", Content_Type="multipart/byteranges; boundary=x"),
+        part(0, LAST, status="206 Partial Content", Content_Range=""),
+        part(0, LAST, status="206 Partial Content", Content_Range=f"rows 0-{LAST}/{len(BODY)}"),
+    ],
+    ids=[
+        "end",
+        "star",
+        "small-total",
+        "unsatisfied",
+        "nothing",
+        "without-unit",
+        "multipart",
+        "206-without",
+        "206-rows",
+    ],
+)
+async def test_a_part_that_was_not_requested_is_refused(get: Get, serve: Serve, answer: bytes) -> None:
+    server = await serve(answer)
+    with pytest.raises(DownloadFailed, match=r"answered 20\d \w.* with a part of the file") as caught:
+        await get(server.url)
+    assert (type(caught.value), server.connects, get.received) == (DownloadFailed, 1, 0)
+
+
+@pytest.mark.parametrize("given", ["rows 0-14/*", "items 0-14/3573", "0-14/*", "0-14/3573"])
+async def test_a_range_of_rows_says_nothing_of_bytes(get: Get, serve: Serve, given: str) -> None:
+    server = await serve(reply(BODY, Content_Range=given))
+    assert (await get(server.url)).data == BODY
+
+
 async def test_another_rest_than_was_asked_for_is_no_reason_to_wait(
     get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from aiohttp import web
 
+from tests.support.apps import answering
 from tests.support.downloads import NOW, REQUESTS, TOKEN, Counting, Get, clean, with_auth
 from tests.support.raw_server import (
     BODY,
@@ -29,6 +30,7 @@ from tests.support.raw_server import (
     stall,
     then,
 )
+from transports import MemoryTransport, connect
 from transports.base import Fetched
 from transports.binary import Download
 from transports.errors import (
@@ -254,6 +256,46 @@ async def test_gzip_file_and_identity_are_no_encodings(get: Get, serve: Serve) -
     assert (await get(server.url)).data == PACKED
 
 
+@pytest.mark.parametrize("size", [None, len(BODY)], ids=["length", "declared"])
+async def test_an_unknown_encoding_is_taken_as_it_is_with_a_warning(get: Get, serve: Serve, size: int | None) -> None:
+    framing = {} if size is None else {"Content_Length": "", "Connection": "close"}
+    server = await serve(reply(BODY, Content_Encoding="aws-chunked", **framing))
+    got = await get(server.url, size=size)
+    assert got.data == BODY
+    (warning,) = got.fetched.warnings
+    assert "unknown Content-Encoding 'aws-chunked'" in warning and server.url in warning
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(BODY, Content_Encoding="utf-8", Content_Length="", Connection="close"),
+        reply(BODY, Content_Encoding="utf-8, gzip"),
+        reply(BODY, Content_Encoding="aes128gcm"),
+        reply(b"5\r\nhello\r\n0\r\n\r\n", Content_Length="", Transfer_Encoding="odd, chunked"),
+    ],
+    ids=["no-length", "one-is-known", "listed", "transfer"],
+)
+async def test_an_encoding_that_may_be_real_is_refused(get: Get, serve: Serve, answer: bytes) -> None:
+    server = await serve(answer)
+    with pytest.raises(EncodingRefused):
+        await get(server.url)
+    assert get.received == 0
+
+
+async def test_the_warning_about_an_unknown_encoding_comes_with_the_result(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABP_ALLOW_PRIVATE_ADDRESSES", "1")
+    server = await serve(reply(BODY, Content_Encoding="binary"))
+    reference = {"downloadUrl": server.url + "/f.pdf", "mimeType": "application/pdf"}
+    transport = MemoryTransport({"take": answering({"file": reference})})
+    async with connect("memory:", transport=transport, store=tmp_path) as app:
+        result = await app.call("take")
+        assert await app.store.get(result.artifacts["file"]) == BODY
+    assert any("unknown Content-Encoding 'binary'" in warning for warning in result.warnings), result.warnings
+
+
 # --- 32: slow servers ----------------------------------------------------------------------------------------------
 
 
@@ -307,15 +349,17 @@ async def test_silence_within_the_body_is_a_break(get: Get, serve: Serve) -> Non
         (404, "no such file"),
         (400, "Bad Request"),
         (416, "416"),
+        (203, "proxy"),
         (204, "no content"),
         (206, "a part"),
+        (226, "not the file"),
         (300, "300"),
         (304, "304"),
         (299, "299"),
     ],
 )
 async def test_status_that_is_final(get: Get, serve: Serve, status: int, word: str) -> None:
-    server = await serve(reply(b"x" * 10 * (status not in (204, 304)), f"{status} x", Content_Range="bytes 0-9/10"))
+    server = await serve(reply(b"x" * 10 * (status not in (204, 304)), f"{status} x", Content_Range="bytes 5-14/15"))
     with pytest.raises(DownloadFailed, match=rf"answered {status}.*{word}|{word}") as caught:
         await get(Download(server.url, expires_at=(NOW + 60) * 1000))
     assert type(caught.value) is DownloadFailed and not caught.value.retryable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -76,9 +77,11 @@ async def test_a_folder_that_is_gone_is_an_error_of_the_store(tmp_path: Path) ->
 
 async def test_the_name_of_a_download_holds_no_known_secret(tmp_path: Path) -> None:
     class Named(Fetcher):
-        async def into(self, staged: Any, binary: BinaryData, on_download: object = None) -> BinaryData:
+        async def into(
+            self, staged: Any, binary: BinaryData, on_download: object = None
+        ) -> tuple[BinaryData, Sequence[str]]:
             staged.path.write_bytes(b"abc")
-            return BinaryData(binary.content, filename="report-value-of-a.pdf")
+            return BinaryData(binary.content, filename="report-value-of-a.pdf"), ()
 
         async def release(self, binary: BinaryData | ABPError) -> None:
             pass

@@ -17,6 +17,8 @@ from typing import Protocol
 _ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 _MODULES = {"zstd": _ZSTD, "br": "brotli", "gzip": "zlib", "deflate": "zlib"}
 _ALIASES = {"x-gzip": "gzip"}
+#: Codings that IANA lists. Each changes the bytes; any other name may be a mistake of the server.
+_LISTED = {*_MODULES, *_ALIASES, "aes128gcm", "compress", "x-compress", "dcb", "dcz", "exi", "pack200-gzip"}
 #: A body may come out at most this many times larger than it arrived, but the first megabyte may be of any ratio.
 MAX_RATIO, _FREE = 200, 1 << 20
 #: Bytes that come out in one step. So little is in memory at a time, and one step takes a millisecond at most.
@@ -61,6 +63,11 @@ def can_decode(coding: str) -> bool:
     """Return whether a body of this coding, from a ``Content-Encoding`` in lower case, can be decoded here."""
     coding = _ALIASES.get(coding, coding)
     return coding in _MODULES and _available(coding)
+
+
+def is_unknown(coding: str) -> bool:
+    """Return whether a ``Content-Encoding`` in lower case names no coding that exists."""
+    return _LISTED.isdisjoint(part.strip() for part in coding.split(","))
 
 
 class BodyDecoder:

@@ -25,8 +25,15 @@ from ..errors import DownloadFailed, EncodingRefused, RedirectRefused, SizeMisma
 from ..protocol.messages import Sender
 from ..tasks import backoff_delay, in_thread
 from ._addresses import AddressGuard, own_addresses
-from ._decoding import BadBody, BodyDecoder, accept_encoding, can_decode
-from ._headers import Representation, content_coding, content_range, transfer_coding
+from ._decoding import BadBody, BodyDecoder, accept_encoding, can_decode, is_unknown
+from ._headers import (
+    Representation,
+    content_coding,
+    content_length,
+    content_range,
+    is_part,
+    transfer_coding,
+)
 from ._request import (
     MAX_REDIRECTS,
     REDIRECTS,
@@ -37,6 +44,7 @@ from ._request import (
     failure_reason,
     get,
     status_error,
+    status_phrase,
     url_expired,
 )
 from ._urls import (
@@ -222,7 +230,8 @@ class Transfer:
     """A download in progress.
 
     ``representation`` describes the staged bytes; bytes of two representations are never joined. ``attempts`` counts
-    the requests for the file. ``left_origin`` is true if a redirect led away from the URL's own origin.
+    the requests for the file. ``left_origin`` is true if a redirect led away from the URL's own origin. ``warnings``
+    are for the result of the call.
     """
 
     def __init__(self, request: DownloadRequest, staged: Staged) -> None:
@@ -230,6 +239,7 @@ class Transfer:
         self.representation: Representation | None = None
         self.attempts = 0
         self.left_origin = False
+        self.warnings: tuple[str, ...] = ()
         reference, start = request.reference, request.start
         self.secrets = secret_forms(
             *reference.headers.values(),
@@ -329,27 +339,36 @@ class Transfer:
     # --- answers ------------------------------------------------------------------------------------------------
 
     async def _answer(self, response: aiohttp.ClientResponse, display_url: str, conditional: bool) -> Fetched:
-        if response.status == 200 or (response.status == 206 and conditional):
-            coding = content_coding(response.headers)
-            if coding and not self._can_decode(coding, response):
-                raise self._encoding_refused(display_url, coding, "was not asked for")
-            if response.status == 200:  # also after a Range request: the server starts again, and so do we
-                await self._restart()
-                self.representation = Representation.from_headers(response.headers)
-                if coding:  # its length is not that of the content, and a part of it cannot be decoded
-                    self.representation = replace(self.representation, total=None, validator=None)
-                self._expect(self.representation.total, display_url)
+        status, headers = response.status, response.headers
+        if status in (200, 206):
+            part = status == 206 or is_part(headers, requested=conditional)
+            coding = content_coding(headers)
+            if coding and not self._can_decode(coding, response, part=part):
+                self._require_unknown(coding, response, display_url)
+                warning = f"{display_url} has the unknown Content-Encoding {coding[:40]!r}; it is stored as it came"
+                self.warnings = (warning,)
+                coding = None
+            end = None
+            if part:
+                end = await self._take_part(response, display_url, conditional)
             else:
-                await self._continue(response, display_url)
-            return await self._body(response, display_url, coding)
-        if response.status == 416 and conditional:
+                await self._take_whole(response, display_url, conditional, encoded=coding is not None)
+            return await self._body(response, display_url, coding, end)
+        if status == 416 and conditional:
             await self._restart()
             raise RetryRequest(self._truncated(display_url, "the server could not continue it"))
         raise await status_error(response, display_url, self.request, self.secrets)
 
-    def _can_decode(self, coding: str, response: aiohttp.ClientResponse) -> bool:
+    def _can_decode(self, coding: str, response: aiohttp.ClientResponse, *, part: bool) -> bool:
         asked_for = self.request.accept_compression and can_decode(coding)
-        return asked_for and response.status == 200 and transfer_coding(response.headers) is None
+        return asked_for and not part and transfer_coding(response.headers) is None
+
+    def _require_unknown(self, coding: str, response: aiohttp.ClientResponse, display_url: str) -> None:
+        """Raise :class:`~transports.errors.EncodingRefused`, unless nobody knows the coding and the length is given:
+        then the length proves that the body is whole, and the name changes nothing."""
+        length = content_length(response.headers) if self.request.size is None else self.request.size
+        if transfer_coding(response.headers) is not None or not is_unknown(coding) or length is None:
+            raise self._encoding_refused(display_url, coding, "was not asked for")
 
     def _expect(self, total: int | None, display_url: str) -> None:
         """Compare the announced length with the declared size and the limit, before any byte is read."""
@@ -358,21 +377,51 @@ class Transfer:
         if total is not None and total > self.request.limit:
             raise download_too_large(display_url, self.request.limit, f"the server announces {total} bytes")
 
-    async def _continue(self, response: aiohttp.ClientResponse, display_url: str) -> None:
-        """Accept a 206 of the same representation that starts where the staged bytes end. Otherwise drop the staged
-        bytes and raise :class:`~._request.RetryRequest`."""
-        known, span = self.representation, content_range(response.headers.get("Content-Range"))
-        if known is not None and span is not None and known.matches(response.headers):
-            first, _, total = span
+    async def _take_whole(
+        self, response: aiohttp.ClientResponse, display_url: str, conditional: bool, *, encoded: bool
+    ) -> None:
+        """Begin with the whole body, also after a Range request: the server starts again, and so do we.
+
+        If the content has not changed since, the server either does not know ranges, or sent the rest without saying
+        so. Then the total that is known already tells."""
+        before = self.representation if conditional else None
+        await self._restart()
+        known = Representation.from_headers(response.headers)
+        if encoded:  # its length is not that of the content, and a part of it cannot be decoded
+            known = replace(known, total=None, validator=None)
+        if before is not None and before.matches(response.headers):
+            if known.total is not None and before.total not in (None, known.total):
+                raise RetryRequest(self._truncated(display_url, "the length of the same file differs"), 0.0)
+            known = replace(known, total=before.total or known.total, validator=None)
+        self.representation = known
+        self._expect(known.total, display_url)
+
+    async def _take_part(self, response: aiohttp.ClientResponse, display_url: str, conditional: bool) -> int:
+        """Accept a part that begins where the staged bytes end, of the same representation, and return the place of its
+        end. Otherwise drop the staged bytes and raise :class:`~._request.RetryRequest`, or
+        :class:`~transports.errors.DownloadFailed` if the whole was requested."""
+        known, span = self.representation, content_range(response.headers)
+        if not conditional:
+            known = replace(Representation.from_headers(response.headers), total=None)
+        if known is not None and span is not None and (not conditional or known.matches(response.headers)):
+            first, last, total = span
             if first == self.staged.size and known.total in (None, total):
                 self._expect(total, display_url)
                 self.representation = replace(known, total=total)
-                return
+                return last + 1
+        if not conditional:
+            raise DownloadFailed(
+                f"{display_url} answered {status_phrase(response.status)} with a part of the file, although the whole "
+                "was requested",
+                details={"url": display_url, "status": response.status},
+            )
         error = self._truncated(display_url, "the server did not continue where the body broke off")
         await self._restart()
         raise RetryRequest(error, 0.0)  # without back-off: the server answers, only the range was wrong
 
-    async def _body(self, response: aiohttp.ClientResponse, display_url: str, coding: str | None) -> Fetched:
+    async def _body(
+        self, response: aiohttp.ClientResponse, display_url: str, coding: str | None, end: int | None
+    ) -> Fetched:
         representation, size = self.representation, self.request.size
         assert representation is not None
         expected = representation.total if size is None else size
@@ -390,7 +439,7 @@ class Transfer:
             if not chunk:
                 break
             if decoder is None:
-                await self._write(chunk, display_url, expected)
+                await self._write(chunk, display_url, expected, end)
             else:
                 await self._write_decoded(decoder, chunk, display_url, expected)
         if decoder is not None and not decoder.finished:
@@ -402,7 +451,14 @@ class Transfer:
         if not self.staged.size:
             await self.staged.write(b"")  # creates the file of an empty download
         complete = representation.framed or expected is not None or decoder is not None
-        return Fetched(representation.content_type, representation.filename, complete, self.attempts, self.left_origin)
+        return Fetched(
+            representation.content_type,
+            representation.filename,
+            complete,
+            self.attempts,
+            self.left_origin,
+            self.warnings,
+        )
 
     async def _write_decoded(self, decoder: BodyDecoder, chunk: bytes, display_url: str, expected: int | None) -> None:
         """Decode a piece of the body, in threads, since a step may take longer than the event loop can wait."""
@@ -416,10 +472,10 @@ class Transfer:
             return
         raise self._encoding_refused(display_url, decoder.coding, reason)
 
-    async def _write(self, chunk: bytes, display_url: str, expected: int | None) -> None:
+    async def _write(self, chunk: bytes, display_url: str, expected: int | None, end: int | None = None) -> None:
         now = self.staged.size + len(chunk)
-        if expected is not None and now > expected:
-            if self.request.size is not None:
+        if (expected is not None and now > expected) or (end is not None and now > end):
+            if self.request.size is not None and now > self.request.size:
                 raise self._mismatch(display_url, now, f"more than {self.request.size} came")
             error = self._truncated(display_url, "the server continued with more than it announced")
             await self._restart()

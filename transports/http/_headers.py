@@ -10,11 +10,14 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from urllib.parse import unquote_to_bytes
 
+from multidict import CIMultiDictProxy
+
 from ..binary import normalise_mime
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\U0010ffff]*"')
-_CONTENT_RANGE = re.compile(r"bytes\s+([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.IGNORECASE)
+_CONTENT_RANGE = re.compile(r"(?:bytes\s+)?([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.IGNORECASE)
+_BYTES, _UNIT = re.compile(r"bytes\b", re.IGNORECASE), re.compile(r"[a-z]", re.IGNORECASE)
 _PARAMETER = re.compile(r";\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|[^;]*)")
 _LONGEST_WAIT = 1e9  # seconds
 
@@ -37,19 +40,17 @@ class Representation:
     @classmethod
     def from_headers(cls, headers: Mapping[str, str]) -> Representation:
         """Return the representation that the headers of a 200 answer describe."""
-        chunked = "Transfer-Encoding" in headers
-        length = headers.get("Content-Length", "").strip()
-        total = int(length) if not chunked and _DIGITS.fullmatch(length) else None
+        total = content_length(headers)
         return cls(
             total,
-            chunked or total is not None,
+            "Transfer-Encoding" in headers or total is not None,
             None if headers.get("Accept-Ranges", "").strip().lower() == "none" else _validator(headers),
             normalise_mime(headers.get("Content-Type")),
             filename_of(headers.get("Content-Disposition")),
         )
 
     def matches(self, headers: Mapping[str, str]) -> bool:
-        """Return whether a 206 answer continues this representation, by its validator."""
+        """Return whether an answer to a Range request is of this representation, by its validator."""
         if self.validator is None:
             return False
         if self.validator.startswith('"'):  # RFC 9110 §15.3.7: a 206 carries the ETag, but may omit Last-Modified
@@ -75,16 +76,40 @@ def http_date(text: str) -> datetime | None:
     return date.replace(tzinfo=UTC) if date.tzinfo is None else date
 
 
-def content_range(text: str | None) -> tuple[int, int, int] | None:
-    """Return the first byte, the last byte and the total of a ``Content-Range``.
+def content_length(headers: Mapping[str, str]) -> int | None:
+    """Return the length of a body in bytes, or ``None`` if it is not given, or is not that of the content."""
+    length = headers.get("Content-Length", "").strip()
+    return int(length) if "Transfer-Encoding" not in headers and _DIGITS.fullmatch(length) else None
 
-    ``None`` if it is invalid or has no total: without a total, the end looks the same as a broken connection.
+
+def content_range(headers: CIMultiDictProxy[str]) -> tuple[int, int, int] | None:
+    """Return the first byte, the last byte and the total of the part in an answer.
+
+    ``None`` if they are invalid, contradict each other or the length of the body, or have no total: without a total,
+    the end looks the same as a broken connection.
     """
-    match = _CONTENT_RANGE.fullmatch((text or "").strip())
-    if match is None:
+    ranges = set(headers.getall("Content-Range", ()))
+    match = _CONTENT_RANGE.fullmatch(ranges.pop().strip()) if len(ranges) == 1 else None
+    if match is None or _has_several_parts(headers):
         return None
     first, last, total = int(match[1]), int(match[2]), int(match[3])
-    return (first, last, total) if first <= last < total else None
+    fits = content_length(headers) in (None, last + 1 - first)
+    return (first, last, total) if first <= last < total and fits else None
+
+
+def is_part(headers: CIMultiDictProxy[str], *, requested: bool) -> bool:
+    """Return whether a 200 answer has a part of the content only, against RFC 9110 §15.3.1.
+
+    Unless a part was ``requested``, other units than bytes are those of an app (rows of a table, for one), and so is a
+    range without a unit, if its length is not that of the body."""
+    ranges = [text.strip() for text in headers.getall("Content-Range", ()) if text.strip()]
+    in_bytes = any(_BYTES.match(text) for text in ranges)
+    unsaid = not any(_UNIT.match(text) for text in ranges) and content_range(headers) is not None
+    return _has_several_parts(headers) or in_bytes or unsaid or (requested and bool(ranges))
+
+
+def _has_several_parts(headers: Mapping[str, str]) -> bool:
+    return normalise_mime(headers.get("Content-Type")) == "multipart/byteranges"
 
 
 def content_coding(headers: Mapping[str, str]) -> str | None:

@@ -43,8 +43,9 @@ _MEANING = {
     401: "it wants other credentials than the app gave",
     403: "the app's credentials are not enough",
     404: "there is no such file",
-    206: "a part was sent although the whole was requested",
+    203: "a proxy on the way has changed the file",
     204: "there is no content",
+    226: "changes to an earlier file were sent, not the file",
 }
 
 

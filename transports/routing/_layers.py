@@ -214,8 +214,9 @@ class Fetcher:
         staged: Staged,
         binary: BinaryData,
         on_download: Callable[[int, int | None], None] | None = None,
-    ) -> BinaryData:
-        """Write the content into ``staged`` and return its description: HTTP headers may add a type or a name.
+    ) -> tuple[BinaryData, Sequence[str]]:
+        """Write the content into ``staged``; return its description, to which HTTP headers may add a type or a name,
+        and warnings about it.
 
         ``on_download`` gets the bytes so far and the expected total of a download. Raises
         :class:`~transports.errors.BinaryError` for content that cannot be trusted,
@@ -233,7 +234,7 @@ class Fetcher:
             case _:
                 with map_os_errors("write a file", staged.path.parent):
                     await in_thread(_decode, binary, staged.path)
-        return binary
+        return binary, ()
 
     async def _save(self, handle: Handle, staged: Staged, declared: int | None) -> None:
         if self.transport is None:
@@ -257,7 +258,7 @@ class Fetcher:
         staged: Staged,
         binary: BinaryData,
         on_download: Callable[[int, int | None], None] | None,
-    ) -> BinaryData:
+    ) -> tuple[BinaryData, Sequence[str]]:
         app, sender = self.transport, self.sender
         fetch = partial(
             http.download,
@@ -275,11 +276,12 @@ class Fetcher:
             on_progress=on_download,
         )
         fetched = await (app.fetch_download(reference, staged, fetch) if app else fetch(staged))
-        return replace_fields(
+        described = replace_fields(
             binary,
             mime_type=binary.mime_type or fetched.content_type,
             filename=binary.filename or fetched.filename,
         )
+        return described, fetched.warnings
 
     def content_url(self, binary: BinaryData) -> str | None:
         """Return the absolute URL of content behind a ``downloadUrl``, else ``None``. It may hold credentials."""

@@ -303,7 +303,11 @@ class Storing:
             async with self._store.stage() as stage:
                 staged = masked(stage, self._known)
                 with span("abp.transfer", {}):
-                    known = await fetcher.into(staged, binary, on_download and partial(on_download, item.field))
+                    known, warnings = await fetcher.into(
+                        staged, binary, on_download and partial(on_download, item.field)
+                    )
+                if warnings:
+                    origin = {**origin, "warnings": list(warnings)}
                 return await staged.commit(**self._options(known, capability, origin))
         finally:
             await self._fetcher.release(binary)

@@ -13,7 +13,7 @@ from transports.binary import safe_filename
 from transports.errors import DiscoveryFailed
 from transports.http import disposition_parameter, filename_of
 from transports.http._discovery import ManifestCache, PageHead, _manifest_target, missing_capabilities, read_manifest
-from transports.http._headers import Representation, content_coding, content_range, one_line, retry_after
+from transports.http._headers import Representation, content_coding, content_range, is_part, one_line, retry_after
 from transports.http._urls import (
     BadHeader,
     BadUrl,
@@ -64,8 +64,9 @@ def headers(data: bytes) -> None:
     assert representation.total is None or representation.total >= 0
     representation.matches(found)
     content_coding(found)
+    is_part(CIMultiDictProxy(found), requested=False)
     for value in found.values():
-        span = content_range(value)
+        span = content_range(CIMultiDictProxy(CIMultiDict({"Content-Range": value})))
         assert span is None or span[0] <= span[1] < span[2]
         wait = retry_after(value, _NOW)
         assert wait is None or 0 <= wait <= 1e9
