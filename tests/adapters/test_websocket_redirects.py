@@ -60,8 +60,15 @@ async def test_no_header_of_the_caller_follows_a_redirect_to_another_origin() ->
     ("location", "said"),
     [
         ("/abp", "more than 5 redirects"),
-        ("https://127.0.0.1/?key=s3cret", "did not become a WebSocket: scheme isn't ws or wss; check the address"),
-        ("file:///etc/passwd", "check the address"),
+        (
+            "https://127.0.0.1/abp?key=s3cret",
+            r"redirects to https://127.0.0.1/abp\S*, which .* give wss://127.0.0.1/abp\S* if the app has moved there",
+        ),
+        ("HTTP://127.0.0.1/abp#part", r"give ws://127.0.0.1/abp if the app"),
+        ("file:///etc/passwd", "redirects to file:///etc/passwd, .*; correct its redirect"),
+        ("ws://[127.0.0.1/", r"redirects to .*\(it is not valid\)"),
+        ("ws://127.0.0.1:99999/", r"redirects to .*\(it is not valid\)"),
+        ("/abp#part", r"redirects to /abp\S*, .*fragment"),
         (None, "answered HTTP 307 instead of a WebSocket"),
     ],
 )

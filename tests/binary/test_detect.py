@@ -275,6 +275,8 @@ def test_which_urls_are_fetched_is_decided_elsewhere(url: str) -> None:
     [
         ("data:application/pdf;base64,YWJj", b"abc"),
         ("data:application/pdf;base64,YWJj%2B%2F8%3D", b"abc\xfb\xff"),
+        ("data:application/pdf;base64,YWJj\r\nZGVm\n", b"abcdef"),
+        ("\n data:application/pdf;base64,\tYW Jj%0AZGVm\f", b"abcdef"),
         ("data:;base64,", b""),
         ("Data:text/plain,a%20b%ff", b"a b\xff"),
         ("data:,\u00e9", "é".encode()),

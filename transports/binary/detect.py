@@ -197,19 +197,23 @@ def is_base64_encoding(encoding: object) -> bool:
     return isinstance(encoding, str) and encoding.lower().replace("_", "-") in ("base64", "base64url", "base64-url")
 
 
-_DATA_URL = re.compile(r"data:[^,]*?(;\s*base64\s*)?,", re.IGNORECASE)
+_DATA_URL = re.compile(r"[\x00-\x20]*data:[^,]*?(;\s*base64\s*)?,", re.IGNORECASE)
 
 
 def decode_data_url(text: str) -> Encoded | bytes | None:
     """Return the content of a ``data:`` URL (RFC 2397), such as that of ``canvas.toDataURL``; ``None`` for other text.
 
-    Base64 is not decoded yet. Raises :class:`~transports.errors.BadEncoding` for a lone surrogate.
+    Base64 is not decoded yet, but spaces and line ends are removed from it, as in a browser (WHATWG URL and Fetch).
+    Raises :class:`~transports.errors.BadEncoding` for a lone surrogate.
     """
     head = _DATA_URL.match(text[:1024])
     if head is None:
         return None
     if head[1]:
-        return Encoded(unquote(text[head.end() :]), "base64")
+        bare = unquote(text[head.end() :])
+        for space in "\t\n\f\r ":
+            bare = bare.replace(space, "")
+        return Encoded(bare, "base64")
     try:
         return unquote_to_bytes(text[head.end() :])
     except UnicodeEncodeError as error:

@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping, Sequen
 from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeAlias
-from urllib.parse import urljoin, urlsplit, urlunsplit
+from urllib.parse import urldefrag, urljoin, urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import (
@@ -86,16 +86,35 @@ async def open_connection(
                 locations = refused.response.headers.get_all("Location")
                 if refused.response.status_code not in _REDIRECTS or len(locations) != 1:
                     raise
-                before, url = url, urljoin(url, locations[0])
+                before, url = url, _redirected(url, locations[0])
             old, new = parse_uri(before), parse_uri(url)
-            if old.secure and not new.secure:
-                raise ConnectFailed(
-                    f"{redact_url(before)} redirects to {redact_url(url)}, without TLS, which is not followed; give "
-                    "the final address"
-                )
             if (old.secure, old.host, old.port) != (new.secure, new.host, new.port):
                 sent = None  # for good: the other origin chooses every later address
     raise ConnectFailed(f"{redact_url(url)}: more than {_MAX_REDIRECTS} redirects; give the final address")
+
+
+def _redirected(url: str, location: str) -> str:
+    """Return the address that ``url`` redirects to. Raises :class:`~transports.errors.ConnectFailed` for one that is
+    not followed."""
+    try:
+        target = urljoin(url, location)
+        is_secure = parse_uri(target).secure
+    except (InvalidURI, ValueError) as error:
+        scheme, _, rest = urldefrag(location).url.partition(":")
+        advice = "correct its redirect"
+        if scheme.lower() in ("http", "https"):
+            advice = f"give {redact_url(f'ws{scheme[4:]}:{rest}')} if the app has moved there"
+        reason = error.msg if isinstance(error, InvalidURI) else "it is not valid"
+        raise ConnectFailed(
+            f"{redact_url(url)} redirects to {redact_url(location)}, which is not the address of a WebSocket "
+            f"({reason}); {advice}"
+        ) from None
+    if parse_uri(url).secure and not is_secure:
+        raise ConnectFailed(
+            f"{redact_url(url)} redirects to {redact_url(target)}, without TLS, which is not followed; give the final "
+            "address"
+        )
+    return target
 
 
 #: Reasons that OpenSSL reports for an answer without TLS.
