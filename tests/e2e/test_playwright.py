@@ -6,7 +6,8 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from playwright.async_api import CDPSession, Error as PlaywrightError, Page, Rou
 
 from tests.e2e.conftest import Connect
 from tests.support.pdf import text_of
+from tests.support.raw_server import Connection, listening, reply
 from transports import (
     ABPError,
     BinaryData,
@@ -398,6 +400,63 @@ async def test_the_address_of_a_websocket_is_told(browser: Browser) -> None:
                 pass
     finally:
         await context.close()
+
+
+ATTACHED = {"Content-Type": "text/csv", "Content-Disposition": "attachment; filename=x.csv"}
+BASIC = {"WWW-Authenticate": "Basic realm=x"}
+
+
+@asynccontextmanager
+async def answering(status: int, headers: Mapping[str, str], body: bytes) -> AsyncIterator[str]:
+    """The address of a server that redirects to this answer. With ``name:word`` it answers an empty page."""
+    moved = reply(b"", "302 Found", Location="/there")
+    answer = reply(body, f"{status} x", **{name.replace("-", "_"): value for name, value in headers.items()})
+
+    async def serve(connection: Connection) -> None:
+        signed_in = connection.headers.get("Authorization") == "Basic bmFtZTp3b3Jk"
+        page = reply(b"<title>Empty</title>", Content_Type="text/html") if signed_in else answer
+        await connection.send(page if connection.target == "/there" else moved)
+
+    async with listening(serve) as server:
+        yield server.url
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "said"),
+    [
+        (200, ATTACHED, b"a,b", "the address is a download, not a page"),
+        (200, {"Content-Type": "application/zip"}, b"PK", "the address is a download, not a page"),
+        (204, {}, b"", "the server answers 204 No Content, so there is no page"),
+        (205, {}, b"", "the server answers 205 Reset Content, so there is no page"),
+        (401, BASIC, b"sign in", r"401 Unauthorized, .* in the address \(https://NAME:PASSWORD@…\)"),
+    ],
+    ids=["attachment", "archive", "204", "205", "401"],
+)
+async def test_an_address_that_is_no_page_is_told_what_it_is(
+    browser: Browser, status: int, headers: Mapping[str, str], body: bytes, said: str
+) -> None:
+    async with answering(status, headers, body) as url:
+        with pytest.raises(ConnectFailed, match=said):
+            async with connect(url, transport=PlaywrightTransport(url, browser=browser), store="none:"):
+                pass
+
+
+async def test_an_error_without_a_page_is_told_by_its_status(whole_browser: Browser) -> None:
+    async with answering(503, {"Content-Type": ""}, b"") as url:
+        said = "the server answers 503 Service Unavailable; the log of the server says why"
+        with pytest.raises(ConnectFailed, match=said):
+            async with connect(url, transport=PlaywrightTransport(url, browser=whole_browser), store="none:"):
+                pass
+
+
+async def test_a_name_and_a_password_in_the_address_open_the_page(browser: Browser) -> None:
+    async with answering(401, BASIC, b"sign in") as url:
+        url = url.replace("//", "//name:word@")
+        with pytest.raises(NotAbpApp, match="title 'Empty'") as failed:
+            transport = PlaywrightTransport(url, browser=browser, grace=0.1)
+            async with connect(url, transport=transport, store="none:"):
+                pass
+        assert "word@" not in failed.value.message
 
 
 @pytest.mark.fault(9)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -28,7 +28,7 @@ from ._effects import Dialogs
 from ._source import PageOptions, PageSource
 from ._transport import PageTransport, Reach, ServerAddress, around, cancellation, sender_of
 from .page._agent import MARK, Document, FrameTools, PageAgent, ToolFrame, is_closed, own_tools
-from .page._channel import FrameWatcher
+from .page._channel import FrameWatcher, listener
 from .page._problems import (
     advice_for,
     app_fault,
@@ -46,7 +46,7 @@ from .process._browser_process import playwright_timeout
 from .process._extension import extension_folder, extension_page_in
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Page, Response
 
 #: Protocol of a page: ``window.abp``, WebMCP tools, or the first of the two that the page has.
 PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
@@ -61,6 +61,23 @@ _REMOVAL_TIMEOUT = 2.0
 #: Seconds for an unknown tool of a frame to appear once it is called.
 _APPEAR = 1.0
 _TOOL_SCRIPTS = ("webmcp_tools.js", "webmcp_answers.js")
+
+
+@contextlib.contextmanager
+def _noted_statuses(page: Page) -> Iterator[list[int]]:
+    """Yield a list of the statuses of HTTP that navigations of the page get during the block."""
+    statuses: list[int] = []
+
+    @listener
+    def on_response(response: Response) -> None:
+        if response.request.is_navigation_request():
+            statuses.append(response.status)
+
+    page.on("response", on_response)
+    try:
+        yield statuses
+    finally:
+        page.remove_listener("response", on_response)
 
 
 class TopPageTransport(PageTransport):
@@ -179,15 +196,16 @@ class TopPageTransport(PageTransport):
         await self._install_adapter(page, agent)
         status = None
         if page is not self._source.page or not same_document(page.url, self._target):
-            try:
-                response = await page.goto(
-                    self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
-                )
-            except Error as error:
-                if is_closed(error):
-                    raise
-                reason = explain_load_failure(str(error), self._target)
-                raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
+            with _noted_statuses(page) as statuses:
+                try:
+                    response = await page.goto(
+                        self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
+                    )
+                except Error as error:
+                    if is_closed(error):
+                        raise
+                    reason = explain_load_failure(str(error), self._target, statuses[-1] if statuses else None)
+                    raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
             status = response.status if response else None
             found, _ = await asyncio.gather(self._find_app(agent), self._server_address.read(response))
         else:

@@ -97,6 +97,7 @@ from ._base import (
     repeat_advice as repeat_advice,
     short_traceback as short_traceback,
     shortened as shortened,
+    status_phrase as status_phrase,
 )
 
 __all__ = [

@@ -12,6 +12,7 @@ import logging
 import re
 import sysconfig
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
@@ -552,6 +553,14 @@ def is_refused(error: OSError) -> bool:
         return error.errno == errno.ECONNREFUSED
     codes = {int(code) for code in re.findall(r"\[Errno (\d+)\]", str(error))}
     return errno.ECONNREFUSED in codes <= {errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH}
+
+
+def status_phrase(status: int) -> str:
+    """Return a status with its reason phrase: ``404 Not Found``."""
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return str(status)
 
 
 def connection_failure(error: OSError) -> str:

@@ -21,7 +21,7 @@ from yarl import URL
 from ..artifacts import Staged
 from ..base import Fetched
 from ..binary import Download
-from ..errors import DownloadFailed, EncodingRefused, RedirectRefused, SizeMismatch, Truncated
+from ..errors import DownloadFailed, EncodingRefused, RedirectRefused, SizeMismatch, Truncated, status_phrase
 from ..protocol.messages import Sender
 from ..tasks import backoff_delay, in_thread
 from ._addresses import AddressGuard, own_addresses
@@ -44,7 +44,6 @@ from ._request import (
     failure_reason,
     get,
     status_error,
-    status_phrase,
     url_expired,
 )
 from ._urls import (

@@ -13,10 +13,10 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 
 from ..base import WebResource
-from ..errors import DiscoveryFailed, DownloadFailed, UsageError
+from ..errors import DiscoveryFailed, DownloadFailed, UsageError, status_phrase
 from ._addresses import AddressGuard, own_addresses
 from ._headers import content_coding
-from ._request import MAX_REDIRECTS, REDIRECTS, RetryRequest, failure_reason, get, status_phrase
+from ._request import MAX_REDIRECTS, REDIRECTS, RetryRequest, failure_reason, get
 from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
 #: Headers that a browser needs to use a body. None has a side effect such as a cookie or a policy.

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import aiohttp
@@ -17,7 +16,7 @@ from yarl import URL
 
 from ..base import Transport
 from ..binary import Download
-from ..errors import AddressBlocked, DownloadFailed, TooLarge, UrlExpired, connection_failure
+from ..errors import AddressBlocked, DownloadFailed, TooLarge, UrlExpired, connection_failure, status_phrase
 from ..protocol.messages import Sender
 from ..telemetry import Attributes, annotate, propagation_headers, span
 from ._addresses import AddressGuard
@@ -266,11 +265,3 @@ async def status_error(
         details=details,
     )
     return RetryRequest(error, wait) if retryable else error
-
-
-def status_phrase(status: int) -> str:
-    """Return a status with its reason phrase: ``404 Not Found``."""
-    try:
-        return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return str(status)

@@ -12,11 +12,10 @@ import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
-from ...errors import NOTHING_LISTENS, NotAbpApp, first_line, format_seconds
+from ...errors import NOTHING_LISTENS, NotAbpApp, first_line, format_seconds, status_phrase
 from ...privacy import NO_SECRETS, Redactor
 from ...protocol import redact_url
 from ._channel import listen
@@ -36,18 +35,27 @@ _REASONS = {
     "ignore_https_errors=True",
     "ERR_SSL_PROTOCOL_ERROR": "it does not speak TLS as https:// says; try http://, or mend its TLS",
     "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
-    "ERR_ABORTED": "the address is a download, not a page",
+    "Download is starting": "the address is a download, not a page; give the address of the app's page",
+    "ERR_ABORTED": "the address is a download, or its answer has no content; give the address of the app's page",
+    "ERR_INVALID_AUTH_CREDENTIALS": "the server answers 401 Unauthorized, and knows no such name and password; give "
+    "them in the address (https://NAME:PASSWORD@…), or a context= that was made with http_credentials=",
     "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer; is it an https:// address?",
     "ERR_BLOCKED_BY_LOCAL_NETWORK_ACCESS_CHECKS": "the browser keeps pages out of the local network",
 }
 
 
-def explain_load_failure(error: str, url: str) -> str:
+def explain_load_failure(error: str, url: str, status: int | None = None) -> str:
     """Return the reason of a failed navigation to ``url``, with advice if the cause is known.
 
-    ``error`` is the message of Playwright or the ``net::ERR_…`` code of Chromium.
+    ``error`` is the message of Playwright or the ``net::ERR_…`` code of Chromium, ``status`` that of the last answer.
     """
     first = first_line(error)
+    if status in (204, 205):
+        return f"the server answers {status_phrase(status)}, so there is no page; correct the address"
+    if status is not None and "ERR_HTTP_RESPONSE_CODE_FAILURE" in first:
+        return f"the server answers {status_phrase(status)}; {_status_advice(status)}"
+    if status is not None and "ERR_ABORTED" in first:
+        first = "Download is starting"
     if known := next((text for code, text in _REASONS.items() if code in first), None):
         return known
     net = first.find("net::")
@@ -289,9 +297,11 @@ def refused_page(found: FoundApp, status: int | None, url: str) -> str:
     """Return what the server said in the place of an app, with advice; empty unless ``status`` is an error of HTTP."""
     if found.present or found.threw or status is None or status < 400 or status == _UPGRADE:
         return ""
-    advice = _STATUS_ADVICE.get(status) or _STATUS_ADVICE[500 if status >= 500 else 400]
-    phrase = next((one.phrase for one in HTTPStatus if one == status), "")
-    return f"the server answers {f'{status} {phrase}'.strip()} at {redact_url(url)}; {advice}"
+    return f"the server answers {status_phrase(status)} at {redact_url(url)}; {_status_advice(status)}"
+
+
+def _status_advice(status: int) -> str:
+    return _STATUS_ADVICE.get(status) or _STATUS_ADVICE[500 if status >= 500 else 400]
 
 
 def advice_for(found: FoundApp, protocol: str, status: int | None) -> str:
