@@ -111,7 +111,7 @@ def _yes_or_no(values: set[bool]) -> str:
 _PACKAGE = Path(errors.__file__).parents[1]
 _CODE = re.compile(r"[A-Z]{2,}(?:_[A-Z]+)*")
 #: Where the scripts in a page name a code.
-_IN_SCRIPT = re.compile(r"\b(?:code: ?|refused\(|wrong\(|failed\(|ToolError\()\"([A-Z]+(?:_[A-Z]+)+)\"")
+_IN_SCRIPT = re.compile(r"\b(?:code: ?|refused\(|refusal\(|wrong\(|failed\(|ToolError\()\"([A-Z]+(?:_[A-Z]+)+)\"")
 
 
 @cache
