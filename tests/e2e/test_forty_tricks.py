@@ -424,9 +424,10 @@ TRICKS = [
     *(
         Trick(
             f"a forged reply that refers to {what}",
-            "Object.prototype.toJSON = function () { if (!apply(own, this, ['warnings'])) return this; ran(); return {"
+            "Object.prototype.toJSON = function () { if (!apply(own, this, ['warnings'])) return this; return {"
             f" binaries: [[['data'], 'held', '{held}', 'text/plain', 'f', 10]], warnings: [] }}; }};"
-            " on.call = () => ({ file: new Uint8Array(10), rest: { binaries: [] }, id: '0', size: 10 });",
+            " on.call = () => { ran();"
+            " return { file: new Uint8Array(10), rest: { binaries: [] }, id: '0', size: 10 }; };",
             "tools app",
         )
         for what, held in (

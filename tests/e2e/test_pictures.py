@@ -150,7 +150,9 @@ async def sites() -> AsyncIterator[Sites]:
 @pytest.fixture
 def shared(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bridge takes its pictures with the browser of all tests, and not each with one that it starts for it."""
-    room = SimpleNamespace(Browser=lambda **_: nullcontext(browser), screenshot_of_url=browsers.screenshot_of_url)
+    room = SimpleNamespace(
+        PictureBrowser=lambda **_: nullcontext(browser), screenshot_of_url=browsers.screenshot_of_url
+    )
     monkeypatch.setattr(tools, "browsers", room)
 
 

@@ -433,11 +433,11 @@ async def answering(status: int, headers: Mapping[str, str], body: bytes) -> Asy
     ids=["attachment", "archive", "204", "205", "401"],
 )
 async def test_an_address_that_is_no_page_is_told_what_it_is(
-    browser: Browser, status: int, headers: Mapping[str, str], body: bytes, said: str
+    whole_browser: Browser, status: int, headers: Mapping[str, str], body: bytes, said: str
 ) -> None:
     async with answering(status, headers, body) as url:
         with pytest.raises(ConnectFailed, match=said):
-            async with connect(url, transport=PlaywrightTransport(url, browser=browser), store="none:"):
+            async with connect(url, transport=PlaywrightTransport(url, browser=whole_browser), store="none:"):
                 pass
 
 

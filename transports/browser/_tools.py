@@ -280,10 +280,14 @@ async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) ->
                 return await picture.of_url(page, picture.url)
 
 
+_WEBRTC_POLICIES = ("webrtc-ip-handling-policy", "force-webrtc-ip-handling-policy")
+
+
 class PictureBrowser(Browser):
     """A browser for pictures of any address. Its WebRTC connects through the proxy of a page, or not at all."""
 
-    _switches = ("--webrtc-ip-handling-policy=disable_non_proxied_udp",)
+    #: The second is the name of the first in Chromium's headless shell.
+    _switches = tuple(f"--{name}=disable_non_proxied_udp" for name in _WEBRTC_POLICIES)
 
 
 async def screenshot_of_url(

@@ -291,7 +291,7 @@ async def test_a_picture_is_taken_of_public_and_allowed_addresses_only(
     def started(**options: Any) -> None:
         raise UsageError("a browser is started")
 
-    monkeypatch.setattr("transports.browser.Browser", started)
+    monkeypatch.setattr("transports.browser.PictureBrowser", started)
     refused = {
         "http://127.0.0.1:8000/": "not on the public Internet",
         "http://2130706433/": "not on the public Internet",

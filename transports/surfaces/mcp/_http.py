@@ -32,7 +32,7 @@ from ..shared import Connections, cannot_listen
 from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
 from ._bridge import Bridge
 from ._messages import MessageCheck
-from ._request_limits import MAX_SESSIONS, ServedConnection, SlowReply, TooLargeReply, UserLimits
+from ._request_limits import ServedConnection, SlowReply, TooLargeReply, UserLimits
 
 PATH = "/mcp"
 #: Seconds for running requests when the server ends.
@@ -156,10 +156,10 @@ async def serve_app(
     running: AbstractAsyncContextManager[None],
     *,
     connections: Connections | None = None,
-    max_sessions: int = MAX_SESSIONS,
+    max_sessions: int | None = None,
 ) -> None:
     """Serve the application that ``make`` returns for its address until cancelled; ``running`` is open meanwhile. A
-    user may have ``max_sessions`` with a handshake.
+    user may have ``max_sessions`` with a handshake (100 by default).
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
     connections = connections or Connections()

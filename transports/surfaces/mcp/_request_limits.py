@@ -156,16 +156,16 @@ TOO_MANY: Mapping[str, object] = error_body(
 
 class UserLimits:
     """ASGI middleware that limits the concurrent requests of a user to ``max_requests``, and the user's sessions to
-    ``max_sessions``.
+    ``max_sessions`` (:data:`MAX_SESSIONS`).
 
     A new session above the limit ends the user's least recently used session without running requests, as its client
     would end it. If all sessions are in use, and for requests above the limit, the reply has status 429 and a JSON-RPC
     error with the code ``LIMIT_REACHED``."""
 
-    def __init__(self, app: ASGIApp, *, max_requests: int, max_sessions: int = MAX_SESSIONS) -> None:
+    def __init__(self, app: ASGIApp, *, max_requests: int, max_sessions: int | None = None) -> None:
         self._app = app
         self._max_requests = max_requests
-        self._max_sessions = max_sessions
+        self._max_sessions = MAX_SESSIONS if max_sessions is None else max_sessions
         self._requests: Counter[str] = Counter()
         self._opening: Counter[str] = Counter()
         #: Number of running requests of each session, by user, least recently used session first. Sessions that ended
