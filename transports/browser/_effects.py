@@ -16,7 +16,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
-from ..binary import BinaryData, Download, Handle
+from ..binary import BinaryData, Handle
 from ..errors import (
     ABPError,
     BrowserCrashed,
@@ -38,15 +38,16 @@ from ..errors import (
 )
 from ..protocol import JSONValue, redact_url
 from ..protocol.messages import Effect as SideEffect, Message
+from ..tasks import in_thread
 from ._source import Tab, close_quietly
 from .page._agent import INLINE_BYTES, PageAgent
 from .page._channel import DevTools, listen, listener
-from .page._received import Clipboard, Effect, FileChooser, Held, Print, Unsent, checked, parse_json
+from .page._received import Clipboard, Download, Effect, FileChooser, Held, Print, Unsent, checked, parse_json
 from .page._scripts import load_script
 from .transfer._downloads import AppDownloads, CdpDownloads
 
 if TYPE_CHECKING:
-    from playwright.async_api import CDPSession, Dialog, Page
+    from playwright.async_api import CDPSession, Dialog, Frame, Page, Request
 
 logger = logging.getLogger("transports.browser")
 
@@ -90,6 +91,22 @@ _BROWSER_LEAD = 0.05
 #: Seconds between the end of a navigation and the start of the download that it turned into.
 _NAVIGATION_GRACE = 0.1
 _STEP_TIMEOUT = 2.0
+#: Seconds between two looks at a window that shows nothing yet.
+_LOOK_INTERVAL = 0.05
+#: Seconds between the end of a navigation of a window and the start of the download that it turned into.
+_WINDOW_GRACE = 0.5
+#: First four characters of addresses that a browser loads, and does not hand to another program.
+_LOADED = ("http", "blob", "data")
+#: Seconds for the viewer of a PDF to load and to begin to save.
+_SAVE_TIMEOUT = 10.0
+#: Saves the PDF that Chromium's viewer shows, as its button does. Returns false until the viewer is ready.
+_SAVE_PDF = """() => {
+  const controller = document.querySelector("pdf-viewer")?.currentController;
+  controller?.save?.("ORIGINAL");
+  return Boolean(controller?.save);
+}"""
+#: Windows whose calls are remembered, for downloads that begin in them later.
+_MAX_OWNERS = 100
 #: Prefix of handles of content held by the page's own agent.
 _HELD = "held:"
 #: Seconds for the images of a printed page to load.
@@ -134,35 +151,38 @@ class _Output:
     """Pending content of a call; ``what`` names it in warnings.
 
     A call fails without a ``required`` output; other outputs may come with a later call. ``on_discard`` cancels work
-    whose result is no longer wanted.
+    whose result is no longer wanted. ``is_late`` is true for content that began before the call.
     """
 
     task: asyncio.Future[BinaryData]
     what: str
     required: bool
     on_discard: Callable[[], None]
+    is_late: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class CallEffects:
     """Side effects of one call so far. ``id`` is ``None`` for effects outside any call.
 
-    ``effects`` holds the first 100, ``overflow`` counts the rest. ``refused`` counts windows that were closed at once.
+    ``effects`` holds the first 100, ``overflow`` counts the rest. ``refused`` counts windows that were closed at once,
+    ``dropped`` downloads that were too many.
     """
 
     id: str | None
     effects: list[tuple[str, Detail]] = field(default_factory=list)
     overflow: int = 0
     refused: int = 0
+    dropped: int = 0
     warnings: list[str] = field(default_factory=list)
     outputs: list[_Output] = field(default_factory=list)
-    expected: set[asyncio.Future[None]] = field(default_factory=set)
-    windows: list[Page] = field(default_factory=list)
+    expected: set[ExpectedEffect] = field(default_factory=set)
+    windows: list[Window] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
         """True if nothing has happened and nothing is announced."""
-        noted = self.effects or self.overflow or self.refused or self.warnings
+        noted = self.effects or self.overflow or self.refused or self.dropped or self.warnings
         return not (noted or self.outputs or self.expected)
 
     def as_effects(self) -> tuple[SideEffect, ...]:
@@ -176,15 +196,19 @@ class ExpectedEffect:
     """An effect that was announced and is about to begin.
 
     ``place`` identifies it: a download link (``""``), a window (``"window"``), the navigation of a frame (the frame's
-    id), or the event ``number`` of an app's frame (``"event"``). ``begun`` is done once it has begun or is given up, at
-    the latest by ``timer``.
+    id), or the event ``number`` of an app's frame (``"event"``). It begins ``wait`` seconds later, and its call waits
+    for it until ``until`` (loop time). ``begun`` is done once it has begun or is given up, at the latest by ``timer``.
+    ``is_late`` is true if it began before the call.
     """
 
     call: CallEffects
     place: str
     detail: Detail
     begun: asyncio.Future[None]
-    number: int = 0
+    number: int
+    wait: float
+    until: float
+    is_late: bool
     timer: asyncio.TimerHandle | None = None
 
 
@@ -254,9 +278,13 @@ class EffectTracker:
         outputs come with the next call.
         """
         now = asyncio.get_running_loop().time
-        deadline, until = now() + timeout, now() + min(BEGIN_TIMEOUT, timeout)
-        while call.expected and (left := until - now()) > 0 and not self._lost.done():
-            waiting: list[asyncio.Future[Any]] = [*call.expected, self._lost]
+        replied = now()
+        deadline = replied + timeout
+        while call.expected and not self._lost.done():
+            until = max(replied + BEGIN_TIMEOUT, *(effect.until for effect in call.expected))
+            if (left := min(until, deadline) - now()) <= 0:
+                break
+            waiting: list[asyncio.Future[Any]] = [*(effect.begun for effect in call.expected), self._lost]
             await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         if isinstance(reply.payload, dict) and reply.payload.get("success") is False:
             for effect in call.as_effects():
@@ -266,11 +294,18 @@ class EffectTracker:
         self.unattributed.warnings.clear()
         if call.refused:
             warnings.append(f"{call.refused} windows were too many and were closed at once")
+        if call.dropped:
+            warnings.append(f"{call.dropped} downloads were too many for one call and are lost; let the app make fewer")
+        if waits := sum(effect.wait > 0 for effect in call.expected):
+            warnings.append(f"{waits} downloads had not begun in time; they come with later calls, so allow more time")
         outputs: list[BinaryData] = []
         late: list[_Output] = []
         for output in call.outputs:
             if await self._finished(output, deadline - now()):
-                outputs += self._result(output, warnings)
+                if finished := self._result(output, warnings):
+                    outputs += finished
+                    if output.is_late:
+                        warnings.append(f"{output.what} began before this call")
             elif output.required:
                 raise CallTimeout(f"{output.what} was not ready within {format_seconds(timeout)}")
             else:
@@ -346,18 +381,26 @@ class EffectTracker:
         what: str,
         *,
         required: bool = False,
+        is_late: bool = False,
         on_discard: Callable[[], None] = lambda: None,
     ) -> None:
         """Add content to the call, ready once ``work`` is done. ``what`` names it in warnings."""
-        output = _Output(self.spawn(work), what, required, on_discard)
+        output = _Output(self.spawn(work), what, required, on_discard, is_late)
         if call.id in self._calls:
             call.outputs.append(output)
         else:
             self._defer(output)
 
-    def add_content(self, call: CallEffects, content: BinaryData, what: str) -> None:
+    def add_content(self, call: CallEffects, content: BinaryData, what: str, *, is_late: bool = False) -> None:
         """Add content to the call that needs no more work."""
-        self.add_output(call, _ready(content), what)
+        self.add_output(call, _ready(content), what, is_late=is_late)
+
+    def drop(self, call: CallEffects) -> None:
+        """Count a download that was too many."""
+        if call is self.unattributed:
+            self._discarded += 1
+        else:
+            call.dropped += 1
 
     def _defer(self, output: _Output) -> None:
         output.required = False
@@ -392,16 +435,27 @@ class EffectTracker:
 
     # --- effects that are announced before they begin -----------------------------------------------------------------
 
-    def expect(self, call: CallEffects, place: str, detail: Detail, number: int = 0) -> None:
-        """Let the call's reply wait for this effect to begin, for two seconds at most. Ignored if the call waits for a
-        hundred others."""
+    def expect(
+        self,
+        call: CallEffects,
+        place: str,
+        detail: Detail,
+        number: int = 0,
+        *,
+        wait: float = 0.0,
+        is_late: bool = False,
+    ) -> ExpectedEffect | None:
+        """Let the call's reply wait for this effect, which begins in ``wait`` seconds, two seconds longer at most.
+        Ignored if the call waits for a hundred others."""
         if len(call.expected) >= _MAX_EXPECTED:
-            return
+            return None
         loop = asyncio.get_running_loop()
-        expected = ExpectedEffect(call, place, detail, loop.create_future(), number)
-        expected.timer = loop.call_later(2 * BEGIN_TIMEOUT, self.mark_begun, expected)
+        until = loop.time() + wait + BEGIN_TIMEOUT
+        expected = ExpectedEffect(call, place, detail, loop.create_future(), number, wait, until, is_late)
+        expected.timer = loop.call_later(wait + 2 * BEGIN_TIMEOUT, self.mark_begun, expected)
         self._expected.append(expected)
-        call.expected.add(expected.begun)
+        call.expected.add(expected)
+        return expected
 
     def mark_heard(self, number: int) -> None:
         """Stop waiting for the events of the app's frame up to ``number``."""
@@ -423,7 +477,7 @@ class EffectTracker:
         """Stop waiting for an expected effect that has begun or is given up."""
         if expected in self._expected:
             self._expected.remove(expected)
-        expected.call.expected.discard(expected.begun)
+        expected.call.expected.discard(expected)
         if expected.timer is not None:
             expected.timer.cancel()
         if not expected.begun.done():
@@ -434,17 +488,37 @@ async def _ready(content: BinaryData) -> BinaryData:
     return content
 
 
+@dataclass(slots=True, eq=False)
+class Window:
+    """A window of a call. ``frame`` is the id of its frame in CDP, once it is known. ``changed`` is set whenever it may
+    show something else. ``navigations`` counts those that have begun, ``is_loading`` is true until the latest has
+    ended. ``shown`` is the address whose content was looked at."""
+
+    page: Page
+    call: CallEffects
+    frame: str | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    navigations: int = 0
+    is_loading: bool = False
+    has_download: bool = False
+    shown: str = ""
+
+
 class Windows:
     """Windows opened by one page. They are closed at the end of their call; their content may become an output.
 
-    The page announces each window (:meth:`on_window_open`) before the browser opens it.
+    The page announces each window (:meth:`on_window_open`) before the browser opens it. ``take_pdf(guid, name)``
+    returns the file of a download once it has ended; it is ``None`` if files are not received.
     """
 
     def __init__(self, agent: PageAgent, tracker: EffectTracker) -> None:
         self._agent = agent
         self._tracker = tracker
-        self._open_windows: list[Page] = []
+        self._open_windows: list[Window] = []
         self._on_dialog: Callable[[Dialog], None] = lambda _: None
+        self._owners: dict[str, CallEffects] = {}  # frame of a window → its call
+        self._saving: dict[str, asyncio.Future[tuple[str, str]]] = {}  # frame → download of the PDF that it shows
+        self.take_pdf: Callable[[str, str], Awaitable[BinaryData]] | None = None
 
     def watch(self, page: Page, on_dialog: Callable[[Dialog], None]) -> None:
         """Follow the windows that ``page`` opens, and their own windows; their dialogs go to ``on_dialog``.
@@ -461,60 +535,209 @@ class Windows:
         if self._tracker.record(call, "popup", detail):
             self._tracker.expect(call, "window", detail)
 
-    def close_windows_of(self, call: CallEffects) -> None:
-        """Close the windows of a call that has ended, and those that no call opened."""
-        for window in (*call.windows, *self._tracker.unattributed.windows):
-            self._tracker.spawn(close_quietly(window))
-        call.windows.clear()
-        self._tracker.unattributed.windows.clear()
+    def on_target(self, frame: str) -> None:
+        """Remember which call has opened the window with this frame."""
+        self._owners[frame] = self._tracker.current_call()
+        if len(self._owners) > _MAX_OWNERS:
+            del self._owners[next(iter(self._owners))]
 
-    def _on_popup(self, window: Page) -> None:
-        self.watch(window, self._on_dialog)
-        window.on("dialog", self._on_dialog)
+    def owner_of(self, frame: str) -> CallEffects | None:
+        """Return the call that has opened the window with this frame; ``None`` for a frame of the page."""
+        return self._owners.get(frame)
+
+    def on_download(self, frame: str, guid: str, name: str) -> bool:
+        """Note a download of a window. Returns true if it is that of a PDF that the window shows."""
+        if (saving := self._saving.pop(frame, None)) is not None and not saving.done():
+            saving.set_result((guid, name))
+            return True
+        for window in self._open_windows:
+            if window.frame == frame:
+                window.has_download = True
+                self._on_shown(window)
+        return False
+
+    def expect_content(self, call: CallEffects) -> None:
+        """Let the call, which has answered, wait for its windows that are blank or on their way to another address: an
+        app may open a window at once and send it to its file later."""
+        for window in call.windows:
+            expected = self._tracker.expect(call, "content", {})
+            if expected is not None:
+                self._tracker.spawn(self._follow(window, expected))
+
+    def loading(self, call: CallEffects) -> list[Window]:
+        """Return the windows of the call that wait for an answer of a server."""
+        return [window for window in call.windows if window.is_loading and not window.page.is_closed()]
+
+    def close_windows_of(self, call: CallEffects) -> None:
+        """Close the windows of a call that has ended, and those of no call. A window that waits for the answer of a
+        server, which may be a file, stays until the next call ends."""
+        left = self.loading(call)
+        for window in (*call.windows, *self._tracker.unattributed.windows):
+            if window not in left:
+                self._tracker.spawn(close_quietly(window.page))
+        call.windows.clear()
+        self._tracker.unattributed.windows[:] = left
+
+    def _on_popup(self, page: Page) -> None:
+        self.watch(page, self._on_dialog)
+        page.on("dialog", self._on_dialog)
         expected = self._tracker.take_expected("window")
         if expected is None:  # opened by another window
-            self.on_window_open({"url": window.url})
+            self.on_window_open({"url": page.url})
             expected = self._tracker.take_expected("window")
-        self._open_windows = [open_ for open_ in self._open_windows if not open_.is_closed()]
+        self._open_windows = [window for window in self._open_windows if not window.page.is_closed()]
         if expected is None or len(self._open_windows) >= _MAX_OPEN:
             (expected.call if expected else self._tracker.current_call()).refused += 1
             if expected is not None:
                 expected.detail["closed"] = "too many windows"
                 self._tracker.mark_begun(expected)
-            self._tracker.spawn(close_quietly(window))
+            self._tracker.spawn(close_quietly(page))
             return
-        self._open_windows.append(window)
         call = (
             expected.call
             if self._tracker.current_call(expected.call.id) is expected.call
             else self._tracker.unattributed
         )
+        window = Window(page, call)
+        if self._agent.channel.cdp is not None:
+            self._tracker.spawn(self._watch_frame(window))
+        self._open_windows.append(window)
         call.windows.append(window)
-        self._tracker.spawn(self._capture(call, window, expected))
+        listen(page, "request", lambda request: self._on_request(window, request, self._begin_loading))
+        listen(page, "requestfailed", lambda request: self._on_request(window, request, self._end_loading))
+        listen(page, "framenavigated", lambda frame: self._on_navigated(window, frame))
+        listen(page, "close", lambda _: self._on_shown(window))
+        self._tracker.spawn(self._follow(window, expected))
 
-    async def _capture(self, call: CallEffects, window: Page, expected: ExpectedEffect) -> None:
-        """Add the content of a window as an output, if it shows a ``blob:`` URL or a PDF of the app's own origin.
+    def _on_request(self, window: Window, request: Request, react: Callable[[Window], None]) -> None:
+        if _is_navigation(window.page, request):
+            react(window)
 
-        A window that turns into a download has no address, and closes itself.
-        """
+    def _on_navigated(self, window: Window, frame: Frame) -> None:
+        if frame == window.page.main_frame:
+            self._on_shown(window)
+
+    def _begin_loading(self, window: Window) -> None:
+        window.navigations += 1
+        window.is_loading = True
+        window.has_download = False
+        window.changed.set()
+
+    def _end_loading(self, window: Window) -> None:
+        """Note the end of a navigation that shows nothing. The download that it may have become is reported apart."""
+        number = window.navigations
+
+        def end() -> None:
+            if window.navigations == number:
+                self._on_shown(window)
+
+        asyncio.get_running_loop().call_later(_WINDOW_GRACE, end)
+
+    def _on_shown(self, window: Window) -> None:
+        window.is_loading = False
+        window.changed.set()
+
+    async def _watch_frame(self, window: Window) -> None:
+        """Find the frame of a window in CDP, and note its navigations."""
+        session = await window.page.context.new_cdp_session(window.page)
+        target = await session.send("Target.getTargetInfo")
+        frame = str(target["targetInfo"]["targetId"])
+
+        def on_navigation(event: dict[str, Any]) -> None:  # comes before the answer of a call that begins one
+            if event["frameId"] == frame and event["url"][:4] in _LOADED:
+                self._begin_loading(window)
+
+        def on_stopped(event: dict[str, Any]) -> None:
+            if event["frameId"] == frame:
+                self._end_loading(window)
+
+        listen(session, "Page.frameRequestedNavigation", on_navigation)
+        listen(session, "Page.frameStoppedLoading", on_stopped)
+        await session.send("Page.enable")
+        window.frame = frame
+        window.changed.set()
+
+    async def _follow(self, window: Window, expected: ExpectedEffect) -> None:
+        """Wait until a window shows something or begins a download, and add its content as an output."""
         try:
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(_CAPTURE_TIMEOUT):
-                    if not window.url:
-                        await window.wait_for_event("close")
-                    elif window.url.startswith("blob:"):
-                        found = await self._agent.invoke("blobOfUrl", window.url, timeout=_STEP_TIMEOUT, returns=str)
-                        for held in parse_json(found, list[Held], "the content of a window")[:1]:
-                            content = BinaryData(Handle(f"held:{held.id}", held.size), held.type or None)
-                            self._tracker.add_content(call, content, "the content of a window")
-                    elif (
-                        urlsplit(window.url)[:2] == urlsplit(self._agent.page.url)[:2]  # the app's own origin
-                        and await window.evaluate("document.contentType") == "application/pdf"
-                    ):
-                        content = BinaryData(Download(window.url), "application/pdf")
-                        self._tracker.add_content(call, content, "the content of a window")
+                    await self._arrival(window)
+                    if window.page.url != window.shown:
+                        window.shown = window.page.url
+                        await self._capture(window)
         finally:
             self._tracker.mark_begun(expected)
+
+    async def _arrival(self, window: Window) -> None:
+        """Wait until a window has left the blank page that it began with, or has content, a download, or no page."""
+        while not window.page.is_closed() and not window.has_download:
+            window.changed.clear()
+            if window.page.url and not await _is_blank(window.page) and not window.is_loading:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_INTERVAL):
+                    await window.changed.wait()
+
+    async def _capture(self, window: Window) -> None:
+        """Add the content of a window as an output, if it shows a ``blob:`` URL or a PDF of the app's own origin."""
+        url = window.page.url
+        if url.startswith("blob:"):
+            found = await self._agent.invoke("blobOfUrl", url, timeout=_STEP_TIMEOUT, returns=str)
+            for held in parse_json(found, list[Held], "the content of a window")[:1]:
+                content = BinaryData(Handle(f"held:{held.id}", held.size), held.type or None)
+                self._tracker.add_content(window.call, content, "the content of a window")
+        elif (
+            urlsplit(url)[:2] == urlsplit(self._agent.page.url)[:2]  # the app's own origin
+            and await window.page.evaluate("document.contentType") == "application/pdf"
+        ):
+            work = self._saved_pdf(window)
+            self._tracker.add_output(window.call, work, f"the PDF of a window ({redact_url(url)[:_MAX_TEXT]})")
+
+    async def _saved_pdf(self, window: Window) -> BinaryData:
+        """Let the browser's viewer save the PDF that it shows, as its button does: the browser takes it from its cache.
+
+        It is not requested again here. The answer to a form, or to a link that works once, cannot be. Raises
+        :class:`~transports.errors.TransportError`.
+        """
+        if self.take_pdf is not None and window.frame is not None:
+            began = self._saving[window.frame] = asyncio.get_running_loop().create_future()
+            try:
+                with contextlib.suppress(Error, TimeoutError):
+                    async with asyncio.timeout(_SAVE_TIMEOUT):
+                        while not await _press_save(window.page):
+                            await asyncio.sleep(_LOOK_INTERVAL)
+                        guid, name = await began
+                        return await self.take_pdf(guid, name)
+            finally:
+                self._saving.pop(window.frame, None)
+        raise TransportError("the browser did not hand it over; let the app download or answer it")
+
+
+def _is_navigation(page: Page, request: Request) -> bool:
+    """Return whether a request is that of a new document of the window itself."""
+    try:
+        return request.is_navigation_request() and request.frame == page.main_frame
+    except Error:  # the window is too new to have frames
+        return True
+
+
+async def _is_blank(page: Page) -> bool:
+    """Return whether a window is at the blank page and has nothing written into it. The browser is asked in any case:
+    its events of a navigation that the app has begun come before its answer."""
+    try:
+        has_content = await page.evaluate("document.title !== '' || Boolean(document.body?.hasChildNodes())")
+    except Error:  # it is leaving
+        return True
+    return page.url == "about:blank" and not has_content
+
+
+async def _press_save(page: Page) -> bool:
+    """Save the PDF that a window shows. Returns ``False`` while the viewer has not loaded."""
+    for frame in page.frames:
+        if frame.url.startswith("chrome-extension:") and await frame.evaluate(_SAVE_PDF):
+            return True
+    return False
 
 
 #: Answer to ``confirm`` and ``prompt``.
@@ -575,6 +798,8 @@ class PageEffects:
             browser, folder = self._tab.browser.cdp, self._tab.folder
             self._app_downloads = AppDownloads(self._agent, browser, target, downloads, folder, *self._limits)
             self._app_downloads.on_started = self._on_download
+            self._app_downloads.on_window = self._windows.on_target
+            self._windows.take_pdf = self._downloaded_pdf
             steps.append(self._app_downloads.prepare())
         await asyncio.gather(_cancel_file_choosers(self._agent.cdp), *steps)
 
@@ -666,7 +891,12 @@ class PageEffects:
         """Complete a reply with its side effects; see :meth:`EffectTracker.settle
         <transports.browser._effects.EffectTracker.settle>`.
         """
+        self._windows.expect_content(call)
         await self._tracker.settle(call, reply, timeout=timeout)
+        for window in self._windows.loading(call):
+            address = redact_url(window.page.url)[:_MAX_TEXT]
+            warning = f"a window at {address} waited for its server; a file that it brings comes with a later call"
+            reply.warnings = (*reply.warnings, warning)
 
     def _on_lost(self, lost: asyncio.Future[TransportError]) -> None:
         """Announce the loss as an event: the call under way fails, so there is no result for the effect."""
@@ -680,7 +910,7 @@ class PageEffects:
     def _on_navigation(self, event: dict[str, Any]) -> None:
         call = self._tracker.current_call()
         same = event["url"].partition("#")[0] == self._agent.page.url.partition("#")[0]
-        download = event["disposition"] == "currentTab" and event["url"][:4] in ("http", "blob", "data")
+        download = event["disposition"] == "currentTab" and event["url"][:4] in _LOADED
         if download and not same and call.id is not None:
             self._tracker.expect(call, event["frameId"], {})
 
@@ -699,6 +929,7 @@ class PageEffects:
         if not isinstance(payload, Effect):
             return
         call = self._tracker.current_call(payload.call) if holder == _HELD else self._tracker.call_of(payload.call)
+        is_late = payload.call not in (None, call.id)
         match payload:
             case Print():
                 if not payload.kept:
@@ -706,7 +937,8 @@ class PageEffects:
                         call, "the page could not be copied at its print(): its PDF may show a later state"
                     )
                 if self._tracker.record(call, kind, {"title": payload.title[:_MAX_TEXT]}):
-                    self._tracker.add_output(call, self._print(payload.id), "the printed page", required=True)
+                    work = self._print(payload.id)
+                    self._tracker.add_output(call, work, "the printed page", required=not is_late, is_late=is_late)
             case FileChooser():
                 kinds = {"multiple": payload.multiple, "directory": payload.directory, "picker": payload.picker}
                 if payload.picker is not None:
@@ -718,14 +950,17 @@ class PageEffects:
                 recorded = self._tracker.record(call, kind, {"type": payload.type[:_MAX_TEXT], "bytes": size})
                 if recorded and content is not None:
                     written = BinaryData(content, payload.type or None)
-                    self._tracker.add_content(call, written, "the clipboard content of the app")
+                    self._tracker.add_content(call, written, "the clipboard content of the app", is_late=is_late)
                 elif isinstance(content, Handle):
                     self._tracker.spawn(self._release(content))
             case Unsent():
                 self._tracker.warn(call, f"an event of the app could not be sent: {payload.reason[:_MAX_TEXT]}")
-            case _ if kind == "download":
-                if call.id is not None and asyncio.get_running_loop().time() - self._unannounced_at > _BROWSER_LEAD:
-                    self._tracker.expect(call, "", {})
+            case Download(dropped=True):
+                self._tracker.drop(call)
+            case Download(wait=wait):
+                is_new = asyncio.get_running_loop().time() - self._unannounced_at > _BROWSER_LEAD
+                if call.id is not None and (wait or is_new):
+                    self._tracker.expect(call, "", {}, wait=wait / 1000, is_late=is_late)
 
     @listener
     def _on_dialog(self, dialog: Dialog) -> None:
@@ -760,23 +995,42 @@ class PageEffects:
 
     def _on_download(self, guid: str, url: str, name: str, frame: str) -> bool:
         """Record a download of the app; return whether the file is wanted."""
-        announced = self._tracker.take_expected(frame, "")
-        call = self._tracker.current_call(announced.call.id if announced else None)
+        if self._windows.on_download(frame, guid, name):
+            return True
+        owner = self._windows.owner_of(frame)
+        announced = None if owner else self._tracker.take_expected(frame, "")
+        begun_by = announced.call if announced else owner
+        call = self._tracker.current_call(begun_by.id if begun_by else None)
+        is_late = (announced is not None and announced.is_late) or begun_by not in (None, call)
         detail: Detail = {"url": redact_url(url)[:_MAX_TEXT], "filename": name[:_MAX_TEXT]}
         if wanted := self._tracker.record(call, "download", detail):
             work, what = self._downloaded(guid, name, detail), f"the app's download {name[:80]!r}"
-            self._tracker.add_output(call, work, what, on_discard=partial(self._cancel_download, guid))
+            discard = partial(self._cancel_download, guid)
+            self._tracker.add_output(call, work, what, is_late=is_late, on_discard=discard)
+        else:
+            self._tracker.drop(call)
         if announced:
             self._tracker.mark_begun(announced)
         else:
             self._unannounced_at = asyncio.get_running_loop().time()
         return wanted
 
-    async def _downloaded(self, guid: str, name: str, detail: Detail) -> BinaryData:
+    async def _downloaded(self, guid: str, name: str, detail: Detail | None = None) -> BinaryData:
         assert self._app_downloads is not None
         size = await self._app_downloads.wait(guid)
-        detail["bytes"] = size
+        if detail is not None:
+            detail["bytes"] = size
         return BinaryData(Handle(f"file:{guid}", size), None, None, name)
+
+    async def _downloaded_pdf(self, guid: str, name: str) -> BinaryData:
+        """Return a PDF that the viewer saved. It requests a PDF that must not be kept again, and its server may answer
+        anything then."""
+        content = await self._downloaded(guid, name)
+        assert self._app_downloads is not None
+        if not await in_thread(_is_pdf, self._app_downloads.folder / guid):
+            self._app_downloads.remove(guid)
+            raise TransportError("its server answered something else to a second request; let the app download it")
+        return replace(content, mime_type="application/pdf")
 
     def _cancel_download(self, guid: str) -> None:
         if self._app_downloads is not None:
@@ -792,6 +1046,11 @@ class PageEffects:
         """Delete a file that the app downloaded and that was not fetched."""
         if self._app_downloads is not None:
             self._app_downloads.remove(handle.id.removeprefix("file:"))
+
+
+def _is_pdf(path: Path) -> bool:
+    with path.open("rb") as file:
+        return b"%PDF-" in file.read(1024)
 
 
 async def _cancel_file_choosers(cdp: DevTools) -> None:

@@ -189,6 +189,13 @@ class Effect(msgspec.Struct):
     call: str | None = None
 
 
+class Download(Effect):
+    """A click on a download link. The download begins after ``wait`` milliseconds, or never if it is ``dropped``."""
+
+    wait: Annotated[float, msgspec.Meta(ge=0, le=60_000)] = 0.0
+    dropped: bool = False
+
+
 class Print(Effect):
     """A call of ``print()``: ``id`` of the snapshot of the page, whether it was ``kept``, and title of the page."""
 
@@ -246,7 +253,7 @@ _EVENTS: dict[str, Any] = {
     "capabilities": Any,
     "elicitation": Elicitation,
     "print": Print,
-    "download": Effect,
+    "download": Download,
     "filechooser": FileChooser,
     "clipboard": Clipboard,
     "submitting": Effect,

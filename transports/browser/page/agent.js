@@ -17,9 +17,9 @@
   if (natives === undefined) return undefined; // a frame of natives.js itself
   const {
     Blob, Map, Promise, Set, String, Uint8Array, WeakMap, WeakSet, blobArrayBuffer, blobSize, blobSlice, blobType,
-    clock, createObjectURL, defineProperty, documentCreateElement, documentReadyState, documentTitle, elementSetAttribute,
+    clock, createObjectURL, defineProperty, documentCreateElement, documentReadyState, documentTitle,
     elementTagName, fetch, fileName, filesItem, filterList, firstOf, freeze, getOwnPropertyDescriptor, hasOwn,
-    htmlClick, inputFiles, isForeign, keys, lastKey, listForEach, listPush, mapList, matches, messageOf, min, parse, quietly, random,
+    inputFiles, isForeign, keys, lastKey, listForEach, listPush, mapList, matches, messageOf, min, parse, quietly, random,
     responseBlob, revokeObjectURL, sequence, set, setInputType, setTimeout, stringify, textSlice, textToWellFormed,
     typedArrayBuffer, typedArrayOffset, typedArraySize, wait, wordsOf,
   } = natives;
@@ -144,6 +144,11 @@
   const calls = new Set();   // ids of calls under way, oldest first
   let startingCall = null;   // the call whose handler is running synchronously
   const currentCall = () => startingCall ?? lastKey(calls);
+  const within = (call, run) => {
+    const before = startingCall;
+    startingCall = call;
+    try { return run(); } finally { startingCall = before; }
+  };
   const heldContent = new Map(); // id → Blob or Uint8Array that stays in the page until it is fetched
   let nextId = 0;
   const place = textSlice(`${random()}`, 2); // makes ids unique: another document must not answer for this one
@@ -153,7 +158,7 @@
     return id;
   };
   // In a frame effects are watched only once it has tools, and print() is left alone.
-  const effects = makeEffects({ natives, toJson, emit, hold: (blob) => ({ id: hold(blob) }), currentCall, prints: !framed, later: framed });
+  const effects = makeEffects({ natives, toJson, emit, hold: (blob) => ({ id: hold(blob) }), currentCall, within, prints: !framed, later: framed });
 
   const warnings = new WeakMap(); // answer → warnings about it
   const changed = (removed) => {
@@ -332,9 +337,9 @@
         calls.add(id);
         let answer;
         try {
-          startingCall = id;
-          try { answer = theApp().call(capability, filled, options); } finally { startingCall = null; }
-          answer = await answer;
+          const start = clock();
+          answer = await within(id, () => theApp().call(capability, filled, options));
+          if (effects.leavesMore(start)) await effects.turns();
         } finally { calls.delete(id); }
         return await toReply(answer);
       } catch (error) { return toError(error); }
@@ -396,17 +401,10 @@
       listPush(buffer.parts, codec.fromBase64(text));
       buffer.file = new Blob(sequence(buffer.parts));
     },
-    // The link is not in the document, so the DOM does not change. `name` identifies the file in the browser's events.
-    clickDownload(url, name) {
-      const link = documentCreateElement(document, "a");
-      elementSetAttribute(link, "href", url);
-      elementSetAttribute(link, "download", name);
-      htmlClick(link);
-    },
-    // Downloads held content in the same way. The browser resolves the URL at the click, so it is revoked at once.
-    download(id, start, end, name) {
+    // Downloads held content as clickDownload() does. The browser resolves the URL at the click, so it is revoked at once.
+    async download(id, start, end, name) {
       const url = agent.url(id, start, end);
-      agent.clickDownload(url, name);
+      await effects.clickDownload(url, name);
       revokeObjectURL(url);
     },
     uninstall() {

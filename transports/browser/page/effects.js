@@ -5,25 +5,25 @@
 // No fault of ours reaches the app: what stands in the place of a native function throws only what that throws.
 (host) => {
   "use strict";
-  const { natives, toJson, emit, hold, currentCall, prints = true, later = false } = host;
+  const { natives, toJson, emit, hold, currentCall, within, prints = true, later = false } = host;
   const {
     Blob, CSSStyleSheet, DOMException, Event, Map, MutationObserver, Promise, Proxy, Set, String, activationIsActive, apply,
     attributeName, attributeValue, attributesLength, blobSize, blobType, canvasGetContext, canvasHeight, canvasToDataURL,
-    canvasWidth, clipboardItemGetType, clipboardItemTypes, contextDrawImage, defineProperty, documentAdoptedStyleSheets,
+    canvasWidth, ceil, clipboardItemGetType, clipboardItemTypes, clock, contextDrawImage, createObjectURL, defineProperty, documentAdoptedStyleSheets,
     documentBody, documentCreateElement, documentDocumentElement, documentStyleSheets, documentTitle, elementAttachShadow,
     elementAttributes, elementBefore, elementClosest, elementGetAttribute, elementGetAttributeNames, elementHasAttribute,
     elementLocalName, elementQuerySelector, elementQuerySelectorAll, elementRemove, elementRemoveAttribute,
-    elementSetAttribute, elementShadowRoot, eventStopImmediatePropagation, eventType, firstOf,
-    fragmentQuerySelectorAll, fragmentReplaceChildren, from, getOwnPropertyDescriptor, htmlStyle, imageCurrentSrc,
+    elementSetAttribute, elementShadowRoot, eventDefaultPrevented, eventPreventDefault, eventStopImmediatePropagation, eventType, filterList, firstOf,
+    fragmentQuerySelectorAll, fragmentReplaceChildren, from, getOwnPropertyDescriptor, htmlClick, htmlStyle, imageCurrentSrc,
     imageDecode, imageNaturalHeight, imageNaturalWidth, inputDisabled, inputMultiple, inputType, inputWebkitdirectory,
-    isArray, isForeign, labelControl, linkElementSheet, listEvery, listForEach, listJoin, listPush, mapList,
+    isArray, isForeign, labelControl, linkElementSheet, listEvery, listForEach, listJoin, listPush, mapList, max,
     mediaMediaText, navigatorUserActivation, nodeChildNodes, nodeCloneNode, nodeIsConnected, nodesLength,
     observerDisconnect, observerObserve, observerTakeRecords, ofPage, optionSelected, optionsLength, quietly, ruleCssText,
-    rulesLength, selectOptions, sequence, setCanvasHeight, setCanvasWidth, setDocumentAdoptedStyleSheets, setDocumentTitle,
+    revokeObjectURL, rulesLength, selectOptions, sequence, setCanvasHeight, setCanvasWidth, setDocumentAdoptedStyleSheets, setDocumentTitle,
     setImageSrc, setOptionSelected, setShadowAdoptedStyleSheets, setStyleCssText, setTimeout, shadowAdoptedStyleSheets,
     sheetCssRules, sheetMedia, sheetOwnerNode, sheetReplaceSync, sheetsLength, styleCssText, styleElementSheet,
     styleGetPropertyPriority, styleGetPropertyValue, styleRemoveProperty, styleSetProperty, targetAddEventListener,
-    targetDispatchEvent, textStartsWith, textToWellFormed, wait,
+    targetDispatchEvent, targetRemoveEventListener, textStartsWith, textToWellFormed, wait,
   } = natives;
 
   const undo = []; // steps that restore a page that stays open without us
@@ -210,11 +210,89 @@
     quietly(() => emit("print", { call: currentCall(), id, kept: snapshot !== null, title: textToWellFormed(documentTitle(document)) }));
   });
 
-  // --- clicks made by scripts: downloads are announced, file choosers answered ---------------------------------------
-  const announceDownload = (target) => quietly(() => {
-    const link = elementClosest(target, "a[download], area[download]");
-    if (link && elementHasAttribute(link, "href")) emit("download", { call: currentCall() });
+  // --- what a call leaves for a later turn: libraries click a download link in a timer of 0 ms (FileSaver.js) ---------
+  const SHORT = 10; // ms of the longest timer that a call's answer waits for
+  let due = 0;      // time of the latest short timer or object URL of a call
+  const expectSoon = (delay) => { if (currentCall() !== null) due = max(due, clock() + delay); };
+  hook(window, "setTimeout", (native, self, args) => {
+    const callback = args[0], delay = args[1] ?? 0, call = currentCall();
+    if (call === null || typeof callback !== "function") return apply(native, self, args);
+    if (typeof delay === "number" && !(delay > SHORT)) expectSoon(max(0, delay || 0));
+    const given = filterList(args, (_, index) => index > 1);
+    return apply(native, self, [() => within(call, () => apply(callback, window, given)), delay]);
   });
+
+  // --- clicks made by scripts: downloads are announced, file choosers answered ---------------------------------------
+  // Chromium drops more than ten downloads a second of one document, without a word. So further ones are begun later, with
+  // the content that they have at the click.
+  const AT_A_TIME = 9, PERIOD = 1100, MAX_QUEUED = 100; // ms, downloads
+  let begun = [], queued = []; // times of the latest downloads; functions that begin the next ones
+  const isFull = () => {
+    begun = filterList(begun, (time) => clock() - time < PERIOD);
+    return begun.length >= AT_A_TIME;
+  };
+  const beginQueued = () => {
+    while (queued.length && !isFull()) {
+      const begin = queued[0];
+      queued = filterList(queued, (_, index) => index > 0);
+      listPush(begun, clock());
+      quietly(begin);
+    }
+    if (queued.length) setTimeout(beginQueued, begun[0] + PERIOD - clock());
+  };
+  const beginLater = (begin) => {
+    listPush(queued, begin);
+    if (queued.length === 1) setTimeout(beginQueued, begun[0] + PERIOD - clock());
+  };
+  // The link is not in the document, so the DOM does not change.
+  const clickLink = (url, name) => {
+    const link = documentCreateElement(document, "a");
+    elementSetAttribute(link, "href", url);
+    elementSetAttribute(link, "download", name);
+    htmlClick(link);
+  };
+  const clickLater = (link) => {
+    const href = elementGetAttribute(link, "href"), name = elementGetAttribute(link, "download");
+    const blob = isForeign(createObjectURL) ? undefined : blobsByUrl.get(href);
+    beginLater(() => {
+      const url = blob ? createObjectURL(blob) : href;
+      clickLink(url, name);
+      if (blob) revokeObjectURL(url);
+    });
+  };
+  const downloadLink = (target) => quietly(() => {
+    const link = elementClosest(target, "a[download], area[download]");
+    return link && elementHasAttribute(link, "href") ? link : undefined;
+  });
+  // Returns what `click` returns: the download that it makes, if any, begins now or later.
+  const clicking = (target, click) => {
+    const link = downloadLink(target), call = currentCall();
+    if (!link) return click();
+    if (!queued.length && !isFull()) {
+      listPush(begun, clock());
+      quietly(() => emit("download", { call }));
+      return click();
+    }
+    let postponed = false;
+    const postpone = (event) => { // the last listener of the link
+      if (eventDefaultPrevented(event)) return;
+      eventPreventDefault(event);
+      postponed = true;
+    };
+    targetAddEventListener(link, "click", postpone);
+    let went;
+    try { went = click(); } finally { targetRemoveEventListener(link, "click", postpone); }
+    if (!postponed) return went;
+    quietly(() => {
+      if (queued.length >= MAX_QUEUED) {
+        emit("download", { call, dropped: true });
+      } else {
+        emit("download", { call, wait: (queued.length / AT_A_TIME + 1) * PERIOD });
+        clickLater(link);
+      }
+    });
+    return went === undefined ? went : true;
+  };
   const cancelFileChooser = (target, active) => quietly(() => {
     const input = elementLocalName(target) === "label" ? labelControl(target) : target;
     if (active || !input || elementLocalName(input) !== "input" || inputType(input) !== "file" || inputDisabled(input)) return;
@@ -225,16 +303,14 @@
   const isActive = () => quietly(() => activationIsActive(navigatorUserActivation(ofPage.navigator)));
   hook(ofPage.HTMLElement?.prototype, "click", (native, self, args) => {
     const active = isActive();
-    announceDownload(self);
-    const result = apply(native, self, args);
+    const result = clicking(self, () => apply(native, self, args));
     cancelFileChooser(self, active);
     return result;
   });
   hook(ofPage.EventTarget?.prototype, "dispatchEvent", (native, self, args) => {
     if (quietly(() => eventType(args[0])) !== "click") return apply(native, self, args);
     const active = isActive();
-    announceDownload(self);
-    const went = apply(native, self, args);
+    const went = clicking(self, () => apply(native, self, args));
     if (went) cancelFileChooser(self, active);
     return went;
   });
@@ -270,6 +346,7 @@
     const url = apply(native, self, args);
     if (quietly(() => blobSize(args[0])) !== undefined) blobsByUrl.set(url, args[0]);
     liveUrls.add(url);
+    expectSoon(0);
     return url;
   });
   install(ofPage.URL, "revokeObjectURL", (native, self, args) => {
@@ -296,6 +373,18 @@
       listForEach(steps, quietly);
     },
     unhook() { listForEach(undo, quietly); },
+    // Returns whether a call that began at `start` has set a short timer or made an object URL.
+    leavesMore: (start) => due >= start,
+    // Resolves two turns after the latest of these. Times are rounded up: cut off, they would be too early.
+    async turns() {
+      for (let turn = 0; turn < 2; turn += 1) await wait(ceil(max(0, due - clock())));
+    },
+    // Clicks a download link; `name` identifies the file in the browser's events.
+    async clickDownload(url, name) {
+      if (queued.length || isFull()) await new Promise(beginLater);
+      else listPush(begun, clock());
+      clickLink(url, name);
+    },
     findBlob: (url) => blobsByUrl.get(url),
     // Returns a JSON list of at most one blob.
     blobOfUrl(url) {

@@ -449,8 +449,9 @@ class PlaywrightDownloads:
 class AppDownloads:
     """The app's own downloads, each identified by the browser's ``guid``. Files not taken are removed at the end.
 
-    ``on_started(guid, url, name, frame)`` returns whether the file is wanted. A download is cancelled if it is
-    unwanted, if it exceeds ``max_bytes``, or if all files on the disk together exceed ``max_total`` bytes.
+    ``on_started(guid, url, name, frame)`` returns whether the file is wanted, ``on_window(frame)`` hears of windows.
+    A download is cancelled if it is unwanted, if it exceeds ``max_bytes``, or if all files on the disk together exceed
+    ``max_total`` bytes.
     """
 
     def __init__(
@@ -464,6 +465,7 @@ class AppDownloads:
         max_total: int | None = None,
     ) -> None:
         self.on_started: Callable[[str, str, str, str], bool] = lambda *_: False
+        self.on_window: Callable[[str], None] = lambda _: None
         self._browser = browser
         self._context_id = target["browserContextId"]
         self._downloads = downloads
@@ -488,8 +490,10 @@ class AppDownloads:
     def _on_target(self, event: dict[str, Any]) -> None:
         target = event["targetInfo"]
         alone = not self._downloads.shared and target.get("browserContextId") == self._context_id
-        if alone or target.get("openerId") in self._frame_ids:
+        if target["targetId"] not in self._frame_ids and (alone or target.get("openerId") in self._frame_ids):
             self._frame_ids.append(target["targetId"])
+            if target["type"] == "page":
+                self.on_window(target["targetId"])
 
     def _on_started(self, event: dict[str, Any], folder: Path) -> None:
         guid, frame = event["guid"], event["frameId"]

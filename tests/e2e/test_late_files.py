@@ -1,0 +1,305 @@
+"""Files that a call only sets going: in a timer, in a window that is sent to it later, or many at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from transports import Browser, PlaywrightTransport, Result, Session, connect
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session"), pytest.mark.load]
+
+#: An app whose capabilities are pieces of script: ``call("run", {"script": "…"})`` answers what the script returns.
+PAGE = """<!doctype html><title>Late</title><script>
+const link = (href, name) => Object.assign(document.createElement("a"), { href, download: name });
+const blobLink = (name) => link(URL.createObjectURL(new Blob([`content of ${name}`])), name);
+const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+const app = { id: "late", name: "Late", version: "1" };
+const AsyncFunction = (async () => {}).constructor;
+window.abp = {
+  protocolVersion: "0.1", app,
+  async initialize() {
+    const capabilities = [{ name: "run", available: true }];
+    return { sessionId: "s", protocolVersion: "0.1", app, features: {}, capabilities };
+  },
+  async call(name, { script }) { return { success: true, data: (await new AsyncFunction(script)()) ?? null }; },
+  async shutdown() {},
+};
+</script>"""
+PDF = b"%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n2 0 obj<</Type/Pages/Kids[3 0 R]/Count 1>>endobj\n" + (
+    b"3 0 obj<</Type/Page/Parent 2 0 R/MediaBox[0 0 99 99]>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
+)
+ATTACHED = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment; filename=report.bin"}
+
+
+class Server:
+    """The server of the app, with files and a count of the requests for each path."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()
+
+    async def answer(self, request: web.Request) -> web.Response:
+        path = request.path
+        self.requests[f"{request.method} {path}"] += 1
+        if path == "/":
+            return web.Response(text=PAGE, content_type="text/html")
+        if path == "/wait.html":
+            return web.Response(text="<p>Please wait", content_type="text/html")
+        if path == "/report":
+            return web.Response(body=b"REPORT", headers=ATTACHED)
+        if path in ("/invoice", "/kept") and request.method != "POST":
+            return web.Response(status=405, text="only POST")
+        if path == "/kept-other" and self.requests[f"GET {path}"] > 1:
+            return web.Response(text="<p>Sign in", content_type="text/html")
+        if path in ("/once", "/kept-once") and self.requests[f"GET {path}"] > 1:
+            return web.Response(status=410, text="this link was used")
+        if path in ("/invoice", "/once", "/kept", "/kept-once", "/kept-other"):
+            headers = {"Cache-Control": "no-store"} if path.startswith("/kept") else {}
+            return web.Response(body=PDF, content_type="application/pdf", headers=headers)
+        return web.Response(status=404)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def server() -> AsyncIterator[tuple[Server, str]]:
+    answers, application = Server(), web.Application()
+    application.router.add_route("*", "/{path:.*}", answers.answer)
+    async with TestServer(application) as running:
+        yield answers, str(running.make_url("/"))
+
+
+@asynccontextmanager
+async def opened(url: str, browser: Browser, store: Path) -> AsyncIterator[Session]:
+    transport = PlaywrightTransport(url, browser=browser)
+    async with connect(url, transport=transport, store=store, timeout=60) as app:
+        yield app
+
+
+async def run(app: Session, script: str, timeout: float = 60) -> Result:
+    return await app.call("run", {"script": script}, timeout=timeout)
+
+
+async def contents(app: Session, result: Result) -> list[bytes]:
+    return [await app.store.get(ref) for place, ref in result.artifacts.items() if place]
+
+
+SAVE = """
+  const a = blobLink("later.txt");
+  setTimeout(() => URL.revokeObjectURL(a.href), 40000);
+  setTimeout(() => a.dispatchEvent(new MouseEvent("click")), 0);
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        SAVE,
+        f"await wait(30); {SAVE}",
+        'setTimeout(() => link("data:text/plain,content of later.txt", "later.txt").click());',
+        'setTimeout((name) => setTimeout(() => blobLink(name).click()), 0, "later.txt");',
+        'setTimeout(() => blobLink("later.txt").click(), 8);',
+        'const a = blobLink("later.txt"), { port1, port2 } = new MessageChannel();'
+        "port2.onmessage = () => a.click(); port1.postMessage(0);",
+    ],
+    ids=["FileSaver", "after-a-wait", "data", "two-turns", "8-ms", "channel"],
+)
+async def test_a_download_of_a_later_turn_belongs_to_its_call(
+    server: tuple[Server, str], browser: Browser, tmp_path: Path, script: str
+) -> None:
+    async with opened(server[1], browser, tmp_path) as app:
+        for _ in range(3):
+            result = await run(app, script)
+            assert await contents(app, result) == [b"content of later.txt"]
+            assert result.warnings == ()
+            result = await run(app, "return 1;")
+            assert await contents(app, result) == [] and result.warnings == ()
+
+
+async def test_a_file_that_comes_during_a_later_call_says_so(
+    server: tuple[Server, str], browser: Browser, tmp_path: Path
+) -> None:
+    async with opened(server[1], browser, tmp_path) as app:
+        result = await run(app, 'setTimeout(() => blobLink("slow.txt").click(), 400);')
+        assert await contents(app, result) == []
+        result = await run(app, 'blobLink("own.txt").click(); await wait(1500);')
+        assert sorted(await contents(app, result)) == [b"content of own.txt", b"content of slow.txt"]
+        assert result.warnings == ("the app's download 'slow.txt' began before this call",)
+
+
+async def test_a_timer_keeps_its_arguments_its_this_and_its_errors(
+    server: tuple[Server, str], browser: Browser, tmp_path: Path
+) -> None:
+    script = """
+      const seen = [];
+      setTimeout(function (first, second) { "use strict"; seen.push(this === window, first, second); }, 1, "a", 2);
+      const stopped = setTimeout(() => seen.push("never"), 1);
+      clearTimeout(stopped);
+      setTimeout("window.ran = true", 1);
+      addEventListener("error", (event) => { seen.push(event.message); event.preventDefault(); }, { once: true });
+      setTimeout(() => { throw new Error("in a timer"); }, 1);
+      await wait(100);
+      return [...seen, window.ran, setTimeout.name, setTimeout.length];
+    """
+    async with opened(server[1], browser, tmp_path) as app:
+        result = await run(app, script)
+    assert result.data == [True, "a", 2, "Uncaught Error: in a timer", True, "setTimeout", 1]
+
+
+@pytest.mark.parametrize(
+    "click",
+    [
+        "const a = blobLink(name); a.click(); URL.revokeObjectURL(a.href);",
+        'link("data:text/plain,content of " + name, name).click();',
+        "const a = blobLink(name); document.documentElement.append(a);"
+        'a.dispatchEvent(new MouseEvent("click", { cancelable: true }));',
+    ],
+    ids=["revoked", "data", "dispatched"],
+)
+async def test_forty_downloads_at_once_give_forty_files(
+    server: tuple[Server, str], browser: Browser, tmp_path: Path, click: str
+) -> None:
+    async with opened(server[1], browser, tmp_path) as app:
+        result = await run(app, f"for (let at = 0; at < 40; at += 1) {{ const name = `file ${{at}}.txt`; {click} }}")
+        expected = [f"content of file {at}.txt".encode() for at in range(40)]
+        assert sorted(await contents(app, result)) == sorted(expected)
+        assert result.warnings == () and len(result.effects) == 40
+        assert (await run(app, "return 1;")).warnings == ()
+
+
+CLICKS = "for (let at = 0; at < {}; at += 1) blobLink(`file ${{at}}.txt`).click();"
+
+
+async def test_downloads_that_are_too_many_for_a_call_are_counted(
+    server: tuple[Server, str], browser: Browser, tmp_path: Path
+) -> None:
+    async with opened(server[1], browser, tmp_path) as app:
+        result = await run(app, CLICKS.format(150))
+        assert len(await contents(app, result)) == 100
+        assert result.warnings == ("50 downloads were too many for one call and are lost; let the app make fewer",)
+
+
+async def test_downloads_that_the_time_of_a_call_is_too_short_for_are_counted(
+    server: tuple[Server, str], browser: Browser, tmp_path: Path
+) -> None:
+    async with opened(server[1], browser, tmp_path) as app:
+        result = await run(app, CLICKS.format(40), timeout=2)
+        missing = 40 - len(await contents(app, result))
+        assert 0 < missing < 40
+        assert any("downloads had not begun in time" in warning for warning in result.warnings), result.warnings
+        late = await run(app, "await wait(4000);")
+        came = len(await contents(app, late))
+        assert sum(warning.endswith("' began before this call") for warning in late.warnings) == came > 0
+        lost = [warning for warning in late.warnings if "too many and are lost" in warning]
+        assert came + sum(int(warning.split()[0]) for warning in lost) == missing
+
+
+async def test_a_click_that_the_app_prevents_is_no_download(
+    server: tuple[Server, str], browser: Browser, tmp_path: Path
+) -> None:
+    script = """
+      const went = [];
+      for (let at = 0; at < 30; at += 1) {
+        const a = blobLink(`file ${at}.txt`);
+        a.addEventListener("click", (event) => { if (at % 3) event.preventDefault(); });
+        went.push(a.dispatchEvent(new MouseEvent("click", { cancelable: true })));
+      }
+      return went.filter(Boolean).length;
+    """
+    async with opened(server[1], browser, tmp_path) as app:
+        result = await run(app, script)
+        assert result.data == 10
+        expected = [f"content of file {at}.txt".encode() for at in range(0, 30, 3)]
+        assert sorted(await contents(app, result)) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'const w = window.open("about:blank"); w.location = "/report";',
+        'const w = window.open("about:blank"); await wait(100); w.location = "/report";',
+        'const w = window.open(); await wait(5000); w.location.href = "/report";',
+        'const w = window.open("/wait.html"); await wait(800); w.location = "/report";',
+        'window.open("/report");',
+        'const w = window.open(""); w.document.write("<p>Please wait"); await wait(300); w.location.assign("/report");',
+    ],
+    ids=["at-once", "soon", "after-seconds", "from-a-page", "directly", "from-a-written-page"],
+)
+async def test_the_download_of_a_window_belongs_to_the_call_that_opened_it(
+    server: tuple[Server, str], browser: Browser, tmp_path: Path, script: str
+) -> None:
+    async with opened(server[1], browser, tmp_path) as app:
+        result = await run(app, script)
+        assert await contents(app, result) == [b"REPORT"], result.warnings
+        assert result.warnings == ()
+        assert await contents(app, await run(app, "return 1;")) == []
+
+
+async def test_a_blank_window_that_is_sent_to_a_blob_shows_it(
+    server: tuple[Server, str], browser: Browser, tmp_path: Path
+) -> None:
+    script = """
+      const w = window.open("about:blank");
+      await wait(100);
+      w.location = URL.createObjectURL(new Blob(["shown"], { type: "text/plain" }));
+    """
+    async with opened(server[1], browser, tmp_path) as app:
+        assert await contents(app, await run(app, script)) == [b"shown"]
+
+
+POSTED = """
+  const form = Object.assign(document.createElement("form"), {{ action: "{}", method: "post", target: "_blank" }});
+  document.body.append(form);
+  form.submit();
+  return 7;
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "request_line"),
+    [
+        ('window.open("/once?token=t1"); return 7;', "GET /once"),
+        ('window.open("/once?token=t1", "_blank", "noopener"); return 7;', "GET /once"),
+        ('const w = window.open("about:blank"); await wait(200); w.location = "/once"; return 7;', "GET /once"),
+        (POSTED.format("/invoice"), "POST /invoice"),
+    ],
+    ids=["window", "noopener", "blank-first", "form"],
+)
+async def test_the_pdf_of_a_window_is_the_one_that_it_shows(
+    server: tuple[Server, str], whole_browser: Browser, tmp_path: Path, script: str, request_line: str
+) -> None:
+    async with opened(server[1], whole_browser, tmp_path) as app:
+        result = await run(app, script)
+        assert result.data == 7
+        assert await contents(app, result) == [PDF], result.warnings
+        (ref,) = (ref for place, ref in result.artifacts.items() if place)
+        assert ref.mime_type == "application/pdf" and result.warnings == ()
+    assert {line: count for line, count in server[0].requests.items() if request_line.split()[1] in line} == {
+        request_line: 1
+    }
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'window.open("/kept-once?token=t1"); return 7;',
+        'window.open("/kept-other?token=t1"); return 7;',
+        POSTED.format("/kept"),
+    ],
+    ids=["gone", "other", "form"],
+)
+async def test_a_pdf_that_the_browser_does_not_keep_is_a_warning(
+    server: tuple[Server, str], whole_browser: Browser, tmp_path: Path, script: str
+) -> None:
+    async with opened(server[1], whole_browser, tmp_path) as app:
+        result = await run(app, script)
+        assert result.data == 7
+        assert await contents(app, result) == []
+        (warning,) = result.warnings
+        assert "the PDF of a window (http://127.0.0.1" in warning and "token=t1" not in warning
+        assert (await run(app, "return 8;")).data == 8
