@@ -492,7 +492,7 @@ async def _ready(content: BinaryData) -> BinaryData:
 class Window:
     """A window of a call. ``frame`` is the id of its frame in CDP, once it is known. ``changed`` is set whenever it may
     show something else. ``navigations`` counts those that have begun, ``is_loading`` is true until the latest has
-    ended. ``shown`` is the address whose content was looked at."""
+    ended. ``shown`` is the address whose content was looked at, ``saved`` the download of a PDF there."""
 
     page: Page
     call: CallEffects
@@ -502,6 +502,7 @@ class Window:
     is_loading: bool = False
     has_download: bool = False
     shown: str = ""
+    saved: asyncio.Future[tuple[str, str]] | None = None
 
 
 class Windows:
@@ -517,7 +518,6 @@ class Windows:
         self._open_windows: list[Window] = []
         self._on_dialog: Callable[[Dialog], None] = lambda _: None
         self._owners: dict[str, CallEffects] = {}  # frame of a window → its call
-        self._saving: dict[str, asyncio.Future[tuple[str, str]]] = {}  # frame → download of the PDF that it shows
         self.take_pdf: Callable[[str, str], Awaitable[BinaryData]] | None = None
 
     def watch(self, page: Page, on_dialog: Callable[[Dialog], None]) -> None:
@@ -547,11 +547,11 @@ class Windows:
 
     def on_download(self, frame: str, guid: str, name: str) -> bool:
         """Note a download of a window. Returns true if it is that of a PDF that the window shows."""
-        if (saving := self._saving.pop(frame, None)) is not None and not saving.done():
-            saving.set_result((guid, name))
-            return True
         for window in self._open_windows:
             if window.frame == frame:
+                if window.saved is not None and not window.saved.done():
+                    window.saved.set_result((guid, name))
+                    return True
                 window.has_download = True
                 self._on_shown(window)
         return False
@@ -700,17 +700,16 @@ class Windows:
         It is not requested again here. The answer to a form, or to a link that works once, cannot be. Raises
         :class:`~transports.errors.TransportError`.
         """
-        if self.take_pdf is not None and window.frame is not None:
-            began = self._saving[window.frame] = asyncio.get_running_loop().create_future()
-            try:
-                with contextlib.suppress(Error, TimeoutError):
-                    async with asyncio.timeout(_SAVE_TIMEOUT):
-                        while not await _press_save(window.page):
-                            await asyncio.sleep(_LOOK_INTERVAL)
-                        guid, name = await began
-                        return await self.take_pdf(guid, name)
-            finally:
-                self._saving.pop(window.frame, None)
+        if self.take_pdf is not None:
+            with contextlib.suppress(Error, TimeoutError):
+                async with asyncio.timeout(_SAVE_TIMEOUT):
+                    while window.frame is None:
+                        await asyncio.sleep(_LOOK_INTERVAL)
+                    window.saved = asyncio.get_running_loop().create_future()
+                    while not await _press_save(window.page):
+                        await asyncio.sleep(_LOOK_INTERVAL)
+                    guid, name = await window.saved
+                    return await self.take_pdf(guid, name)
         raise TransportError("the browser did not hand it over; let the app download or answer it")
 
 
