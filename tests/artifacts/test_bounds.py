@@ -112,7 +112,7 @@ def test_metadata_has_a_length_a_depth_and_a_time() -> None:
     with pytest.raises(ValueError, match="longer than 1,048,576 bytes"):
         decoded(1_048_577)
     assert decoded(source={"a": nested(498)}).source
-    with pytest.raises(ValueError, match="nested too deeply"):
+    with pytest.raises(ValueError, match="nested more than 500 levels deep"):
         decoded(source={"a": nested(499)})
     assert decoded(stored=253402300800.0).stored == 253402300800.0  # the end of the year 9999
     assert decoded(stored=0).stored == 0

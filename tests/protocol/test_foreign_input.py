@@ -1,4 +1,4 @@
-"""Every entry that parses foreign input answers with an error of the kit, whatever the input is."""
+"""Every entry that parses foreign input answers with an error of the kit, and one fault with one code."""
 
 from __future__ import annotations
 
@@ -13,30 +13,64 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 import jwt
 
-from transports import connect
+from transports import connect, open_store
 from transports.adapters.mcp._servers import parse_server
+from transports.adapters.mcp._wire import parse_json_text
 from transports.adapters.views._profiles import read_profile
+from transports.artifacts._ref import Metadata
+from transports.browser._source import PageSource
 from transports.browser.evidence._har import clean_body, learn_body, read_lines
-from transports.errors import ABPError
+from transports.browser.page._received import parse_event, parse_reply
+from transports.errors import ABPError, Corrupt
 from transports.privacy import SecretValues
-from transports.protocol import decode_json
-from transports.protocol._strict_json import decode_given, json_lines
+from transports.protocol import decode_given, decode_json, json_lines
+from transports.protocol.envelope import decode_envelope
+from transports.protocol.messages import Message
 from transports.surfaces.cli._shell import parse_line
 from transports.surfaces.mcp._access import _usable_keys
 from transports.surfaces.mcp._messages import refusal_of
+from transports.tables import _arrow
 
-INPUTS = {
-    "too deep": b"[" * 100_000 + b"]" * 100_000,
-    "one level too deep": b"[" * 501 + b"]" * 501,
-    "never closed": b"[" * (20 << 20),
-    "an object too deep": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
-    "no JSON": b"hello",
-    "empty": b"",
-    "no UTF-8": b'{"a": "\xff\xfe"}',
-    "half of a surrogate pair": b'{"a": "\\ud800"}',
-    "a huge integer": b'{"a": ' + b"9" * 5000 + b"}",
-    "NaN": b'{"a": NaN}',
-    "a huge exponent": b'{"a": 1e999999}',
+#: Inputs by fault, in the forms that it has.
+FAULTS = {
+    "too deep": {
+        "lists of 501 levels": b"[" * 501 + b"]" * 501,
+        "lists of 600 levels": b"[" * 600 + b"]" * 600,
+        "objects of 600 levels": b'{"a":' * 600 + b"1" + b"}" * 600,
+        "lists of 20,000 levels": b"[" * 20_000 + b"]" * 20_000,
+        "objects of 20,000 levels": b'{"a":' * 20_000 + b"1" + b"}" * 20_000,
+        "lists in an object": b'{"a": 1, "b": ' + b"[" * 20_000 + b"]" * 20_000 + b"}",
+        "never closed": b"[" * 90_000,
+    },
+    "not JSON": {
+        "a word": b"hello",
+        "cut": b'{"a": ',
+        "NaN": b'{"a": NaN}',
+    },
+    "nothing": {"nothing": b""},
+    "not UTF-8": {"not UTF-8": b'{"a": "\xff\xfe"}'},
+    "half of a surrogate pair": {"high": b'{"a": "\\ud800"}', "low": b'{"a": "\\udc00"}'},
+    "a number of 5,000 digits": {
+        "positive": b'{"a": ' + b"9" * 5000 + b"}",
+        "negative": b'{"a": -' + b"9" * 5000 + b"}",
+    },
+    "a number out of range": {"1e999": b'{"a": 1e999}', "-1e999999": b'{"a": -1e999999}'},
+}
+#: The code for JSON that is too deep, of the entries that parse JSON with :func:`decode_json` or :func:`decode_given`.
+TOO_DEEP = {
+    "bytes of an app": "PROTOCOL_ERROR",
+    "text of an app": "PROTOCOL_ERROR",
+    "envelope of an app": "PROTOCOL_ERROR",
+    "reply of a page": "PROTOCOL_ERROR",
+    "event of a page": "PROTOCOL_ERROR",
+    "text of a server of MCP": "PROTOCOL_ERROR",
+    "JSON of a user": "INVALID_PARAMS",
+    "lines of JSON": "INVALID_PARAMS",
+    "rows of JSON": "NOT_A_TABLE",
+    "lines of rows": "NOT_A_TABLE",
+    "profile of a host": "INVALID_PARAMS",
+    "object in the shell": "INVALID_PARAMS",
+    "metadata of an artifact": "CORRUPT",
 }
 
 
@@ -47,17 +81,23 @@ def evidence(data: bytes) -> None:
     list(read_lines(data))
 
 
-def shell(data: bytes) -> None:
-    text = data.decode(errors="replace")
-    parse_line(f"call {text}")
-    parse_line(f"call a={text}")
-
-
 def key_set(data: bytes) -> None:
     try:
         _usable_keys(data)
     except jwt.PyJWTError as error:  # the one error of this entry, which its caller turns into a refusal
         raise ABPError(str(error)) from error
+
+
+def metadata(data: bytes) -> None:
+    try:
+        Metadata.decode(data, "a_1")
+    except ValueError as error:  # the one error of this entry, which the stores turn into theirs
+        raise Corrupt(str(error)) from error
+
+
+def table(data: bytes, path: Path, kind: str) -> None:
+    ref = asyncio.run(open_store(path.with_name("store")).put_bytes(data, mime_type="application/json"))
+    _arrow.read(ref, kind)
 
 
 async def replay(path: Path) -> None:
@@ -73,25 +113,52 @@ async def named(path: Path) -> None:
 ENTRIES: dict[str, Callable[[bytes, Path], object]] = {
     "bytes of an app": lambda data, _: decode_json(data),
     "text of an app": lambda data, _: decode_json(data.decode(errors="replace")),
+    "envelope of an app": lambda data, _: decode_envelope(b'{"type": "x", "payload": %s}' % data),
+    "reply of a page": lambda data, _: parse_reply(
+        Message("capabilities/call", {}, id="1"), b'{"rest": {}, "answer": %s}' % data
+    ),
+    "event of a page": lambda data, _: parse_event(f'["progress", {data.decode(errors="replace")}]'),
+    "text of a server of MCP": lambda data, _: parse_json_text(data.decode(errors="replace")),
     "JSON of a user": lambda data, _: decode_given(data, "it"),
     "lines of JSON": lambda data, _: list(json_lines(io.BytesIO(data), "it", "of a job")),
-    "line of the shell": lambda data, _: shell(data),
+    "rows of JSON": lambda data, path: table(b'[{"a": %s}]' % data, path, "json"),
+    "lines of rows": lambda data, path: table(b'{"a": %s}\n' % data, path, "jsonl"),
+    "object in the shell": lambda data, _: parse_line(f'call {{"a": {data.decode(errors="replace")}}}'),
+    "value in the shell": lambda data, _: parse_line(f"call a={data.decode(errors='replace')}"),
     "message over stdio": lambda data, _: refusal_of(data),
     "evidence": lambda data, _: evidence(data),
     "keys of an issuer": lambda data, _: key_set(data),
+    "metadata of an artifact": lambda data, _: metadata(data),
     "recording": lambda _, path: asyncio.run(replay(path)),
     "servers of MCP": lambda _, path: parse_server(f"mcp:{path}#one"),
     "profile of a host": lambda _, path: read_profile(str(path)),
+    "state of a browser": lambda _, path: PageSource(storage_state=str(path))._loaded_storage_state(),
     "settings": lambda _, path: asyncio.run(named(path)),
+}
+#: What stands around the input in the file of an entry.
+FILES = {
+    "recording": b'{"abp_recording": 1, "more": %s}\n',
+    "servers of MCP": b'{"mcpServers": {"one": {"command": "a"}}, "history": %s}',
+    "state of a browser": b'{"cookies": [], "origins": %s}',
+    "settings": b"[app]\nvalue = %s\n",
 }
 
 
-@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_an_entry_raises_nothing_but_errors_of_the_kit(tmp_path: Path, entry: str, name: str) -> None:
+def test_an_entry_raises_nothing_but_errors_of_the_kit(tmp_path: Path, entry: str, fault: str) -> None:
     path = tmp_path / ("abp.toml" if entry == "settings" else "it.json")
-    path.write_bytes(INPUTS[name])
-    try:
-        ENTRIES[entry](INPUTS[name], path)
-    except ABPError as error:
-        assert error.message
+    codes: dict[str, str] = {}
+    for form, data in FAULTS[fault].items():
+        path.write_bytes(FILES.get(entry, b"%s") % data)
+        try:
+            ENTRIES[entry](data, path)
+        except ABPError as error:
+            assert error.message
+            codes[form] = error.code
+        else:
+            codes[form] = "a value"
+    if fault == "too deep" and entry in TOO_DEEP:
+        assert set(codes.values()) == {TOO_DEEP[entry]}, codes
+    elif fault != "not JSON":  # cut JSON is whole in some files
+        assert len(set(codes.values())) == 1, codes

@@ -226,7 +226,7 @@ def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
         copy = _shortened(_REDACTOR.tree(decode_json(encoded)))
         # redaction makes a text at most three times as long: far below the limit, measuring again is unnecessary
         size = len(encoded) if len(encoded) < _LONGEST_SOURCE // 4 else len(encode_json(copy))
-    except (TypeError, ValueError, RecursionError, ABPError) as error:
+    except (TypeError, ValueError, ABPError) as error:
         raise UsageError(f"meta must hold JSON values only: {error}") from error
     assert isinstance(copy, dict)
     if size > _LONGEST_SOURCE:

@@ -27,7 +27,7 @@ import msgspec
 from .. import notebook
 from ..binary import is_binary_mime
 from ..errors import ArtifactNotFound, Corrupt, UsageError
-from ..protocol import encode_json
+from ..protocol import MAX_JSON_DEPTH, encode_json, has_more_levels, parser_limits
 from ._content import Description, Meter
 from ._files import ExportFile, copy_out
 from ._verified import open_verified
@@ -295,7 +295,6 @@ class ReindexReport:
 LONGEST = 1 << 20
 #: The end of the year 9999, in seconds since 1970.
 LATEST = 253402300800.0
-_DEEPEST = 500  # levels, far fewer than Python's own limit
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -317,24 +316,11 @@ def load(data: bytes) -> object:
     if len(data) > LONGEST:
         raise ValueError(f"longer than {LONGEST:,} bytes")
     text = data.decode()
-    try:
+    with parser_limits(text):
         raw: object = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_float)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    level, depth = [raw], 0
-    while level := [inner for one in level for inner in _inside(one)]:
-        depth += 1
-        if depth > _DEEPEST:
-            raise ValueError("nested too deeply")
     if _SURROGATE.search(text):
         json.dumps(raw, ensure_ascii=False).encode()  # raises for a surrogate without its other half
     return raw
-
-
-def _inside(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _int(text: str) -> int:
@@ -605,7 +591,7 @@ def _decode_plain(data: bytes, artifact_id: str) -> Metadata | None:
 
     A plain file is short, ASCII, as :meth:`Metadata.encode` writes it, and has no value that needs a check of its own.
     """
-    if len(data) > _LONGEST_PLAIN or not data.isascii() or b"\\" in data:
+    if len(data) > _LONGEST_PLAIN or not data.isascii() or b"\\" in data or has_more_levels(data, MAX_JSON_DEPTH):
         return None
     try:
         raw = _PLAIN(data)
@@ -614,7 +600,7 @@ def _decode_plain(data: bytes, artifact_id: str) -> Metadata | None:
         for name in raw.names:
             _check_name(name.name)
         scope = _known_scope(tuple(raw.scope.items())) if raw.scope else _NOBODY
-    except (ValueError, RecursionError):  # msgspec raises subclasses of ValueError
+    except ValueError:  # msgspec raises subclasses
         return None
     head = (raw.id, raw.sha256, raw.size_bytes, raw.mime_type, raw.names, raw.source)
     return Metadata(*head, scope, raw.stored, raw.blob)

@@ -32,7 +32,7 @@ from ..errors import (
     may_have_run,
 )
 from ..files import open_regular
-from ..protocol import MAX_TIMEOUT, JSONValue, decode_given, decode_json, is_deeper, is_timeout
+from ..protocol import MAX_TIMEOUT, JSONValue, decode_given, decode_json, is_deeper, is_timeout, parser_limits
 from ..routing import Result
 from ..session import NOT_RUN
 
@@ -93,8 +93,9 @@ class Job:
         if not self._key:
             content = {place: _digest(place, path) for place, path in self.files.items()}
             try:
-                asked = _canonical([self.target, self.capability, self.params, content])
-            except (TypeError, ValueError, RecursionError) as error:
+                with parser_limits():
+                    asked = _canonical([self.target, self.capability, self.params, content])
+            except (TypeError, ValueError) as error:
                 raise UsageError(f"params cannot be written as JSON ({error}); give files as files=") from error
             object.__setattr__(self, "_key", hashlib.sha256(asked).hexdigest())
         return self._key

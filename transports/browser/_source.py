@@ -17,6 +17,7 @@ from playwright.async_api import Error
 
 from ..errors import ConnectFailed, UsageError, first_line
 from ..files import read_regular
+from ..protocol import parser_limits
 from ._preflight import require_listener
 from .page._agent import PageAgent, is_closed
 from .process._browser_process import SESSION_CONTEXTS
@@ -259,10 +260,12 @@ class PageSource:
             return None
         try:
             if isinstance(state, (str, Path)):
-                state = json.loads(read_regular(Path(state).expanduser(), _MAX_STATE))
+                content = read_regular(Path(state).expanduser(), _MAX_STATE)
+                with parser_limits(content):  # not decode_given(): storage may hold half of a surrogate pair
+                    state = json.loads(content)
             if not isinstance(state, Mapping) or not {"cookies", "origins"} & set(state):
                 raise ValueError("it holds neither cookies nor origins")
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not a value of context.storage_state()"
             where = f" {self.storage_state}" if isinstance(self.storage_state, (str, Path)) else ""
             raise UsageError(f"storage_state={where} cannot be read: {reason}") from None

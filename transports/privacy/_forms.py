@@ -18,6 +18,9 @@ _OPENING = re.compile(r"<(?:(!--)|([A-Za-z][^\s/>]*+))")
 #: One attribute of a tag (HTML 13.2.5.32): its name, and its value with quotes. A quote that is left open ends with the
 #: text, which may be cut.
 _ATTRIBUTE = re.compile(r"""[\s/]*+(=?[^\s/>=]++|=)(?:\s*+=\s*+("[^"]*+"?|'[^']*+'?|[^\s>"'][^\s>]*+))?""")
+#: A numeric reference in HTML without its leading zeros, and the digits that are read: the largest has seven, and
+#: ``int()`` refuses thousands.
+_NUMBER, _DIGITS = re.compile(r"&#0*([0-9]+)"), 8
 #: Elements whose content is text without tags.
 _RAW = frozenset(("script", "style", "xmp", "iframe", "noembed", "noframes", "title", "textarea"))
 #: Attributes with the value of a field, by the name of the element; the second is that of Playwright's snapshots.
@@ -148,4 +151,4 @@ def without_entities(text: str) -> str:
         return text
     import html  # late, as html.entities in :mod:`._masking`
 
-    return html.unescape(text)
+    return html.unescape(_NUMBER.sub(lambda reference: f"&#{reference[1][:_DIGITS]}", text))

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         MAX_VALUES as MAX_VALUES,
         PARSED_ON_LOOP as PARSED_ON_LOOP,
         JSONValue as JSONValue,
+        OverLimit as OverLimit,
         ValueCounter as ValueCounter,
         decode_given as decode_given,
         decode_json as decode_json,
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
         is_deeper as is_deeper,
         is_larger as is_larger,
         json_lines as json_lines,
+        parser_limits as parser_limits,
         without_collection as without_collection,
     )
     from ._times import (
@@ -156,6 +158,7 @@ else:
                 "MAX_ON_LOOP",
                 "MAX_REQUESTED",
                 "MAX_VALUES",
+                "OverLimit",
                 "PARSED_ON_LOOP",
                 "ValueCounter",
                 "decode_given",
@@ -167,6 +170,7 @@ else:
                 "is_deeper",
                 "is_larger",
                 "json_lines",
+                "parser_limits",
                 "without_collection",
             ),
             "_times": (

@@ -78,7 +78,7 @@ def answer_fault(request: ElicitationRequest, answer: object) -> str:
         return f"it is of the type {type(answer).__name__}, not {form}"
     try:
         encode_json(answer)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (TypeError, ValueError) as error:
         return f"it is not JSON: {error}"
     success = answer.get("success")
     if success is False or (success is None and (answer.get("cancelled") is True or answer.get("error"))):

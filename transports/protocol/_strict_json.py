@@ -31,36 +31,59 @@ MAX_LISTED = 4_000_000
 MAX_ON_LOOP = 100_000
 #: The same for one request to a server of this kit: it is parsed and validated in the event loop shared by all users.
 MAX_REQUESTED = 50_000
-#: Deepest nesting of JSON that is parsed. The parser's own limit depends on the version of Python and on the depth of
-#: the stack; clients that use pydantic read 200 levels.
+#: Most levels of objects and arrays in one foreign JSON text. Without a limit, whether a parser fails would depend on
+#: the version of Python and on the depth of the stack. Clients that use pydantic read 200 levels.
 MAX_JSON_DEPTH = 500
-#: Brackets as the bytes 1 and -1.
-_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 #: Bytes other than the marks ``,:[{``, of which each value and each name has about one, and the bytes counted at once.
 _NO_MARKS, _COUNTED = bytes(sorted({*range(256)} - {*b",:[{"})), 16 * 1024
 _ENCODE, _DECODE = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
 _CONTAINERS = (dict, list)
+#: Brackets as steps of 1 and, in two's complement, -1; and the bytes that are neither brackets nor quotation marks.
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_STEPS = bytes(set(range(256)) - set(b'[{]}"'))
+#: How often the innermost brackets are removed before levels are counted one by one: few texts are nested deeper.
+_ROUNDS = 4
 #: Length of JSON above which the garbage collector pauses during parsing.
 _PAUSE_ABOVE = 1 << 16
 
 
-def decode_json(text: str | bytes, *, at_most: int = MAX_VALUES) -> object:
+class OverLimit(ValueError):
+    """Raised for foreign data that is too large, for the ``reason``. ``limit`` is the number of the limit, if any."""
+
+    def __init__(self, reason: str, limit: int | None = None) -> None:
+        super().__init__(f"it {reason}")
+        self.reason = reason
+        self.limit = limit
+
+
+@contextmanager
+def parser_limits(text: str | bytes = b"") -> Iterator[None]:
+    """Raise :class:`ValueError` for a JSON ``text`` nested more than :data:`MAX_JSON_DEPTH` levels deep, and where a
+    parser runs out of stack or, as :class:`OverLimit`, of memory."""
+    _check_levels(text, MAX_JSON_DEPTH)
+    try:
+        yield
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except MemoryError as error:
+        raise OverLimit("does not fit into memory") from error
+
+
+def decode_json(text: str | bytes, *, at_most: int = MAX_VALUES, levels: int = MAX_JSON_DEPTH) -> object:
     """Parse strict JSON: no NaN, no overflowing numbers, no lone surrogates, bounded nesting.
 
-    Raises :class:`~transports.errors.ProtocolError`, with the code ``TOO_LARGE`` for more than ``at_most`` values and
-    names, which are counted first. The garbage collector of the process pauses while more than 64 KiB is parsed, since
-    it would take three quarters of the time and find no garbage among the new values.
+    Raises :class:`~transports.errors.ProtocolError`, also for nesting deeper than ``levels``, and with the code
+    ``TOO_LARGE`` for more than ``at_most`` values and names. Both are counted first. The garbage collector of the
+    process pauses while more than 64 KiB is parsed, since it would take three quarters of the time and find no garbage
+    among the new values.
     """
-    if len(text) > _PAUSE_ABOVE:
-        require_few_values(text, at_most)
-    fault: Exception | None = None
     try:
-        if not has_more_levels(text, MAX_JSON_DEPTH):
-            return _DECODE(text) if len(text) <= _PAUSE_ABOVE else _decode_long(text)
-    except (ValueError, RecursionError, MemoryError) as error:
-        fault = error
-    raise ProtocolError(f"the app sent JSON that cannot be read: {_reason(fault)}") from fault
+        return _decode(text, at_most, levels)
+    except OverLimit as error:
+        message = f"the app sent JSON that {error.reason}; ask it for less, or for a file"
+        raise ProtocolError(message, code="TOO_LARGE", details={"limit": error.limit}) from error
+    except ValueError as error:
+        raise ProtocolError(f"the app sent JSON that cannot be read: {error}") from error
 
 
 def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> object:
@@ -68,35 +91,57 @@ def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> o
 
     Raises :class:`~transports.errors.UsageError`, which names ``where`` the JSON is, the reason and the ``fix``.
     """
-    if has_more_values(text, MAX_VALUES):
-        raise UsageError(f"{where} has {_too_many(MAX_VALUES)}; give less at once", code="TOO_LARGE")
-    fault: Exception | None = None
     try:
-        if not has_more_levels(text, MAX_JSON_DEPTH):
-            return _DECODE(text) if len(text) <= _PAUSE_ABOVE else _decode_long(text)
-    except (ValueError, RecursionError, MemoryError) as error:
-        fault = error
-    raise UsageError(f"{where} is not JSON ({_reason(fault)}); {fix}") from fault
+        return _decode(text, MAX_VALUES, MAX_JSON_DEPTH)
+    except OverLimit as error:
+        raise UsageError(f"{where} {error.reason}; give less at once", code="TOO_LARGE") from error
+    except ValueError as error:
+        raise UsageError(f"{where} is not JSON ({error}); {fix}") from error
 
 
-def _reason(fault: Exception | None) -> str:
-    if isinstance(fault, MemoryError):
-        return "there is too little memory for it"
-    if fault is None or isinstance(fault, RecursionError):
-        return f"it is nested more than {MAX_JSON_DEPTH} levels deep"
-    return str(fault)
+def _decode(text: str | bytes, at_most: int, levels: int) -> object:
+    if len(text) <= levels:  # too short to be deep
+        return _DECODE(text)
+    is_long = len(text) > _PAUSE_ABOVE
+    if is_long and has_more_values(text, at_most):
+        raise OverLimit(f"has more than {at_most:,} values and names, which is the limit", at_most)
+    _check_levels(text, levels)
+    with parser_limits():
+        return _decode_long(text) if is_long else _DECODE(text)
 
 
-def require_few_values(text: str | bytes, at_most: int = MAX_VALUES) -> None:
-    """Raise :class:`~transports.errors.ProtocolError` with the code ``TOO_LARGE`` for JSON with more than ``at_most``
-    values and names, without parsing the JSON."""
-    if has_more_values(text, at_most):
-        message = f"the app sent JSON with {_too_many(at_most)}; ask it for less, or for a file"
-        raise ProtocolError(message, code="TOO_LARGE", details={"limit": at_most})
+def _check_levels(text: str | bytes, levels: int) -> None:
+    if has_more_levels(text, levels):
+        raise ValueError(f"it is nested more than {levels} levels deep, which is the limit")
 
 
-def _too_many(limit: int) -> str:
-    return f"more than {limit:,} values and names, which is the limit"
+def has_more_levels(text: str | bytes, limit: int) -> bool:
+    """Return whether JSON is nested more than ``limit`` levels deep, without parsing the JSON.
+
+    A text with at most ``limit`` opening brackets takes two counts. JSON that breaks off counts as deep as it begins.
+    """
+    if len(text) <= limit:
+        return False
+    data = text.encode(errors="replace") if isinstance(text, str) else text
+    if data.count(b"[") + data.count(b"{") <= limit:
+        return False
+    if b"\\" in data:  # without escapes, each quotation mark begins or ends a text
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    steps = data.translate(_STEPS, _NO_STEPS).replace(b'""', b"")  # what is between other marks stays between marks
+    if b'"' in steps:
+        steps = b"".join(steps.split(b'"')[::2])
+    level = 0
+    while level < min(limit, _ROUNDS):
+        if steps.count(b"\x01") <= limit - level:
+            return False
+        steps = steps.replace(b"\x01\xff", b"")
+        level += 1
+    for at in range(0, len(steps), _COUNTED):
+        levels = [*accumulate(memoryview(steps[at : at + _COUNTED]).cast("b"), initial=level)]
+        if max(levels) > limit:
+            return True
+        level = levels[-1]
+    return False
 
 
 def has_more_values(text: str | bytes, limit: int) -> bool:
@@ -116,17 +161,6 @@ def has_more_values(text: str | bytes, limit: int) -> bool:
         return False
     counter = ValueCounter()
     return any(counter.add(piece) > limit for piece in _pieces(text))
-
-
-def has_more_levels(text: str | bytes, limit: int) -> bool:
-    """Return whether JSON is nested deeper than ``limit`` levels, without parsing it."""
-    openings = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
-    if openings <= limit:
-        return False
-    data = text.encode(errors="replace") if isinstance(text, str) else text
-    outside_texts = b"".join(data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
-    steps = memoryview(outside_texts.translate(_STEPS, _NO_BRACKETS)).cast("b")
-    return max(accumulate(steps), default=0) > limit
 
 
 class ValueCounter:
@@ -265,6 +299,10 @@ def is_deeper(value: object, levels: int) -> bool:
 def encode_json(value: object) -> bytes:
     """Return compact JSON as UTF-8 bytes. NaN and infinity become null, as in JavaScript.
 
-    Raises :class:`TypeError` or :class:`ValueError` for values that JSON does not have.
+    Raises :class:`TypeError` or :class:`ValueError` for values that JSON does not have, and for what is nested too
+    deeply to write, such as a list that holds itself.
     """
-    return _ENCODE(value)
+    try:
+        return _ENCODE(value)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply, or holds itself") from error

@@ -17,7 +17,7 @@ import pybase64
 from ..binary import BinaryData, Encoded
 from ..binary.detect import MAX_DEPTH, Place, declares_base64, replace
 from ..errors import ProtocolError, UsageError
-from ._strict_json import MAX_LISTED, MAX_VALUES, decode_json, encode_json, inner_values, is_deeper
+from ._strict_json import MAX_JSON_DEPTH, MAX_LISTED, MAX_VALUES, decode_json, encode_json, inner_values
 from .messages import Message
 
 __all__ = ["RunHandler", "decode_envelope", "decode_run", "decode_with_runs", "encode_envelope", "to_descriptor"]
@@ -39,9 +39,6 @@ _ENDS = 256
 #: Characters of the URL-safe alphabet and of data: URLs. Such texts are decoded later, with all checks.
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
 _BYTES_CHECKED = 128 * 1024
-#: Bytes of a message up to which its brackets are counted. If they are fewer than the allowed levels, its depth is not
-#: checked.
-_COUNTED = 128 * 1024
 #: Maximum levels of a whole message: those of an answer, and as many for the rest. Most code that walks a message
 #: recurses.
 _MAX_LEVELS = 2 * MAX_DEPTH
@@ -49,18 +46,24 @@ _MAX_LEVELS = 2 * MAX_DEPTH
 _IDS, _TIMES = (str, int), (int, float)
 
 
-def decode_with_runs(data: bytes, key: re.Pattern[bytes], on_run: RunHandler, *, at_most: int = MAX_VALUES) -> object:
+def decode_with_runs(
+    data: bytes,
+    key: re.Pattern[bytes],
+    on_run: RunHandler,
+    *,
+    at_most: int = MAX_VALUES,
+    levels: int = MAX_JSON_DEPTH,
+) -> object:
     """Parse UTF-8 JSON, passing long runs of base64 to ``on_run`` as views of ``data``.
 
     A text is a run if it has 128 KiB or more, no escapes and a valid length for base64, and if ``key`` matches the end
-    of the JSON before it. Raises :class:`~transports.errors.ProtocolError` for unreadable JSON, and for more than
-    ``at_most`` values and names.
+    of the JSON before it. Raises :class:`~transports.errors.ProtocolError` as :func:`.decode_json`.
     """
     if len(data) <= _SHORTEST_RUN:
-        return decode_json(data, at_most=at_most)
+        return decode_json(data, at_most=at_most, levels=levels)
     marker = secrets.token_hex(16)  # unguessable, so that an app cannot forge one
     text, runs = _take_runs_out(data, key, marker)
-    tree = decode_json(text, at_most=at_most)
+    tree = decode_json(text, at_most=at_most, levels=levels)
     if runs:
         _put_runs_back(tree, marker, runs, on_run)
     return tree
@@ -116,10 +119,7 @@ def _end_of_text(data: bytes, start: int) -> tuple[int, bool]:
 
 
 def _put_runs_back(tree: object, marker: str, runs: list[memoryview], on_run: RunHandler) -> None:
-    """Replace the markers in ``tree`` in place.
-
-    The tree is walked level by level, since the parser accepts deeper nesting than Python's recursion limit.
-    """
+    """Replace the markers in ``tree`` in place."""
     level: list[object] = [tree]
     while level:
         for node in level:
@@ -178,9 +178,8 @@ def decode_envelope(data: bytes) -> Message:
     levels and for very many values (:func:`.decode_json`).
     """
     listing = len(data) > MAX_VALUES and (_LISTING.search(data[:_ENDS]) or _LISTING.search(data[-_ENDS:]))
-    envelope = decode_with_runs(data, _KEY, _content, at_most=MAX_LISTED if listing else MAX_VALUES)
-    if len(data) > _COUNTED or data.count(b"{") + data.count(b"[") > _MAX_LEVELS:
-        _check_depth(envelope)
+    at_most = MAX_LISTED if listing else MAX_VALUES
+    envelope = decode_with_runs(data, _KEY, _content, at_most=at_most, levels=_MAX_LEVELS)
     if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
         raise ProtocolError("the app sent JSON that is not an envelope: it needs a type")
     identity, timestamp = envelope.get("id"), envelope.get("timestamp")
@@ -190,11 +189,6 @@ def decode_envelope(data: bytes) -> Message:
         id=str(identity) if isinstance(identity, _IDS) else None,
         timestamp=int(timestamp) if isinstance(timestamp, _TIMES) else 0,
     )
-
-
-def _check_depth(envelope: object) -> None:
-    if is_deeper(envelope, _MAX_LEVELS):
-        raise ProtocolError(f"the app sent a message that is nested deeper than {_MAX_LEVELS} levels")
 
 
 def _content(node: dict[str, object], _: str, run: memoryview) -> object:

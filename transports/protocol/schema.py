@@ -578,7 +578,7 @@ def _read(schema: Mapping[str, object]) -> tuple[Mapping[str, object], _Compiled
     """Return a schema with its validator, or with the reason why there is none, and cache both."""
     try:
         encoded = encode_json(schema)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError) as error:
         raise NotChecked(f"the schema is not JSON: {error}") from None
     if len(encoded) > _MAX_ENCODED:
         raise NotChecked(f"the schema takes {len(encoded):,} bytes, more than {_MAX_ENCODED:,}")

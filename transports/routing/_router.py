@@ -571,7 +571,7 @@ async def _look(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kw
 def _encoded(routed: object, capability: str) -> bytes:
     try:
         return encode_json(routed)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError) as error:
         raise UsageError(f"{capability}: the result holds a value that is not JSON: {error}") from error
 
 

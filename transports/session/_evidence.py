@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -69,7 +70,7 @@ def read_evidence(text: str) -> Evidence:
             raise UsageError(f"evidence: {name} is given twice")
         if name in KINDS:
             given[name] = value if equals else "on"
-        elif name == "max_files" and value.isascii() and value.isdigit():
+        elif name == "max_files" and re.fullmatch(r"[0-9]{1,9}", value):
             given[name] = int(value)
         elif name == "max_age" and (seconds := parse_duration(value)) is not None:
             given[name] = seconds

@@ -19,7 +19,7 @@ from .. import routing
 from ..artifacts import Retention
 from ..errors import UsageError
 from ..files import read_regular
-from ..protocol import MAX_TIMEOUT, folder_of, is_timeout
+from ..protocol import MAX_TIMEOUT, folder_of, is_timeout, parser_limits
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -278,8 +278,9 @@ def read_config(named: Path | None = None) -> ConfigFile:
 
     try:
         content = read_regular(file, _MAX_BYTES)
-        document = tomllib.loads(content.decode())
-    except (OSError, ValueError, RecursionError) as error:  # RecursionError: arrays nested hundreds of levels deep
+        with parser_limits():
+            document = tomllib.loads(content.decode())
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{file} cannot be read: {reason}") from error
     for key, table in document.items():

@@ -13,6 +13,7 @@ from pyarrow import csv, parquet
 
 from ..artifacts import ArtifactRef
 from ..errors import NotATable, TooLarge, first_line
+from ..protocol import MAX_JSON_DEPTH, OverLimit, has_more_levels, parser_limits
 
 #: Most columns: a header of 400,000 names, less than a megabyte, takes pyarrow a minute and 4 GB.
 MAX_COLUMNS = 10_000
@@ -29,7 +30,7 @@ _MAX_LINE = 64 << 20
 
 #: What readers raise for content that they cannot read. An :class:`OSError` is pyarrow's, of a damaged Parquet file:
 #: those of the disk are errors of the store already.
-_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError, OSError)
+_UNREADABLE = (msgspec.MsgspecError, ValueError, OSError)
 
 
 def read(ref: ArtifactRef, kind: str) -> pyarrow.Table:
@@ -41,9 +42,10 @@ def read(ref: ArtifactRef, kind: str) -> pyarrow.Table:
         raise _too_large(ref, f"it has {ref.size_bytes:,} bytes, more than {MAX_BYTES:,}", MAX_BYTES)
     with ref.open() as file:
         try:
-            return _READERS[kind](file, ref)
-        except MemoryError as error:
-            raise _too_large(ref, "there is not enough memory", MAX_BYTES) from error
+            with parser_limits():
+                return _READERS[kind](file, ref)
+        except OverLimit as error:
+            raise _too_large(ref, str(error), error.limit or MAX_BYTES) from error
         except (*_UNREADABLE, pyarrow.ArrowException) as error:
             raise NotATable(
                 f"{ref.filename} cannot be read as {kind.upper()}: {first_line(error)[:300]}; "
@@ -114,7 +116,13 @@ def _lines(file: BufferedReader, ref: ArtifactRef) -> Iterator[bytes]:
             yield line
 
 
-_decode_row = msgspec.json.Decoder(dict[str, Any]).decode
+_ROW = msgspec.json.Decoder(dict[str, Any])
+
+
+def _decode_row(text: bytes | memoryview) -> dict[str, Any]:
+    if len(text) > MAX_JSON_DEPTH and has_more_levels(bytes(text), MAX_JSON_DEPTH):
+        raise ValueError(f"a row is nested more than {MAX_JSON_DEPTH} levels deep")
+    return _ROW.decode(text)
 
 
 def _of_texts(texts: Iterable[bytes | memoryview], ref: ArtifactRef) -> pyarrow.Table:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from ...errors import UsageError
 from ...files import read_regular
-from ...protocol import redact_url
+from ...protocol import parser_limits, redact_url
 
 #: Bytes of a file that lists servers; Claude Code keeps its history in it, too.
 _MAX_FILE = 16 << 20
@@ -130,10 +130,12 @@ def _from_file(place: str) -> Server:
     file, _, name = place.rpartition("#") if "#" in place else (place, "", "")
     path = Path(file).expanduser()
     try:
-        document = json.loads(read_regular(path, _MAX_FILE).decode("utf-8-sig"))
+        text = read_regular(path, _MAX_FILE).decode("utf-8-sig")
+        with parser_limits(text):  # not decode_given(): texts of the history may hold half of a surrogate pair
+            document = json.loads(text)
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}; give mcp:FILE#NAME") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{file} is not JSON ({type(error).__name__}); correct it") from None
     listed = document.get("mcpServers", document.get("servers")) if isinstance(document, dict) else None
     if not isinstance(listed, dict) or not listed:

@@ -59,7 +59,7 @@ from ...errors import (
     first_line,
     no_answer,
 )
-from ...protocol import MAX_CAPABILITIES, MAX_VALUES, checked_timeout, is_larger
+from ...protocol import MAX_CAPABILITIES, MAX_VALUES, checked_timeout, is_larger, parser_limits
 from ...protocol.messages import PROTOCOL_VERSION, Message
 from ...tasks import MAX_DELAY, backoff_delay, in_thread
 from ._connection import MANY, Connection, is_size_error, root_cause
@@ -280,14 +280,15 @@ async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
     :class:`~transports.errors.ProtocolError`.
     """
     try:
-        return await work
+        with parser_limits():
+            return await work
     except MCPError as error:
         raise _error(connection, error) from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise ProtocolError(f"the server's answer is not valid MCP: {where}: {first['msg']}") from None
-    except (ValueError, RecursionError) as error:  # raised by pydantic for too deep nesting
+    except ValueError as error:
         raise ProtocolError(f"the server's answer cannot be read: {error}") from None
 
 
@@ -528,12 +529,7 @@ class MCPTransport(Transport):
             ) from None
         async with _deadline(method, timeout):
             result = await send_request(connection, lambda *_: request)
-        try:
-            shown: Mapping[str, object] = (
-                await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
-            )
-        except RecursionError:
-            raise ProtocolError("the server's answer is nested too deeply") from None
+        shown: Mapping[str, object] = await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
         if kind is CallToolRequest:
             self._offered.add_links(shown)
         return shown

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import logging
 import os
 import re
@@ -35,6 +34,7 @@ from ...errors import (
     BadRecording,
     CapabilityError,
     DiscoveryFailed,
+    ProtocolError,
     StoreError,
     TransportError,
     UsageError,
@@ -42,7 +42,7 @@ from ...errors import (
 from ...files import open_regular, read_regular, regular_file
 from ...http import Discovery
 from ...privacy import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets, Redactor
-from ...protocol import MAX_LISTED, MAX_ON_LOOP, Manifest, encode_json, has_more_values, is_larger, parse
+from ...protocol import MAX_LISTED, MAX_ON_LOOP, Manifest, decode_json, encode_json, has_more_values, is_larger, parse
 
 logger = logging.getLogger("transports.recording")
 
@@ -386,11 +386,11 @@ class Reader:
         if has_more_values(data, MAX_ON_LOOP):
             raise self.error(1, f"it has more than {MAX_ON_LOOP:,} values and names", "record again")
         try:
-            version = json.loads(data)["abp_recording"]
-            newer = isinstance(version, int) and version > FORMAT
-        except (ValueError, KeyError, TypeError, RecursionError):
-            newer = False
-        if newer:
+            header = decode_json(data)
+        except ProtocolError:  # validation says what is wrong
+            header = None
+        version = header.get("abp_recording") if isinstance(header, dict) else None
+        if isinstance(version, int) and version > FORMAT:
             raise self.error(
                 1,
                 f"it was written by a newer version (format {version}, this one reads {FORMAT})",

@@ -37,6 +37,7 @@ from ...binary import BinaryData, Download, Handle
 from ...errors import ABPError, Disconnected, NotRecorded
 from ...http import Discovery
 from ...privacy import REDACTED
+from ...protocol import parser_limits
 from ...protocol.messages import Effect, Message
 from ._file import (
     FORMAT,
@@ -289,8 +290,9 @@ class Recorder(WrappedTransport):
     def _skip_unrecordable(self, instead: Callable[[NotRecorded], None]) -> Iterator[None]:
         """Log values that JSON cannot hold and call ``instead``, so that they do not break the conversation."""
         try:
-            yield
-        except (TypeError, ValueError, RecursionError) as error:
+            with parser_limits():
+                yield
+        except (TypeError, ValueError) as error:
             failure = NotRecorded(f"the outcome could not be recorded, since it is not JSON: {error}")
             logger.warning("%s", failure.message)
             instead(failure)

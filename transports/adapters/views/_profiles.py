@@ -15,7 +15,7 @@ import msgspec
 from ...browser import load_script
 from ...errors import UsageError
 from ...files import read_regular
-from ...protocol import encode_json
+from ...protocol import decode_given, encode_json, parser_limits
 from ._messages import DisplayMode
 
 #: Bytes of a profile.
@@ -100,10 +100,13 @@ def _folder() -> Any:
 
 
 def _decoded(content: bytes, suffix: str, name: str) -> HostProfile:
-    decode = msgspec.json.decode if suffix == ".json" else msgspec.toml.decode
     try:
-        profile = decode(content, type=HostProfile)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        if suffix == ".json":
+            profile = msgspec.convert(decode_given(content, f"the profile {name}"), HostProfile)
+        else:
+            with parser_limits():
+                profile = msgspec.toml.decode(content, type=HostProfile)
+    except ValueError as error:
         raise UsageError(f"the profile {name} cannot be read: {error}") from None
     for directive, sources in profile.csp_sources.items():
         if not _DIRECTIVE.fullmatch(directive) or not all(map(_SOURCE.fullmatch, sources)):

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from ...base import Transport
 from ...errors import first_line
 from ...privacy import KNOWN_SECRETS, KnownSecrets, SecretValues
+from ...protocol import parser_limits
 from ...tasks import in_thread
 from ..page._channel import listener
 from ..process._runfolder import RunFolder
@@ -274,8 +275,9 @@ class CallRecording:
     def _checked(self, kind: EvidenceKind, made: set[EvidenceKind], work: Callable[[], T]) -> T | None:
         """Run a step of the redaction. A file that cannot be redacted is not kept."""
         try:
-            return work()
-        except (ValueError, OSError, RecursionError, zipfile.BadZipFile) as error:
+            with parser_limits():
+                return work()
+        except (ValueError, OSError, zipfile.BadZipFile) as error:
             made.discard(kind)
             self.notes.append(f"{kind}: it was not kept: {first_line(error)}")
             return None

@@ -15,7 +15,7 @@ import pybase64
 from ...binary import BinaryData, Broken, Handle
 from ...binary.detect import Place, replace
 from ...errors import ProtocolError
-from ...protocol import MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json
+from ...protocol import MAX_JSON_DEPTH, MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json, has_more_levels
 from ...protocol.messages import Message, misdirected
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ def checked(value: object, kind: type[T], what: str) -> T:
     :class:`~transports.errors.ProtocolError`."""
     try:
         return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except msgspec.ValidationError as error:
         raise ProtocolError(f"the page interfered with its agent: {what}: {str(error)[:200]}") from None
 
 
@@ -151,10 +151,10 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
 
 
 def _read_reply(request: Message, text: str | bytes) -> _Reply:
-    if len(text) <= _SHORT:
+    if len(text) <= _SHORT and not has_more_levels(text, MAX_JSON_DEPTH):
         try:
             return _DECODE_REPLY(text)
-        except (msgspec.DecodeError, RecursionError, ValueError):
+        except ValueError:
             pass  # the reason is told below
     at_most = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
     return checked(decode_json(text, at_most=at_most), _Reply, f"the reply to {request.type}")

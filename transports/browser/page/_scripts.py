@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from ...errors import UsageError
 from ...files import read_regular
-from ...protocol import origin_of, redact_url
+from ...protocol import is_page, origin_of, redact_url
 
 #: Bytes of an adapter.
 _MAX_ADAPTER = 8 << 20
@@ -50,8 +50,8 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
 
     Raises :class:`~transports.errors.UsageError` for a file that is not UTF-8 text, and for a target without an origin.
     """
-    parts = urlsplit(target)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    origin = origin_of(target)
+    if origin is None or not is_page(target):
         raise UsageError("an adapter is for a page at an http(s):// address: it is bound to the page's origin")
     path = Path(path).expanduser()
     try:
@@ -59,7 +59,7 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"the adapter {str(path)!r} cannot be read: {reason}") from error
-    return Adapter(path.name, script, origin_of(target) or "")
+    return Adapter(path.name, script, origin)
 
 
 def failure_of(adapter: Adapter, threw: str | None) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import math
 import mimetypes
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -234,9 +235,10 @@ class _Field:
         if kind in ("integer", "number"):
             try:
                 number = int(text) if kind == "integer" else float(text)
-            except ValueError:
-                number = math.nan
-            if not math.isfinite(number):
+                is_finite = math.isfinite(number)
+            except (ValueError, OverflowError):
+                is_finite = False
+            if not is_finite:
                 raise UsageError(f"that is not a valid {kind}")
             return number
         return text
@@ -245,7 +247,7 @@ class _Field:
         for value, title in self._choices:
             if text in (value, title):
                 return value
-        if text.isascii() and text.isdigit() and 0 < int(text) <= len(self._choices):
+        if re.fullmatch(r"[0-9]{1,9}", text) and 0 < int(text) <= len(self._choices):
             return self._choices[int(text) - 1][0]
         raise UsageError(f"answer a number from 1 to {len(self._choices)}")
 

@@ -11,7 +11,7 @@ import aiohttp
 
 from ...binary import BinaryData, LocalFile
 from ...errors import ABPError, ConnectFailed, ProtocolError, UsageError
-from ...protocol import decode_json
+from ...protocol import decode_json, is_page, origin_of
 from ._options import read_token
 
 #: Timeout of a request in seconds, without its ``wait``, and the largest answer in bytes.
@@ -24,8 +24,7 @@ _WAIT = 20
 async def open_server(url: str | None, token: str | None) -> AsyncIterator[Server]:
     """Yield a client of the server at ``url``; ``token`` may be ``@FILE``. Raises
     :class:`~transports.errors.UsageError` without an address or a token."""
-    parts = urlsplit(url or "")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if url is None or not is_page(url) or origin_of(url) is None:
         raise UsageError(
             "name the server with --server, such as http://127.0.0.1:8000/; `abp serve` prints its address"
         )
@@ -33,6 +32,7 @@ async def open_server(url: str | None, token: str | None) -> AsyncIterator[Serve
         raise UsageError("the server wants a token: give --token, or set ABP_SERVE_TOKEN; `abp serve` prints it")
     headers = {"Authorization": f"Bearer {read_token(token)}"}
     async with aiohttp.ClientSession(headers=headers) as http:
+        parts = urlsplit(url)
         address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         try:
             yield Server(http, address)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from ...errors import ProtocolError, UsageError
+from ...errors import UsageError
 from ...tasks import cancel_and_wait
 from ._calls import fitting
 from ._options import ConnectionOptions, Output, Target, Timeout, open_app, spread_groups
@@ -186,12 +186,9 @@ def parse_line(line: str) -> tuple[str, Params]:
 
 
 def _json_object(text: str) -> dict[str, object]:
-    from ...protocol import decode_json
+    from ...protocol import decode_given
 
-    try:
-        params = decode_json(text)
-    except ProtocolError as error:
-        raise UsageError(f"this is not JSON ({error.message.partition('cannot be read: ')[2]}): {text}") from error
+    params = decode_given(text, "this")
     assert isinstance(params, dict)
     return params
 
@@ -206,9 +203,12 @@ def _value(rest: str, key: str, *, is_file: bool) -> tuple[str, bool, str]:
             raise UsageError(f"{key}: the quote ' does not end, or something follows it without a space")
         return text, True, after.strip()
     if rest[:1] in ('"', "{", "["):
+        from ...protocol import parser_limits
+
         try:
-            decoded, end = _DECODER.raw_decode(rest)
-        except (ValueError, RecursionError) as error:  # a ValueError: an integer of too many digits
+            with parser_limits(rest):
+                decoded, end = _DECODER.raw_decode(rest)
+        except ValueError as error:  # a ValueError: an integer of too many digits
             raise UsageError(f"{key}: {rest} is not JSON ({error}); for text as it is: {key}='…'") from None
         if rest[end : end + 1].strip():
             raise UsageError(f"{key}: {rest[end:].split()[0]!r} follows the value without a space")

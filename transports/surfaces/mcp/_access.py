@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope as HttpScope, Send
 from ...artifacts import Scope
 from ...errors import ProtocolError, UsageError, first_line
 from ...files import read_regular
-from ...protocol import decode_json, is_loopback, plain_line
+from ...protocol import decode_json, is_loopback, is_page, origin_of, parser_limits, plain_line
 from ...session import AppEntry
 from ..shared import App, tool_name
 from ._options import Options
@@ -167,9 +167,8 @@ class _KeySet:
 
     def __init__(self, url: str) -> None:
         """Check ``url``. Raises :class:`~transports.errors.UsageError` if the keys could be altered in transit."""
-        parts = urlsplit(url)
-        safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname))
-        if not parts.hostname or not safe:
+        origin = urlsplit(origin_of(url) or "")
+        if not is_page(url) or not (origin.scheme == "https" or is_loopback(origin.hostname)):
             raise UsageError("jwt_jwks_url: give an https:// address, or an http:// one of this machine")
         self._url = url
         self._by_id: dict[str, jwt.PyJWK] = {}
@@ -362,7 +361,8 @@ class ScopeChallenge:
 
     def _refusal(self, scope: HttpScope, body: bytes) -> UsageError | None:
         try:
-            call = json.loads(body)
+            with parser_limits(body):
+                call = json.loads(body)
             if isinstance(call, dict) and call.get("method") == "tools/call":
                 params = call["params"]
                 arguments = params.get("arguments")
@@ -370,7 +370,7 @@ class ScopeChallenge:
                 self._check(str(params["name"]), arguments if isinstance(arguments, dict) else {}, connection)
         except UsageError as error:
             return error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             pass  # the server reports the invalid request
         return None
 

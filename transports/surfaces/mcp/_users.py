@@ -42,7 +42,7 @@ from mcp_types import (
 
 from ...artifacts import ArtifactStore, Scope
 from ...errors import ABPError, UsageError
-from ...protocol import CapabilitiesChanged, JSONValue, Notification, is_address, plain_tree, redact_url
+from ...protocol import CapabilitiesChanged, JSONValue, Notification, is_address, origin_of, plain_tree, redact_url
 from ...routing import Result, clamp
 from ...session import AppEntry, ConnectionChanged, Event, is_app_name, keeping
 from ...tasks import cancel_and_wait, spawn
@@ -80,7 +80,7 @@ _CHOICES: Mapping[str, object] = {"transport": "auto", "browser": "chromium", "h
 
 def _compared(target: str) -> str:
     """Return a target for comparison: of an address, scheme and host in small letters, and a path."""
-    if not is_address(target):
+    if not is_address(target) or origin_of(target) is None:
         return target
     parts = urlsplit(target)  # which has the scheme in small letters
     user, at, host = parts.netloc.rpartition("@")

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from fnmatch import fnmatchcase
-from urllib.parse import urlsplit
 
 from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, BodyPartReader, MultipartReader, web
 
@@ -28,7 +27,7 @@ from ...artifacts import (
 from ...binary import normalise_mime
 from ...errors import ArtifactNotFound, Corrupt, UsageError
 from ...http import disposition_parameter, filename_of
-from ...protocol import iso_utc, parse_duration
+from ...protocol import is_page, iso_utc, origin_of, parse_duration
 from ...readers import MAX_SOURCE, PICTURES, run_reader
 from ..shared import SLOW_BODY, BodyDeadline, StoreWatcher
 from ._access import Visitor
@@ -398,8 +397,7 @@ async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: 
         raise UsageError(
             "no server of this store runs here; start one with `abp serve`, or name the address of yours with --url"
         )
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if not is_page(address) or origin_of(address) is None:
         raise UsageError(f"--url {address}: give the address of a server, such as http://127.0.0.1:8000")
     return address.rstrip("/") + signer.link_path(ref.id, expires_at), iso_utc(expires_at, timespec="seconds")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import msgspec
 from aiohttp import web
@@ -190,7 +190,7 @@ def _find_places(given: Sequence[str]) -> list[Place]:
 
 
 def _address(url: str) -> Place:
-    run = parse_qs(urlsplit(url).query).get("run", ["default"])[-1]
+    run = parse_qs(url.partition("#")[0].partition("?")[2]).get("run", ["default"])[-1]
     return Place(url, f"{run} · {redact_url(url.partition('?')[0])}")
 
 

@@ -297,7 +297,7 @@ def _local_port(request: web.Request) -> str | None:
 
 
 def _surroundings(query: Mapping[str, str]) -> dict[str, Any]:
-    sides = [int(text) for name in ("width", "height") if (text := query.get(name, "")).isascii() and text.isdigit()]
+    sides = [int(text) for name in ("width", "height") if re.fullmatch(r"[0-9]{1,4}", text := query.get(name, ""))]
     given: dict[str, Any] = {
         "theme": "dark" if query.get("theme") == "dark" else "light",
         **{name: query[name][:100] for name in ("locale", "timezone") if query.get(name)},

@@ -195,7 +195,7 @@ def _size(app: Evidence) -> Iterator[str]:
 def _length(value: object) -> int:
     try:
         return 0 if find(value, heuristics=None) else len(encode_json(value))
-    except (ABPError, TypeError, ValueError, RecursionError):
+    except (ABPError, TypeError, ValueError):
         return 0
 
 
