@@ -18,16 +18,18 @@ from transports.adapters.mcp._servers import parse_server
 from transports.adapters.mcp._wire import parse_json_text
 from transports.adapters.views._profiles import read_profile
 from transports.artifacts._ref import Metadata
+from transports.browser import read_adapter
 from transports.browser._source import PageSource
 from transports.browser.evidence._har import clean_body, learn_body, read_lines
 from transports.browser.page._received import parse_event, parse_reply
-from transports.errors import ABPError, Corrupt
+from transports.errors import ABPError, Corrupt, UsageError
 from transports.privacy import SecretValues
 from transports.protocol import decode_given, decode_json, json_lines
 from transports.protocol.envelope import decode_envelope
 from transports.protocol.messages import Message
+from transports.session._evidence import read_evidence
 from transports.surfaces.cli._shell import parse_line
-from transports.surfaces.mcp._access import _usable_keys
+from transports.surfaces.mcp._access import _KeySet, _usable_keys
 from transports.surfaces.mcp._messages import refusal_of
 from transports.tables import _arrow
 
@@ -162,3 +164,24 @@ def test_an_entry_raises_nothing_but_errors_of_the_kit(tmp_path: Path, entry: st
         assert set(codes.values()) == {TOO_DEEP[entry]}, codes
     elif fault != "not JSON":  # cut JSON is whole in some files
         assert len(set(codes.values())) == 1, codes
+
+
+@pytest.mark.parametrize(
+    "html",
+    ['<input type="password" value="&#%s;">', '<input name="&#%s;" value="x">', '{"password&#%s;": "x"}'],
+)
+def test_a_character_reference_of_thousands_of_digits_is_read(html: str) -> None:
+    secrets = SecretValues()
+    for digits in ("9" * 5000, "0" * 5000 + "65"):
+        learn_body(html % digits, "text/html", secrets)
+        assert clean_body(html % digits, "text/html", secrets)
+
+
+def test_a_number_of_thousands_of_digits_and_a_broken_address_are_refused() -> None:
+    for read in (
+        lambda: read_evidence(f"max_files={'9' * 5000}"),
+        lambda: read_adapter("adapter.js", "http://["),
+        lambda: _KeySet("http://["),
+    ):
+        with pytest.raises(UsageError):
+            read()
