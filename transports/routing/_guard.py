@@ -47,7 +47,7 @@ def clamp(value: JSONValue, max_bytes: int, *, suffix: str = TRUNCATION_SUFFIX) 
         raise UsageError(f"max_bytes must be at least {MIN_BYTES} (it is {max_bytes})")
     try:
         return _fit(value, max_bytes, suffix)
-    except RecursionError:
+    except (RecursionError, ValueError):  # of this function, or of the encoder
         return _ELLIPSIS
 
 
