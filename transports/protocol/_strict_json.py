@@ -100,14 +100,18 @@ def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> o
 
 
 def _decode(text: str | bytes, at_most: int, levels: int) -> object:
-    if len(text) <= levels:  # too short to be deep
+    if len(text) > _PAUSE_ABOVE:
+        if has_more_values(text, at_most):
+            raise OverLimit(f"has more than {at_most:,} values and names, which is the limit", at_most)
+        _check_levels(text, levels)
+        with parser_limits():
+            return _decode_long(text)
+    if len(text) > levels:  # long enough to be deep
+        _check_levels(text, levels)
+    try:
         return _DECODE(text)
-    is_long = len(text) > _PAUSE_ABOVE
-    if is_long and has_more_values(text, at_most):
-        raise OverLimit(f"has more than {at_most:,} values and names, which is the limit", at_most)
-    _check_levels(text, levels)
-    with parser_limits():
-        return _decode_long(text) if is_long else _DECODE(text)
+    except RecursionError as error:  # a context manager is seven calls more in a small call
+        raise ValueError("it is nested too deeply") from error
 
 
 def _check_levels(text: str | bytes, levels: int) -> None:
