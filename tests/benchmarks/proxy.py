@@ -59,7 +59,7 @@ async def proxied_results(bench: Bench) -> tuple[list[Row], list[Table]]:
         )
         grown = (own.memory_info().rss - before) / MB
     return [
-        _row("abp proxy, a text of 1 KB through it", texts, 0.5, "a second process reads and writes each message"),
+        _row("abp proxy, a text of 1 KB through it", texts, 0.6, "a second process reads and writes each message"),
         _row(
             f"abp proxy, a blob of {size // MB} MB → link and verified file", blobs, 0.8, "it also decodes and stores"
         ),
@@ -69,8 +69,8 @@ async def proxied_results(bench: Bench) -> tuple[list[Row], list[Table]]:
             grown,
             "MB",
             f"{grown:.1f} MB more after {rounds + 1} blobs",
-            10,
-            10,
+            100,
+            100,
         ),
     ], []
 
