@@ -72,7 +72,7 @@ def check(part: str, said: list[str]) -> None:
     assert [int(identity) for identity, _ in answers] == list(range(len(answers))), said
     assert {outcome for _, outcome in answers} == {"result"}, said
     if part == "server":
-        assert said[-1] == f"end {128 + signal.SIGKILL}", said
+        assert [line for line in said if line.startswith("end")] in ([], [f"end {128 + signal.SIGKILL}"]), said
     elif part == "proxy":
         assert said[-1].startswith("end"), said
 
