@@ -137,7 +137,7 @@ def read_block(node: Mapping[str, object], path: Place) -> tuple[Place, BinaryDa
     uri, blob, mime_type = inner.get("uri"), inner.get("blob"), inner.get("mimeType")
     if not isinstance(uri, str) or not isinstance(blob, str | BinaryData):
         return None
-    return steps, _binary(blob, mime_type if isinstance(mime_type, str) else None, _name(uri))
+    return steps, _binary(blob, mime_type if isinstance(mime_type, str) else None, filename_of(uri))
 
 
 def _binary(value: str | BinaryData, mime_type: str | None, filename: str | None) -> BinaryData | ABPError:
@@ -156,20 +156,21 @@ def block_content(text: str) -> Encoded | bytes:
 
     Raises :class:`~transports.errors.BadEncoding` for a lone surrogate in a ``data:`` URL."""
     inline = decode_data_url(text)
-    if isinstance(inline, bytes):
+    if inline is not None:
         return inline
-    base64_text = text if inline is None else str(inline.text)
-    if "\n" in base64_text:
-        base64_text = base64_text.replace("\r", "").replace("\n", "")
-    return Encoded(base64_text.strip(), "base64")
+    if "\n" in text:
+        text = text.replace("\r", "").replace("\n", "")
+    return Encoded(text.strip(), "base64")
 
 
 def _is_in_block_list(path: Place) -> bool:
     return bool(path) and isinstance(path[-1], int) and (len(path) == 1 or path[-2] in ("content", "contents"))
 
 
-def _name(uri: str) -> str | None:
+def filename_of(uri: object) -> str | None:
     """Return the last segment of a URI, if it looks like a file name."""
+    if not isinstance(uri, str):
+        return None
     last = uri.partition("?")[0].partition("#")[0].rpartition("/")[2]
     return last if "." in last.strip(".") else None
 

@@ -11,7 +11,7 @@ from mcp_types.version import is_version_at_least
 
 from ....artifacts import ArtifactRef, ArtifactStore
 from ....binary import BinaryData, Encoded
-from ....binary.detect import Place, block_content, field_of, find, replace
+from ....binary.detect import Place, block_content, field_of, filename_of, find, replace
 from ....errors import ABPError, BadEncoding, ProtocolError, StoreError
 from ....protocol import JSONValue, decode_json, encode_json
 from ....protocol.schema import fits_at
@@ -204,10 +204,10 @@ class _Rewriting:
     async def _embedded(self, place: str, block: dict[str, object], resource: dict[str, object]) -> list[object] | None:
         mime_type, uri = _text_of(resource.get("mimeType")), resource.get("uri")
         if isinstance(blob := resource.get("blob"), str):
-            ref = await self._base64(f"{place}.resource.blob", blob, mime_type, _filename_of(uri))
+            ref = await self._base64(f"{place}.resource.blob", blob, mime_type, filename_of(uri))
             return self._links([ref], block, resource)
         if isinstance(text := resource.get("text"), str):
-            shown, refs = await self._text(f"{place}.resource.text", text, mime_type, _filename_of(uri))
+            shown, refs = await self._text(f"{place}.resource.text", text, mime_type, filename_of(uri))
             kept = {**block, "resource": {**resource, "text": shown or _named(refs)}}
             return [kept, *self._links(refs, block)]
         return None
@@ -255,7 +255,7 @@ class _Rewriting:
     async def _content(self, place: str, item: object) -> object | None:
         if not isinstance(item, dict) or _is_view(item):
             return None
-        mime_type, filename = _text_of(item.get("mimeType")), _filename_of(item.get("uri"))
+        mime_type, filename = _text_of(item.get("mimeType")), filename_of(item.get("uri"))
         if isinstance(item.get("blob"), str):
             refs = [await self._base64(f"{place}.blob", item.pop("blob"), mime_type, filename)]
             shown, item["mimeType"] = "", "text/plain"
@@ -478,14 +478,6 @@ def _text_of(value: object) -> str | None:
 
 def _object_of(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
-
-
-def _filename_of(uri: object) -> str | None:
-    """Return the last segment of a URI, if it looks like a file name."""
-    if not isinstance(uri, str):
-        return None
-    last = uri.partition("?")[0].partition("#")[0].rpartition("/")[2]
-    return last if "." in last.strip(".") else None
 
 
 def _utf8(text: str) -> bytes:
