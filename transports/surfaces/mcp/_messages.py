@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import first_line
-from ...protocol import MAX_REQUESTED, has_more_values
+from ...protocol import MAX_REQUESTED, PARSED_ON_LOOP, has_more_values
 from ...tasks import in_thread
 from ._request_limits import TOO_MANY
 
@@ -50,7 +50,7 @@ class MessageCheck:
             complete = message["type"] != "http.request" or not message.get("more_body", False)
         if complete and messages[-1]["type"] == "http.request" and size <= self._max_bytes:
             body = b"".join(message.get("body", b"") for message in messages)
-            if (refusal := await in_thread(refusal_of, body)) is not None:
+            if (refusal := await check_message(body)) is not None:
                 await JSONResponse(refusal.model_dump(by_alias=True), 400)(scope, receive, send)
                 return
 
@@ -58,6 +58,14 @@ class MessageCheck:
             return messages.pop(0) if messages else await receive()
 
         await self._app(scope, replay, send)
+
+
+async def check_message(line: bytes) -> JSONRPCError | None:
+    """Return the answer to a line that is not a message, as :func:`refusal_of` does. A long line is read in a
+    thread."""
+    if len(line) <= PARSED_ON_LOOP:
+        return refusal_of(line)
+    return await in_thread(refusal_of, line)
 
 
 def refusal_of(line: bytes) -> JSONRPCError | None:

@@ -14,9 +14,8 @@ import anyio
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
-from ...protocol import PARSED_ON_LOOP
 from ._bridge import Bridge
-from ._messages import refusal_of
+from ._messages import check_message
 
 #: Seconds between two checks of the parent process: another process may hold the pipe open (docs/faults.md 7).
 _PARENT_CHECK = 0.5
@@ -149,8 +148,7 @@ class _Lines:
                 whole, parts = b"".join((*parts, line)), []
                 if not whole.strip():
                     continue
-                is_long = len(whole) > PARSED_ON_LOOP
-                refusal = await asyncio.to_thread(refusal_of, whole) if is_long else refusal_of(whole)
+                refusal = await check_message(whole)
                 if refusal is None:
                     yield whole.decode()
                 else:
