@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 from mcp_types import INVALID_REQUEST
 
+from ....binary.detect import Place
 from ....errors import ProtocolError, TooLarge
 from ....tasks import begin, cancel_and_wait
 from ._exchange import Exchange, Passed, failure_of, refusal
-from ._messages import Ends, Key, Message, TooLong, error_message, key_of, read_message
+from ._messages import (
+    MAX_BYTES,
+    Ends,
+    Key,
+    Message,
+    TooLong,
+    error_message,
+    key_of,
+    key_or_none,
+    over_limit,
+    read_message,
+)
 
 logger = logging.getLogger("transports")
 
@@ -57,7 +70,7 @@ class Duplex:
         """Pass on a message of the client."""
         try:
             if isinstance(line, TooLong):
-                raise line.error()
+                raise over_limit(MAX_BYTES, "bytes")
             message = await read_message(line)
         except TooLarge as error:
             await self._refuse(Ends.of(line), error)
@@ -68,16 +81,20 @@ class Duplex:
                 await self._exchange.add_batch(line)
             await self._to_server(line)
             return
+        await self.pass_on(message)
+
+    async def pass_on(self, message: Message) -> None:
+        """Pass on a message of the client that was read."""
         if message.is_request:
             await self._request(message)
         elif message.is_answer:
             if not self._exchange.roots.take_answer(message):
-                await self._to_server(line)
+                await self._to_server(message.raw)
         else:
             if message.method == "notifications/roots/list_changed":
                 self._exchange.roots.forget()
             if message.method != "notifications/cancelled" or not await self._cancel(message):
-                await self._to_server(line)
+                await self._to_server(message.raw)
 
     async def from_server(self, line: bytes | TooLong) -> None:
         """Pass on a message of the server. Raises :class:`~transports.errors.ProtocolError` for an answer that cannot
@@ -94,8 +111,8 @@ class Duplex:
     async def _request(self, message: Message) -> None:
         if self._exchange.is_ours(message):
             self._work(message, self._answer)
-        elif self._exchange.files_in(message):
-            self._work(message, self._send_with_files)
+        elif named := self._exchange.files_in(message):
+            self._work(message, partial(self._send_with_files, named))
         else:
             self._exchange.add_request(message)
             await self._to_server(message.raw)
@@ -127,11 +144,11 @@ class Duplex:
         answer = await self._exchange.answer(message)
         await self._to_client(Passed(answer, message.key, answers=True))
 
-    async def _send_with_files(self, message: Message) -> None:
+    async def _send_with_files(self, named: Mapping[Place, str], message: Message) -> None:
         async def ask(question: bytes) -> None:
             await self._to_client(Passed(question, message.key))
 
-        filled = await self._exchange.with_files(message, ask)
+        filled = await self._exchange.with_files(message, named, ask)
         assert message.key is not None
         self._working.pop(message.key, None)  # from here on, its cancellation is for the server
         self._exchange.add_request(filled)
@@ -139,10 +156,7 @@ class Duplex:
 
     async def _cancel(self, message: Message) -> bool:
         """Cancel a request that was not sent yet. Return ``False`` for any other."""
-        try:
-            key = key_of(message.params().request_id)
-        except ValueError:
-            return False
+        key = key_or_none(message.params.request_id)
         if key is None:
             return False
         self._exchange.cancel(key)

@@ -14,15 +14,29 @@ from pathlib import Path
 
 import msgspec
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, PROTOCOL_VERSION_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ....artifacts import ArtifactStore, Scope
+from ....binary.detect import Place
 from ....errors import ABPError, ProtocolError, TooLarge
 from ....protocol import MAX_CAPABILITIES, encode_json
 from .._resources import TEMPLATE, list_resources, read_resource
 from ._files import Ask, FileParams, Roots
-from ._messages import Ends, Key, Message, TooLong, error_message, key_of, read_message, require_limits, result_message
+from ._messages import (
+    MAX_BYTES,
+    Ends,
+    Key,
+    Message,
+    TooLong,
+    error_message,
+    key_or_none,
+    over_limit,
+    read_message,
+    require_limits,
+    result_message,
+)
 from ._rewriting import FIELDS, Caller, Rewriter, Rewritten
 from ._stats import Stats
 
@@ -35,8 +49,6 @@ _MAX_OPEN = 10_000
 _MAX_READ = 64 << 20
 #: Fields that results have since protocol 2026-07-28 only.
 _COMPLETE: Mapping[str, object] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-_VERSION = "io.modelcontextprotocol/protocolVersion"
-SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 #: Requests whose results may have large content.
 _COUNTED = ("tools/call", "tasks/result", "resources/read", "prompts/get")
 
@@ -151,9 +163,9 @@ class Exchange:
     def add_request(self, message: Message) -> None:
         """Remember a request that is sent to the server."""
         assert message.key is not None
-        params = message.params()
+        params = message.params
         tool = params.name if message.method == "tools/call" else self.facts.tasks.get(params.task_id, "")
-        token = _key_or_none(params.meta.get("progressToken", msgspec.Raw()))
+        token = key_or_none(params.meta.get("progressToken", msgspec.Raw()))
         self._open[message.key] = _Request(message.method, tool, token)
         if token is not None:
             self._progress[token] = message.key
@@ -181,13 +193,13 @@ class Exchange:
     def is_ours(self, message: Message) -> bool:
         """Return whether the proxy answers a request: for artifacts, and for lists of resources of a server without."""
         if message.method == "resources/read":
-            return message.params().uri.startswith("artifact:")
+            return message.params.uri.startswith("artifact:")
         return not self.facts.has_resources and message.method in ("resources/list", "resources/templates/list")
 
     async def answer(self, message: Message) -> bytes:
         """Return the proxy's own answer to a request."""
         store, view = self._rewriter.store, self._rewriter.view
-        identity, params = bytes(message.envelope.id), message.params()
+        identity, params = bytes(message.envelope.id), message.params
         try:
             async with self._shared.reading:
                 if message.method == "resources/read":
@@ -206,18 +218,17 @@ class Exchange:
         except MCPError as error:
             return error_message(identity, error.error.code, error.error.message, error.error.data)
 
-    def files_in(self, message: Message) -> bool:
-        """Return whether a call names files that the proxy sends to the server."""
+    def files_in(self, message: Message) -> dict[Place, str]:
+        """Return the files that a call names and the proxy sends to the server, by their places in its arguments."""
         tool = self._tool_of(message)
-        return tool is not None and bool(tool.files.named_in(message))
+        return {} if tool is None else tool.files.named_in(message)
 
-    async def with_files(self, message: Message, ask: Ask) -> Message:
-        """Return a call with the content of its files; ``ask`` sends a question to the client.
+    async def with_files(self, message: Message, named: Mapping[Place, str], ask: Ask) -> Message:
+        """Return a call with the content of the files that it names; ``ask`` sends a question to the client.
 
         Raises :class:`~transports.errors.ABPError`."""
         tool = self._tool_of(message)
         assert tool is not None
-        named = tool.files.named_in(message)
         has_paths = any(not text.startswith("artifact:") for text in named.values())
         folders = await self.roots.folders(ask) if has_paths else []
         async with self._shared.reading:
@@ -225,7 +236,7 @@ class Exchange:
         return await read_message(raw)
 
     def _tool_of(self, message: Message) -> ToolFacts | None:
-        return self.facts.tools.get(message.params().name) if message.method == "tools/call" else None
+        return self.facts.tools.get(message.params.name) if message.method == "tools/call" else None
 
     # --- to the client ------------------------------------------------------------------------------------------------
 
@@ -236,7 +247,7 @@ class Exchange:
         unknown."""
         try:
             if isinstance(line, TooLong):
-                raise line.error()
+                raise over_limit(MAX_BYTES, "bytes")
             if line[:1] == b"[":
                 return await self._batch(line)
             message = await read_message(line)
@@ -277,7 +288,7 @@ class Exchange:
         ends = Ends.of(line)
         if not ends.is_message or isinstance(line, TooLong):
             return self._noise(line)
-        key = _key_or_none(ends.identity)
+        key = key_or_none(ends.identity)
         if ends.has_method or key is None:
             return Passed(line)
         self.answered(key)
@@ -293,7 +304,7 @@ class Exchange:
 
     def _over_limit(self, line: bytes | TooLong, error: TooLarge) -> Passed | None:
         ends = Ends.of(line)
-        key = _key_or_none(ends.identity)
+        key = key_or_none(ends.identity)
         if key not in self._open and ends.has_method:
             logger.warning("a message of the server is dropped: %s", error.message)
             return None
@@ -302,17 +313,17 @@ class Exchange:
         if key is None or key not in self._open:
             raise ProtocolError(f"an answer of the server cannot be read, and its request is unknown: {error.message}")
         self.answered(key)
-        identity = ends.identity if _key_or_none(ends.identity) == key else encode_json(key)
+        identity = ends.identity if key_or_none(ends.identity) == key else encode_json(key)
         answer = error_message(identity, INTERNAL_ERROR, error.message, {"code": error.code})
         return Passed(answer, key, answers=True)
 
     def _related(self, message: Message) -> Key | None:
         """Return the request that a notification or a question belongs to, if that is known."""
-        params = message.params()
+        params = message.params
         if message.method == "notifications/progress":
-            token = _key_or_none(params.progress_token)
+            token = key_or_none(params.progress_token)
             return None if token is None else self._progress.get(token)
-        return _key_or_none(params.meta.get(SUBSCRIPTION, msgspec.Raw()))
+        return key_or_none(params.meta.get(SUBSCRIPTION_ID_META_KEY, msgspec.Raw()))
 
     async def _answered(self, message: Message, request: _Request) -> bytes:
         if request.progress is not None:
@@ -408,13 +419,6 @@ def refusal(identity: bytes, error: Exception) -> bytes:
     return error_message(identity, INTERNAL_ERROR, failure_of(error).message)
 
 
-def _key_or_none(identity: bytes | msgspec.Raw) -> Key | None:
-    try:
-        return key_of(identity)
-    except ValueError:
-        return None
-
-
 def _client_capabilities(message: Message) -> Mapping[str, object]:
     try:
         return msgspec.json.decode(message.envelope.params, type=_Client).capabilities
@@ -424,6 +428,8 @@ def _client_capabilities(message: Message) -> Mapping[str, object]:
 
 def _is_modern(meta: Mapping[str, msgspec.Raw]) -> bool:
     try:
-        return msgspec.json.decode(meta.get(_VERSION, msgspec.Raw(b"null"))) in MODERN_PROTOCOL_VERSIONS
+        return (
+            msgspec.json.decode(meta.get(PROTOCOL_VERSION_META_KEY, msgspec.Raw(b"null"))) in MODERN_PROTOCOL_VERSIONS
+        )
     except (ValueError, TypeError):
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import msgspec
@@ -46,7 +47,7 @@ class Params(msgspec.Struct):
     meta: dict[str, msgspec.Raw] = msgspec.field(name="_meta", default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Message:
     """A message: its bytes, its envelope, and its id as a key, which is ``None`` without an id."""
 
@@ -70,8 +71,9 @@ class Message:
         """True if the message needs an answer."""
         return self.envelope.method is not None and self.key is not None
 
+    @cached_property
     def params(self) -> Params:
-        """Return the parameters; empty ones if they have another form."""
+        """The parameters; empty ones if they have another form."""
         if self.envelope.params:
             try:
                 return _PARAMS.decode(self.envelope.params)
@@ -118,11 +120,16 @@ def _without_half_of_a_pair(escape: re.Match[bytes]) -> bytes:
 def require_limits(raw: bytes) -> None:
     """Raise :class:`~transports.errors.TooLarge` for JSON that is too long, has too many values, or is too deep."""
     if len(raw) > MAX_BYTES:
-        raise TooLarge(f"the message has {len(raw):,} bytes, and the limit is {MAX_BYTES:,}; ask for less")
+        raise over_limit(MAX_BYTES, "bytes")
     if has_more_values(raw, MAX_VALUES):
-        raise TooLarge(f"the message has more than {MAX_VALUES:,} values, which is the limit; ask for less")
+        raise over_limit(MAX_VALUES, "values")
     if has_more_levels(raw, MAX_JSON_DEPTH):
-        raise TooLarge(f"the message is nested more than {MAX_JSON_DEPTH} levels deep, which is the limit")
+        raise over_limit(MAX_JSON_DEPTH, "levels")
+
+
+def over_limit(limit: int, unit: str) -> TooLarge:
+    """Return the error for a message above a limit."""
+    return TooLarge(f"the message has more than {limit:,} {unit}, which is the limit; ask for less")
 
 
 def key_of(identity: bytes | msgspec.Raw) -> Key | None:
@@ -136,6 +143,14 @@ def key_of(identity: bytes | msgspec.Raw) -> Key | None:
     return (encode_json(value),)
 
 
+def key_or_none(identity: bytes | msgspec.Raw) -> Key | None:
+    """Return an id as a key; ``None`` also for what is not JSON."""
+    try:
+        return key_of(identity)
+    except ValueError:
+        return None
+
+
 # --- messages that are not decoded ------------------------------------------------------------------------------------
 
 _TEXT = rb'"(?:[^"\\]|\\.)*+"'
@@ -147,15 +162,10 @@ _ONE_MEMBER = re.compile(_MEMBER, re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """A line above the limit, of which both ends were kept. ``size`` is in bytes."""
+    """A line above the limit, of which both ends were kept."""
 
     head: bytes
     tail: bytes
-    size: int
-
-    def error(self) -> TooLarge:
-        """Return the error that names the limit."""
-        return TooLarge(f"the message has {self.size:,} bytes, and the limit is {MAX_BYTES:,}; ask for less")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +230,7 @@ class LineReader:
     def _finish(self) -> bytes | TooLong:
         line: bytes | TooLong = b"".join(self._parts).strip()
         if self._size > MAX_BYTES:
-            line = TooLong(self._head, self._tail, self._size)
+            line = TooLong(self._head, self._tail)
         self._parts, self._size, self._head, self._tail = [], 0, b"", b""
         return line
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 
 import httpx2
@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from ....adapters.mcp import HttpServer
 from ....artifacts import Scope
+from ....binary.detect import Place
 from ....errors import ABPError, ProtocolError, TooLarge
 from ._exchange import Exchange, Facts, Shared, refusal as request_refusal
 from ._messages import UNAVAILABLE, Message, error_message, read_message
@@ -89,8 +90,9 @@ class ReverseProxy:
                 exchange.roots.forget()
             if message.is_request and exchange.is_ours(message):
                 return stream_response(_answer(exchange, message))
-            if message.is_request and exchange.files_in(message):
-                return stream_response(self._call_with_files(request, exchange, message))
+            named = exchange.files_in(message) if message.is_request else {}
+            if named:
+                return stream_response(self._call_with_files(request, exchange, message, named))
             if message.is_request:
                 exchange.add_request(message)
         identity = b"" if message is None else bytes(message.envelope.id)
@@ -98,6 +100,8 @@ class ReverseProxy:
             response = await self._send(request, body)
             return await self._response(response, request, user, exchange, message)
         except (httpx2.HTTPError, httpx2.StreamError) as error:
+            if message is not None and message.key is not None:
+                exchange.answered(message.key)
             return _json(error_message(identity, UNAVAILABLE, unreachable(self._server, error).message), 502)
 
     def _exchange_of(self, request: Request, user: str) -> Exchange:
@@ -149,14 +153,14 @@ class ReverseProxy:
         return Response(body, response.status_code, headers)
 
     async def _call_with_files(
-        self, request: Request, exchange: Exchange, message: Message
+        self, request: Request, exchange: Exchange, message: Message, named: Mapping[Place, str]
     ) -> AsyncGenerator[bytes, None]:
         """Yield the events of a call with files: perhaps a question about the client's roots, then the answers."""
         questions: asyncio.Queue[bytes | None] = asyncio.Queue()
 
         async def prepare() -> Message:
             try:
-                return await exchange.with_files(message, questions.put)
+                return await exchange.with_files(message, named, questions.put)
             finally:
                 questions.put_nowait(None)
 

@@ -167,11 +167,14 @@ async def _read_client(chunks: AsyncIterable[bytes], duplex: Duplex) -> None:
 
 async def _let_finish(duplex: Duplex, upstream: Upstream, server: asyncio.Future[None]) -> None:
     """Wait until a server whose client has ended has given its answers and has ended, or is silent for too long."""
-    while duplex.is_preparing and not server.done():
-        await asyncio.wait((server, duplex.failed), timeout=_POLL)
+
+    async def wait_while(is_expected: Callable[[], bool]) -> None:
+        while is_expected() and not (server.done() or duplex.failed.done()):
+            await asyncio.wait((server, duplex.failed), timeout=_POLL, return_when=asyncio.FIRST_COMPLETED)
+
+    await wait_while(lambda: duplex.is_preparing)
     upstream.close_input()
-    while duplex.is_busy and duplex.silence < _SILENCE and not (server.done() or duplex.failed.done()):
-        await asyncio.wait((server, duplex.failed), timeout=_POLL, return_when=asyncio.FIRST_COMPLETED)
+    await wait_while(lambda: duplex.is_busy and duplex.silence < _SILENCE)
     if not duplex.failed.done():
         await asyncio.wait((server,), timeout=upstream.grace)
 

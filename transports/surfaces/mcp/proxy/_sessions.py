@@ -11,13 +11,14 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 
 import msgspec
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 
 from ....adapters.mcp import StdioServer
 from ....errors import ProtocolError
 from ....protocol import encode_json
 from ....tasks import begin, cancel_and_wait
 from ._duplex import Duplex
-from ._exchange import SUBSCRIPTION, Exchange, Passed
+from ._exchange import Exchange, Passed
 from ._messages import UNAVAILABLE, Key, Message, error_message, key_of, read_message
 from ._process import ProcessServer
 from ._rewriting import FIELDS
@@ -103,7 +104,7 @@ class Session:
     async def send(self, message: Message) -> None:
         """Send a notification or an answer to the server."""
         self.used = time.monotonic()
-        await self._duplex.from_client(message.raw)
+        await self._duplex.pass_on(message)
 
     def is_open(self, key: Key | None) -> bool:
         """Return whether a request with this id waits for its answer."""
@@ -122,7 +123,7 @@ class Session:
         try:
             if not self.is_alive:
                 stream.end()
-            await self._duplex.from_client(message.raw)
+            await self._duplex.pass_on(message)
             async with aclosing(stream.messages()) as messages:
                 async for raw in messages:
                     answered = message.key not in self._streams
@@ -237,7 +238,7 @@ def _with_ids_inside(value: msgspec.Raw, restored: Mapping[Key, msgspec.Raw]) ->
         _restore(fields, ("progressToken", "requestId"), restored)
         if "_meta" in fields:
             meta = FIELDS.decode(fields["_meta"])
-            _restore(meta, (SUBSCRIPTION,), restored)
+            _restore(meta, (SUBSCRIPTION_ID_META_KEY,), restored)
             fields["_meta"] = msgspec.Raw(encode_json(meta))
         return msgspec.Raw(encode_json(fields))
     except ValueError:  # parameters or a result of another form

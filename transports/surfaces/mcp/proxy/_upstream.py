@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import httpx2
 import msgspec
 from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_param_headers, x_mcp_header_map
+from mcp_types import PROTOCOL_VERSION_META_KEY
 
 from ....adapters.mcp import HttpServer
 from ....errors import ABPError, ConnectFailed, TooLarge, first_line
@@ -23,7 +24,8 @@ from ._messages import (
     Key,
     Message,
     error_message,
-    key_of,
+    key_or_none,
+    over_limit,
     read_message,
     require_limits,
 )
@@ -31,7 +33,6 @@ from ._messages import (
 logger = logging.getLogger("transports")
 
 SESSION, VERSION = "mcp-session-id", "mcp-protocol-version"
-_VERSION_META = "io.modelcontextprotocol/protocolVersion"
 #: Seconds for connecting and sending.
 _TIMEOUT = 30.0
 #: Most bytes of the body of a refusal, and characters of it in a message.
@@ -77,7 +78,7 @@ async def read_body(response: httpx2.Response, limit: int = MAX_BYTES) -> bytes:
         chunks.append(chunk)
         size += len(chunk)
         if size > limit:
-            raise TooLarge(f"the message has more than {limit:,} bytes, which is the limit; ask for less")
+            raise over_limit(limit, "bytes")
     return b"".join(chunks).replace(b"\n", b" ").replace(b"\r", b" ")
 
 
@@ -215,16 +216,15 @@ class AddressServer:
 
     def _cancel(self, message: Message) -> None:
         """Close the stream of a request, which is its cancellation where there was no handshake."""
-        with suppress(ValueError):
-            key = key_of(message.params().request_id)
-            if key in self._posts:
-                self._posts[key].cancel()
+        key = key_or_none(message.params.request_id)
+        if key in self._posts:
+            self._posts[key].cancel()
 
     def _headers(self, message: Message) -> dict[str, str]:
         """Return the headers of a message: those of protocol 2026-07-28 repeat parts of it."""
-        params = message.params()
+        params = message.params
         try:
-            version = msgspec.json.decode(params.meta.get(_VERSION_META, b'""'), type=str)
+            version = msgspec.json.decode(params.meta.get(PROTOCOL_VERSION_META_KEY, b'""'), type=str)
         except ValueError:
             return {}
         if not version:
