@@ -90,7 +90,7 @@ async def test_page_link_manifest(find: Find, serve: Serve) -> None:
     assert found.manifest is not None
     assert (found.page_url, found.manifest_url) == (f"{server.url}/app?x=1", f"{server.url}/m.json")
     assert (found.title, found.warnings, found.manifest.abp) == ("The app", (), "0.1")
-    assert found.manifest.app.model_dump() == APP
+    assert found.manifest.app.model_dump(exclude_none=True) == APP
     assert [(c.name, c.description) for c in found.manifest.capabilities] == [("export.pdf", "A PDF")]
     assert asked(server) == ["/app?x=1", "/m.json"]
     assert server.sent("Accept-Encoding") == ["identity"] * 2
@@ -578,7 +578,7 @@ def test_the_running_app_wins_and_the_manifest_fills_in() -> None:
     assert running["both"].description == ""
     both = out["both"]
     assert (both.description, both.input_schema, both.output_schema) == ("manifest", {"type": "object"}, {"x": 1})
-    assert (both.available, both.deprecated) == (False, False)
+    assert (both.available, both.deprecated) == (False, True)
     assert missing_capabilities(declared, running) == ["the manifest names gone, which the running app does not have"]
     assert missing_capabilities(declared[:1], running) == []
     many = missing_capabilities([capability(f"c{n}\n") for n in range(8)], {})

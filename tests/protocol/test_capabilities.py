@@ -91,6 +91,13 @@ def test_a_manifest_adds_what_the_running_app_leaves_out() -> None:
     assert running["a"].input_schema == {}
 
 
+def test_a_manifest_does_not_overrule_what_the_running_app_denies() -> None:
+    running = Capabilities().merge([{"name": "a", "experimental": False, "requirements": [], "available": False}])
+    declared = Capability(name="a", experimental=True, deprecated=True, available=True, features={"x": True})
+    both = running.with_manifest([declared])["a"]
+    assert (both.experimental, both.deprecated, both.available, both.features) == (False, True, False, {"x": True})
+
+
 def test_what_a_caller_should_hear_once() -> None:
     plain = Capability(name="a", deprecated=True)
     full = Capability(name="a", deprecated=True, deprecation_message="old", alternatives=["b", "c"], experimental=True)

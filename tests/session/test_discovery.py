@@ -12,9 +12,15 @@ from transports.adapters.memory import Call
 
 MANIFEST = {
     "abp": "0.1",
-    "app": {"id": "a", "name": "A", "version": "1"},
+    "app": {"id": "a", "name": "A", "version": "1", "homepage": "https://a.test/"},
     "capabilities": [
-        {"name": "export.pdf", "description": "from the manifest", "inputSchema": {"required": ["html"]}},
+        {
+            "name": "export.pdf",
+            "description": "from the manifest",
+            "inputSchema": {"required": ["html"]},
+            "experimental": True,
+            "requirements": [{"type": "permission", "description": "the printer", "resolution": "plug it in"}],
+        },
         {"name": "planned", "description": "not there yet"},
     ],
 }
@@ -57,6 +63,10 @@ async def test_the_manifest_fills_in_and_the_running_app_wins(site: str, tmp_pat
         assert app.capabilities["export.pdf"].input_schema == {"required": ["html"]}
         assert app.capabilities["other"].description == "From the app."
         assert app.info.name == "In-process app"  # what the app says of itself stands
+        assert app.info.homepage == "https://a.test/"
+        result = await app.call("export.pdf", {"html": "<p>"})
+        assert result.warnings == ("export.pdf is experimental and may change",)
+        assert app.capabilities["export.pdf"].requirements[0].resolution == "plug it in"
         assert app.warnings == ("the manifest names planned, which the running app does not have",)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         deprecation_warnings as deprecation_warnings,
         find_capability as find_capability,
         is_long as is_long,
+        response_metadata as response_metadata,
         with_suggestions as with_suggestions,
     )
     from ._declarations import (
@@ -108,6 +109,7 @@ else:
                 "MANY",
                 "MAX_CAPABILITIES",
                 "answered_data",
+                "response_metadata",
                 "deprecation_warnings",
                 "find_capability",
                 "is_long",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -26,6 +27,10 @@ MANY = 3000
 MAX_CAPABILITIES = 150_000
 #: Maximum names that are sorted for a short list of them.
 _MAX_SORTED = 5000
+#: Codes of errors that a requirement of the capability explains.
+_UNMET = frozenset(
+    {"CAPABILITY_UNAVAILABLE", "REQUIREMENT_NOT_MET", "PERMISSION_DENIED", "PERMISSION_REQUIRED", "PRECONDITION_FAILED"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ class Capabilities(Mapping[str, "Capability"]):
         return after.only(name for name in after if name not in removed)
 
     def with_manifest(self, declared: Iterable[Capability]) -> Capabilities:
-        """Return these capabilities with missing descriptions and schemas filled in from the manifest.
+        """Return these capabilities with missing fields filled in from the manifest.
 
         The running app takes precedence. A capability that only the manifest has cannot be called, so it is not added
         (docs/protocol.md 7.5).
@@ -136,11 +141,9 @@ class Capabilities(Mapping[str, "Capability"]):
         entries = dict(self._entries)
         for capability in declared:
             if entry := entries.get(capability.name):
-                more = capability.model_dump(by_alias=True, include={"description", "input_schema", "output_schema"})
-                entries[capability.name] = {
-                    **entry,
-                    **{key: value for key, value in more.items() if not entry.get(key)},
-                }
+                more = capability.model_dump(by_alias=True, exclude_unset=True, exclude={"available", "view"})
+                missing = {key: value for key, value in more.items() if entry.get(key) in (None, "", [], {})}
+                entries[capability.name] = {**entry, **missing}
         return Capabilities(entries)
 
     def diff(self, before: Capabilities) -> CapabilitiesChanged:
@@ -206,7 +209,7 @@ def with_suggestions(
         hints.append(f"did you mean {listed}?" if close else f"the app has {listed}")
     elif error.alternatives:
         hints.append(f"instead there is {', '.join(error.alternatives[:8])}")
-    if error.code in ("CAPABILITY_UNAVAILABLE", "REQUIREMENT_NOT_MET") and name in known:
+    if error.code in _UNMET and name in known:
         unmet = [requirement for requirement in known[name].requirements if not requirement.met]
         hints += [
             f"it needs {item.description or item.type}" + (f": {item.resolution}" if item.resolution else "")
@@ -216,6 +219,19 @@ def with_suggestions(
         error.message = "; ".join((error.message, *hints))
         error.args = (error.message,)
     return error
+
+
+def response_metadata(metadata: object) -> dict[str, float | bool]:
+    """Return what an app says of its answer: ``duration`` in milliseconds and ``cached``. Others are left out."""
+    if not isinstance(metadata, Mapping):
+        return {}
+    kept: dict[str, float | bool] = {}
+    duration, cached = metadata.get("duration"), metadata.get("cached")
+    if isinstance(duration, int | float) and not isinstance(duration, bool) and 0 <= duration < math.inf:
+        kept["duration"] = duration
+    if isinstance(cached, bool):
+        kept["cached"] = cached
+    return kept
 
 
 def answered_data(payload: object, capability: str) -> object:

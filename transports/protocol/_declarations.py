@@ -51,12 +51,17 @@ JSONObject = Annotated[dict[str, object], BeforeValidator(_or_empty)]
 
 
 class AppInfo(Model):
-    """Id, name and version of an app, "" for missing ones."""
+    """Id, name and version of an app, "" for missing ones, and what else it says of itself: URLs of its home page, its
+    icon and its support, which may be an e-mail address."""
 
     _text_field = "name"
     id: str = ""
     name: str = ""
     version: str = ""
+    description: str | None = None
+    homepage: str | None = None
+    icon: str | None = None
+    support: str | None = None
 
 
 class Requirement(Model):
@@ -72,8 +77,10 @@ class Requirement(Model):
 class Capability(Model):
     """Capability as listed by the app (docs/protocol.md 2.5). Only ``name`` is required.
 
-    ``input_schema`` and ``output_schema`` are JSON Schemas, empty if the app declares none. ``alternatives`` are names
-    of other capabilities. ``annotations`` are hints of an MCP server (``readOnlyHint``, ``destructiveHint``, …).
+    ``input_schema`` and ``output_schema`` are JSON Schemas, empty if the app declares none. ``features`` are names and
+    whether the app has them. ``browser_requirement`` is the app's text on the browser that it needs. ``alternatives``
+    are names of other capabilities. ``annotations`` are hints of an MCP server (``readOnlyHint``, ``destructiveHint``,
+    …).
     ``view`` is the address (``ui://…``) of the view of an MCP server's tool (docs/views.md).
     """
 
@@ -85,6 +92,8 @@ class Capability(Model):
     output_schema: JSONObject = Field(default_factory=dict)
     available: bool = True
     requirements: list[Requirement] = Field(default_factory=list)
+    features: JSONObject = Field(default_factory=dict)
+    browser_requirement: str | None = None
     experimental: bool = False
     deprecated: bool = False
     deprecation_message: str | None = None

@@ -140,6 +140,8 @@ class Result:
     answer_chars: int | None = field(default=None, repr=False)
     #: Evidence of the call by kind: ``trace``, ``video``, ``har``, ``console``, ``screenshot``.
     evidence: Mapping[str, ArtifactRef] = field(default_factory=dict, repr=False)
+    #: What the app's answer says of itself: ``duration`` in milliseconds, and whether it was ``cached``.
+    response_metadata: Mapping[str, float | bool] = field(default_factory=dict, repr=False)
     #: The id of the call; ``""`` outside a session.
     call: str = field(default="", repr=False)
     #: Callback for a cut of an agent's view, in the thread that reads the view. It is not pickled.
@@ -266,6 +268,8 @@ class Result:
             "warnings": list(self.warnings),
             "artifacts": [{"field": place, **ref.as_dict()} for place, ref in self.artifacts.items()],
         }
+        if self.response_metadata:
+            document["response_metadata"] = dict(self.response_metadata)
         if self.effects:
             document["effects"] = [effect.as_dict() for effect in self.effects]
         if self.evidence:
@@ -327,6 +331,8 @@ class Result:
             view["artifacts"] = beside
         if self.warnings:
             view["warnings"] = list(self.warnings)
+        if self.response_metadata:
+            view["response_metadata"] = dict(self.response_metadata)
         if self.effects:
             view["effects"] = [effect.as_dict() for effect in self.effects]
         return cast(dict[str, JSONValue], view)

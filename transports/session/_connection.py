@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -40,12 +40,14 @@ _MANIFEST_WAIT = 1.0
 class Handshake:
     """Handshake with an app, and the app's description of itself.
 
-    ``info``, ``session_id`` and ``capabilities`` are the latest of the app; ``warnings`` are about its manifest.
-    ``generate`` adds capabilities that this side answers; ``list_timeout`` in seconds is for ``listCapabilities``.
+    ``info``, ``session_id``, ``features`` and ``capabilities`` are the latest of the app; ``warnings`` are about its
+    manifest. ``generate`` adds capabilities that this side answers; ``list_timeout`` in seconds is for
+    ``listCapabilities``.
     """
 
     info: AppInfo
     session_id: str
+    features: Mapping[str, bool]
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class Handshake:
         initialized = protocol.parse(protocol.Initialized, payload, "the app's answer to initialize")
         self.info = initialized.app
         self.session_id = initialized.session_id
+        self.features = {name: value for name, value in initialized.features.items() if isinstance(value, bool)}
         listed = await self._list_capabilities() if self._transport.features.listing else None
 
         def read() -> Capabilities:
@@ -100,6 +103,8 @@ class Handshake:
             self.warnings = (f"connected without a manifest: {found.reason.message if found.reason else ''}",)
             return
         self._in_manifest = found.manifest.capabilities
+        declared = found.manifest.app.model_dump(exclude_defaults=True)
+        self.info = self.info.model_copy(update=declared | self.info.model_dump(exclude_defaults=True))
         self.warnings = (*found.warnings, *http.missing_capabilities(self._in_manifest, self.capabilities))
         self.capabilities = self.capabilities.with_manifest(self._in_manifest)
         for warning in self.warnings:

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
@@ -25,7 +25,7 @@ from ..artifacts import ArtifactRef, ArtifactStore, Scope, shown_picture
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport, WebResource
 from ..binary.detect import prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError, short_traceback
-from ..protocol import with_suggestions
+from ..protocol import response_metadata, with_suggestions
 from ..protocol.messages import new_id
 from ..routing import Result, RoutingConfig, RoutingPolicy
 from ..tasks import OpenedHere, Owner, cancel_and_wait
@@ -97,6 +97,8 @@ class Caller:
         result = await self.results.from_answer(
             reply, data, capability, declared, call=call, warnings=warnings, started=started, on_download=report
         )
+        if isinstance(reply.payload, dict) and "metadata" in reply.payload:
+            result = replace(result, response_metadata=response_metadata(reply.payload["metadata"]))
         has_blocks = isinstance(result.data, dict) and "content" in result.data
         if has_blocks:
             result = await self.resources.read_links(result, call)
@@ -281,13 +283,18 @@ class Session(OpenedHere):
 
     @property
     def info(self) -> AppInfo:
-        """The app's id, name, version and description, as ``initialize`` answered them."""
+        """The app's description of itself, as ``initialize`` answered it; missing fields are those of its manifest."""
         return self._handshake.info
 
     @property
     def session_id(self) -> str:
         """The app's id of this session."""
         return self._handshake.session_id
+
+    @property
+    def features(self) -> Mapping[str, bool]:
+        """The parts of the protocol that the app supports, such as ``progress``, as ``initialize`` answered them."""
+        return self._handshake.features
 
     @property
     def capabilities(self) -> Mapping[str, Capability]:

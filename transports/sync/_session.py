@@ -270,8 +270,13 @@ class Session(Resource[session.Session]):
 
     @property
     def info(self) -> AppInfo:
-        """The app's id, name, version and description, as ``initialize`` answered them."""
+        """The app's description of itself, as ``initialize`` answered it; missing fields are those of its manifest."""
         return self.wrapped.info
+
+    @property
+    def features(self) -> Mapping[str, bool]:
+        """The parts of the protocol that the app supports, such as ``progress``, as ``initialize`` answered them."""
+        return self.wrapped.features
 
     @property
     def capabilities(self) -> Mapping[str, Capability]:

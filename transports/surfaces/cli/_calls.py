@@ -395,7 +395,8 @@ def capabilities(
                 print_json(
                     {
                         "success": True,
-                        "app": app.info.model_dump(),
+                        "app": app.info.model_dump(exclude_none=True),
+                        "features": dict(app.features),
                         "transport": app.transport.name,
                         "capabilities": listed,
                     }
@@ -456,7 +457,7 @@ async def discover(
         print_json(
             {
                 "success": True,
-                "app": found.manifest.app.model_dump(),
+                "app": found.manifest.app.model_dump(exclude_none=True),
                 "abp": found.manifest.abp,
                 "title": found.title,
                 "page_url": found.page_url,

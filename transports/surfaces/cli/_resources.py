@@ -86,7 +86,7 @@ async def _print_list(app: Session, timeout: float | None, as_json: bool) -> Non
         print_json(
             {
                 "success": True,
-                "app": app.info.model_dump(),
+                "app": app.info.model_dump(exclude_none=True),
                 "resources": [one.model_dump(by_alias=True) for one in listed],
                 "templates": [one.model_dump(by_alias=True) for one in templates],
             }

@@ -77,11 +77,13 @@ def app_document(app: App) -> dict[str, object]:
     """Return an app as JSON: session, name or address, transport, warnings and capabilities; of a view, what it asked
     of its host."""
     session = app.session
+    supported = [name for name, is_supported in session.features.items() if is_supported]
     return {
         "session": app.key,
         "connected": True,
         "name" if app.is_named else "url": app.shown_target,
-        "app": {key: plain_line(text, _MAX_NAME) for key, text in session.info.model_dump().items()},
+        "app": {key: plain_line(text, _MAX_NAME) for key, text in session.info.model_dump(exclude_none=True).items()},
+        "features": [plain_line(name, _MAX_NAME) for name in islice(supported, _MAX_NAMED)],
         "transport": session.transport.name,
         "warnings": [plain_line(warning) for warning in session.warnings],
         **({"view": view_document(app)} if app.view else {}),

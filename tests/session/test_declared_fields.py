@@ -1,0 +1,131 @@
+"""What an app says of itself, of its capabilities and of its answers reaches the caller, also from a recording."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import mcp_types as mt
+import pytest
+from mcp import Client
+from websockets.asyncio.server import ServerConnection, serve
+
+from transports import connect, open_store
+from transports.errors import CapabilityError
+from transports.session import Session
+from transports.surfaces.mcp import Bridge, Options
+from webapp_fixture.frames import envelope
+
+HELLO: dict[str, object] = {
+    "sessionId": "1",
+    "protocolVersion": "0.1",
+    "app": {
+        "id": "dev.full",
+        "name": "Full",
+        "version": "1",
+        "description": "An app with every field",
+        "homepage": "https://app.test/",
+        "icon": "https://app.test/icon.png",
+        "support": "help@app.test",
+    },
+    "capabilities": [
+        {
+            "name": "convert.text",
+            "features": {"gfm": True},
+            "browserRequirement": "Chrome 120 or later",
+            "requirements": [
+                {"type": "permission", "description": "the camera", "met": False, "resolution": "Allow the camera"}
+            ],
+        }
+    ],
+    "features": {"progress": True, "dynamicCapabilities": False, "odd": "yes"},
+}
+METADATA = {"duration": 150, "cached": True, "other": "x"}
+
+
+@asynccontextmanager
+async def full_app(
+    metadata: object = METADATA, error: str = "", hello: dict[str, object] = HELLO
+) -> AsyncIterator[str]:
+    async def talk(socket: ServerConnection) -> None:
+        async for text in socket:
+            message = json.loads(text)
+            if message["type"] == "initialize":
+                await socket.send(json.dumps(envelope("initialize-result", message["id"], payload=hello)))
+            elif message["type"] == "capabilities/call":
+                answer: dict[str, object] = {"success": True, "data": {"x": 1}, "metadata": metadata}
+                if error:
+                    answer = {"success": False, "error": {"code": error, "message": "refused"}}
+                await socket.send(json.dumps(envelope("capabilities/call-result", message["id"], payload=answer)))
+
+    async with serve(talk, "127.0.0.1", 0) as server:
+        yield f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/abp"
+
+
+def _document(result: mt.CallToolResult) -> dict[str, Any]:
+    document: dict[str, Any] | None = result.structured_content
+    assert document is not None
+    return document
+
+
+async def check_fields(app: Session) -> None:
+    info, capability = app.info, app.capabilities["convert.text"]
+    assert (info.description, info.homepage) == ("An app with every field", "https://app.test/")
+    assert (info.icon, info.support) == ("https://app.test/icon.png", "help@app.test")
+    assert app.features == {"progress": True, "dynamicCapabilities": False}
+    assert capability.features == {"gfm": True}
+    assert capability.browser_requirement == "Chrome 120 or later"
+    result = await app.call("convert.text")
+    assert result.response_metadata == {"duration": 150, "cached": True}
+    assert result.as_dict()["response_metadata"] == {"duration": 150, "cached": True}
+    assert result.for_agent()["response_metadata"] == {"duration": 150, "cached": True}
+
+
+async def test_fields_of_an_app_reach_the_caller_also_from_a_recording(tmp_path: Path) -> None:
+    recording = tmp_path / "recording.jsonl"
+    async with full_app() as url, connect(url, store="memory:", record=recording) as app:
+        await check_fields(app)
+    async with connect(f"replay:{recording}", store="memory:") as app:
+        await check_fields(app)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [None, [], "fast", {"duration": -1, "cached": "yes"}, {"duration": True}, {"duration": "1"}, {}],
+    ids=json.dumps,
+)
+async def test_metadata_of_another_form_is_left_out(metadata: object) -> None:
+    async with full_app(metadata) as url, connect(url, store="memory:") as app:
+        result = await app.call("convert.text")
+    assert result.response_metadata == {}
+    assert "response_metadata" not in result.as_dict() and "response_metadata" not in result.for_agent()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "CAPABILITY_UNAVAILABLE",
+        "REQUIREMENT_NOT_MET",
+        "PERMISSION_DENIED",
+        "PERMISSION_REQUIRED",
+        "PRECONDITION_FAILED",
+    ],
+)
+async def test_error_names_the_requirement_and_how_to_meet_it(code: str) -> None:
+    async with full_app(error=code) as url, connect(url, store="memory:") as app:
+        with pytest.raises(CapabilityError, match="it needs the camera: Allow the camera"):
+            await app.call("convert.text")
+
+
+async def test_bridge_shows_the_fields_of_an_app_and_of_an_answer(tmp_path: Path) -> None:
+    bridge = Bridge(Options(), open_store(tmp_path))
+    async with full_app() as url, Client(bridge.server) as client:
+        connected = _document(await client.call_tool("abp_connect", {"url": url}))
+        described = _document(await client.call_tool("abp_status", {"capability": "convert.text"}))
+        answer = _document(await client.call_tool("abp_convert_text", {}))
+    assert connected["app"]["support"] == "help@app.test"
+    assert connected["features"] == ["progress"]
+    assert described["capability"]["features"] == {"gfm": True}
+    assert described["capability"]["browserRequirement"] == "Chrome 120 or later"
+    assert answer["response_metadata"] == {"duration": 150, "cached": True}
