@@ -86,7 +86,10 @@ async def run_proxy(
     :class:`~transports.errors.UsageError` for an address that cannot be listened on."""
     if http is not None:
         shared = shared_by(store, options, stats, roots=options.roots)
-        await serve_proxy(server, shared, http, users or {}, on_started)
+        try:
+            await serve_proxy(server, shared, http, users or {}, on_started)
+        finally:
+            stats.flush()
         return 0
     stdout = _Stdout()
     try:
@@ -153,6 +156,7 @@ async def relay(
         await cancel_and_wait((client, server))
         await duplex.aclose()
         await upstream.aclose()
+        shared.stats.flush()
 
 
 async def _read_client(chunks: AsyncIterable[bytes], duplex: Duplex) -> None:
