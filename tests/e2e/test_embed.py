@@ -102,8 +102,8 @@ const answers = {
   unreadable: () => { throw { get message() { throw 1; } }; },
   log: () => window.log,
   event: async ({ kind, payload, ways = ['own', 'page'] }) => {
-    const [own, page] = EVENTS[kind];
-    const call = { own: listeners[own] ?? abp[own], page: window[page] };
+    const [own, page, guide] = EVENTS[kind];
+    const call = { own: listeners[own] ?? abp[own], page: window[page], guide: window[guide] };
     const said = ways.map((way) => call[way](payload)), outcomes = [];
     for (const one of said) outcomes.push(await one);
     return outcomes;
@@ -111,7 +111,8 @@ const answers = {
   functionEvent: () => { window.__abp_notification({ event: 'x', data: () => {} }); },
 };
 const EVENTS = {
-  progress: ['onProgress', '__abp_progress'], notification: ['onNotification', '__abp_notification'],
+  progress: ['onProgress', '__abp_progress', '__abpOnProgress'],
+  notification: ['onNotification', '__abp_notification', '__abp_notify'],
   elicitation: ['onElicitation', '__abp_elicitation'], changes: ['onCapabilitiesChanged', '__abp_capabilities_changed'],
 };
 const listeners = {};
@@ -652,6 +653,15 @@ async def test_the_same_event_by_two_ways_is_one(host: OpenHost, own: str, own_e
     await app.data("event", {"kind": "changes", "payload": {"added": ["x"]}})
     (changed,) = await app.hears("notification")
     assert changed["payload"]["data"] == {"added": ["x"]}
+
+
+async def test_names_in_samples_of_the_guides_reach_the_host_once(host: OpenHost, own: str) -> None:
+    app = await host(f"{own}app?own=assign")
+    event = {"kind": "notification", "payload": {"method": "x", "params": 1}, "ways": ["page", "guide", "guide"]}
+    await app.data("event", event)
+    assert [message["payload"] for message in await app.hears("notification", 2)] == [{"method": "x", "params": 1}] * 2
+    await app.data("event", {"kind": "progress", "payload": {"operationId": "x", "progress": 1}, "ways": ["guide"]})
+    assert [message["payload"]["progress"] for message in await app.hears("progress")] == [1]
 
 
 async def test_a_question_is_not_waited_for_longer_than_it_says(host: OpenHost, own: str) -> None:

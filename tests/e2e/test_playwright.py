@@ -234,17 +234,22 @@ async def test_content_in_parameters_arrives_byte_for_byte(
 # --- what the app sees ------------------------------------------------------------------------------------------------
 
 
+_PAGE_FUNCTIONS = {
+    "__abp_notification",
+    "__abp_progress",
+    "__abp_elicitation",
+    "__abp_capabilities_changed",
+    "__abp_notify",
+    "__abpOnProgress",
+}
+
+
 async def test_the_page_functions_are_there_before_the_first_script_and_nothing_else_is(connected: Connect) -> None:
     async with connected() as app:
         first = value((await app.call("app.record")).data, "first")
         assert set(first["functions"]) >= {"__abp_notification", "__abp_progress", "__abp_elicitation"}
         assert all(first["functions"].values())
-        assert set(first["names"]) == {
-            "__abp_notification",
-            "__abp_progress",
-            "__abp_elicitation",
-            "__abp_capabilities_changed",
-        }
+        assert {*first["names"]} == _PAGE_FUNCTIONS
         assert first["replaced"] == []  # or so it looks: see test_effects
 
 
@@ -264,12 +269,7 @@ async def test_the_kit_leaves_no_global_and_no_node(connected: Connect, fixture:
         await app.call("file.generate", {"megabytes": 2})
         await app.call("file.digest", {"file": bytes(100_000)})
         ours, after = await page.evaluate(look)
-    assert set(ours) - set(names) == {
-        "__abp_notification",
-        "__abp_progress",
-        "__abp_elicitation",
-        "__abp_capabilities_changed",
-    }
+    assert {*ours} - {*names} == _PAGE_FUNCTIONS
     assert before == after
 
 

@@ -164,10 +164,19 @@ class Progress(Model):
 
 
 class Notification(Model):
-    """Notification of the app. ``event`` is one of the names of docs/protocol.md 4.3 or the app's own."""
+    """Notification of the app. ``event`` is one of the names of docs/protocol.md 4.3 or the app's own.
+
+    ``{method, params}`` counts as ``{event, data}``: the samples of the protocol's guides send that."""
 
     event: str = ""
     data: object = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_method(cls, value: object) -> object:
+        if isinstance(value, Mapping) and "event" not in value and "method" in value:
+            return {"event": value["method"], "data": value.get("params")}
+        return value
 
 
 class ElicitationRequest(Model):

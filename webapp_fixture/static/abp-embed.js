@@ -177,6 +177,8 @@
   };
   window.__abp_notification = deliveries.onNotification('page');
   window.__abp_progress = deliveries.onProgress('page');
+  window.__abp_notify = deliveries.onNotification('guide'); // this and the next are names in samples of the guides
+  window.__abpOnProgress = deliveries.onProgress('guide');
   window.__abp_elicitation = deliveries.onElicitation('page');
   window.__abp_capabilities_changed = deliveries.onCapabilitiesChanged('page');
 

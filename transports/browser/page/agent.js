@@ -114,17 +114,24 @@
   const answered = async (answer) => answer;
   const forward = (kind, way) => (payload) => {
     try {
-      const ofTheList = kind === "capabilities" || payload?.event === "notifications/capabilities/list_changed";
-      if (ofTheList && way === "page" && chosen) return; // changes of tools are announced by the tools themselves
+      const event = payload?.event ?? payload?.method;
+      const ofTheList = kind === "capabilities" || event === "notifications/capabilities/list_changed";
+      if (ofTheList && way !== "tools" && chosen) return; // changes of tools are announced by the tools themselves
       if (!uninstalled && !duplicateOf(kind, way, payload)) emit(kind, payload);
     } catch (error) { refuse(kind, error); }
   };
   const handlerFor = (kind, way) => (kind === "elicitation" ? elicit(way) : forward(kind, way));
   const PAGE_FUNCTIONS = {
-    __abp_notification: "notification", __abp_progress: "progress",
-    __abp_elicitation: "elicitation", __abp_capabilities_changed: "capabilities",
+    page: {
+      __abp_notification: "notification", __abp_progress: "progress",
+      __abp_elicitation: "elicitation", __abp_capabilities_changed: "capabilities",
+    },
+    guide: { __abp_notify: "notification", __abpOnProgress: "progress" }, // names in samples of the protocol's guides
   };
-  if (!framed) listForEach(keys(PAGE_FUNCTIONS), (name) => replace(window, name, handlerFor(PAGE_FUNCTIONS[name], "page")));
+  if (!framed) {
+    listForEach(keys(PAGE_FUNCTIONS), (way) => listForEach(keys(PAGE_FUNCTIONS[way]), (name) =>
+      replace(window, name, handlerFor(PAGE_FUNCTIONS[way][name], way))));
+  }
   const APP_CALLBACKS = {
     onNotification: "notification", onProgress: "progress",
     onElicitation: "elicitation", onCapabilitiesChanged: "capabilities",

@@ -1,0 +1,181 @@
+"""The sample apps of the protocol's public guides, written anew: each driven whole, and judged by the conformance check
+as the guides would, which call each of them an app that conforms."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from tests.support.pdf import text_of
+from transports import Browser, CapabilityError, ElicitationRequest, PlaywrightTransport, Progress, Session, connect
+from transports.testing.conformance import Plan, check_app
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+_FOLDER = Path(__file__).parents[1] / "support" / "sample_apps"
+_TEXT = {"type": "string"}
+_MARKDOWN = {"name": "convert.markdownToHtml", "required": {"markdown": _TEXT}}
+_CHART = {"type": {**_TEXT, "enum": ["bar", "line", "pie"]}, "data": {"type": "object"}}
+#: Capabilities that the manifest of each app names, with their required parameters.
+_DECLARED: Mapping[str, list[dict[str, Any]]] = {
+    "minimal": [_MARKDOWN],
+    "multi": [
+        _MARKDOWN,
+        {"name": "text.uppercase", "required": {"text": _TEXT}},
+        {"name": "export.html", "required": {"content": _TEXT}},
+    ],
+    "print": [{"name": "export.pdf", "required": {"html": _TEXT}}],
+    "chart": [{"name": "render.chart", "required": _CHART}],
+    "progress": [
+        {"name": "process.largefile", "required": {"content": _TEXT}},
+        {"name": "crawl.pages", "required": {"urls": {"type": "array", "items": _TEXT}}},
+    ],
+    "question": [{"name": "export.customPdf", "required": {"html": _TEXT}}],
+    "dynamic": [_MARKDOWN],
+}
+
+
+def _manifest(app: str) -> dict[str, Any]:
+    capabilities = [
+        {
+            "name": entry["name"],
+            "description": "As the guide describes it",
+            "inputSchema": {"type": "object", "properties": entry["required"], "required": [*entry["required"]]},
+        }
+        for entry in _DECLARED[app]
+    ]
+    about = {"id": f"com.example.{app}", "name": app, "version": "1.0.0", "description": "A sample"}
+    return {"abp": "0.1", "app": about, "capabilities": capabilities}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def site() -> AsyncIterator[TestServer]:
+    async def page(request: web.Request) -> web.Response:
+        app = request.match_info["app"]
+        head = f'<title>{app}</title><link rel="abp-manifest" href="/{app}/abp.json">'
+        scripts = f"<script src=/base.js></script><script src=/{app}/app.js></script>"
+        return web.Response(text=f"<!doctype html>{head}<body><h1>{app}</h1>{scripts}", content_type="text/html")
+
+    async def manifest(request: web.Request) -> web.Response:
+        return web.json_response(_manifest(request.match_info["app"]))
+
+    async def script(request: web.Request) -> web.FileResponse:
+        return web.FileResponse(_FOLDER / f"{request.match_info.get('app', 'base')}.js")
+
+    app = web.Application()
+    app.add_routes(
+        [
+            web.get("/base.js", script),
+            web.get("/{app}/", page),
+            web.get("/{app}/abp.json", manifest),
+            web.get("/{app}/app.js", script),
+        ]
+    )
+    server = TestServer(app)
+    await server.start_server(access_log=None)
+    yield server
+    await server.close()
+
+
+def opened(site: TestServer, app: str, browser: Browser, **options: Any) -> Session:
+    return connect(str(site.make_url(f"/{app}/")), browser=browser, store="memory:", **options)
+
+
+async def test_minimal_app_converts_and_refuses(site: TestServer, browser: Browser) -> None:
+    async with opened(site, "minimal", browser) as app:
+        assert app.capabilities["convert.markdownToHtml"].input_schema["required"] == ["markdown"]
+        result = await app.call("convert.markdownToHtml", {"markdown": "# Hello\n**bold**"})
+        assert result.data == {"html": "<h1>Hello</h1>\n<strong>bold</strong>", "inputLength": 16}
+        with pytest.raises(CapabilityError, match="Unknown"):
+            await app.call("convert.nothing")
+
+
+async def test_app_with_several_capabilities_answers_text_and_a_file(site: TestServer, browser: Browser) -> None:
+    async with opened(site, "multi", browser) as app:
+        assert len(app.capabilities) == 3
+        assert (await app.call("text.uppercase", {"text": "abc"})).data == {"result": "ABC", "originalLength": 3}
+        result = await app.call("export.html", {"content": "<p>é", "title": "T"})
+        ref = result.artifact("document")
+        assert (ref.filename, ref.mime_type) == ("export.html", "text/html")
+        assert (await app.store.get(ref)).decode().endswith("<body><p>é</body></html>")
+
+
+async def test_printing_app_answers_a_pdf_of_its_container(site: TestServer, browser: Browser, tmp_path: Path) -> None:
+    stages: list[str | None] = []
+    url = str(site.make_url("/print/"))
+    async with connect(url, browser=browser, store=tmp_path, on_progress=lambda step: stages.append(step.stage)) as app:
+        result = await app.call("export.pdf", {"html": "<p>Only this</p>", "options": {"pageSize": "a4"}})
+    ref = result.artifact("document")
+    assert ref.mime_type == "application/pdf" and text_of(ref.local_path) == "Only this"
+    assert result.data == {"rendered": True}
+    assert stages == ["prepare", "print", "done"]
+
+
+async def test_chart_is_a_png_of_the_asked_size(site: TestServer, browser: Browser) -> None:
+    async with opened(site, "chart", browser) as app:
+        params = {"type": "bar", "data": {"labels": ["a", "b"], "values": [30, 60]}, "options": {"width": 320}}
+        result = await app.call("render.chart", params)
+        ref = result.artifact("image")
+        content = await app.store.get(ref)
+    assert (ref.filename, ref.mime_type) == ("bar-chart.png", "image/png")
+    assert int.from_bytes(content[16:20]) == 320 and int.from_bytes(content[20:24]) == 400
+
+
+async def test_progress_arrives_chunk_by_chunk(site: TestServer, browser: Browser) -> None:
+    steps: list[Progress] = []
+    async with opened(site, "progress", browser) as app:
+        result = await app.call("process.largefile", {"content": "ab" * 2500}, on_progress=steps.append)
+    assert result.data == {"result": "AB" * 2500, "chunksProcessed": 5}
+    assert [step.percentage for step in steps] == [20, 40, 60, 80, 100]
+    assert steps[-1].status == "Processing chunk 5 of 5"
+
+
+async def test_progress_by_the_name_of_the_extension_guide_arrives(site: TestServer, browser: Browser) -> None:
+    steps: list[str | None] = []
+    async with opened(site, "progress", browser) as app:
+        await app.call("crawl.pages", {"urls": ["a", "b"]}, on_progress=lambda step: steps.append(step.status))
+    assert steps == ["Crawling a", "Crawling b"]
+
+
+async def test_question_about_the_page_size_is_answered(site: TestServer, browser: Browser) -> None:
+    async def answer(request: ElicitationRequest) -> dict[str, object]:
+        assert request.params["prompt"] == "What page size for the PDF?"
+        return {"success": True, "data": {"value": "a4"}}
+
+    async with opened(site, "question", browser, on_elicitation=answer) as app:
+        result = await app.call("export.customPdf", {"html": "<p>x"})
+    assert isinstance(result.data, dict) and result.data["pageSize"] == "a4"
+    assert result.artifact("pdf").mime_type == "application/pdf"
+    async with opened(site, "question", browser) as app:  # without a handler, the schema's default is the answer
+        result = await app.call("export.customPdf", {"html": "<p>x"})
+    assert isinstance(result.data, dict) and result.data["pageSize"] == "letter"
+
+
+async def test_capability_that_becomes_available_later_is_learned(site: TestServer, browser: Browser) -> None:
+    async with opened(site, "dynamic", browser) as app:
+        assert [*app.capabilities] == ["convert.markdownToHtml"]
+        assert app.features["dynamicCapabilities"] is True
+        assert isinstance(app.transport, PlaywrightTransport) and app.transport.page is not None
+        await app.transport.page.evaluate("window.finishDownload()")
+        async with asyncio.timeout(20):
+            while "ai.summarize" not in app.capabilities:
+                await asyncio.sleep(0.02)
+        capability = app.capabilities["ai.summarize"]
+        assert capability.experimental and capability.browser_requirement == "Chrome 130+ with AI features enabled"
+        result = await app.call("ai.summarize", {"text": "a long text to shorten"})
+    assert result.data == {"summary": "a long tex"}
+
+
+@pytest.mark.parametrize("app", [*_DECLARED])
+async def test_conformance_judges_a_sample_as_its_guide_does(site: TestServer, browser: Browser, app: str) -> None:
+    report = await check_app(str(site.make_url(f"/{app}/")), Plan(timeout=2), browser=browser)
+    failures = {outcome.check.id: outcome.findings for outcome in report.outcomes if outcome.status == "failed"}
+    assert failures == {} and report.conformant
+    assert report.called

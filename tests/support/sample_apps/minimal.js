@@ -1,0 +1,3 @@
+sample("minimal", () => [{ name: "convert.markdownToHtml", available: true }], {
+  "convert.markdownToHtml": ({ markdown: text }) => ({ html: markdown(text), inputLength: text.length }),
+});
