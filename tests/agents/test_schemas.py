@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
-import jsonschema_rs
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.agents.test_tools import declaring
+from tests.conftest import Connect
+from tests.support.model_rules import check_rules
 from transports import Capability
 from transports.agents import AppTool, AppTools
+from transports.surfaces.shared import app_arguments
 
 _JUNK: st.SearchStrategy[Any] = st.sampled_from([None, 5, "x", True, [], {}, ["a"], [["a"]], [5], [{}], {"a": 5}])
 _KEYS = st.sampled_from(
-    ["type", "properties", "items", "required", "enum", "const", "anyOf", "oneOf", "format", "description", "$ref"]
+    [
+        *("type", "properties", "items", "required", "enum", "const", "anyOf", "oneOf", "allOf", "not", "if", "then"),
+        *("format", "description", "$ref", "$defs", "prefixItems", "additionalItems", "exclusiveMinimum", "minimum"),
+        *("additionalProperties", "patternProperties", "dependencies", "dependentRequired", "minLength", "id"),
+    ]
 )
-_TYPES = st.sampled_from(["object", "array", "string", "integer", "null", ["string", "null"], ["object", "null"]])
+_TYPES = st.sampled_from(
+    ["object", "array", "string", "integer", "null", "any", "float", ["string", "null"], ["array", "null"], ["x", 5]]
+)
+_NAMES = st.sampled_from(["a", "content", "mimeType", "filter[status]", "filter_status", "$top", "a b", "é", "x" * 90])
 _SCHEMAS = st.recursive(
     _JUNK | st.fixed_dictionaries({"type": _TYPES}),
     lambda inner: (
-        st.dictionaries(_KEYS, inner | _TYPES)
+        st.dictionaries(_KEYS, inner | _TYPES | st.lists(inner))
         | st.fixed_dictionaries(
-            {
-                "type": st.just("object"),
-                "properties": st.dictionaries(st.sampled_from(["a", "content", "mimeType"]), inner),
-            },
-            optional={"required": st.just(["a"]), "anyOf": st.lists(inner)},
+            {"type": st.just("object"), "properties": st.dictionaries(_NAMES, inner)},
+            optional={"required": st.just(["a"]), "anyOf": st.lists(inner), "$ref": st.just("#/properties/a")},
         )
-        | st.fixed_dictionaries({"type": st.just("array"), "items": inner})
+        | st.fixed_dictionaries({"type": st.just("array"), "items": inner | st.lists(inner)})
     ),
     max_leaves=12,
 )
@@ -40,14 +48,34 @@ def tool_of(schema: dict[str, object], *, strict: bool) -> AppTool:
 
 
 @given(st.dictionaries(_KEYS, _SCHEMAS))
-def test_any_schema_of_an_app_becomes_an_object_with_properties(schema: dict[str, object]) -> None:
-    """Makers of models refuse a request in which one tool has anything else."""
+def test_any_schema_of_an_app_keeps_the_rules_of_the_makers_of_models(schema: dict[str, object]) -> None:
+    """Makers of models refuse a request in which one tool breaks a rule."""
     for strict in (False, True):
         tool = tool_of(schema, strict=strict)
-        assert tool.schema["type"] == "object" and isinstance(tool.schema["properties"], dict)
+        check_rules(tool.schema)
         if tool.strict:
-            jsonschema_rs.meta.validate(tool.schema)
             assert tool.schema["additionalProperties"] is False
+
+
+@given(st.dictionaries(_NAMES, st.integers(), min_size=1), st.booleans())
+def test_names_that_models_may_not_use_are_mapped_back(members: dict[str, int], nested: bool) -> None:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {name: {"type": "integer"} for name in members},
+        "required": [*members],
+    }
+    if nested:
+        schema = {"type": "object", "properties": {"$in": {"type": "array", "items": {"anyOf": [schema, {}]}}}}
+    tool = tool_of(schema, strict=False)
+    check_rules(tool.schema)
+    inner: Any = tool.schema
+    if nested:
+        inner = inner["properties"]["in"]["items"]["anyOf"][0]
+    assert len(inner["properties"]) == len(members) == len({*inner["required"]})
+    by_model = dict(zip(inner["properties"], members.values(), strict=True))
+    given_by_model = {"in": [by_model]} if nested else by_model
+    wanted = {"$in": [members]} if nested else members
+    assert app_arguments(tool.declared, given_by_model) == wanted
 
 
 @pytest.mark.parametrize(("levels", "strict"), [(9, True), (10, False)])
@@ -56,3 +84,111 @@ def test_a_strict_schema_has_ten_levels_at_most(levels: int, strict: bool) -> No
     for _ in range(levels):
         schema = {"type": "object", "properties": {"a": schema}}
     assert tool_of(schema, strict=True).strict is strict
+
+
+def branch(*names: str) -> dict[str, object]:
+    return {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": [*names]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "properties", "required", "rule"),
+    [
+        (
+            {"anyOf": [branch("content", "kind"), branch("url", "kind")]},
+            {"content", "kind", "url"},
+            ["kind"],
+            "Give at least one of these sets of parameters: content, kind; url, kind.",
+        ),
+        (
+            {**branch("a"), "oneOf": [{"required": ["b"]}, {"required": ["c"]}]},
+            {"a"},
+            ["a"],
+            "Give exactly one of these sets of parameters: b; c.",
+        ),
+        (
+            {"allOf": [branch("a"), {"if": branch("a"), "then": branch("b")}]},
+            {"a", "b"},
+            ["a"],
+            'The app checks this rule: {"if":',
+        ),
+        (
+            {**branch("a", "b"), "not": {"required": ["a", "b"]}},
+            {"a", "b"},
+            ["a", "b"],
+            '{"not":{"required":["a","b"]}}',
+        ),
+        ({"$ref": "#/$defs/In", "$defs": {"In": branch("a")}}, {"a"}, ["a"], ""),
+        ({"anyOf": [branch("a"), {"type": "object"}]}, {"a"}, None, "The parameters fit at least one of"),
+    ],
+)
+def test_combinators_at_the_root_become_properties_and_a_rule_in_words(
+    schema: dict[str, object], properties: set[str], required: list[str] | None, rule: str
+) -> None:
+    tool = tool_of(schema, strict=False)
+    check_rules(tool.schema)
+    assert {*tool.schema["properties"]} == properties  # type: ignore[misc]
+    assert tool.schema.get("required") == required
+    assert rule in tool.description
+
+
+def test_a_parameter_that_two_branches_describe_may_have_either_form() -> None:
+    text, number = {"type": "string"}, {"type": "integer"}
+    branches = [{"properties": {"a": part}} for part in (text, number, text)]
+    assert tool_of({"oneOf": branches}, strict=False).schema["properties"] == {"a": {"anyOf": [text, number]}}
+
+
+@pytest.mark.parametrize(
+    ("declared", "repaired"),
+    [
+        ({"type": "array"}, {"type": "array", "items": {}}),
+        ({"type": ["array", "null"]}, {"type": ["array", "null"], "items": {}}),
+        (
+            {"type": "array", "items": [{"type": "number"}, {"type": "string"}], "additionalItems": False},
+            {
+                "type": "array",
+                "prefixItems": [{"type": "number"}, {"type": "string"}],
+                "items": {},
+                "maxItems": 2,
+            },
+        ),
+        ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, {"type": "number", "exclusiveMinimum": 0}),
+        ({"type": "number", "maximum": 5, "exclusiveMaximum": False}, {"type": "number", "maximum": 5}),
+        ({"type": "string", "description": None, "default": None}, {"type": "string", "default": None}),
+        ({"type": "any", "description": "x"}, {"description": "x"}),
+        ({"type": "STRING", "minLength": "2"}, {"type": "string"}),
+        ({"type": "str", "enum": []}, {"type": "string"}),
+        ({"enum": ["a", "a", "b"]}, {"enum": ["a", "b"]}),
+        ({"$ref": "#/$defs/Gone", "title": "T"}, {"title": "T"}),
+        (True, {}),
+        ("text", {}),
+    ],
+)
+def test_a_parameter_of_an_older_draft_is_repaired(declared: object, repaired: object) -> None:
+    tool = tool_of({"type": "object", "properties": {"a": declared}}, strict=False)
+    assert tool.schema["properties"] == {"a": repaired}
+
+
+def test_a_member_that_says_it_is_required_is() -> None:
+    tool = tool_of({"type": "object", "properties": {"a": {"type": "string", "required": True}}}, strict=False)
+    assert tool.schema["required"] == ["a"] and tool.schema["properties"] == {"a": {"type": "string"}}
+
+
+@pytest.mark.parametrize(
+    "schema", [{}, {"type": "object"}, {"type": "object", "properties": []}, {"title": "x" * 20_000}]
+)
+def test_a_tool_with_unknown_parameters_is_not_strict(schema: dict[str, object]) -> None:
+    assert not tool_of(schema, strict=True).strict
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_a_call_reaches_the_app_with_its_own_names(app_of: Connect, strict: bool) -> None:
+    properties = {name: {"type": "integer"} for name in ("filter[status]", "filter_status", "@id")}
+    schema = {"type": "object", "properties": properties, "required": ["@id"], "additionalProperties": False}
+    async with app_of(declaring({"name": "list", "inputSchema": schema})) as app:
+        tools = AppTools(app, {"strict": strict})
+        tool = tools.tools["abp_list"]
+        assert {*tool.schema["properties"]} == {"filter_status", "filter_status_2", "id"}  # type: ignore[misc]
+        answer = await tools.call("abp_list", {"id": 1, "filter_status": 2, "filter_status_2": 3})
+        assert json.loads(answer.text)["data"] == {"@id": 1, "filter_status": 2, "filter[status]": 3}
+        refused = await tools.call("abp_list", {"id": "x"})
+    assert "@id" in refused.text and "The app calls it '@id'" in json.dumps(tool.schema)

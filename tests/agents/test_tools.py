@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import io
 import json
 from collections.abc import Mapping
@@ -172,6 +173,77 @@ async def test_content_is_attached_by_its_type_and_within_limits(app_of: Connect
     async with app_of({"make": answering(three)}) as app:
         some = await AppTools(app, {"attach": ("*/*",)}).call("abp_make", {})
         assert [one.filename for one in some.attachments] == ["a.bin", "b.bin"], "10 MB in all"
+
+
+def _encoded(kind: str, size: tuple[int, int], mode: str = "RGB", **options: object) -> bytes:
+    out = io.BytesIO()
+    Image.new(mode, size, 1).save(out, kind, **options)
+    return out.getvalue()
+
+
+_FLAT = _encoded("PNG", (60, 60))
+_BROKEN = _FLAT.replace(b"IDAT", b"IDAT\xff")
+
+
+@pytest.fixture(params=["with Pillow", "without Pillow"])
+def has_pillow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    find_spec = importlib.util.find_spec
+    if request.param == "without Pillow":
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "PIL" else find_spec(name))
+    return bool(request.param == "with Pillow")
+
+
+@pytest.mark.parametrize(
+    ("content", "mime_type", "shown", "shown_without_pillow"),
+    [
+        pytest.param(_FLAT, "image/png", (60, 60), True, id="whole"),
+        pytest.param(_encoded("GIF", (30, 20), "P"), "image/gif", (30, 20), True, id="GIF"),
+        pytest.param(_encoded("JPEG", (30, 20)), "image/jpeg", (30, 20), True, id="JPEG"),
+        pytest.param(_encoded("WEBP", (30, 20)), "image/webp", (30, 20), True, id="WebP"),
+        pytest.param(_encoded("WEBP", (30, 20), lossless=True), "image/webp", (30, 20), True, id="lossless WebP"),
+        pytest.param(_encoded("WEBP", (30, 20), "RGBA"), "image/webp", (30, 20), True, id="WebP with alpha"),
+        pytest.param(_encoded("PNG", (8000, 10)), "image/png", (8000, 10), True, id="as wide as allowed"),
+        pytest.param(_encoded("PNG", (1280, 12_000), "1"), "image/png", (653, 6123), False, id="too tall"),
+        pytest.param(_encoded("JPEG", (9000, 20)), "image/jpeg", (800, 1), False, id="too wide"),
+        pytest.param(_FLAT[:100], "image/png", None, False, id="cut off"),
+        pytest.param(_encoded("JPEG", (300, 200))[:-200], "image/jpeg", None, False, id="JPEG cut off"),
+        pytest.param(_encoded("WEBP", (300, 200))[:-9], "image/webp", None, False, id="WebP cut off"),
+        pytest.param(_BROKEN, "image/png", None, True, id="broken inside"),
+        pytest.param(bytes(range(256)), "image/png", None, False, id="random"),
+        pytest.param(b"\x89PNG\r\n\x1a\n", "image/png", None, False, id="signature alone"),
+        pytest.param(b"\xff\xd8\xff\xe0\xff\xff\xff\xd9", "image/jpeg", None, False, id="markers alone"),
+    ],
+)
+async def test_a_picture_that_models_refuse_stays_a_reference(
+    app_of: Connect,
+    has_pillow: bool,
+    content: bytes,
+    mime_type: str,
+    shown: tuple[int, int] | None,
+    shown_without_pillow: bool,
+) -> None:
+    async with app_of({"draw": answering({"picture": file(content, "a.png", mime_type)})}) as app:
+        answer = await AppTools(app, {}).call("abp_draw", {})
+    assert answer.result is not None and answer.result.artifact("picture").size_bytes == len(content)
+    if not has_pillow:
+        assert [picture.data for picture in answer.attachments] == [content] * shown_without_pillow
+    elif shown is not None:
+        (picture,) = answer.attachments
+        assert Image.open(io.BytesIO(picture.data)).size == shown
+    else:
+        assert answer.attachments == ()
+    if not answer.attachments:
+        reason = "cannot be decoded" if has_pillow else "need Pillow"
+        assert "Images: 0 of 1 shown" in answer.text and reason in answer.text
+
+
+async def test_pictures_are_smaller_if_there_are_several_and_have_their_real_type(app_of: Connect) -> None:
+    contents = {"wide": file(_encoded("JPEG", (4000, 3000)), "a.jpg", "image/jpeg"),
+                "other": file(_encoded("JPEG", (30, 20)), "b.png", "image/png")}  # fmt: skip
+    async with app_of({"draw": answering(contents)}) as app:
+        wide, other = (await AppTools(app, {}).call("abp_draw", {})).attachments
+    assert max(Image.open(io.BytesIO(wide.data)).size) <= 2000
+    assert other.mime_type == "image/jpeg"
 
 
 def _png() -> bytes:

@@ -1,7 +1,6 @@
 """Schemas of tools for models: files as references, and the strict form. No I/O.
 
 * :func:`with_references` — parameters for files become texts that name one; :func:`given_files` finds them in a call.
-* :func:`object_schema` — the schema of an object, whatever an app declares.
 * :func:`strict_schema` — the form in which a model can give nothing else; :func:`without_nulls` undoes it in a call.
 """
 
@@ -29,7 +28,7 @@ def with_references(schema: Mapping[str, object], description: str, depth: int =
     it follows the parameter's own description."""
     if depth > _MAX_DEPTH:
         return dict(schema)
-    if is_file(schema) or _is_base64(schema):
+    if depth > 0 and (is_file(schema) or _is_base64(schema)):  # the root is the object of all parameters
         text = description if is_file(schema) else _BASE64_TEXT
         own = schema.get("description")
         return {"type": "string", "description": f"{own}. {text}" if isinstance(own, str) else text}
@@ -42,17 +41,6 @@ def with_references(schema: Mapping[str, object], description: str, depth: int =
     if isinstance(items := schema.get("items"), Mapping):
         out["items"] = with_references(items, description, depth + 1)
     return out
-
-
-def object_schema(schema: Mapping[str, object]) -> Schema:
-    """Return ``schema`` as the schema of an object with properties, without its ``$schema``; that of any object if it
-    is not JSON Schema. Makers of models refuse a request in which one tool has anything else."""
-    import jsonschema_rs  # late, as in the session
-
-    properties = schema.get("properties")
-    out: Schema = {key: one for key, one in schema.items() if key not in ("$schema", "type", "properties")}
-    out = {"type": "object", "properties": properties if isinstance(properties, dict) else {}, **out}
-    return out if jsonschema_rs.meta.is_valid(out) else {"type": "object", "properties": {}}
 
 
 def given_files(schema: Mapping[str, object], value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:

@@ -26,9 +26,12 @@ from ..surfaces.shared import (
     MAX_TOOLS,
     Advice,
     ImageLimits,
+    ModelSchema,
     Picture,
+    app_arguments,
     error_lines,
     free_tool_name,
+    model_schema,
     read_page,
     read_pictures,
     read_texts,
@@ -38,7 +41,7 @@ from ..surfaces.shared import (
     with_tool_names,
 )
 from ..tasks import in_thread
-from ._schemas import URI, given_files, object_schema, strict_schema, with_references, without_nulls
+from ._schemas import URI, given_files, strict_schema, with_references, without_nulls
 
 READ_TOOL = "abp_read_artifact"
 READ_DESCRIPTION = (
@@ -176,8 +179,9 @@ class AppTool:
     capability: str | None = None
     hints: Mapping[str, bool] = field(default_factory=dict)
     strict: bool = False
-    #: Schema before the strict form.
+    #: Schema before the strict form, and before texts stand for files.
     loose: Mapping[str, object] = field(default_factory=dict, repr=False)
+    declared: ModelSchema = field(default_factory=lambda: ModelSchema({}), repr=False)
 
 
 class AppTools:
@@ -211,8 +215,8 @@ class AppTools:
             capability = self.app.capabilities[name]
             hints, tool = tool_hints(capability), free_tool_name(name, made)
             marks = [mark for hint, mark in _MARKS.items() if hints.get(hint)]
-            schema = with_references(tool_schema(capability), self._reference())
-            made[tool] = self._tool(tool, tool_description(capability, *marks), schema, name, hints)
+            description = tool_description(capability, *marks)
+            made[tool] = self._tool(tool, description, tool_schema(capability), name, hints)
         made[READ_TOOL] = made.pop(READ_TOOL)  # the app's own first
         return made
 
@@ -224,9 +228,11 @@ class AppTools:
     def _tool(
         self, name: str, description: str, schema: dict[str, object], capability: str | None, hints: dict[str, bool]
     ) -> AppTool:
-        schema = object_schema(schema)
-        strict = strict_schema(schema) if self._strict else None
-        return AppTool(name, description, strict or schema, capability, hints, strict is not None, schema)
+        declared = model_schema(schema)
+        loose = with_references(declared.schema, self._reference())
+        strict = strict_schema(loose) if self._strict and declared.is_complete else None
+        described = f"{description} {declared.rules}".rstrip()
+        return AppTool(name, described, strict or loose, capability, hints, strict is not None, loose, declared)
 
     async def call(
         self, name: str, arguments: Mapping[str, object] | str, *, on_progress: OnProgress | None = None
@@ -241,18 +247,17 @@ class AppTools:
             given = _arguments(tool, arguments)
             if tool.capability is None:
                 return await read_artifact(self.app.store, given, attach=self._attach, limits=_IMAGES)
-            params = await self._params(tool.capability, given)
+            params = await self._params(tool, tool.capability, given)
             result = await self.app.call(tool.capability, params, timeout=self._timeout, on_progress=on_progress)
             return await self._answer(result)
         except ABPError as error:
             return await _failed(error)
 
-    async def _params(self, name: str, given: Mapping[str, object]) -> Mapping[str, object]:
+    async def _params(self, tool: AppTool, name: str, given: Mapping[str, object]) -> Mapping[str, object]:
         """Return the parameters of a capability, with each file in the place of the text that names it."""
-        capability = self.app.capabilities.get(name)
-        named = dict(islice(given_files(capability.input_schema if capability else {}, given), _MAX_GIVEN + 1))
+        named = dict(islice(given_files(tool.declared.schema, given), _MAX_GIVEN + 1))
         if not named:
-            return given
+            return app_arguments(tool.declared, given)
         if len(named) > _MAX_GIVEN:
             raise TooLarge(f"there are more than {_MAX_GIVEN} files; give fewer at once")
         places = {field_of(place): place for place in named}
@@ -261,7 +266,7 @@ class AppTools:
             known = {key: file for key, file in files.items() if file is not None}
             accepted = await accept_files(known, store=self.app.store, capability=name)
         filled: dict[Place, object] = {places[key]: one.binary for key, one in accepted.items()}
-        return cast(Mapping[str, object], replace(given, filled))
+        return app_arguments(tool.declared, cast(Mapping[str, object], replace(given, filled)))
 
     def _file(self, text: str, key: str, opened: ExitStack) -> GivenFile | OpenFile | None:
         path = Path(text)

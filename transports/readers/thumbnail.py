@@ -1,8 +1,9 @@
 """Program to make a thumbnail of an image.
 
 It reads an image from stdin. To stdout it writes a line of JSON with the ``size`` of the thumbnail, the ``source`` size
-(both in pixels) and the number of ``frames``, then the thumbnail. Its argument is the maximum size in bytes. The
-thumbnail is PNG, or JPEG for a JPEG, which is mostly a photo.
+(both in pixels) and the number of ``frames``, then the thumbnail. Its first argument is the maximum size in bytes.
+With a second, the most pixels of a side, an image of a type that clients can show that fits both is only decoded: the
+line has its ``kind``, and nothing follows. The thumbnail is PNG, or JPEG for a JPEG, which is mostly a photo.
 
 A thumbnail is at most 800 pixels wide (docs/requirements.md R3-5), so that a long page stays readable, and has at most
 four million pixels. If it has too many bytes, it is reduced to 256 colours, then to fewer pixels. An image of a type
@@ -34,11 +35,16 @@ def main() -> int:
     from PIL import Image
 
     warnings.simplefilter("error")
-    limit = int(sys.argv[1])
-    with Image.open(io.BytesIO(sys.stdin.buffer.read()), formats=(*_SHOWN, *_CONVERTED)) as image:
+    limit, *sides = map(int, sys.argv[1:])
+    content = sys.stdin.buffer.read()
+    with Image.open(io.BytesIO(content), formats=(*_SHOWN, *_CONVERTED)) as image:
         kind, source, frames = image.format, image.size, getattr(image, "n_frames", 1)
         picture = image.convert("RGBA" if image.has_transparency_data else "RGB")
-    for size in _sizes(*source, converted=kind in _CONVERTED):
+    side = sides[0] if sides else max(source)
+    if sides and kind in _SHOWN and len(content) <= limit and max(source) <= side:
+        sys.stdout.buffer.write(json.dumps({"size": source, "source": source, "kind": kind}).encode() + b"\n")
+        return 0
+    for size in _sizes(*source, side, converted=kind in _CONVERTED):
         picture = picture.resize(size, reducing_gap=2.0)
         for data in _encoded(picture, photo=kind == "JPEG"):
             if len(data) <= limit:
@@ -48,8 +54,8 @@ def main() -> int:
     return 1
 
 
-def _sizes(width: int, height: int, *, converted: bool) -> Iterator[tuple[int, int]]:
-    most = min(1.0, (_PIXELS / (width * height)) ** 0.5)
+def _sizes(width: int, height: int, side: int, *, converted: bool) -> Iterator[tuple[int, int]]:
+    most = min(1.0, (_PIXELS / (width * height)) ** 0.5, side / max(width, height))
     thumbnail = min(most, _WIDTH / width)
     scales = [thumbnail * part for part in _SCALES]
     for scale in [min(most, _CONVERTED_WIDTH / width), *scales] if converted else scales:

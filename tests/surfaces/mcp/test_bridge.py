@@ -14,7 +14,9 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink
 
+from tests.support.apps import NotingTransport
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, shout, words
+from tests.support.model_rules import check_rules
 from transports import MemoryTransport, connect as connect_app
 from transports.errors import CallTimeout, Disconnected
 from transports.protocol.messages import Message
@@ -102,6 +104,26 @@ async def test_a_tool_has_the_schema_of_its_capability_without_headers(serve: Se
         assert schema["properties"]["text"] == {"type": "string"}
         assert schema["properties"]["x-mcp-header"] == {"type": "integer"}
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
+
+
+async def test_tools_keep_the_rules_of_models_and_a_call_has_the_names_of_the_app(serve: Serve) -> None:
+    async def echo(params: Mapping[str, object], call: Call) -> object:
+        return dict(params)
+
+    branches = [{"properties": {name: {"type": "array"}}, "required": [name]} for name in ("filter[a]", "$top")]
+    transport = NotingTransport({"list": echo}, list=[{"name": "list", "inputSchema": {"anyOf": branches}}])
+
+    class Some(Apps):
+        def __call__(self, target: str, **options: Any) -> Any:
+            return connect_app("memory:", transport=transport, **options)
+
+    async with serve(Some()) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        for tool in tools.values():
+            check_rules(tool.input_schema)
+        assert "Give at least one of these sets of parameters: filter_a; top." in str(tools["abp_list"].description)
+        answer = await called(client, "abp_list", filter_a=[1], top=[2])
+    assert answer["data"] == {"filter[a]": [1], "$top": [2]}
 
 
 @pytest.mark.requirement("R4-3d")

@@ -10,7 +10,17 @@ from mcp_types import Tool, ToolAnnotations
 
 from ...protocol import Capability, plain_line
 from ...protocol.schema import MAX_INTEGER
-from ..shared import MAX_TOOLS, Apps, free_tool_name, tool_description, tool_hints, tool_name, tool_schema
+from ..shared import (
+    MAX_TOOLS,
+    Apps,
+    ModelSchema,
+    free_tool_name,
+    model_schema,
+    tool_description,
+    tool_hints,
+    tool_name,
+    tool_schema,
+)
 from ._options import Options
 
 #: Schemas of the arguments `session`, and `files` of abp_call.
@@ -298,7 +308,7 @@ class CapabilityTool:
     capability: str
     session: str
     files: str | None
-    schema: dict[str, object] = field(repr=False)
+    declared: ModelSchema = field(repr=False)
     description: str = ""
     hints: dict[str, bool] = field(default_factory=dict)
     sessions: list[str] = field(default_factory=list)
@@ -313,20 +323,20 @@ class CapabilityTool:
         return Tool(
             name=self.name,
             title=plain_line(self.capability, _MAX_TITLE),
-            description=self.description,
+            description=f"{self.description} {self.declared.rules}".rstrip(),
             input_schema=self._input_schema(),
             annotations=ToolAnnotations.model_validate(self.hints) if self.hints else None,
         )
 
     def _input_schema(self) -> dict[str, object]:
-        known = self.schema.get("properties")
+        known = self.declared.schema.get("properties")
         properties = dict(known) if isinstance(known, Mapping) else {}
         if self.files is not None:
             properties[self.files] = BRIEF_FILES
         if len(self.sessions) > 1:
             properties[self.session] = {**SESSION, "enum": list(self.sessions)}
-        schema = {**self.schema, "type": "object", "properties": properties}
-        needed = self.schema.get("required")
+        schema = {**self.declared.schema, "properties": properties}
+        needed = self.declared.schema.get("required")
         if len(self.sessions) > 1:
             schema["required"] = [*(needed if isinstance(needed, list) else []), self.session]
         return schema
@@ -346,9 +356,9 @@ def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
                 shared = _capability_tool(capability, {*FIXED_TOOLS, *tools}, files=files)
                 tools[shared.name] = by_capability[name] = shared
             elif shared is not None:
-                if tool_schema(capability) != shared.schema:
+                if model_schema(tool_schema(capability)) != shared.declared:
                     # the schemas differ: abp_status shows each, and each call is checked
-                    shared.schema = {"type": "object"}
+                    shared.declared = model_schema({})
                 # A missing hint means the more dangerous value, so only hints common to all apps are kept.
                 shared.hints = dict(shared.hints.items() & tool_hints(capability).items())
             if shared is not None:
@@ -363,8 +373,8 @@ def has_views(apps: Apps) -> bool:
 
 
 def _capability_tool(capability: Capability, taken: set[str], *, files: bool) -> CapabilityTool:
-    schema = tool_schema(capability)
-    known = schema.get("properties")
+    declared = model_schema(tool_schema(capability))
+    known = declared.schema.get("properties")
     own = known if isinstance(known, Mapping) else {}
     marks = () if capability.view is None else (f"{OPEN_VIEW} shows its view",)
     return CapabilityTool(
@@ -372,7 +382,7 @@ def _capability_tool(capability: Capability, taken: set[str], *, files: bool) ->
         capability.name,
         "abp_session" if "session" in own else "session",
         ("abp_files" if "files" in own else "files") if files else None,
-        schema,
+        declared,
         tool_description(capability, *marks),
         tool_hints(capability),
     )

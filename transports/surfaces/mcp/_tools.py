@@ -46,7 +46,7 @@ from ...protocol.schema import is_file, tool_arguments
 from ...routing import GivenFile, OpenFile, Result, Router, accept_files, json_size
 from ...session import Settings
 from ...tasks import in_thread
-from ..shared import App, ImageLimits, document_text, listed_in, tool_name
+from ..shared import App, ImageLimits, app_arguments, document_text, listed_in, tool_name
 from ._access import require_app_scopes, require_scopes
 from ._calls import Context, ProgressReporter, Question, ToolCall, takes_tasks
 from ._detached import TASK_AFTER, DetachedTools, new_task
@@ -532,7 +532,8 @@ class Tools:
         own = {"capability": tool.capability, "session": key, "files": files}
         given = {name: value for name, value in own.items() if value is not None}
         tool_arguments(tool.name, FIXED_TOOLS["abp_call"].input_schema, given)
-        return await self._call(await self._select(key, tool.capability), tool.capability, params, own)
+        named = app_arguments(tool.declared, params)
+        return await self._call(await self._select(key, tool.capability), tool.capability, named, own)
 
     async def _find(self, key: object, capability: str | None = None) -> App:
         return await self._user.connections.select(key, self._open, capability)

@@ -48,6 +48,11 @@ if TYPE_CHECKING:
     )
     from ._listening import base_url as base_url, cannot_listen as cannot_listen, parse_address as parse_address
     from ._metrics_server import serve_metrics as serve_metrics
+    from ._model_schemas import (
+        ModelSchema as ModelSchema,
+        app_arguments as app_arguments,
+        model_schema as model_schema,
+    )
     from ._previews import (
         ImageLimits as ImageLimits,
         Page as Page,
@@ -113,6 +118,11 @@ else:
                 "base_url",
                 "cannot_listen",
                 "parse_address",
+            ),
+            "_model_schemas": (
+                "ModelSchema",
+                "app_arguments",
+                "model_schema",
             ),
             "_metrics_server": ("serve_metrics",),
             "_previews": (

@@ -11,12 +11,16 @@ from ...artifacts import ArtifactRef, ArtifactStore
 from ...errors import ABPError, UsageError
 from ...readers import MAX_SOURCE, run_reader
 from ...routing import is_textual
+from ._picture_head import picture_size
 
 #: Image types that clients show, and image types that are sent as PNG.
 _SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _CONVERTED = ("image/bmp", "image/tiff", "image/avif")
 #: Most images in one result (docs/requirements.md R3-9b).
 _MAX_IMAGES = 4
+#: Most pixels of a side of an image, and of each of several: models' APIs refuse a request with a larger one
+#: (docs/agents.md).
+_MAX_SIDE, _MAX_SIDE_OF_MANY = 8000, 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +56,24 @@ class ImageLimits:
 
 async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limits: ImageLimits) -> Pictures:
     """Return the first four images among ``refs`` within ``limits``. If Pillow is installed, large images are made
-    smaller, and types that clients do not show are converted."""
+    smaller, and types that clients do not show are converted. What is no image, or only a part of one, is not shown:
+    a model's API would refuse the request."""
     images = [ref for ref in refs if ref.mime_type in (*_SHOWN, *_CONVERTED)]
     result = Pictures()
     if not images or not limits.each or not limits.total:
         return result
     chosen = images[:_MAX_IMAGES]
+    max_side = _MAX_SIDE if len(chosen) == 1 else _MAX_SIDE_OF_MANY
     for number, (ref, share) in enumerate(zip(chosen, _shares(chosen, limits), strict=True), 1):
-        made = await _picture(ref, store, share)
+        made = await _picture(ref, store, share, max_side)
         if made is not None:
             label = f"Image {number} of {len(images)}: {ref.filename}{made.label}" if len(images) > 1 else ""
             result.shown.append(replace(made, label=label))
     if (shown := len(result.shown)) < len(images):
         result.note = f"Images: {shown} of {len(images)} shown; the others are behind their links"
-        if shown < len(chosen) and importlib.util.find_spec("PIL") is None:
+        if shown < len(chosen) and _has_pillow():
+            result.note += ", and those among the first four cannot be decoded or made small enough"
+        elif shown < len(chosen):
             result.note += "; large ones and other formats need Pillow: pip install 'abp-transports[images]'"
     return result
 
@@ -81,7 +89,11 @@ def _shares(refs: Sequence[ArtifactRef], limits: ImageLimits) -> list[int]:
     return shares
 
 
-async def _picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int) -> Picture | None:
+def _has_pillow() -> bool:
+    return importlib.util.find_spec("PIL") is not None
+
+
+async def _picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, max_side: int) -> Picture | None:
     """Return an image, with its size and changes as its label; ``None`` if it cannot be shown."""
     if ref.size_bytes > MAX_SOURCE:
         return None
@@ -89,11 +101,17 @@ async def _picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int) -> Pi
         data = await store.get(ref)
     except ABPError:  # removed meanwhile, or damaged: the result still has its reference
         return None
-    if ref.mime_type in _SHOWN and len(data) <= max_bytes:
-        return Picture(ref, data, ref.mime_type, label=f" ({ref.size_bytes:,} bytes)")
-    if (made := await run_reader("thumbnail", data, max_bytes)) is None:
+    unchanged = f" ({ref.size_bytes:,} bytes)"
+    if not _has_pillow():
+        size = picture_size(data, ref.mime_type)
+        fits = size is not None and max(size) <= max_side and len(data) <= max_bytes
+        return Picture(ref, data, ref.mime_type, label=unchanged) if fits else None
+    if (made := await run_reader("thumbnail", data, max_bytes, max_side)) is None:
         return None
-    about, data = made
+    about, smaller_data = made
+    if not smaller_data:
+        return Picture(ref, data, f"image/{about['kind'].lower()}", label=unchanged)
+    data = smaller_data
     mime_type = "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
     (width, height), (wide, high) = about["size"], about["source"]
     if smaller := (width, height) != (wide, high):
