@@ -41,7 +41,7 @@ def descendants() -> set[int]:
         ("never", CallTimeout, "no answer within"),
         ("no_result", ProtocolError, "cannot be read"),
         ("wrong_shape", ProtocolError, "content"),
-        ("deep", ProtocolError, "cannot be read"),
+        ("deep", ProtocolError, "nested deeper than 64 levels"),
         ("dies", Disconnected, "ended with status 3; it said: Traceback: out of cheese"),
         ("killed", Disconnected, "was ended by SIGKILL"),
     ],

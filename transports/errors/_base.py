@@ -175,6 +175,8 @@ class CapabilityError(ABPError):
 
     code = "OPERATION_FAILED"
     cancelled: bool = False
+    #: Data of the answer beside the error, until the session has stored it as ``result``.
+    answered: object = None
 
 
 class PersonRequired(CapabilityError):

@@ -89,6 +89,7 @@ if TYPE_CHECKING:
         json_lines as json_lines,
         parser_limits as parser_limits,
         without_collection as without_collection,
+        without_half_pairs as without_half_pairs,
     )
     from ._times import (
         MAX_TIMEOUT as MAX_TIMEOUT,
@@ -174,6 +175,7 @@ else:
                 "json_lines",
                 "parser_limits",
                 "without_collection",
+                "without_half_pairs",
             ),
             "_times": (
                 "MAX_TIMEOUT",

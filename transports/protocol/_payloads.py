@@ -101,6 +101,7 @@ class Answer(Model):
             details=_inline(info.details),
         )
         error.cancelled = error.code == "CANCELLED" or self.cancelled
+        error.answered = self.data
         raise error
 
 

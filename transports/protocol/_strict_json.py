@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -112,6 +113,18 @@ def _decode(text: str | bytes, at_most: int, levels: int) -> object:
         return _DECODE(text)
     except RecursionError as error:  # a context manager is seven calls more in a small call
         raise ValueError("it is nested too deeply") from error
+
+
+#: A pair of surrogates, half of one, or any other escape.
+_ESCAPE = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..|\\.", re.DOTALL)
+
+
+def without_half_pairs(text: bytes) -> bytes:
+    """Return JSON with U+FFFD in the place of each half of a pair of surrogates. JavaScript and Python write one for a
+    text that was cut in the middle of a character; strict parsers refuse it."""
+    if b"\\ud" not in text and b"\\uD" not in text:
+        return text
+    return _ESCAPE.sub(lambda escape: b"\\ufffd" if len(escape[0]) == 6 else escape[0], text)
 
 
 def _check_levels(text: str | bytes, levels: int) -> None:

@@ -77,7 +77,8 @@ class Message:
     session has checked :meth:`Transport.receiver <transports.base.Transport.receiver>` before. A transport whose peer
     may have changed since must check again when sending, and raise :func:`misdirected`. ``sender`` is the document that
     a reply came from, if known; downloads of a reply without a sender are made in the name of the app. A reply with
-    ``relists`` came when the page navigated: the app has another list of capabilities now.
+    ``relists`` came when the page navigated: the app has another list of capabilities now. A reply that ``is_checked``
+    was compared with the capability's ``outputSchema`` by the transport, whose ``warnings`` tell the differences.
     """
 
     type: str
@@ -91,6 +92,7 @@ class Message:
     origins: frozenset[str] | None = None
     sender: Sender | None = None
     relists: bool = False
+    is_checked: bool = False
 
 
 def misdirected(url: str | None, secret: str = "") -> UsageError:

@@ -416,7 +416,8 @@ def check_params(
 ) -> list[str]:
     """Check the ``params`` of a call against the capability's ``inputSchema``.
 
-    Returns a warning if validation was skipped, with the reason. ``content`` are the paths of binaries
+    A required parameter with a ``default`` may be left out: generators of schemas list those, too. Returns a warning if
+    validation was skipped, with the reason. ``content`` are the paths of binaries
     (:func:`~transports.binary.detect.prepare_params`): apps declare them as text, as an object, or not at all, so
     nothing at or below them is a fault.
 
@@ -425,7 +426,7 @@ def check_params(
     been misspelt.
     """
     try:
-        faults = _faults(schema, params, content)
+        faults = [fault for fault in _faults(schema, params, content) if not _has_default(schema, fault)]
     except NotChecked as reason:
         return [f"{capability}: the parameters were not checked against inputSchema: {reason}"]
     if faults:
@@ -515,10 +516,22 @@ def check_value(schema: Mapping[str, object], value: object, name: str) -> list[
         return []
 
 
+def _has_default(schema: Mapping[str, object], fault: _Fault) -> bool:
+    """Return whether a fault is a missing member that has a default."""
+    part: object = schema
+    for step in (*fault.place, fault.missing):
+        key = "items" if isinstance(step, int) else "properties"
+        part = part.get(key) if isinstance(part, Mapping) else None
+        if isinstance(step, str) and isinstance(part, Mapping):
+            part = part.get(step)
+    return bool(fault.missing) and isinstance(part, Mapping) and "default" in part
+
+
 @dataclass(frozen=True, slots=True)
 class _Fault:
     place: Place
     text: str
+    missing: str = ""
 
     def message(self, root: str) -> str:
         return f"{'.'.join(filter(None, (root, field_of(self.place))))}: {self.text}"
@@ -556,7 +569,10 @@ def _faults(
         if (steps or count_steps(compiled.schema, tree)) > _MAX_LISTING_STEPS:
             raise NotChecked("it does not fit, but is too large to list its faults")
         errors = (error for error in compiled.validator.iter_errors(tree) if is_fault(error, places))
-        faults = dict.fromkeys(_Fault(tuple(error.instance_path), format_error(error, places)) for error in errors)
+        faults = dict.fromkeys(
+            _Fault(tuple(error.instance_path), format_error(error, places), getattr(error.kind, "property", ""))
+            for error in errors
+        )
         return list(islice(faults, limit))
     except ValueError as error:  # a value outside JSON, or an integer with thousands of digits
         raise NotChecked(shorten(str(error))) from None

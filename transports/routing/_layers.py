@@ -23,7 +23,7 @@ from .. import http
 from ..artifacts import ArtifactRef, Staged, map_os_errors
 from ..base import Transport
 from ..binary import OCTET_STREAM, BinaryData, Download, Encoded, Handle, extension_for, verify_size
-from ..binary.detect import Found, Heuristics, Place, find, find_values, is_plain, replace, sniff_base64
+from ..binary.detect import Found, Heuristics, Place, field_of, find, find_values, is_plain, replace, sniff_base64
 from ..errors import ABPError, ProtocolError, TooLarge, TransportError
 from ..protocol import decode_json, is_larger
 from ..protocol.messages import Sender
@@ -142,16 +142,27 @@ def parse_text_blocks(
 ) -> tuple[object, list[Place], list[Step]]:
     """Return ``data`` with the JSON of text blocks as trees, the places where field rules begin, and the steps taken.
 
-    Servers answer structured results as text (docs/requirements.md R2-3.3). A text becomes a tree only if the tree
-    holds a file; then a copy of ``data`` is returned. Field rules begin at the top, at ``structuredContent`` and at
-    each such tree. An answer without content blocks is returned as it is.
+    Servers answer structured results as text (docs/requirements.md R2-3.3), and SDKs wrap the text of a tool as
+    ``{"result": text}``. A text becomes a tree only if the tree holds a file; then a copy of ``data`` is returned.
+    Field rules begin at the top, at ``structuredContent`` and at each such tree. An answer without content blocks is
+    returned as it is.
     """
     roots: list[Place] = [()]
-    blocks = data.get("content") if isinstance(data, dict) else None
-    if not isinstance(blocks, list) or not isinstance(data, dict):
+    if not isinstance(data, dict):
         return data, roots, []
     steps: list[Step] = []
     parsed: dict[Place, object] = {}
+    wrapped: list[tuple[Place, object]] = [((), data), (("structuredContent",), data.get("structuredContent"))]
+    for above, wrapper in wrapped:
+        if isinstance(wrapper, dict) and wrapper.keys() == {"result"}:
+            tree = _tree(wrapper["result"], rules, heuristics)
+            if tree is not None:
+                parsed[*above, "result"] = tree
+                roots.append((*above, "result"))
+                steps.append(Step("typed", field_of((*above, "result")), "JSON in the text, read as such"))
+    blocks = data.get("content")
+    if not isinstance(blocks, list):
+        return replace(data, parsed), roots, steps
     if isinstance(data.get("structuredContent"), dict):
         roots.append(("structuredContent",))
     for index, block in enumerate(blocks):
@@ -367,9 +378,11 @@ class Layers:
     def plain(self, data: object, *, at_most: int | None = _MANY) -> Recognised | None:
         """Search ``data`` on the fast path of most answers; return ``None`` if it needs :meth:`recognise`.
 
-        The fast path is for answers without content blocks, of at most ``at_most`` values, under a policy without a
-        transformer and without rules."""
-        if self._is_ruled or (isinstance(data, dict) and isinstance(data.get("content"), list)):
+        The fast path is for answers without content blocks and wrapped texts, of at most ``at_most`` values, under a
+        policy without a transformer and without rules."""
+        if self._is_ruled:
+            return None
+        if isinstance(data, dict) and (isinstance(data.get("content"), list) or isinstance(data.get("result"), str)):
             return None
         if is_plain(data, self._min_chars, at_most=at_most or _VERY_MANY):
             return Recognised(data, [], _NO_REFERENCES, shorter_than=self._min_chars)

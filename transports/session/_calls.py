@@ -547,7 +547,7 @@ class Results:
             effects=reply.effects,
             source=self.source(call),
             warnings=[*warnings, *reply.warnings],
-            schema=declared.output_schema if declared else None,
+            schema=declared.output_schema if declared and not reply.is_checked else None,
             transport=self._transport.name,
             started=started,
             on_download=on_download,

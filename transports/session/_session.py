@@ -92,6 +92,12 @@ class Caller:
                 call, capability, payload, content, timeout=seconds, on_progress=on_progress, repeats=repeats
             )
         except CapabilityError as error:
+            if error.answered is not None:
+                data, error.answered = error.answered, None
+                with contextlib.suppress(ABPError):  # the error of the app comes first
+                    error.result = await self.results.in_files(
+                        await self.results.from_data(data, capability, started, call)
+                    )
             raise with_suggestions(error, capability, self.handshake.capabilities, prepared) from None
         report = self.events.download_progress(call, on_progress)
         result = await self.results.from_answer(

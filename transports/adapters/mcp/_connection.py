@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import re
 import secrets
 import shutil
 import signal
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
@@ -51,7 +53,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ...errors import ABPError, ConnectFailed, TransportError, first_line, format_seconds
-from ...protocol import PARSED_ON_LOOP, is_larger
+from ...protocol import PARSED_ON_LOOP, is_larger, without_half_pairs
 from ...protocol.messages import Message, package_version
 from ...tasks import begin, cancel_and_wait
 from ._servers import HttpServer, Server, StdioServer
@@ -85,6 +87,8 @@ _GRACE = 1.0
 #: Whether processes have groups, which are signalled together.
 _HAS_GROUPS = hasattr(os, "killpg")
 _POLL_INTERVAL = 0.01
+#: Seconds to find out which transport an address has that cannot be connected.
+_PROBE_TIMEOUT = 3.0
 #: Seconds until a broken stream of changes is opened again.
 _RETRY_DELAY = 1.0
 
@@ -180,32 +184,62 @@ class _RepairedStream:
             return None
         result = message.message.result
         whole = self._aside.take(result) or result
-        tools = whole.get("tools")  # only `tools/list` has a list of that name at the top
-        if not is_larger(whole, MANY):
-            if isinstance(tools, list):
-                whole["tools"] = [plain for plain, _ in _usable(tools)]
+        _repair_handshake(whole)
+        is_large = is_larger(whole, MANY)
+        lists = _LISTS & whole.keys()
+        if not (is_large or lists or "structuredContent" in whole):
             message.message.result = whole
             return message
-        shown: dict[str, Any] = {key: _empty(value) for key, value in whole.items() if key != "_meta"}
-        if isinstance(tools, list):
-            whole["tools"], shown["tools"] = await asyncio.to_thread(_usable_and_headed, tools)
+        shown: dict[str, Any] = {key: _empty(value) for key, value in whole.items() if key not in _NOT_SHOWN}
+        shown |= {key: [] for key in lists}
+        if "structuredContent" in whole:
+            shown["content"] = []
+        cursor = _cursor(whole.pop("nextCursor", None))
+        shown.pop("nextCursor", None)
+        if cursor is not None:
+            whole["nextCursor"] = shown["nextCursor"] = cursor
+        if "tools" in whole:
+            listed = whole["tools"] if isinstance(whole["tools"], list) else []
+            work = functools.partial(_usable_and_headed, listed)
+            whole["tools"], shown["tools"] = await asyncio.to_thread(work) if is_large else work()
         message.message.result = {**shown, **self._aside.put(whole)}
         return message
+
+
+#: Lists at the top of results: of `tools/list`, `tools/call`, and of resources. The SDK would refuse the whole result
+#: for one bad item, so it sees none.
+_LISTS = frozenset({"tools", "content", "resources", "resourceTemplates", "contents"})
+#: Members of results that the SDK would refuse in some forms, and does not need.
+_NOT_SHOWN = frozenset({"_meta", "structuredContent", "isError"})
+
+
+def _repair_handshake(result: dict[str, Any]) -> None:
+    """Replace ``[]``, which PHP writes for an empty object, in the capabilities of a server."""
+    if "serverInfo" not in result and "protocolVersion" not in result:
+        return
+    able = result.get("capabilities")
+    if able == []:
+        result["capabilities"] = {}
+    elif isinstance(able, dict):
+        result["capabilities"] = {name: {} if value == [] else value for name, value in able.items()}
+
+
+def _cursor(value: object) -> str | None:
+    """Return the cursor of the next page. Some servers count pages by a number."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, str) else None
 
 
 def _empty(value: object) -> object:
     return type(value)() if isinstance(value, dict | list) else value
 
 
-def _usable(tools: list[object]) -> list[tuple[Mapping[str, Any], Tool]]:
-    return [good for tool in tools if (good := _tool(tool)) is not None]
-
-
 def _usable_and_headed(tools: list[object]) -> tuple[list[Tool], list[Mapping[str, Any]]]:
     """Return the usable tools, and for the SDK those with arguments that become headers."""
     usable: list[Tool] = []
     headed: list[Mapping[str, Any]] = []
-    for plain, tool in _usable(tools):
+    for plain, tool in filter(None, map(_tool, tools)):
         if find_invalid_x_mcp_header(tool.input_schema) is None:  # clients must not use a tool with an invalid one
             usable.append(tool)
             if x_mcp_header_map(tool.input_schema) and not is_larger(tool.input_schema, MANY):
@@ -230,11 +264,21 @@ def _tool(tool: object) -> tuple[Mapping[str, Any], Tool] | None:
         return None
 
 
+#: Types of members at the top of a schema.
+_MEMBERS: Mapping[str, type] = {"properties": dict, "required": list, "$schema": str}
+
+
 def _schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return a tool's schema, or an empty one if it is nested more deeply than the SDK can handle."""
-    schema = tool.get(key)
-    if not isinstance(schema, dict):
+    """Return a tool's schema without members of the wrong type at its top, such as the ``[]`` that PHP writes for no
+    properties; an empty one if it is nested more deeply than the SDK can handle."""
+    declared = tool.get(key)
+    if not isinstance(declared, dict):
         return {}
+    schema: dict[str, Any] = {
+        name: value for name, value in declared.items() if isinstance(value, _MEMBERS.get(name, object))
+    }
+    if not all(isinstance(name, str) for name in schema.get("required", ())):
+        del schema["required"]
     level: list[object] = [schema]
     for _ in range(_MAX_DEPTH):
         level = [
@@ -304,8 +348,11 @@ class _Body(httpx2.AsyncByteStream):
             size += len(chunk)
             if size > self._limit:
                 raise httpx2.StreamError(f"the answer is {_SIZE_ERROR} {self._display_bytes:,} bytes")
-        body = b"".join(parts)
-        yield body if len(body) <= PARSED_ON_LOOP else await asyncio.to_thread(_in_place, body, self._aside)
+        body = b"".join(parts).removeprefix(BOM_UTF8)
+        if len(body) > PARSED_ON_LOOP:
+            yield await asyncio.to_thread(_in_place, body, self._aside)
+        else:
+            yield _in_place(body, self._aside) if without_half_pairs(body) != body else body
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -327,7 +374,10 @@ class _Events(httpx2.AsyncByteStream):
                 event = bytes(held[: end.end()])
                 del held[: end.end()]
                 searched = 0
-                yield event if len(event) <= PARSED_ON_LOOP else await asyncio.to_thread(self._short, event)
+                if len(event) > PARSED_ON_LOOP:
+                    yield await asyncio.to_thread(self._short, event)
+                else:
+                    yield self._short(event) if without_half_pairs(event) != event else event
             searched = max(len(held) - 3, 0)  # a chunk may end within the 4 bytes of an empty line
             if len(held) > self._limit:
                 yield bytes(held)
@@ -637,16 +687,21 @@ class Connection:
                 httpx2.HTTPError,
                 TimeoutError,
             ) as error:
-                raise self._connect_error(error, timeout, stderr.summary() if stderr else "") from None
+                raise await self._connect_error(error, timeout, stderr.summary() if stderr else "") from None
             except ExceptionGroup as group:
-                raise self._connect_error(root_cause(group), timeout, "") from None
+                raise await self._connect_error(root_cause(group), timeout, "") from None
             stack.push_async_callback(lambda: cancel_and_wait(self._listening.values()))
             self._listen_to_lists()
             yield
 
-    def _connect_error(self, error: BaseException, timeout: float, stderr: str) -> ABPError:
+    async def _connect_error(self, error: BaseException, timeout: float, stderr: str) -> ABPError:
         if isinstance(error, ABPError):
             return error
+        if await self._is_of_the_old_transport():
+            return ConnectFailed(
+                f"{self.server} speaks the HTTP+SSE transport of MCP 2024-11-05, which was replaced; "
+                "give its address for streamable HTTP, often …/mcp"
+            )
         if isinstance(error, TimeoutError):
             within = f"within {format_seconds(timeout)}"
             return ConnectFailed(f"{self.server} did not answer {within}{stderr}; is it an MCP server?")
@@ -654,12 +709,32 @@ class Connection:
             return ConnectFailed(f"{self.lost.result()}; it must speak MCP over stdin and stdout")
         reason = first_line(self.server.redact(str(error)))[:200] or type(error).__name__
         if isinstance(error, ValidationError):
-            reason = "its handshake is not valid MCP"
+            reason = f"its handshake is not valid MCP: {_invalid(error)}"
         if isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND:
             reason = f"it refuses the handshake ({reason}); is it an MCP server?"
         if isinstance(error, httpx2.ConnectError):
             reason = f"{reason}; start the server or correct the address"
         return ConnectFailed(f"{self.server} cannot be connected: {reason}{stderr}")
+
+    async def _is_of_the_old_transport(self) -> bool:
+        """Return whether an address is that of the HTTP+SSE transport of protocol 2024-11-05: its stream begins with
+        an event ``endpoint``."""
+        if not isinstance(self.server, HttpServer):
+            return False
+        headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity", **self.server.headers}
+        try:
+            async with (
+                asyncio.timeout(_PROBE_TIMEOUT),
+                httpx2.AsyncClient(headers=headers, auth=self._auth, timeout=_PROBE_TIMEOUT) as client,
+                client.stream("GET", self.server.url) as response,
+            ):
+                if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                    return False
+                async for event in httpx2.EventSource(response, max_event_size=_CHUNK_BYTES):
+                    return event.event == "endpoint"
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, TimeoutError, ValueError):
+            pass
+        return False
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
@@ -737,6 +812,13 @@ class Connection:
         else:
             opened.set_result(None)
         return opened
+
+
+def _invalid(error: ValidationError) -> str:
+    """Return the first fault of a handshake, with its place as on the wire."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(step if isinstance(step, str) else str(step) for step in first["loc"])
+    return f"{place} is missing" if first["type"] == "missing" else f"{place}: {first['msg']}"
 
 
 def root_cause(error: BaseException) -> BaseException:

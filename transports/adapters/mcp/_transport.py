@@ -17,6 +17,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import httpx2
@@ -49,6 +50,7 @@ from mcp_types import (
 from pydantic import RootModel, ValidationError
 
 from ...base import Features, ResourcePage, ServerCall, Transport, keep_call, keeps_calls
+from ...binary.detect import find
 from ...errors import (
     ABPError,
     CapabilityError,
@@ -61,17 +63,21 @@ from ...errors import (
 )
 from ...protocol import MAX_CAPABILITIES, MAX_VALUES, checked_timeout, is_larger, parser_limits
 from ...protocol.messages import PROTOCOL_VERSION, Message
+from ...protocol.schema import check_output
 from ...tasks import MAX_DELAY, backoff_delay, in_thread
 from ._connection import MANY, Connection, is_size_error, root_cause
 from ._offered import Offered
 from ._servers import HttpServer, Server, parse_server
 from ._wire import (
     OVER_LIMIT,
+    REPAIRED,
     TOO_MANY,
     UNREADABLE,
     Questions,
     as_json,
+    block_warnings,
     error_answer,
+    is_error,
     is_visible,
     to_answer,
     to_arguments,
@@ -394,6 +400,7 @@ class MCPTransport(Transport):
         A server without tools, or with an unreadable list, has no capabilities.
         """
         payload: Any = message.payload
+        warnings: list[str] = []
         async with _deadline(message.type, timeout):
             match message.type:
                 case "initialize":
@@ -402,13 +409,13 @@ class MCPTransport(Transport):
                     tools, self._initial_tools = self._initial_tools, None
                     result = await self._list() if tools is None else tools
                 case "capabilities/call":
-                    result = await self._call(message, payload)
+                    result = await self._call(message, payload, warnings)
                 case "capabilities/cancel":
                     running = self._pending.get(payload["callId"])
                     result = {"callId": payload["callId"], "cancelled": running is not None and running.cancel()}
                 case _:
                     raise ProtocolError(f"this transport has no request {message.type!r}")
-        return Message(f"{message.type}-result", result, id=message.id)
+        return Message(f"{message.type}-result", result, id=message.id, warnings=warnings, is_checked=True)
 
     async def _initialize(self) -> dict[str, object]:
         info = self._reconnector.connection().client.server_info
@@ -435,7 +442,7 @@ class MCPTransport(Transport):
             return await in_thread(lambda: [to_capability(tool) for tool in tools])
         return [to_capability(tool) for tool in tools]
 
-    async def _call(self, message: Message, payload: Any) -> object:
+    async def _call(self, message: Message, payload: Any, warnings: list[str]) -> object:
         connection, name, call = self._reconnector.connection(), payload["capability"], payload["options"]["callId"]
         if name in self._tools and not is_visible(self._tools[name], "model"):
             hidden = CapabilityError("this tool is for the views of its server only", code="UNKNOWN_CAPABILITY")
@@ -465,7 +472,9 @@ class MCPTransport(Transport):
                 listed = self.tool(name) if name in self._tools else {"name": name}
                 keep_call(ServerCall(listed, arguments, shown))
                 self._offered.add_links(shown)
-            answer = await in_thread(to_answer, result) if is_larger(result, MANY) else to_answer(result)
+            read = partial(self._read_result, name, result)
+            answer, notes = await in_thread(read) if is_larger(result, MANY) else read()
+            warnings += notes
         except CapabilityError as error:
             answer = error_answer(error)
         except asyncio.CancelledError:  # the SDK notifies the server
@@ -478,6 +487,20 @@ class MCPTransport(Transport):
         if name not in self._tools and isinstance(refused := answer.get("error"), dict):
             answer["error"] = {**refused, "code": "UNKNOWN_CAPABILITY"}
         return answer
+
+    def _read_result(self, name: str, result: dict[str, Any]) -> tuple[dict[str, object], list[str]]:
+        """Return a tool's result as an answer, and what is wrong with it: half of a pair, blocks, and differences of
+        the structured content, as it came, from the tool's ``outputSchema``."""
+        notes = ["half of a surrogate pair became U+FFFD"] if result.pop(REPAIRED, False) else []
+        notes += block_warnings(result.get("content"))
+        tool = self._tools.get(name)
+        if tool is not None and tool.output_schema and not is_error(result):
+            structured = result.get("structuredContent")
+            if structured is None:
+                notes.append("outputSchema: the answer has no structuredContent")
+            else:
+                notes += check_output(tool.output_schema, structured, [found.path for found in find(structured)])
+        return to_answer(result), notes
 
     # --- views --------------------------------------------------------------------------------------------------------
 
@@ -564,9 +587,11 @@ class MCPTransport(Transport):
 
         async with _deadline("resources/read", timeout):
             result = await send_request(connection, make)
-        read: dict[str, object] = {"contents": result.get("contents", [])}
+        contents = result.get("contents")
+        read: dict[str, object] = {"contents": contents if isinstance(contents, list) else []}
         if connection.is_modern:
-            read["ttl"] = result.get("ttlMs", 0) / 1000
+            lifetime = result.get("ttlMs")
+            read["ttl"] = lifetime / 1000 if isinstance(lifetime, int | float) else 0
         return read
 
     async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
@@ -621,4 +646,5 @@ async def _deadline(request: str, timeout: float) -> AsyncIterator[None]:
 
 
 def _resource_page(result: Mapping[str, Any], key: str) -> ResourcePage:
-    return ResourcePage(result.get(key) or [], result.get("nextCursor"))
+    items = result.get(key)
+    return ResourcePage(items if isinstance(items, list) else [], result.get("nextCursor"))

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import re
 import uuid
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -30,6 +31,7 @@ from mcp_types import (
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCRequest,
+    JSONRPCResponse,
     TextContent,
     Tool,
     jsonrpc_message_adapter,
@@ -40,12 +42,14 @@ from pydantic import ValidationError
 from ...binary import BinaryData, Encoded
 from ...binary.detect import Found, Place, declares_base64, replace
 from ...errors import CapabilityError, ProtocolError, TooLarge
-from ...protocol import PARSED_ON_LOOP, ElicitationRequest, inner_values
+from ...protocol import PARSED_ON_LOOP, ElicitationRequest, encode_json, inner_values, without_half_pairs
 from ...protocol.envelope import decode_run, decode_with_runs, to_descriptor as descriptor
 from ...protocol.messages import Message
 
 logger = logging.getLogger("transports.mcp")
 
+#: Member of a result in which half of a pair of surrogates was replaced.
+REPAIRED = "abp-transports/repaired"
 #: Codes of this module's errors for answers that arrived but could not be read. Servers do not send them.
 OVER_LIMIT, UNREADABLE, TOO_MANY = -48001, -48002, -48003
 _END_BYTES = 4096
@@ -54,8 +58,8 @@ _KEY = re.compile(rb'"(?:data|blob|content)"\s*:\s*"\Z')
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
 _ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\b')
 _ID_LAST = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
-#: Characters of a server's message that an error repeats.
-_MAX_TEXT = 2000
+#: Characters of a server's message that an error repeats, and warnings about the blocks of one answer.
+_MAX_TEXT, _MAX_WARNINGS = 2000, 5
 #: Characters of the address of a view.
 _MAX_URI = 2048
 #: Model name for a handler's message without one.
@@ -105,8 +109,8 @@ class LineReader:
                     yield SessionMessage(error)
                 else:
                     logger.warning("left out %s; the request that it answers is unknown", problem)
-            elif whole.strip():
-                yield whole
+            elif (line := whole.removeprefix(BOM_UTF8)).strip():
+                yield line
         self._append(chunk[start:])
 
     def _append(self, part: bytes) -> None:
@@ -171,8 +175,18 @@ def parse_message(line: bytes) -> JSONRPCMessage:
 
     Raises :class:`~transports.errors.ProtocolError`, and pydantic's errors for JSON that is not a message.
     """
-    tree = decode_with_runs(line, _KEY, _keep_run)
-    return jsonrpc_message_adapter.validate_python(tree, by_name=False)
+    is_repaired = False
+    try:
+        tree = decode_with_runs(line, _KEY, _keep_run)
+    except ProtocolError:
+        whole = without_half_pairs(line)
+        if whole == line:
+            raise
+        tree, is_repaired = decode_with_runs(whole, _KEY, _keep_run), True
+    message = jsonrpc_message_adapter.validate_python(tree, by_name=False)
+    if is_repaired and isinstance(message, JSONRPCResponse):
+        message.result[REPAIRED] = True
+    return message
 
 
 def with_content(tree: object) -> Any:
@@ -323,55 +337,118 @@ def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
 
     ``data`` is the structured content, whose fields are the tool's own. Content blocks are added under ``content``,
     except a text that only repeats the structured content (MCP "Structured Content"), or blocks that the structured
-    content itself holds. If the structured content has a field of that name too, the two stand side by side as in MCP.
+    content itself holds. If the structured content has a field of that name too, or is no object (protocol 2026-07-28),
+    the two stand side by side as in MCP. A failed tool's content other than text is the ``data`` beside its error.
     Raises :class:`~transports.errors.ProtocolError` if the blocks are not a list.
     """
     blocks, structured = result.get("content") or [], result.get("structuredContent")
     if not isinstance(blocks, list):
         raise ProtocolError("the server's result has a content that is not a list of blocks")
-    if result.get("isError"):
-        return {"success": False, "error": _error(blocks, structured)}
-    if not isinstance(structured, dict):
+    if is_error(result):
+        others = [block for block in blocks if not _is_text(block)]
+        return {
+            "success": False,
+            "error": _error(blocks, structured),
+            **({"data": {"content": others}} if others else {}),
+        }
+    if structured is None:
         return {"success": True, "data": {"content": blocks}}
-    more = [block for block in blocks if not _repeats(block, structured)] if structured.get("content") != blocks else []
+    held = structured.get("content") if isinstance(structured, dict) else None
+    more = [block for block in blocks if not _repeats(block, structured)] if held != blocks else []
     if not more:
         return {"success": True, "data": structured}
-    if "content" in structured:
+    if not isinstance(structured, dict) or "content" in structured:
         return {"success": True, "data": {"content": more, "structuredContent": structured}}
     return {"success": True, "data": {**structured, "content": more}}
 
 
-def _repeats(block: object, structured: Mapping[str, object]) -> bool:
-    """Return whether a text block repeats the structured content.
+def is_error(result: Mapping[str, object]) -> bool:
+    """Return whether a tool has failed. Servers also write the flag as a text."""
+    flag = result.get("isError")
+    return flag is True or (isinstance(flag, str) and flag.lower() == "true")
 
-    Some SDKs wrap a plain value as ``{"result": …}``.
-    """
-    text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
+
+def _is_text(block: object) -> bool:
+    return isinstance(block, dict) and block.get("type") == "text"
+
+
+def _repeats(block: object, structured: object) -> bool:
+    """Return whether a text block repeats the structured content, or its only field: some SDKs wrap a plain value as
+    ``{"result": …}``."""
+    text = block.get("text") if isinstance(block, dict) and _is_text(block) else None
     if not isinstance(text, str):
         return False
-    alone = structured.get("result") if len(structured) == 1 else None
-    if text == alone:
+    fields = [*structured.values()] if isinstance(structured, dict) else []
+    values = [structured, *(fields if len(fields) == 1 else [])]
+    if text in [value for value in values if isinstance(value, str)]:
         return True
     try:
-        value = parse_json_text(text)
+        told = parse_json_text(text)
     except ProtocolError:
         return False
-    return value == structured or (alone is not None and value == alone)
+    return any(type(told) is type(value) and told == value for value in values)
+
+
+#: What a block of each type must have: its member, and the type of that.
+_NEEDED: Mapping[str, tuple[tuple[str, type], ...]] = {
+    "text": (("text", str),),
+    "image": (("data", str), ("mimeType", str)),
+    "audio": (("data", str), ("mimeType", str)),
+    "resource": (("resource", dict),),
+    "resource_link": (("uri", str),),
+}
+
+
+def block_warnings(blocks: object) -> list[str]:
+    """Return what is wrong with the blocks of a result, each with its place; at most five."""
+    warnings: list[str] = []
+    for index, block in enumerate(blocks if isinstance(blocks, list) else []):
+        kind = block.get("type") if isinstance(block, dict) else None
+        article = "an" if str(kind)[:1] in "aeiou" else "a"
+        if not isinstance(block, dict):
+            warnings.append(f"content.{index}: not a block but {type(block).__name__}")
+        elif not isinstance(kind, str):
+            warnings.append(f"content.{index}: a block without a type")
+        elif kind not in _NEEDED:
+            warnings.append(f"content.{index}: a block of unknown type {kind[:80]!r}")
+        else:
+            missing = [
+                name
+                for name, needed in _NEEDED[kind]
+                if not isinstance(block.get(name), needed) and not isinstance(block.get(name), BinaryData)
+            ]
+            if missing:
+                warnings.append(f"content.{index}: {article} {kind} without {' and '.join(missing)}")
+        if len(warnings) == _MAX_WARNINGS:
+            break
+    return warnings
 
 
 def _error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
     """Return the error of a failed tool. A structured error in ABP's form is returned unchanged."""
-    texts = [str(block.get("text")) for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
+    texts = [str(block.get("text")) for block in blocks if _is_text(block)]
     own_error = structured.get("error") if isinstance(structured, dict) else None
     if isinstance(own_error, dict) and isinstance(own_error.get("code"), str):
         return own_error
-    error: dict[str, object] = {
-        "message": "\n".join(texts).strip()[:_MAX_TEXT] or "the tool failed and did not say why"
-    }
-    others = [block for block in blocks if not (isinstance(block, dict) and block.get("type") == "text")]
+    words = "\n".join(texts).strip() or _structured_words(structured)
+    error: dict[str, object] = {"message": words[:_MAX_TEXT] or "the tool failed and did not say why"}
+    others = [block for block in blocks if not _is_text(block)]
     if others or structured is not None:
         error["details"] = {"content": others, **({"structuredContent": structured} if structured is not None else {})}
     return error
+
+
+def _structured_words(structured: object) -> str:
+    """Return the words of an error that only the structured content tells."""
+    if isinstance(structured, str):
+        return structured
+    if not isinstance(structured, dict) or not structured:
+        return ""
+    error = structured.get("error")
+    for words in (error, error.get("message") if isinstance(error, dict) else None, structured.get("message")):
+        if isinstance(words, str) and words.strip():
+            return words
+    return encode_json(structured).decode()
 
 
 def error_answer(error: CapabilityError) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,15 @@ from typing import TypeAlias
 import msgspec
 
 from ....errors import ProtocolError, TooLarge
-from ....protocol import MAX_JSON_DEPTH, MAX_VALUES, PARSED_ON_LOOP, encode_json, has_more_levels, has_more_values
+from ....protocol import (
+    MAX_JSON_DEPTH,
+    MAX_VALUES,
+    PARSED_ON_LOOP,
+    encode_json,
+    has_more_levels,
+    has_more_values,
+    without_half_pairs,
+)
 from ....tasks import in_thread
 
 #: Largest message in bytes: a file of 100 MiB as base64, with its message.
@@ -102,19 +111,10 @@ def _read_message(raw: bytes) -> Message:
         try:
             envelope = _ENVELOPE.decode(raw)
         except ValueError:
-            envelope = _ENVELOPE.decode(_ESCAPE.sub(_without_half_of_a_pair, raw))
+            envelope = _ENVELOPE.decode(without_half_pairs(raw))
         return Message(raw, envelope, key_of(envelope.id))
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not a JSON-RPC message: {error}") from error
-
-
-#: A pair of surrogates, half of one, or any other escape.
-_ESCAPE = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..|\\.", re.DOTALL)
-
-
-def _without_half_of_a_pair(escape: re.Match[bytes]) -> bytes:
-    """Return what stands for half of a pair of surrogates, which Python and JavaScript write and msgspec refuses."""
-    return b"\\ufffd" if len(escape[0]) == 6 else escape[0]
 
 
 def require_limits(raw: bytes) -> None:
@@ -228,7 +228,7 @@ class LineReader:
             self._parts = []
 
     def _finish(self) -> bytes | TooLong:
-        line: bytes | TooLong = b"".join(self._parts).strip()
+        line: bytes | TooLong = b"".join(self._parts).removeprefix(BOM_UTF8).strip()
         if self._size > MAX_BYTES:
             line = TooLong(self._head, self._tail)
         self._parts, self._size, self._head, self._tail = [], 0, b"", b""

@@ -1,0 +1,307 @@
+"""MCP servers as others write them: PHP, .NET, FastMCP, older drafts. What is meant arrives; what is bad is named."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from tests.support.mcp_servers import FOLDER
+from transports import CapabilityError, Session, UsageError, connect
+from transports.errors import ConnectFailed
+from transports.routing import Result
+
+INITIALIZE = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "canned", "version": "1"},
+}
+MODERN = {
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "m", "version": "1"},
+    "ttlMs": 0,
+    "cacheScope": "private",
+    "resultType": "complete",
+}
+
+
+def png() -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4) + kind + data + zlib.crc32(kind + data).to_bytes(4)
+
+    head = (9).to_bytes(4) + (9).to_bytes(4) + b"\x08\x00\x00\x00\x00"
+    rows = bytes(range(90))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 0)) + chunk(b"IEND", b"")
+
+
+PNG = png()
+PICTURE = base64.b64encode(PNG).decode()
+WORDS = {"type": "text", "text": "words"}
+
+
+def canned(folder: Path, **said: Any) -> str:
+    """The target of a server that answers so."""
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in said.get("results", {})]
+    file = folder / "said.json"
+    file.write_text(json.dumps({"initialize": INITIALIZE, "tools": tools, **said}))
+    return f"mcp+stdio:{sys.executable} {FOLDER / 'canned.py'} {file}"
+
+
+async def call(folder: Path, result: object, output_schema: Mapping[str, object] | None = None) -> Result:
+    tool = {
+        "name": "go",
+        "inputSchema": {"type": "object"},
+        **({"outputSchema": output_schema} if output_schema else {}),
+    }
+    async with connect(canned(folder, tools=[tool], results={"go": result}), store=folder / "out") as app:
+        return await app.call("go")
+
+
+async def content(app: Session, result: Result) -> list[bytes]:
+    return [await app.store.get(ref) for place, ref in result.artifacts.items() if place]
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": []},
+        {"type": "object", "properties": None},
+        {"type": "object", "properties": {"x": True, "y": []}},
+        {"type": "object", "required": "x"},
+        {"type": "object", "required": [1, "x"]},
+        {"type": "object", "$schema": None},
+        {"type": "string"},
+        [],
+        None,
+    ],
+    ids=json.dumps,
+)
+async def test_tool_with_a_bad_schema_does_not_hide_the_others(tmp_path: Path, schema: object) -> None:
+    results = {"go": {"content": [WORDS]}}
+    tools = [{"name": "go", "inputSchema": schema, "outputSchema": schema}, {"name": "good", "inputSchema": {}}]
+    async with connect(canned(tmp_path, tools=tools, results=results), store=tmp_path / "out") as app:
+        assert {*app.capabilities} == {"go", "good"}
+        result = await app.call("go")
+    assert result.data == {"content": [WORDS]}
+
+
+async def test_pages_of_a_list_may_be_counted_by_numbers(tmp_path: Path) -> None:
+    pages = [[{"name": name, "inputSchema": {"type": "object"}}] for name in "abc"]
+    async with connect(canned(tmp_path, pages=pages), store="memory:") as app:
+        assert [*app.capabilities] == ["a", "b", "c"]
+
+
+async def test_bad_entry_of_a_list_of_resources_does_not_hide_the_others(tmp_path: Path) -> None:
+    initialize = {**INITIALIZE, "capabilities": {"resources": {}}}
+    listed = [{"uri": 5}, {"name": "no address"}, {"uri": "x://a", "name": "A", "size": "big"}, {"uri": "x://b"}]
+    async with connect(canned(tmp_path, initialize=initialize, resources=listed), store="memory:") as app:
+        assert "x://b" in [resource.uri for resource in await app.resources.list()]
+
+
+# --- handshakes and lines ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("able", [{"tools": []}, {"tools": {}, "logging": [], "prompts": []}], ids=json.dumps)
+async def test_capabilities_of_php_are_objects(tmp_path: Path, able: object) -> None:
+    target = canned(tmp_path, initialize={**INITIALIZE, "capabilities": able}, results={"go": {"content": [WORDS]}})
+    async with connect(target, store="memory:") as app:
+        assert [*app.capabilities] == ["go"]
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"serverInfo": {"name": "s"}}, "serverInfo.version is missing"),
+        ({"serverInfo": None}, "serverInfo"),
+        ({"capabilities": {"tools": 5}}, "capabilities.tools"),
+    ],
+)
+async def test_bad_handshake_says_where(tmp_path: Path, change: dict[str, object], place: str) -> None:
+    target = canned(tmp_path, initialize={**INITIALIZE, **change}, results={})
+    with pytest.raises(ConnectFailed, match=place):
+        async with connect(target, store="memory:", timeout=20):
+            pass
+
+
+async def test_byte_order_mark_before_each_line_is_dropped(tmp_path: Path) -> None:
+    target = canned(tmp_path, prefix="\ufeff", results={"go": {"content": [WORDS]}})
+    async with connect(target, store="memory:", timeout=20) as app:
+        assert (await app.call("go")).data == {"content": [WORDS]}
+
+
+async def test_server_of_the_old_transport_is_named_as_that() -> None:
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"event: endpoint\ndata: /messages?session=1\n\n")
+        return response
+
+    app = web.Application()
+    app.add_routes([web.get("/sse", stream)])
+    async with TestServer(app) as server:
+        with pytest.raises(ConnectFailed, match=r"HTTP\+SSE transport of MCP 2024-11-05.*streamable HTTP"):
+            async with connect(f"mcp+{server.make_url('/sse')}", store="memory:", timeout=20):
+                pass
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("block", "warning"),
+    [
+        ({"type": "image", "data": PICTURE}, "content.1: an image without mimeType"),
+        ({"type": "audio", "mimeType": "audio/wav"}, "content.1: an audio without data"),
+        ({"type": "video", "data": PICTURE, "mimeType": "video/mp4"}, "content.1: a block of unknown type 'video'"),
+        ({"type": "resource"}, "content.1: a resource without resource"),
+        ({"text": "no type"}, "content.1: a block without a type"),
+        ({"type": "text"}, "content.1: a text without text"),
+        ("plain words", "content.1: not a block but str"),
+        (None, "content.1: not a block but NoneType"),
+    ],
+    ids=str,
+)
+async def test_bad_block_is_named_and_the_others_are_kept(tmp_path: Path, block: object, warning: str) -> None:
+    result = await call(tmp_path, {"content": [WORDS, block, {"type": "text", "text": "more"}]})
+    assert warning in result.warnings
+    data: Any = result.data
+    assert data["content"][0] == WORDS and data["content"][2]["text"] == "more"
+
+
+@pytest.mark.parametrize(
+    "value", [[1, 2, {"a": 3}], "deleted 3", 42, 0, False, {"a": 1}, {"result": "x"}], ids=json.dumps
+)
+@pytest.mark.parametrize("repeated", [False, True])
+async def test_structured_content_of_any_type_is_data(tmp_path: Path, value: object, repeated: bool) -> None:
+    blocks = [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}] if repeated else []
+    said = {"content": blocks, "structuredContent": value, "resultType": "complete"}
+    tools = [{"name": "go", "inputSchema": {"type": "object"}}]
+    always = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    target = canned(tmp_path, **{"server/discover": MODERN}, tools=tools, results={"go": said}, always=always)
+    async with connect(target, store="memory:") as app:
+        result = await app.call("go")
+    assert result.data == value and type(result.data) is type(value)
+
+
+async def test_text_beside_structured_content_that_is_no_object_is_kept(tmp_path: Path) -> None:
+    result = await call(tmp_path, {"content": [WORDS], "structuredContent": [1]})
+    assert result.data == {"content": [WORDS], "structuredContent": [1]}
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+async def test_json_in_a_wrapped_text_is_read_like_that_of_a_text_block(tmp_path: Path, blocks: bool) -> None:
+    text = json.dumps({"ok": True, "shot": base64.b64encode(PNG * 20).decode()})
+    said = {"content": [{"type": "text", "text": text}] if blocks else [], "structuredContent": {"result": text}}
+    async with connect(canned(tmp_path, results={"go": said}), store="memory:") as app:
+        result = await app.call("go")
+        assert await content(app, result) == [PNG * 20]
+    data: Any = result.data
+    assert data["result"]["ok"] is True
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"content": {"type": "string"}},
+    "required": ["content"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "warnings"),
+    [
+        ({"content": [WORDS], "structuredContent": {"content": "words"}}, ()),
+        ({"content": [WORDS, {**WORDS, "text": "other"}], "structuredContent": {"content": "words"}}, ()),
+        (
+            {"content": [], "structuredContent": {"content": 5}},
+            ('outputSchema: data.content: 5 is not of type "string"',),
+        ),
+        ({"content": [WORDS]}, ("outputSchema: the answer has no structuredContent",)),
+    ],
+    ids=["repeated", "more text", "wrong type", "missing"],
+)
+async def test_structured_content_is_checked_as_it_came(
+    tmp_path: Path, said: dict[str, object], warnings: tuple[str, ...]
+) -> None:
+    assert (await call(tmp_path, said, SCHEMA)).warnings == warnings
+
+
+async def test_half_of_a_pair_is_replaced_with_a_warning(tmp_path: Path) -> None:
+    said = (
+        r'{"content": [{"type": "text", "text": "first"}, {"type": "text", "text": "cut \ud83d, whole \ud83d\ude00"}]}'
+    )
+    result = await call(tmp_path, said)
+    data: Any = result.data
+    assert [block["text"] for block in data["content"]] == ["first", "cut \ufffd, whole \U0001f600"]
+    assert result.warnings == ("half of a surrogate pair became U+FFFD",)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("structured", "words"),
+    [
+        ({"error": "database refused"}, "database refused"),
+        ({"message": "quota is used up", "code": 42}, "quota is used up"),
+        ({"error": {"message": "inner"}}, "inner"),
+        ("only text", "only text"),
+        ({"reason": 5}, '{"reason":5}'),
+        ({}, "did not say why"),
+    ],
+    ids=json.dumps,
+)
+async def test_error_that_only_structured_content_tells_is_shown(
+    tmp_path: Path, structured: object, words: str
+) -> None:
+    with pytest.raises(CapabilityError, match=words):
+        await call(tmp_path, {"isError": True, "content": [], "structuredContent": structured})
+
+
+async def test_picture_of_a_failed_tool_is_stored_beside_its_error(tmp_path: Path) -> None:
+    blocks = [{"type": "text", "text": "no button"}, {"type": "image", "data": PICTURE, "mimeType": "image/png"}]
+    target = canned(tmp_path, results={"go": {"isError": True, "content": blocks}})
+    async with connect(target, store=tmp_path / "out") as app:
+        with pytest.raises(CapabilityError, match="no button") as raised:
+            await app.call("go")
+        assert isinstance(raised.value.result, Result)
+        assert await content(app, raised.value.result) == [PNG]
+
+
+@pytest.mark.parametrize(("flag", "fails"), [("false", False), ("true", True), (0, False), (None, False)])
+async def test_flag_of_an_error_may_be_a_text(tmp_path: Path, flag: object, fails: bool) -> None:
+    said = {"isError": flag, "content": [WORDS]}
+    if not fails:
+        assert (await call(tmp_path, said)).data == {"content": [WORDS]}
+        return
+    with pytest.raises(CapabilityError, match="words"):
+        await call(tmp_path, said)
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+async def test_required_parameter_with_a_default_may_be_left_out(tmp_path: Path) -> None:
+    inner = {"type": "object", "properties": {"b": {"default": 1}, "c": {}}, "required": ["b"]}
+    schema = {
+        "type": "object",
+        "properties": {"type": {"default": "png"}, "in": inner, "x": {}},
+        "required": ["type", "x"],
+    }
+    tools = [{"name": "go", "inputSchema": schema}]
+    async with connect(canned(tmp_path, tools=tools, results={"go": {"content": [WORDS]}}), store="memory:") as app:
+        await app.call("go", {"x": 1, "in": {}})
+        with pytest.raises(UsageError, match='"x" is a required property'):
+            await app.call("go", {})

@@ -1,0 +1,39 @@
+"""A server that answers as its JSON file says: ``initialize``, ``tools`` and ``results`` by the name of the tool.
+
+A text in the place of a result is written as it stands, so that it need not be JSON. ``prefix`` comes before each line.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+said: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
+
+
+def send(identity: Any, result: Any) -> None:
+    text = result if isinstance(result, str) else json.dumps(result)
+    line = f'{said.get("prefix", "")}{{"jsonrpc": "2.0", "id": {json.dumps(identity)}, "result": {text}}}\n'
+    sys.stdout.buffer.write(line.encode())
+    sys.stdout.buffer.flush()
+
+
+for line in sys.stdin:
+    request = json.loads(line)
+    method, params = request.get("method"), request.get("params") or {}
+    if "id" not in request:
+        continue
+    if method in ("initialize", "server/discover") and method in said:
+        send(request["id"], said[method])
+    elif method == "tools/list":
+        pages = said.get("pages", [said["tools"]])
+        index = int(params.get("cursor", 0))
+        more = {"nextCursor": index + 1} if index + 1 < len(pages) else {}
+        send(request["id"], {"tools": pages[index], **more, **said.get("always", {})})
+    elif method == "tools/call":
+        send(request["id"], said["results"][params["name"]])
+    elif method == "resources/list":
+        send(request["id"], {"resources": said.get("resources", []), "nextCursor": said.get("cursor")})
+    else:
+        error = {"code": -32601, "message": "Method not found"}
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error}), flush=True)
