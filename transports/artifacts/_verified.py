@@ -6,6 +6,7 @@ seek, and a file that is changed after it was opened is noticed.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -93,26 +94,32 @@ class VerifiedFile(io.RawIOBase):
 
     def readable(self) -> bool:
         """Return ``True``."""
+        self._require_open()
         return True
 
     def seekable(self) -> bool:
         """Return ``True``."""
+        self._require_open()
         return True
 
     def tell(self) -> int:
         """Return the position in bytes."""
+        self._require_open()
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position, which may be beyond the end, and return it. Raises :class:`ValueError` before the start."""
+        """Set the position, which may be beyond the end, and return it. Raises :class:`OSError` before the start, as
+        any file does."""
+        self._require_open()
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._ref.size_bytes}.get(whence)
         if start is None or start + offset < 0:
-            raise ValueError(f"cannot seek to {offset} (whence {whence})")
+            raise OSError(errno.EINVAL, f"cannot seek to {offset} (whence {whence})")
         self._position = start + offset
         return self._position
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Fill the beginning of ``buffer``, and return the number of bytes; 0 at the end."""
+        self._require_open()
         view = memoryview(buffer).cast("B")
         if self._position >= self._ref.size_bytes or not len(view):
             return 0
@@ -128,6 +135,10 @@ class VerifiedFile(io.RawIOBase):
         while part := self.read(PIECE):
             content.write(part)
         return content.getvalue()
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
 
     def _piece(self, index: int) -> bytes:
         if self._held[0] != index:
