@@ -61,6 +61,7 @@ class Features:
     for the server's own name applies (:func:`transports.routing.preset`).
     ``appends``: :meth:`Transport.save` writes a file from its beginning to its end and never changes written bytes, so
     that its hash can be computed meanwhile.
+    ``undeclared``: the app is made of a page's tools or by an adapter, so that the page has no manifest.
     """
 
     listing: bool = False
@@ -68,6 +69,7 @@ class Features:
     cookies: bool = False
     presets: bool = False
     appends: bool = False
+    undeclared: bool = False
 
 
 class PdfMargins(TypedDict, total=False):

@@ -102,7 +102,6 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
     },
     "websocket": {"content in parameters is a buffer": "binary input travels as base64 (docs/protocol.md 9.13)"},
     "webmcp": {
-        "the session knows the app": "a page with tools has no id and version of its own",
         "an invalid answer fails alone": "whatever a tool returns is its answer",
     },
     "replay": {"two connections know nothing of each other": "a recording keeps no session id"},

@@ -115,11 +115,12 @@ _CUTOFF = 0.6
 
 
 def similar_names(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """Return at most ``most`` of the ``known`` names with a spelling similar to ``name``, nearest first.
+    """Return at most ``most`` of the ``known`` names with a spelling similar to ``name``, nearest first; never ``name``
+    itself.
 
     Case is ignored.
     """
-    folded = {one.casefold(): one for one in islice(known, _MAX_SEARCHED)}
+    folded = {other.casefold(): other for other in islice(known, _MAX_SEARCHED) if other != name}
     return [folded[one] for one in difflib.get_close_matches(name.casefold()[:200], folded, n=most, cutoff=_CUTOFF)]
 
 

@@ -99,6 +99,8 @@ class Handshake:
             return
 
         found = discovery.result()
+        if found.manifest is None and self._transport.features.undeclared:
+            return
         if found.manifest is None:  # many apps have none: a warning of the session, but not a line in every log
             self.warnings = (f"connected without a manifest: {found.reason.message if found.reason else ''}",)
             return

@@ -167,7 +167,7 @@ class View(Session):
 
     @property
     def requests(self) -> Sequence[ViewRequest]:
-        """The last 1,000 requests of the view to its host, in order."""
+        """The last 1,000 requests of each kind of the view to its host, in order."""
         return tuple(self._view.host.requests)
 
     @property
@@ -185,6 +185,7 @@ class View(Session):
         """Warnings about the view: files that were refused, errors of its scripts, requests that are not remembered."""
         host = self._view.host
         failed = [f"a script of the view failed: {error}" for error in self._view.script_errors]
+        failed += self._view.load_failures
         left_out = self._view.counts.get("left out", 0)
         flood = [f"{left_out} notifications of the view were too many and were left out"] if left_out else []
         document = self._view.document

@@ -1,4 +1,5 @@
-"""A server that answers as its JSON file says: ``initialize``, ``tools`` and ``results`` by the name of the tool.
+"""A server that answers as its JSON file says: ``initialize``, ``tools``, ``results`` by the name of the tool,
+``documents`` by URI.
 
 A text in the place of a result is written as it stands, so that it need not be JSON. ``prefix`` comes before each line.
 """
@@ -34,6 +35,8 @@ for line in sys.stdin:
         send(request["id"], said["results"][params["name"]])
     elif method == "resources/list":
         send(request["id"], {"resources": said.get("resources", []), "nextCursor": said.get("cursor")})
+    elif method == "resources/read":
+        send(request["id"], {"contents": [said["documents"][params["uri"]]]})
     else:
         error = {"code": -32601, "message": "Method not found"}
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error}), flush=True)

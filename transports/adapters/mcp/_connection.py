@@ -110,7 +110,7 @@ class Aside:
 
     def put(self, result: dict[str, Any]) -> dict[str, Any]:
         """Keep a result and return a placeholder for it."""
-        mark = secrets.token_hex(16)  # not to be guessed, so no server can write one itself
+        mark = secrets.token_urlsafe(16)  # not to be guessed, so no server can write one itself
         self._kept[mark] = result
         return {"_meta": {_MARK: mark}}
 

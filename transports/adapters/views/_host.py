@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
@@ -70,6 +70,30 @@ class ViewRequest:
     params: Mapping[str, object]
     answer: Mapping[str, object] = field(default_factory=dict)
     call: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    number: int
+    request: ViewRequest
+    size: int
+
+
+class _Record:
+    """The last requests of one kind: a flood of one must not push out the others."""
+
+    def __init__(self) -> None:
+        self.items: deque[_Recorded] = deque()
+        self.dropped = 0
+        self._bytes = 0
+
+    def add(self, number: int, request: ViewRequest, size: int) -> None:
+        """Add a request. ``number`` counts those of all kinds, ``size`` is in bytes."""
+        self.items.append(_Recorded(number, request, size))
+        self._bytes += size
+        while len(self.items) > _MAX_RECORDED or self._bytes > _MAX_RECORDED_BYTES:
+            self._bytes -= self.items.popleft().size
+            self.dropped += 1
 
 
 Decision: TypeAlias = "bool | Awaitable[bool | None] | None"
@@ -167,7 +191,8 @@ class Host:
         profile: HostProfile | None = None,
         current_call: Callable[[], str | None],
     ) -> None:
-        self.requests: deque[ViewRequest] = deque()
+        self._recorded_by_kind: dict[RequestKind, _Record] = {}
+        self._recorded_in_all = 0
         #: The last context that the view gave its model.
         self.model_context: Mapping[str, object] | None = None
         #: Name, version and abilities that the view gave in ``ui/initialize``.
@@ -186,9 +211,6 @@ class Host:
         self._profile = profile or read_profile("spec")
         self._current_call = current_call
         self._warnings: list[str] = []
-        self._sizes: deque[int] = deque()
-        self._bytes = 0
-        self._dropped: Counter[str] = Counter()
         self._ignored = 0
         self._modes: Sequence[str] | None = None
 
@@ -265,7 +287,7 @@ class Host:
             case OpenAIUsed():
                 self.openai_used.set()
             case RequestTeardown():
-                self._warn("the view asked to be closed")
+                self.warn("the view asked to be closed")
 
     def _initialize(self, request: Initialize, params: Mapping[str, object]) -> Mapping[str, object]:
         if not self.has_begun:  # a later one changes nothing that was agreed
@@ -291,7 +313,7 @@ class Host:
         if limits.result_characters is not None:
             characters = len(await in_thread(encode_json, result))
             if characters > limits.result_characters:
-                self._warn(
+                self.warn(
                     f"an answer of {method} has {characters:,} characters; "
                     f"{self._profile.name} takes about {limits.result_characters:,}"
                 )
@@ -315,12 +337,13 @@ class Host:
                 raise ProtocolError(f"it came with more than {_MAX_FILES} files")
             for file in files:
                 await self._save_file(file)
-        except Exception as error:
+        except ABPError as error:
             await self._release(contents)
-            if not isinstance(error, ABPError):
-                raise
-            self._warn(f"a file of the view was refused: {error.message}")
+            self.warn(f"a file of the view was refused: {error.message}")
             return self._recorded("download-file", shown, {"isError": True})
+        except Exception:
+            await self._release(contents)
+            raise
         return self._recorded("download-file", shown, {})
 
     async def _release(self, contents: Sequence[Mapping[str, object]]) -> None:
@@ -345,23 +368,36 @@ class Host:
     def _recorded(
         self, kind: RequestKind, params: Mapping[str, object], answer: Mapping[str, object]
     ) -> Mapping[str, object]:
-        size = len(encode_json(params))
-        self._sizes.append(size)
-        self._bytes += size
-        self.requests.append(ViewRequest(kind, params, answer, self._current_call()))
-        while len(self.requests) > _MAX_RECORDED or self._bytes > _MAX_RECORDED_BYTES:
-            self._bytes -= self._sizes.popleft()
-            self._dropped[self.requests.popleft().kind] += 1
+        self._recorded_in_all += 1
+        request = ViewRequest(kind, params, answer, self._current_call())
+        self._recorded_by_kind.setdefault(kind, _Record()).add(self._recorded_in_all, request, len(encode_json(params)))
         return answer
 
-    def _warn(self, text: str) -> None:
+    @property
+    def requests(self) -> Sequence[ViewRequest]:
+        """The last 1,000 requests of each kind, in order."""
+        records = self._recorded_by_kind.values()
+        numbered = sorted((item for record in records for item in record.items), key=lambda item: item.number)
+        return [item.request for item in numbered]
+
+    def forget_document(self) -> None:
+        """Wait for the handshake of a new document of the view, which changes nothing that was agreed."""
+        self.initialized.clear()
+        self.openai_used.clear()
+
+    def warn(self, text: str) -> None:
+        """Add a warning, at most 100."""
         if len(self._warnings) < _MAX_WARNINGS:
             self._warnings.append(text)
 
     @property
     def warnings(self) -> Sequence[str]:
         """The first 100 warnings, then numbers of messages that were ignored or are not remembered."""
-        dropped = [f"{count} requests of the kind {kind} are not remembered" for kind, count in self._dropped.items()]
+        dropped = [
+            f"{record.dropped} requests of the kind {kind} are not remembered"
+            for kind, record in self._recorded_by_kind.items()
+            if record.dropped
+        ]
         ignored = [f"{self._ignored} notifications of the view are not valid"] if self._ignored else []
         return (*self._warnings, *ignored, *dropped)
 

@@ -31,9 +31,10 @@ from ...errors import (
     NotAbpApp,
     ProtocolError,
     TransportError,
+    first_line,
     format_seconds,
 )
-from ...protocol import encode_json
+from ...protocol import encode_json, redact_url
 from ...protocol.messages import PROTOCOL_VERSION as ABP_VERSION, Message
 from ...tasks import in_thread, spawn
 from ..mcp import error_answer, to_answer, to_arguments
@@ -43,7 +44,7 @@ from ._look import syntax_errors
 from ._profiles import HostProfile, read_profile, with_openai
 
 if TYPE_CHECKING:
-    from playwright.async_api import Frame, Page, Route
+    from playwright.async_api import Frame, Page, Request, Route
 
 logger = logging.getLogger("transports.views")
 
@@ -64,6 +65,15 @@ _MAX_REPORTS = 100
 _MAX_REPORT = 500
 #: Line and column of a script in a stack.
 _LINE = re.compile(r":(\d+):\d+\)?$", re.MULTILINE)
+#: Times that a view may reload itself.
+_MAX_RELOADS = 10
+#: Refusals of the policy that are exceptions in the view.
+_EXCEPTIONS = {
+    "kEvalViolation": "Evaluating a string as JavaScript",
+    "kWasmEvalViolation": "Compiling or instantiating WebAssembly",
+}
+#: Reasons of failed requests that say nothing of the network: the policy, and a document that goes.
+_NOT_OF_THE_NETWORK = ("csp", "net::ERR_ABORTED", "NS_BINDING_ABORTED", "net::ERR_BLOCKED_BY_CSP")
 _VIOLATION = re.compile(r"violates the following Content Security Policy directive")
 #: Addresses that hold a whole file would hide the directive.
 _LONG_ADDRESS = re.compile(r"'((?:data|blob):[^']{60})[^']+'")
@@ -112,6 +122,7 @@ class ViewTransport(PageTransport):
         self._opened: OpenedTool | None = None
         self._host: Host | None = None
         self._frame: Frame | None = None
+        self._address = ""
         self._deadline = 0.0
         self._answering: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
@@ -124,6 +135,9 @@ class ViewTransport(PageTransport):
         #: Reports of the browser about what the view's policy forbids, and errors of its scripts.
         self.violations: list[str] = []
         self.script_errors: list[str] = []
+        #: Scripts and other parts of the view that could not be fetched.
+        self.load_failures: list[str] = []
+        self._reloads = 0
 
     @property
     def url(self) -> str | None:
@@ -133,8 +147,8 @@ class ViewTransport(PageTransport):
     @property
     def frame(self) -> Frame:
         """The view's frame, of ``playwright.async_api``."""
-        if self._frame is None:
-            raise Disconnected("the view is not open")
+        if self._frame is None or self._agent is None or self._agent.is_lost:
+            raise Disconnected("the view is not open: it was closed, or it navigated away")
         return self._frame
 
     @property
@@ -187,8 +201,9 @@ class ViewTransport(PageTransport):
             profile=self._profile,
             current_call=lambda: self._effects.current_call,
         )
-        self.violations.clear()
-        self.script_errors.clear()
+        self._reloads, self._frame = 0, None
+        for reports in (self.violations, self.script_errors, self.load_failures):
+            reports.clear()
         own, views = (f"http://{kind}-{secrets.token_hex(8)}.localhost" for kind in ("abp-host", "abp-view"))
         granted = self._profile.csp_sources if self._csp == "declared" else None
         frames = f"default-src 'none'; style-src 'unsafe-inline'; frame-src {views}"
@@ -205,6 +220,7 @@ class ViewTransport(PageTransport):
         allow = "; ".join(opened.document.permissions)
         await agent.invoke("show", f"{views}/", views, _SANDBOX, allow, timeout=self._timeout)
         self._frame = page.main_frame.child_frames[0]
+        self._address = f"{views}/"
         # ends before the time for opening does, whose error would not say why the view stays blank
         patience = min(self._timeout / 2, 0.9 * (self._deadline - time.monotonic()))
         try:
@@ -212,11 +228,30 @@ class ViewTransport(PageTransport):
                 await asyncio.gather(self._watch_policy(page, self._frame), self._begun(host))
         except TimeoutError:
             raise self._blank(patience) from None
+        await self._tell_result(agent, opened)
+
+    async def _tell_result(self, agent: PageAgent, opened: OpenedTool) -> None:
         told = (
             "ui/notifications/tool-input", await _as_text({"arguments": opened.arguments}),
             "ui/notifications/tool-result", await _as_text(opened.result),
         )  # fmt: skip
         await agent.invoke("tell", *told, timeout=self._timeout)
+
+    async def _begin_again(self, agent: PageAgent, host: Host, opened: OpenedTool) -> None:
+        """Answer the handshake of a view that has reloaded itself, as hosts do."""
+        self._reloads += 1
+        if self._reloads > _MAX_RELOADS or self.frame.url != self._address:
+            agent.mark_lost(Disconnected("the view navigated away, or reloads again and again"))
+            return
+        try:
+            async with asyncio.timeout(self._timeout / 2):
+                await self._begun(host)
+        except TimeoutError:
+            agent.mark_lost(Disconnected("the view reloaded and did not begin its handshake again"))
+            return
+        host.warn("the view reloaded itself; its handshake was answered again")
+        with contextlib.suppress(TransportError):
+            await self._tell_result(agent, opened)
 
     def _html(self, opened: OpenedTool) -> str:
         if not self._profile.openai:
@@ -258,8 +293,15 @@ class ViewTransport(PageTransport):
 
     def _listen(self, page: Page) -> None:
         on_error = listener(partial(self._on_script_error, page))
-        page.on("pageerror", on_error)
-        self._page_stack.callback(page.remove_listener, "pageerror", on_error)
+        on_failure = listener(self._on_load_failure)
+        for event, receive in (("pageerror", on_error), ("requestfailed", on_failure)):
+            page.on(event, receive)  # type: ignore[call-overload]
+            self._page_stack.callback(page.remove_listener, event, receive)
+
+    def _on_load_failure(self, request: Request) -> None:
+        reason = request.failure or "it failed"
+        if reason not in _NOT_OF_THE_NETWORK:
+            _keep(self.load_failures, f"{request.resource_type} {redact_url(request.url)} did not load: {reason}")
 
     async def _watch_policy(self, page: Page, frame: Frame) -> None:
         """Collect reports about what the policy forbids. Where the browser has a log for these alone, what the view
@@ -272,11 +314,21 @@ class ViewTransport(PageTransport):
             self._page_stack.callback(page.remove_listener, "console", on_console)
             return
         log.on("Log.entryAdded", listener(self._on_log))
+        log.on("Audits.issueAdded", listener(self._on_issue))
         await log.send("Log.enable")  # repeats what was logged before
+        await log.send("Audits.enable")
 
     def _on_log(self, params: Mapping[str, Mapping[str, object]]) -> None:
         if params["entry"].get("source") == "security":
             self._on_report(str(params["entry"].get("text", "")))
+
+    def _on_issue(self, params: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]) -> None:
+        """Note what is refused by an exception, which the view may catch, and not in the log."""
+        details = params["issue"]["details"].get("contentSecurityPolicyIssueDetails", {})
+        refused = _EXCEPTIONS.get(str(details.get("contentSecurityPolicyViolationType")))
+        if refused is not None:
+            directive = details.get("violatedDirective")
+            _keep(self.violations, f"{refused} violates the following Content Security Policy directive: {directive}")
 
     def _on_report(self, text: str) -> None:
         if _VIOLATION.search(text):
@@ -299,6 +351,8 @@ class ViewTransport(PageTransport):
         """Return the error for a view that does not begin, with the likely reason."""
         if self.violations:
             why = f"its policy stops it: {self.violations[0]}"
+        elif self.load_failures:
+            why = self.load_failures[0]
         elif self.script_errors:
             why = f"its script failed: {self.script_errors[0]}"
         elif self.host.app_info:
@@ -314,15 +368,22 @@ class ViewTransport(PageTransport):
 
     async def tell(self, method: str, params: Mapping[str, object]) -> None:
         """Send a notification to the view."""
-        await self._require_agent().invoke("tell", method, await _as_text(params), timeout=self._timeout)
+        text = await _as_text(params)
+        if self._frame is None:
+            raise Disconnected("the view is not open now; it is being opened again")
+        await self._require_agent().invoke("tell", method, text, timeout=self._timeout)
 
     async def update(self, context: HostContext, changed: Mapping[str, object]) -> None:
         """Set the surroundings of the view, and tell it what has changed."""
         self.host.context = self._context = context
         self._shown_mode = context.display_mode
-        page = self._require_agent().page
-        await page.emulate_media(color_scheme=context.theme)
-        await page.set_viewport_size({"width": context.size[0], "height": context.size[1]})
+        page = self.frame.page
+        try:
+            await page.emulate_media(color_scheme=context.theme)
+            await page.set_viewport_size({"width": context.size[0], "height": context.size[1]})
+        except PlaywrightError as error:
+            reason = first_line(error)
+            raise Disconnected(f"the view's page was closed, or the view navigated away ({reason})") from None
         await self.tell("ui/notifications/host-context-changed", changed)
 
     def _on_event(self, kind: str, payload: Any) -> None:
@@ -333,8 +394,11 @@ class ViewTransport(PageTransport):
                 agent = self._require_agent()
                 refuse = partial(self._refuse, agent, payload)
                 spawn(self._answer(agent, self.host, payload), self._answering, refuse)
-        elif kind == "unloaded":
-            self._require_agent().mark_lost(Disconnected("the view navigated or reloaded"))
+        elif kind == "reloaded":
+            agent, host, opened = self._require_agent(), self.host, self._opened
+            host.forget_document()
+            if opened is not None:
+                spawn(self._begin_again(agent, host, opened), self._answering)
         elif kind == "counts":
             self._counts = Counter(payload)
         else:

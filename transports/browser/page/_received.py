@@ -264,6 +264,7 @@ _EVENTS: dict[str, Any] = {
     "unknown": str,
     "unsent": Unsent,
     "unloaded": None,
+    "reloaded": None,
     "view": ViewMessage,
 }
 

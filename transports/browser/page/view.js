@@ -50,6 +50,24 @@
     resolve(value);
   };
 
+  // A view that reloads itself begins again. Its scripts may do that before the frame's load event, which ends what the
+  // document before had open: requests of ours and of the view up to that moment.
+  let hasBegunAgain = false, endOfKeys = 0, endOfIds = 0;
+  const beginAgain = () => {
+    isInitialized = toolsChanged = false;
+    hasBegunAgain = true;
+    endOfKeys = nextKey;
+    endOfIds = nextId;
+    emit("reloaded", null);
+  };
+  const endDocument = () => {
+    if (!hasBegunAgain) beginAgain();
+    hasBegunAgain = false;
+    open.forEach((_, key) => { if (key < endOfKeys) open.delete(key); });
+    const error = { code: REFUSED, message: "the view reloaded or navigated" };
+    pending.forEach((_, id) => { if (id < endOfIds) finish(id, { error }, "late"); });
+  };
+
   const isObject = (value) => typeof value === "object" && value !== null && !isArray(value);
 
   // Replaces base64 in MCP content by its bytes, which the agent moves as it moves any content.
@@ -115,6 +133,7 @@
     if (method.length > MAX_METHOD || (isRequest && typeof id !== "string" && typeof id !== "number")) return count("malformed");
     if (params !== undefined && !isObject(params)) return isRequest ? refuse(id, -32602, "params is an object") : count("malformed");
     if (!isRequest && once(method)) return;
+    if (method === "ui/initialize" && isRequest && isInitialized) beginAgain();
     if (!isRequest && !mayNote()) return count("left out");
     if (isRequest && open.size >= MAX_OPEN) return refuse(id, REFUSED, `more than ${MAX_OPEN} requests wait for their answer`);
     let text;
@@ -182,7 +201,7 @@
       return new Promise((resolve) => {
         targetAddEventListener(frame, "load", () => {
           resolve();
-          targetAddEventListener(frame, "load", () => emit("unloaded", null)); // the view has no other document
+          targetAddEventListener(frame, "load", endDocument);
         }, { __proto__: null, once: true });
         elementAppend(documentBody(document), frame);
       });

@@ -339,8 +339,11 @@ def _begun(app: Evidence) -> Sequence[ViewTrial]:
     fix="connect to the host while the document loads, with the App of the SDK or by hand",
 )
 def _initializes(app: Evidence) -> Iterator[str]:
-    for view in _opened(app):
-        if not view.asked("ui/initialize"):
+    silent = [view for view in _opened(app) if not view.asked("ui/initialize")]
+    if silent and all(view.load_failures for view in silent):  # the network, and not the view
+        raise NotApplicable(f"{silent[0].uri}: {silent[0].load_failures[0]}")
+    for view in silent:
+        if not view.load_failures:
             yield f"{view.uri} sent none: {view.why_blank}"
 
 
