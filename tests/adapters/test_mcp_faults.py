@@ -171,6 +171,20 @@ async def test_a_server_that_ignores_shutdown_is_killed_with_its_children(
     assert descendants() <= before
 
 
+async def test_closing_ends_a_server_that_is_being_ended_after_a_failed_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_GRACE", 2.0)
+    before = descendants()
+    async with connect(f"{target('dying')} {tmp_path}", store="memory:") as app:
+        assert app.info.name == "dying"
+        (first,) = descendants() - before
+        psutil.Process(first).kill()
+        while not (tmp_path / "terminated").exists():  # by the second one, which does not end of that
+            await asyncio.sleep(0.01)
+    assert descendants() <= before
+
+
 async def test_no_error_shows_the_servers_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUDE_KEY", "sk-abcdef123456")
     script = str(FOLDER / "rude.py")

@@ -97,10 +97,24 @@ async def test_tool_with_a_bad_schema_does_not_hide_the_others(tmp_path: Path, s
     assert result.data == {"content": [WORDS]}
 
 
-async def test_pages_of_a_list_may_be_counted_by_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cursors", [[1, 2], [1.0, 2.0], ["1", "2"], ["1", "2", ""]], ids=json.dumps)
+async def test_pages_of_a_list_may_be_counted_by_numbers(
+    tmp_path: Path, cursors: list[object], caplog: pytest.LogCaptureFixture
+) -> None:
     pages = [[{"name": name, "inputSchema": {"type": "object"}}] for name in "abc"]
-    async with connect(canned(tmp_path, pages=pages), store="memory:") as app:
+    async with connect(canned(tmp_path, pages=pages, cursors=cursors), store="memory:") as app:
         assert [*app.capabilities] == ["a", "b", "c"]
+    assert caplog.messages == []  # no list without an end
+
+
+async def test_tool_that_is_left_out_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tools = ["words", {"name": "bad", "inputSchema": {}, "annotations": 5}, {"name": "good", "inputSchema": {}}]
+    async with connect(canned(tmp_path, tools=tools), store="memory:") as app:
+        assert [*app.capabilities] == ["good"]
+    assert "left out a tool that is not an object: 'words'" in caplog.messages
+    assert any(
+        said.startswith("left out the tool 'bad', which is not valid MCP: annotations:") for said in caplog.messages
+    )
 
 
 async def test_bad_entry_of_a_list_of_resources_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -154,6 +168,24 @@ async def test_server_of_the_old_transport_is_named_as_that() -> None:
         with pytest.raises(ConnectFailed, match=r"HTTP\+SSE transport of MCP 2024-11-05.*streamable HTTP"):
             async with connect(f"mcp+{server.make_url('/sse')}", store="memory:", timeout=20):
                 pass
+
+
+async def test_byte_order_mark_before_an_event_is_dropped() -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        asked = json.loads(await request.read())
+        results = {"initialize": INITIALIZE, "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]}}
+        if asked.get("method") not in results:
+            return web.Response(status=202 if "id" not in asked else 404)
+        said = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]})
+        return web.Response(text=f"\ufeffdata: {said}\n\n", content_type="text/event-stream")
+
+    app = web.Application()
+    app.add_routes([web.post("/mcp", answer)])
+    async with (
+        TestServer(app) as server,
+        connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=20) as session,
+    ):
+        assert [*session.capabilities] == ["go"]
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -248,6 +280,13 @@ async def test_half_of_a_pair_is_replaced_with_a_warning(tmp_path: Path) -> None
     assert result.warnings == ("half of a surrogate pair became U+FFFD",)
 
 
+@pytest.mark.parametrize("data", [bytes(300_000) + b"\xfb\xff\xfe" * 50, b"\xfb\xff\xfe" * 100_000, bytes(300_000)])
+async def test_long_content_in_the_url_safe_alphabet_is_kept(tmp_path: Path, data: bytes) -> None:
+    block = {"type": "image", "data": base64.urlsafe_b64encode(data).decode(), "mimeType": "image/png"}
+    async with connect(canned(tmp_path, results={"go": {"content": [block]}}), store="memory:") as app:
+        assert await content(app, await app.call("go")) == [data]
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -280,7 +319,7 @@ async def test_picture_of_a_failed_tool_is_stored_beside_its_error(tmp_path: Pat
         assert await content(app, raised.value.result) == [PNG]
 
 
-@pytest.mark.parametrize(("flag", "fails"), [("false", False), ("true", True), (0, False), (None, False)])
+@pytest.mark.parametrize(("flag", "fails"), [("false", False), ("true", True), (0, False), (1, True), (None, False)])
 async def test_flag_of_an_error_may_be_a_text(tmp_path: Path, flag: object, fails: bool) -> None:
     said = {"isError": flag, "content": [WORDS]}
     if not fails:

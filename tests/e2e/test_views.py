@@ -39,7 +39,7 @@ async def test_a_tool_says_that_it_has_a_view(app: Session) -> None:
 async def test_a_view_is_a_session_with_the_tools_that_it_registers(app: Session) -> None:
     async with app.open_view("board", {"n": 4}) as view:
         assert (view.info.name, view.info.version) == ("Board", "3.1")
-        assert set(view.capabilities) == {"echo", "picture", "broken", "fails", "never", "hands"}
+        assert set(view.capabilities) == {"echo", "picture", "strict", "broken", "fails", "never", "hands"}
         assert isinstance(view.result.data, dict) and view.result.data["n"] == 4 and view.result.artifacts
         assert (await view.call("echo", {"text": "ü"})).data == {"text": "ü"}
         with pytest.raises(UsageError, match="text"):
@@ -54,6 +54,13 @@ async def test_a_view_is_a_session_with_the_tools_that_it_registers(app: Session
         assert "notifications/cancelled" in heard
     with pytest.raises(UsageError, match="has no view; tools with views: board"):
         app.open_view("model_only")
+
+
+async def test_structured_content_of_a_view_is_checked_as_it_came(app: Session) -> None:
+    async with app.open_view("board") as view:
+        assert (await view.call("strict", {"n": 1})).warnings == ("content.1: an image without mimeType",)
+        (_, warning) = (await view.call("strict", {"n": "one"})).warnings
+    assert warning == 'outputSchema: data.n: "one" is not of type "integer"'
 
 
 async def test_a_view_without_tools_and_a_second_one_beside_it(app: Session) -> None:

@@ -48,7 +48,7 @@ class Encoded:
         were yielded.
         """
         if isinstance(self.text, memoryview):
-            yield from _decode_base64(self.text, None)
+            yield from _decode_base64(self.text, b"-_" if _is_url_safe(self.text) else None)
         elif self.encoding == "utf-8":
             for start in range(0, len(self.text), _CHUNK_CHARS):
                 try:
@@ -75,9 +75,12 @@ def _decode_base64(text: str | memoryview, altchars: bytes | None) -> Iterator[b
             ) from error
 
 
-def _is_url_safe(text: str) -> bool:
+def _is_url_safe(text: str | memoryview) -> bool:
     """Return whether the text may be in the URL-safe alphabet; text that mixes both alphabets is in neither."""
-    return "+" not in text and "/" not in text
+    if isinstance(text, str):
+        return "+" not in text and "/" not in text
+    parts = (bytes(text[start : start + _CHUNK_CHARS]) for start in range(0, len(text), _CHUNK_CHARS))
+    return not any(b"+" in part or b"/" in part for part in parts)
 
 
 def padded(text: str) -> str:

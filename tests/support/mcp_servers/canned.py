@@ -27,9 +27,10 @@ for line in sys.stdin:
     if method in ("initialize", "server/discover") and method in said:
         send(request["id"], said[method])
     elif method == "tools/list":
-        pages = said.get("pages", [said["tools"]])
-        index = int(params.get("cursor", 0))
-        more = {"nextCursor": index + 1} if index + 1 < len(pages) else {}
+        pages = said.get("pages", [said.get("tools", [])])
+        index = int(float(params.get("cursor") or 0))
+        cursors = said.get("cursors", [])
+        more = {"nextCursor": cursors[index]} if index < len(cursors) else {}
         send(request["id"], {"tools": pages[index], **more, **said.get("always", {})})
     elif method == "tools/call":
         send(request["id"], said["results"][params["name"]])

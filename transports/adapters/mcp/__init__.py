@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from ._wire import (
         error_answer as error_answer,
+        result_warnings as result_warnings,
         to_answer as to_answer,
         to_arguments as to_arguments,
     )
@@ -31,7 +32,7 @@ else:
         __name__,
         {
             "_connection": ("VIEW_TYPE", "end_process", "exit_reason", "start_process"),
-            "_wire": ("error_answer", "to_answer", "to_arguments"),
+            "_wire": ("error_answer", "result_warnings", "to_answer", "to_arguments"),
         },
     )
 

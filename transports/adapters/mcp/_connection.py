@@ -55,7 +55,7 @@ from pydantic import ValidationError
 from ...errors import ABPError, ConnectFailed, TransportError, first_line, format_seconds
 from ...protocol import PARSED_ON_LOOP, is_larger, without_half_pairs
 from ...protocol.messages import Message, package_version
-from ...tasks import begin, cancel_and_wait
+from ...tasks import begin, cancel_and_wait, finished
 from ._servers import HttpServer, Server, StdioServer
 from ._wire import LineReader, Questions, encode_line, encode_message, parse_message, unreadable, unsent_error
 
@@ -225,10 +225,10 @@ def _repair_handshake(result: dict[str, Any]) -> None:
 
 
 def _cursor(value: object) -> str | None:
-    """Return the cursor of the next page. Some servers count pages by a number."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    """Return the cursor of the next page. Some servers count pages by a number, or end with an empty text."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    return value if isinstance(value, str) else None
+    return (value or None) if isinstance(value, str) else None
 
 
 def _empty(value: object) -> object:
@@ -249,6 +249,7 @@ def _usable_and_headed(tools: list[object]) -> tuple[list[Tool], list[Mapping[st
 
 def _tool(tool: object) -> tuple[Mapping[str, Any], Tool] | None:
     if not isinstance(tool, dict):
+        logger.warning("left out a tool that is not an object: %.80r", tool)
         return None
     # the SDK refuses a list with a schema of another type: inputSchema always, outputSchema through 2025-11-25
     good = {**tool, "inputSchema": {**_schema(tool, "inputSchema"), "type": "object"}}
@@ -260,7 +261,7 @@ def _tool(tool: object) -> tuple[Mapping[str, Any], Tool] | None:
     try:
         return good, Tool.model_validate(good, by_name=False)
     except ValidationError as error:
-        logger.warning("left out a tool that is not valid MCP: %.200s", error.errors()[0]["msg"])
+        logger.warning("left out the tool %.80r, which is not valid MCP: %.200s", tool.get("name"), _invalid(error))
         return None
 
 
@@ -371,7 +372,7 @@ class _Events(httpx2.AsyncByteStream):
         async for chunk in self._stream:
             held += chunk
             while (end := _EVENT_END.search(held, searched)) is not None:
-                event = bytes(held[: end.end()])
+                event = bytes(held[: end.end()]).removeprefix(BOM_UTF8)
                 del held[: end.end()]
                 searched = 0
                 if len(event) > PARSED_ON_LOOP:
@@ -472,18 +473,31 @@ async def stdio_streams(
         finally:
             closing = True
             with anyio.CancelScope(shield=True):
-                await end_process(process)
-                for task in tasks:
-                    task.cancel()
-                await asyncio.wait(tasks)
+                try:
+                    await end_process(process)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.wait(tasks)
 
 
 async def start_process(
     server: StdioServer, stderr: int | None = asyncio.subprocess.PIPE
 ) -> asyncio.subprocess.Process:
-    """Start a server in a process group of its own. With ``stderr=None`` its stderr is that of this process.
+    """Start a server in a process group of its own. With ``stderr=None`` its stderr is that of this process. If the
+    caller is cancelled, the server is ended, with what it has started.
 
     Raises :class:`~transports.errors.ConnectFailed` if it cannot be started."""
+    starting = asyncio.ensure_future(_start_process(server, stderr))
+    try:
+        return await finished(starting)
+    except asyncio.CancelledError:
+        if not starting.cancelled() and starting.exception() is None:
+            await end_process(starting.result())
+        raise
+
+
+async def _start_process(server: StdioServer, stderr: int | None) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
             _executable(server.command),
@@ -570,8 +584,13 @@ async def end_process(process: asyncio.subprocess.Process) -> None:
     """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
 
     The whole group is killed even if the server has ended, since its children may hold its pipes. Without process
-    groups (Windows) the server's current descendants are killed, none if the server has ended by itself.
+    groups (Windows) the server's current descendants are killed, none if the server has ended by itself. A cancellation
+    of the caller is raised when the server has ended.
     """
+    await finished(asyncio.ensure_future(_end_process(process)))
+
+
+async def _end_process(process: asyncio.subprocess.Process) -> None:
     if not _HAS_GROUPS:
         from ...browser import kill, process_tree
 
@@ -815,7 +834,7 @@ class Connection:
 
 
 def _invalid(error: ValidationError) -> str:
-    """Return the first fault of a handshake, with its place as on the wire."""
+    """Return the first fault, with its place as on the wire."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(step if isinstance(step, str) else str(step) for step in first["loc"])
     return f"{place} is missing" if first["type"] == "missing" else f"{place}: {first['msg']}"

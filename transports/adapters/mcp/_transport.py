@@ -50,7 +50,6 @@ from mcp_types import (
 from pydantic import RootModel, ValidationError
 
 from ...base import Features, ResourcePage, ServerCall, Transport, keep_call, keeps_calls
-from ...binary.detect import find
 from ...errors import (
     ABPError,
     CapabilityError,
@@ -63,22 +62,21 @@ from ...errors import (
 )
 from ...protocol import MAX_CAPABILITIES, MAX_VALUES, checked_timeout, is_larger, parser_limits
 from ...protocol.messages import PROTOCOL_VERSION, Message
-from ...protocol.schema import check_output
 from ...tasks import MAX_DELAY, backoff_delay, in_thread
 from ._connection import MANY, Connection, is_size_error, root_cause
 from ._offered import Offered
 from ._servers import HttpServer, Server, parse_server
 from ._wire import (
+    HALF_PAIR,
     OVER_LIMIT,
     REPAIRED,
     TOO_MANY,
     UNREADABLE,
     Questions,
     as_json,
-    block_warnings,
     error_answer,
-    is_error,
     is_visible,
+    result_warnings,
     to_answer,
     to_arguments,
     to_capability,
@@ -467,6 +465,8 @@ class MCPTransport(Transport):
         self._pending[call] = sending = asyncio.ensure_future(send_request(connection, make, progress))
         try:
             result = await sending
+            if result.pop(REPAIRED, False):
+                warnings.append(HALF_PAIR)
             if keeps_calls():
                 shown = await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
                 listed = self.tool(name) if name in self._tools else {"name": name}
@@ -489,18 +489,9 @@ class MCPTransport(Transport):
         return answer
 
     def _read_result(self, name: str, result: dict[str, Any]) -> tuple[dict[str, object], list[str]]:
-        """Return a tool's result as an answer, and what is wrong with it: half of a pair, blocks, and differences of
-        the structured content, as it came, from the tool's ``outputSchema``."""
-        notes = ["half of a surrogate pair became U+FFFD"] if result.pop(REPAIRED, False) else []
-        notes += block_warnings(result.get("content"))
+        """Return a tool's result as an answer, and what is wrong with it."""
         tool = self._tools.get(name)
-        if tool is not None and tool.output_schema and not is_error(result):
-            structured = result.get("structuredContent")
-            if structured is None:
-                notes.append("outputSchema: the answer has no structuredContent")
-            else:
-                notes += check_output(tool.output_schema, structured, [found.path for found in find(structured)])
-        return to_answer(result), notes
+        return to_answer(result), result_warnings(result, tool.output_schema if tool else None)
 
     # --- views --------------------------------------------------------------------------------------------------------
 
@@ -552,6 +543,8 @@ class MCPTransport(Transport):
             ) from None
         async with _deadline(method, timeout):
             result = await send_request(connection, lambda *_: request)
+        if result.pop(REPAIRED, False):
+            logger.warning("%s: %s", method, HALF_PAIR)
         shown: Mapping[str, object] = await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
         if kind is CallToolRequest:
             self._offered.add_links(shown)
@@ -587,6 +580,8 @@ class MCPTransport(Transport):
 
         async with _deadline("resources/read", timeout):
             result = await send_request(connection, make)
+        if result.pop(REPAIRED, False):
+            logger.warning("resources/read: %s", HALF_PAIR)
         contents = result.get("contents")
         read: dict[str, object] = {"contents": contents if isinstance(contents, list) else []}
         if connection.is_modern:

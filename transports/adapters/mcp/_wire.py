@@ -40,16 +40,19 @@ from mcp_types.jsonrpc import ErrorData
 from pydantic import ValidationError
 
 from ...binary import BinaryData, Encoded
-from ...binary.detect import Found, Place, declares_base64, replace
+from ...binary.detect import Found, Place, declares_base64, find, replace
 from ...errors import CapabilityError, ProtocolError, TooLarge
 from ...protocol import PARSED_ON_LOOP, ElicitationRequest, encode_json, inner_values, without_half_pairs
 from ...protocol.envelope import decode_run, decode_with_runs, to_descriptor as descriptor
 from ...protocol.messages import Message
+from ...protocol.schema import check_output
 
 logger = logging.getLogger("transports.mcp")
 
 #: Member of a result in which half of a pair of surrogates was replaced.
 REPAIRED = "abp-transports/repaired"
+#: The warning about it.
+HALF_PAIR = "half of a surrogate pair became U+FFFD"
 #: Codes of this module's errors for answers that arrived but could not be read. Servers do not send them.
 OVER_LIMIT, UNREADABLE, TOO_MANY = -48001, -48002, -48003
 _END_BYTES = 4096
@@ -363,9 +366,11 @@ def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
 
 
 def is_error(result: Mapping[str, object]) -> bool:
-    """Return whether a tool has failed. Servers also write the flag as a text."""
+    """Return whether a tool has failed. Servers also write the flag as a text or a number."""
     flag = result.get("isError")
-    return flag is True or (isinstance(flag, str) and flag.lower() == "true")
+    if isinstance(flag, str):
+        return flag.lower() in ("true", "1")
+    return flag == 1
 
 
 def _is_text(block: object) -> bool:
@@ -399,7 +404,19 @@ _NEEDED: Mapping[str, tuple[tuple[str, type], ...]] = {
 }
 
 
-def block_warnings(blocks: object) -> list[str]:
+def result_warnings(result: Mapping[str, object], output_schema: object) -> list[str]:
+    """Return what is wrong with a tool's result: its blocks, and the structured content, as it came, against the tool's
+    ``outputSchema``."""
+    warnings = _block_warnings(result.get("content"))
+    if not (isinstance(output_schema, Mapping) and output_schema) or is_error(result):
+        return warnings
+    structured = result.get("structuredContent")
+    if structured is None:
+        return [*warnings, "outputSchema: the answer has no structuredContent"]
+    return [*warnings, *check_output(output_schema, structured, [found.path for found in find(structured)])]
+
+
+def _block_warnings(blocks: object) -> list[str]:
     """Return what is wrong with the blocks of a result, each with its place; at most five."""
     warnings: list[str] = []
     for index, block in enumerate(blocks if isinstance(blocks, list) else []):

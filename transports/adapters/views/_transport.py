@@ -37,7 +37,7 @@ from ...errors import (
 from ...protocol import encode_json, redact_url
 from ...protocol.messages import PROTOCOL_VERSION as ABP_VERSION, Message
 from ...tasks import in_thread, spawn
-from ..mcp import error_answer, to_answer, to_arguments
+from ..mcp import error_answer, result_warnings, to_answer, to_arguments
 from ._document import CspMode, ViewDocument
 from ._host import Host, HostContext, Relay, ViewHandlers
 from ._look import syntax_errors
@@ -127,7 +127,7 @@ class ViewTransport(PageTransport):
         self._answering: set[asyncio.Task[None]] = set()
         self._counts: Counter[str] = Counter()
         self._handed_out: Counter[str | None] = Counter()
-        self._input_schemas: dict[str, Mapping[str, object]] = {}
+        self._tools: dict[str, Mapping[str, object]] = {}
         #: Takes a file that the view hands out while no call is under way.
         self.on_file: Callable[[BinaryData], Awaitable[None]] | None = None
         self._shown_mode = context.display_mode
@@ -458,17 +458,15 @@ class ViewTransport(PageTransport):
         good = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
         if len(good) > _MAX_TOOLS:
             logger.warning("the view has more than %s tools; the rest is left out", _MAX_TOOLS)
-        self._input_schemas = {
-            str(tool.get("name")): schema
-            for tool in good[:_MAX_TOOLS]
-            if isinstance(schema := tool.get("inputSchema"), dict)
-        }
+        self._tools = {str(tool.get("name")): tool for tool in good[:_MAX_TOOLS]}
         return list(good[:_MAX_TOOLS])
 
     async def _call_view(self, message: Message, timeout: float) -> Message:
         payload: Any = message.payload
+        tool = self._tools.get(payload["capability"], {})
         if message.content:
-            schema = self._input_schemas.get(payload["capability"], {})
+            declared = tool.get("inputSchema")
+            schema = declared if isinstance(declared, Mapping) else {}
             arguments = await asyncio.to_thread(to_arguments, payload["params"], message.content, schema)
             message = replace(message, payload={**payload, "params": arguments}, content=())
         reply = await super().request(message, timeout=timeout)
@@ -476,6 +474,8 @@ class ViewTransport(PageTransport):
         match answer:
             case {"result": dict(result)}:
                 reply.payload = to_answer(result)
+                reply.warnings = (*reply.warnings, *result_warnings(result, tool.get("outputSchema")))
+                reply.is_checked = True
             case {"cancelled": True}:
                 reply.payload = {"success": False, "cancelled": True}
             case {"error": {"code": code, "message": str(text)}}:
