@@ -102,8 +102,12 @@ class _Views(ClientExtension):
         return {"mimeTypes": [VIEW_TYPE]}
 
 
+#: Results that are put aside at the same time. Each is taken at once, but for late answers, which nobody takes.
+_MAX_ASIDE = 64
+
+
 class Aside:
-    """Store of the large results of one connection, kept until they are taken."""
+    """Store of the results of one connection that the SDK does not see, the last 64, kept until they are taken."""
 
     def __init__(self) -> None:
         self._kept: dict[str, dict[str, Any]] = {}
@@ -112,6 +116,8 @@ class Aside:
         """Keep a result and return a placeholder for it."""
         mark = secrets.token_urlsafe(16)  # not to be guessed, so no server can write one itself
         self._kept[mark] = result
+        if len(self._kept) > _MAX_ASIDE:
+            del self._kept[next(iter(self._kept))]
         return {"_meta": {_MARK: mark}}
 
     def take(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
