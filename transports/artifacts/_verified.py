@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import operator
 import os
 from io import BufferedReader, FileIO
 from pathlib import Path
@@ -111,6 +112,7 @@ class VerifiedFile(io.RawIOBase):
         """Set the position, which may be beyond the end, and return it. Raises :class:`OSError` before the start, as
         any file does."""
         self._require_open()
+        offset = operator.index(offset)
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._ref.size_bytes}.get(whence)
         if start is None or start + offset < 0:
             raise OSError(errno.EINVAL, f"cannot seek to {offset} (whence {whence})")

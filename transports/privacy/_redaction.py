@@ -142,13 +142,18 @@ class Redactor:
 
     def rules(self, text: str) -> str:
         """Return text redacted by the rules alone; known values stay."""
-        for pattern in self._more_patterns:  # first, so that they match the original text
-            text = pattern.sub(_redact_match, text)
+        text = self.patterned(text)  # first, so that the patterns match the original text
         if _may_hold_secrets(text.casefold()):
             text = self._queries(text)
             for rule in _PATTERNS:  # compiled at the first text that may hold secrets
                 text = re.sub(rule, _redact_match, text, flags=re.IGNORECASE)
             text = _DOTTED.sub(_redact_jwt, text)
+        return text
+
+    def patterned(self, text: str) -> str:
+        """Return text redacted by the caller's own patterns alone."""
+        for pattern in self._more_patterns:
+            text = pattern.sub(_redact_match, text)
         return text
 
     def tree(self, node: object) -> object:
@@ -172,7 +177,11 @@ class Redactor:
             case str():
                 return self.rules(self.form(node))
             case dict():
-                redacted = {key: self._field(key, value) for key, value in node.items()}
+                content = _content_member(node)
+                redacted = {
+                    key: self.patterned(str(value)) if key == content else self._field(key, value)
+                    for key, value in node.items()
+                }
                 named = [name for key in _NAMING if isinstance(name := node.get(key), str)]
                 if "value" in node and any(map(self.is_secret, named)):
                     redacted["value"] = _blank(node["value"])
@@ -315,6 +324,17 @@ def _word_of_short(name: str) -> bool:
 
 def _ends_in_secret_word(name: str) -> bool:
     return _word_of_short(_unescaped(name)[-16:])
+
+
+def _content_member(node: Mapping[object, object]) -> str | None:
+    """Return the member of an object that is a document, a script or a file: guesses would break it. It is the text of
+    an MCP resource or the content of a descriptor (docs/protocol.md 9.2)."""
+    if not isinstance(node.get("mimeType"), str):
+        return None
+    for name in ("text", "content", "blob", "data"):
+        if isinstance(node.get(name), str):
+            return name
+    return None
 
 
 def _bare(name: str) -> str:
