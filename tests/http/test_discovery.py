@@ -502,7 +502,7 @@ def test_parts_of_the_wrong_type_are_left_out(other: dict[str, object], warning:
 def test_what_is_lenient_in_a_manifest() -> None:
     body = b"\xef\xbb\xbf" + manifest("plain", {"name": 7}, {"name": "x", "inputSchema": 3}, app="Name", more=[1])
     read, warnings = read_manifest(body)
-    assert warnings == [] and read.app.name == "Name"
+    assert warnings == ["the manifest names no app.id, app.version"] and read.app.name == "Name"
     assert [(c.name, c.input_schema) for c in read.capabilities] == [("plain", {}), ("7", {}), ("x", {})]
 
 
