@@ -245,7 +245,7 @@ async def gather(
             return evidence
         reject_options({"headers": headers} if headers else {}, "a page; sign in with storage_state=")
         shared = await _browser(stack, target, browser, headless)
-        if evidence.kind != "extension":
+        if evidence.kind != "extension" and script is None:  # an adapter's page knows nothing of the app
             plan.on_step("manifest")
             evidence.discovery = await discover(target, allow_private=plan.allow_private)
         classes: Mapping[Kind, type[PlaywrightTransport | PostMessageTransport | WebMcpTransport]] = {

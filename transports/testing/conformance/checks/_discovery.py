@@ -14,7 +14,7 @@ RULES = Rules()
 
 def _manifest(app: Evidence) -> Manifest:
     if app.discovery is None:
-        raise NotApplicable(f"an app reached as {app.kind} has no manifest")
+        raise NotApplicable("an app without a page of its own has no manifest")
     if app.discovery.manifest is None:
         raise NotApplicable("there is no readable manifest")
     return app.discovery.manifest
@@ -29,7 +29,7 @@ def _manifest(app: Evidence) -> Manifest:
 )
 def _link(app: Evidence) -> Iterator[str]:
     if app.discovery is None:
-        raise NotApplicable(f"an app reached as {app.kind} has no manifest")
+        raise NotApplicable("an app without a page of its own has no manifest")
     if app.discovery.manifest_url is None:
         yield app.discovery.reason.message if app.discovery.reason else "no link"
 
