@@ -23,7 +23,7 @@ _PATH_FIELDS = {"path", "file", "filepath", "filename", "folder"}
 _STATE_FIELDS = {"status", "state"}
 _OTHER_FIELDS = {"success", "ok", "done", "saved", "exported", "created", "name", "location", *_STATE_FIELDS}
 _DONE = re.compile(
-    r"\s*(ok|okay|done|success(ful(ly)?)?|[^.:!?\n]{0,60}?\b"
+    r"\s*(ok|okay|done|success(ful(ly)?)?|[\w ]{0,30}?\b"
     r"(saved|exported|created|written|generated|downloaded|finished|completed?|open(ed)?|started|begun|copied|shared|sent"
     r"|listed|shown|displayed|printed|rendered|converted|uploaded|queued|scheduled|triggered|initiated|launched|ready"
     r"|opening|starting|downloading|exporting|generating|printing|sharing|copying|saving|preparing))\b.{0,200}",
