@@ -86,6 +86,7 @@ class PdfOptions(TypedDict, total=False):
 
     ``width`` and ``height`` are as :class:`PdfMargins`; ``format`` is the name of a paper size (``"A4"``) and overrides
     them. ``scale`` is from 0.1 to 2; ``page_ranges`` are such as ``"1-5, 8"``. ``print_background`` is on by default.
+    Without ``format``, ``width`` and ``height`` the ``@page`` rules of the page decide, or the paper is A4.
     """
 
     display_header_footer: bool

@@ -148,7 +148,10 @@ class Conversation:
         if kind == "capabilities/call":
             self.take_call(message_id, payload)
         elif kind == "capabilities/cancel":
-            answer = self.calls.cancel(payload.get("callId"), payload.get("reason"))
+            if self.session_id:
+                answer = self.calls.cancel(payload.get("callId"), payload.get("reason"))
+            else:
+                answer = failure(AbpError("NOT_INITIALIZED", "send initialize first", retryable=True))
             self.spawn(self.deliver(envelope("capabilities/cancel-result", message_id, payload=answer)))
         elif kind == "elicitation/response":
             question = self.questions.get(message_id) if isinstance(message_id, str) else None

@@ -141,7 +141,7 @@ async def webmcp_part(request: web.Request) -> web.FileResponse:
 @routes.get("/abp-manifest.json")
 async def abp_manifest(request: web.Request) -> web.Response:
     """The ABP manifest; with ``?manifest=`` one that is ``missing``, no JSON (``broken``), for another version of the
-    protocol (``version``), of another app (``app``), or that promises too much (``more``)."""
+    protocol (``version``), of another app (``app``), served as ``text``, or that promises too much (``more``)."""
     fault = request.query.get("manifest")
     if fault == "missing":
         raise web.HTTPNotFound
@@ -154,7 +154,8 @@ async def abp_manifest(request: web.Request) -> web.Response:
         document["app"] = {"id": "another.app", "name": "Another", "version": "9"}
     elif fault == "more":
         document["capabilities"] = [*document["capabilities"], {"name": "export.everything"}]
-    return web.json_response(document, headers={"Cache-Control": "max-age=60"})
+    kind = "text/plain" if fault == "text" else "application/json"
+    return web.json_response(document, content_type=kind, headers={"Cache-Control": "max-age=60"})
 
 
 @routes.get("/favicon.ico")

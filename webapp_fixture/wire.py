@@ -161,12 +161,19 @@ async def no_close(pipe: Pipe, _reply: Reply) -> None:
     pipe.drop()
 
 
+async def untimed(pipe: Pipe, reply: Reply) -> None:
+    """The reply, without a timestamp."""
+    message = reply.message()
+    del message["timestamp"]
+    await pipe.message(message)
+
+
 Fault = Callable[[Pipe, Reply], Coroutine[Any, Any, None]]
 FAULTS: dict[str, Fault] = {
     f"wire.{fault.__name__}": fault
     for fault in (
         *(cut, silent, slow, duplicate, foreign, late, unknown_type, invalid_utf8),
-        *(bad_json, huge, deflate_bomb, binary_frame, close, no_close),
+        *(bad_json, huge, deflate_bomb, binary_frame, close, no_close, untimed),
     )
 }
 FAULTS["wire.shuffle"] = plain

@@ -34,10 +34,14 @@ window.abp = {
   },
   async shutdown() { sessionId = null; return { success: true }; },
   async listCapabilities() { return [capability]; },
+  async supports(name) { return { supported: name === capability.name, available: name === capability.name }; },
   async call(name, params) {
     if (!sessionId) return fail('NOT_INITIALIZED', 'call initialize first', { retryable: true });
     if (name !== capability.name) return fail('UNKNOWN_CAPABILITY', `there is no ${name}`, { alternatives: [capability.name] });
     return makeBadge(params);
   },
-  async cancel(first) { return { callId: first?.callId ?? first, cancelled: false }; }, // every call ends at once
+  async cancel(first) {
+    if (!sessionId) return fail('NOT_INITIALIZED', 'call initialize first', { retryable: true });
+    return { callId: first?.callId ?? first, cancelled: false }; // every call ends at once
+  },
 };

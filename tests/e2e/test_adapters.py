@@ -103,7 +103,7 @@ async def test_the_app_of_an_adapter_conforms(browser: Browser, tmp_path: Path) 
         report = await check_app(url, Plan(skip=["report.download"]), adapter=SCRIPT, browser=browser)
         assert [one.findings for one in report.outcomes if one.status == "failed"] == []
         warned = {one.check.id for one in report.outcomes if one.status == "warning"}
-        assert warned <= {"binary.size_given", "manifest.link", "schema.content"}
+        assert warned <= {"binary.size_given", "schema.content"}
         assert report.kind == "page" and set(report.called) == {"table.csv", "chart.png"}
         tools = tmp_path / "tools.js"
         tools.write_text(

@@ -260,6 +260,15 @@ async def test_parallel_calls_each_get_their_own_print(connected: Connect) -> No
         assert [text_of(path) for result in results for path in files(result)] == texts
 
 
+@pytest.mark.parametrize(("size", "points"), [("", (595, 842)), ("landscape", (842, 595)), ("letter", (612, 792))])
+async def test_a_printed_page_is_a4_unless_its_styles_name_a_size(
+    connected: Connect, size: str, points: tuple[int, int]
+) -> None:
+    async with connected() as app:
+        (pdf,) = files(await ui(app, {"kind": "print", "size": size}))
+        assert pages_of(pdf)[0] == pytest.approx(points, abs=2)
+
+
 async def test_print_looks_native_and_fires_the_browsers_events(connected: Connect) -> None:
     async with connected() as app:
         page = app.transport._agent.page  # type: ignore[attr-defined]
@@ -481,6 +490,30 @@ async def test_the_clipboard_is_written_to_a_file_and_read_with_permission_only(
         assert [dict(effect.detail) for effect in result.effects] == [
             {"type": "text/plain", "bytes": 7},
             {"type": "text/html", "bytes": 11},
+        ]
+
+
+async def test_what_is_shared_becomes_a_file(connected: Connect) -> None:
+    async with connected() as app:
+        result = await ui(app, {"kind": "share", "title": "Grüße"}, {"kind": "share", "file": "shared.txt"})
+        assert got(result) == ["done", "done"]
+        text, file = files(result)
+        assert text.read_text() == "Grüße"
+        assert (file.name, file.read_text()) == ("shared.txt", "shared bytes")
+        assert [(effect.kind, dict(effect.detail)) for effect in result.effects] == [
+            ("share", {"type": "text/plain", "bytes": 7}),
+            ("share", {"type": "text/plain", "bytes": 12}),
+        ]
+
+
+async def test_notifications_are_recorded(connected: Connect) -> None:
+    async with connected() as app:
+        notice = {"kind": "notify", "title": "Saved", "body": "in a folder"}
+        result = await ui(app, notice, {"kind": "ask", "name": "notifications"})
+        assert got(result) == ["Saved", "denied"]
+        assert [(effect.kind, dict(effect.detail)) for effect in result.effects] == [
+            ("notification", {"title": "Saved", "body": "in a folder"}),
+            ("notification", {"title": "", "body": ""}),
         ]
 
 

@@ -62,6 +62,24 @@ async def test_html_becomes_a_pdf(app: Session) -> None:
     assert (await app.call("file.list")).artifacts  # the app has not noticed
 
 
+@pytest.mark.parametrize(
+    ("html", "options", "size"),
+    [
+        ("<p>A4</p>", {}, (595, 842)),
+        ("<p>A4</p>", {"landscape": True}, (842, 595)),
+        ("<p>A4</p>", {"prefer_css_page_size": False}, (595, 842)),
+        ("<style>@page { size: 100mm 50mm }</style>", {}, (283, 142)),
+        ("<style>@page { size: 50mm 100mm }</style>", {"format": "Letter"}, (612, 792)),
+        ("<p>custom</p>", {"width": "100mm", "height": "50mm"}, (283, 142)),
+    ],
+)
+async def test_the_paper_is_a4_unless_styles_or_options_say_otherwise(
+    app: Session, html: str, options: PdfOptions, size: tuple[int, int]
+) -> None:
+    ref = (await app.render_to_pdf(html, **options)).artifacts["document"]
+    assert pages_of(ref.path)[0] == pytest.approx(size, abs=2)
+
+
 async def test_options_in_camel_case_come_from_json(app: Session) -> None:
     options = json.loads('{"format": "A4", "pageRanges": "2"}')
     pages = await app.render_to_pdf("<p>one</p>" * 200, **options)

@@ -84,6 +84,31 @@ def why(found: Discovery) -> DiscoveryFailed:
 # --- what is found ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("kind", "warning"),
+    [
+        ("application/json; charset=utf-8", None),
+        ("application/manifest+json", None),
+        ("text/html", "the manifest is served as text/html, not as application/json"),
+        ("application/octet-stream", "the manifest is served as application/octet-stream, not as application/json"),
+    ],
+)
+async def test_a_manifest_of_another_type_is_a_warning(
+    find: Find, serve: Serve, kind: str, warning: str | None
+) -> None:
+    server = await serve(
+        site({"/": page(), "/m.json": [reply(manifest(), Content_Type=kind, Cache_Control="max-age=9")]})
+    )
+    for _ in range(2):  # from the server, and from the cache
+        found = await find(server.url)
+        assert found.manifest is not None
+        assert found.warnings == (() if warning is None else (warning,))
+
+
+def test_a_manifest_without_an_id_is_a_warning() -> None:
+    assert read_manifest(manifest(app={"name": "App", "version": "2"}))[1] == ["the manifest names no app.id"]
+
+
 async def test_page_link_manifest(find: Find, serve: Serve) -> None:
     server = await serve(site({"/app?x=1": page(), "/m.json": json_reply()}))
     found = await find(f"{server.url}/app?x=1#part")
@@ -502,7 +527,7 @@ def test_parts_of_the_wrong_type_are_left_out(other: dict[str, object], warning:
 def test_what_is_lenient_in_a_manifest() -> None:
     body = b"\xef\xbb\xbf" + manifest("plain", {"name": 7}, {"name": "x", "inputSchema": 3}, app="Name", more=[1])
     read, warnings = read_manifest(body)
-    assert warnings == [] and read.app.name == "Name"
+    assert warnings == ["the manifest names no app.id, app.version"] and read.app.name == "Name"
     assert [(c.name, c.input_schema) for c in read.capabilities] == [("plain", {}), ("7", {}), ("x", {})]
 
 

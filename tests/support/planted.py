@@ -102,6 +102,8 @@ PLANTED: tuple[Planted, ...] = (
     native("download", how="navigate"),
     native("choose"),
     native("pick"),
+    native("share"),
+    native("notify"),
     native("copy", "answers.clipboard"),
     # frames
     fault("wire.cut", "wire.frames", (WEBSOCKET,)),
@@ -119,6 +121,7 @@ PLANTED: tuple[Planted, ...] = (
     fault("wire.binary_frame", "wire.frames", (WEBSOCKET,)),
     fault("wire.close", "answers.alive", (WEBSOCKET,)),
     fault("wire.no_close", "wire.frames", (WEBSOCKET,)),
+    fault("wire.untimed", "wire.timestamp", (WEBSOCKET,)),
     # the page as a whole
     page("late=500", "page.ready"),
     page("absent", "session.reachable", BROWSER),
@@ -141,6 +144,7 @@ PLANTED: tuple[Planted, ...] = (
     page("manifest=missing", "manifest.readable", BROWSER),
     page("manifest=broken", "manifest.readable", BROWSER),
     page("manifest=version", "manifest.fields", BROWSER),
+    page("manifest=text", "manifest.type", BROWSER),
     page("manifest=app", "manifest.agrees", BROWSER),
     page("manifest=more", "manifest.agrees", BROWSER),
     # rules of the page object
@@ -151,6 +155,11 @@ PLANTED: tuple[Planted, ...] = (
     breaks("notlisted", "page.list"),
     breaks("describe", "page.describe"),
     breaks("supports", "page.supports"),
+    breaks("nosupports", "page.supports"),
+    breaks("deprecated", "schema.alternatives"),
+    breaks("deprecated,gone", "errors.deprecated"),
+    breaks("delivery", "session.delivery", BROWSER, ("clipboard.*",)),
+    breaks("cancelearly", "cancel.early"),
     breaks("throws", "page.call"),
     breaks("reload", "page.reload"),
     breaks("nosession", "session.initialize", BROWSER),

@@ -165,6 +165,64 @@ def test_what_is_no_path_alone_is_an_answer(data: object) -> None:
     assert findings("answers.real", evidence_of(data)) == ()
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"status": "print_dialog_opened", "message": "Print dialog opened. Save as PDF from the print dialog."},
+        {"status": "download_started", "filename": "a.csv"},
+        {"status": "shareDialogOpened"},
+        {"state": "copied-to-clipboard"},
+        {"message": "HTML is ready for export", "status": "ready"},
+        {"message": "PDF export started"},
+        {"message": "Opening the share sheet"},
+        {"message": "Listed 5 tabs"},
+        "Report generated",
+    ],
+)
+def test_a_status_message_is_no_answer(data: object) -> None:
+    assert findings("answers.real", evidence_of(data)) == (f"make answered {data}",)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"status": "completed"},  # of a job, for one
+        {"status": "in progress"},
+        {"message": "Hello, world"},
+        {"status": "download_started", "downloads": 3},
+        {"rendered": True},
+    ],
+)
+def test_a_state_or_a_greeting_is_an_answer(data: object) -> None:
+    assert findings("answers.real", evidence_of(data)) == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "complete"),
+    [({"message": "PDF generated"}, True), ({"status": "print_dialog_opened"}, False)],
+)
+def test_a_printed_page_is_an_answer_unless_a_person_has_to_save_it(data: object, complete: bool) -> None:
+    evidence = evidence_of(data)
+    assert evidence.trials[0].call is not None
+    evidence.trials[0].call.outputs = 1
+    assert (findings("answers.real", evidence) == ()) is complete
+
+
+@pytest.mark.parametrize(
+    ("name", "is_delivery"),
+    [
+        ("clipboard.copy", True),
+        ("share.page", True),
+        ("com.acme.clipboard.write", True),
+        ("generate.shareUrl", False),
+        ("clipboardHistory.list", False),
+    ],
+)
+def test_no_capability_stands_for_a_way_of_delivery(name: str, is_delivery: bool) -> None:
+    evidence = Evidence("memory:", "page", 1.0, trials=[Trial(Capability(name=name), {})])
+    assert findings("session.delivery", evidence) == ((f"{name} is declared",) if is_delivery else ())
+
+
 @pytest.mark.requirement("R1-13d")
 @pytest.mark.parametrize(("left", "finding"), [(None, ""), (7200, ""), (3590, ""), (600, "10 minutes"), (-5, "")])
 def test_a_download_url_should_live_for_an_hour(left: float | None, finding: str) -> None:

@@ -22,7 +22,7 @@ async def fixture() -> AsyncIterator[Fixture]:
 
 async def findings_after(fixture: Fixture, capability: str, timeout: float = 2) -> list[str]:
     findings: list[str] = []
-    async with StrictWebSocket(fixture.ws_url, timeout=5, findings=findings) as transport:
+    async with StrictWebSocket(fixture.ws_url, timeout=5, findings=findings, untimed=findings) as transport:
         await transport.request(initialize_request(), timeout=5)
         with contextlib.suppress(ABPError):
             await transport.request(call(capability, "1", megabytes=1), timeout=timeout)
@@ -42,6 +42,7 @@ async def findings_after(fixture: Fixture, capability: str, timeout: float = 2) 
         ("wire.invalid_utf8", "it sent a text frame that is not UTF-8"),
         ("wire.deflate_bomb", "it sent frames that break RFC 6455"),
         ("wire.binary_frame", "it sent a binary frame"),
+        ("wire.untimed", "capabilities/call-result"),
     ],
 )
 async def test_a_broken_frame_is_found_once(fixture: Fixture, capability: str, finding: str) -> None:
@@ -60,7 +61,7 @@ async def test_what_the_protocol_allows_is_no_finding(fixture: Fixture, capabili
 
 
 async def test_a_connection_that_broke_is_not_opened_again(fixture: Fixture) -> None:
-    async with StrictWebSocket(fixture.ws_url, timeout=5, findings=[]) as transport:
+    async with StrictWebSocket(fixture.ws_url, timeout=5, findings=[], untimed=[]) as transport:
         await transport.request(initialize_request(), timeout=5)
         with pytest.raises(Disconnected, match="the app closed it with 1011 on purpose"):
             await transport.request(call("wire.close", "1"), timeout=5)

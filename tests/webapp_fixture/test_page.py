@@ -45,7 +45,11 @@ async def test_capabilities_are_those_of_the_manifest(app: App, http: aiohttp.Cl
     assert known == [(c["name"], c["description"], c["inputSchema"], c["outputSchema"]) for c in listed]
     assert all(c["available"] for c in listed)
     assert await app.page.evaluate("() => abp.describeCapability('nothing')") is None
-    assert await app.page.evaluate("() => [abp.supports('chart.render'), abp.supports('x')]") == [True, False]
+    supported, unknown = await app.page.evaluate("() => Promise.all(['chart.render', 'x'].map(abp.supports))")
+    (chart,) = [capability for capability in listed if capability["name"] == "chart.render"]
+    declared = {name: chart[name] for name in ("available", "requirements", "features")}
+    assert supported == {"supported": True, **declared}
+    assert unknown == {"supported": False, "available": False, "reason": "there is no capability x"}
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ from .._options import showing
 from ..base import Features
 from ..binary import BinaryData, Handle
 from ..browser import (
+    A4_HEIGHT,
+    A4_WIDTH,
     Document,
     PageAgent,
     PageEffects,
@@ -78,10 +80,10 @@ _PRINT_SCRIPT = """if (self !== top) {
   const post = top.postMessage.bind(top);
   self.print = function print() { post({type: "print"}, %r); };
 }"""
-#: Inches: the height of US Letter and its margins, which are Chromium's defaults, and the tallest page that PDF allows.
-_PAPER_HEIGHT, _MARGIN, _MAX_PAPER_HEIGHT = 11.0, 0.4, 200.0
+#: Inches: Chromium's default margin, and the tallest page that PDF allows.
+_MARGIN, _MAX_PAPER_HEIGHT = 0.4, 200.0
 _PIXELS_PER_INCH = 96  # CSS pixels
-_PRINTED_WIDTH = 739  # CSS pixels: 8.5 inches without margins
+_PRINTED_WIDTH = int((A4_WIDTH - 2 * _MARGIN) * _PIXELS_PER_INCH)
 #: No top navigation (the app could leave the harness), no popups, no modal dialogs.
 _SANDBOX = "allow-scripts allow-same-origin allow-forms allow-downloads"
 
@@ -417,7 +419,7 @@ class PostMessageTransport(PageTransport):
             await agent.invoke("resize", _PRINTED_WIDTH, None, timeout=self._timeout)
             height = await app.height()
             await agent.invoke("resize", _PRINTED_WIDTH, height, timeout=self._timeout)
-            tall = min(max(_PAPER_HEIGHT, height / _PIXELS_PER_INCH + 2 * _MARGIN), _MAX_PAPER_HEIGHT)
+            tall = min(max(A4_HEIGHT, height / _PIXELS_PER_INCH + 2 * _MARGIN), _MAX_PAPER_HEIGHT)
             return await super()._print_page(paper_height=tall)
         finally:
             await app.send("Emulation.setEmulatedMedia", {"media": ""})

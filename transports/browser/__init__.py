@@ -49,7 +49,12 @@ if TYPE_CHECKING:
         page_of as page_of,
     )
     from .page._agent import Document as Document, PageAgent as PageAgent
-    from .page._channel import listen as listen, listener as listener
+    from .page._channel import (
+        A4_HEIGHT as A4_HEIGHT,
+        A4_WIDTH as A4_WIDTH,
+        listen as listen,
+        listener as listener,
+    )
     from .page._problems import (
         SIGN_IN as SIGN_IN,
         asks_to_sign_in as asks_to_sign_in,
@@ -115,6 +120,8 @@ else:
                 "PageAgent",
             ),
             "page._channel": (
+                "A4_HEIGHT",
+                "A4_WIDTH",
                 "listen",
                 "listener",
             ),

@@ -42,7 +42,7 @@ from ..tasks import in_thread
 from ._source import Tab, close_quietly
 from .page._agent import INLINE_BYTES, PageAgent
 from .page._channel import DevTools, listen, listener
-from .page._received import Clipboard, Download, Effect, FileChooser, Held, Print, Unsent, checked, parse_json
+from .page._received import Clipboard, Download, Effect, FileChooser, Held, Notice, Print, Unsent, checked, parse_json
 from .page._scripts import load_script
 from .transfer._downloads import AppDownloads, CdpDownloads
 
@@ -920,7 +920,8 @@ class PageEffects:
     # --- the kinds of effects -----------------------------------------------------------------------------------------
 
     def on_event(self, kind: str, payload: Any, *, holder: str = _HELD) -> None:
-        """Handle an event of an agent: ``print``, ``download``, ``filechooser``, ``clipboard`` or ``unsent``.
+        """Handle an event of an agent: ``print``, ``download``, ``filechooser``, ``clipboard``, ``share``,
+        ``notice`` or ``unsent``.
 
         Handles of its content begin with ``holder``. Effects of a frame, which has a prefix of its own, are assigned
         only to calls of that frame.
@@ -948,10 +949,13 @@ class PageEffects:
                 content = payload.base64 if held is None else Handle(f"{holder}{held}", size)
                 recorded = self._tracker.record(call, kind, {"type": payload.type[:_MAX_TEXT], "bytes": size})
                 if recorded and content is not None:
-                    written = BinaryData(content, payload.type or None)
-                    self._tracker.add_content(call, written, "the clipboard content of the app", is_late=is_late)
+                    written = BinaryData(content, payload.type or None, None, payload.name or None)
+                    what = "the clipboard content of the app" if kind == "clipboard" else "what the app shared"
+                    self._tracker.add_content(call, written, what, is_late=is_late)
                 elif isinstance(content, Handle):
                     self._tracker.spawn(self._release(content))
+            case Notice(title=title, body=body):
+                self._tracker.record(call, "notification", {"title": title[:_MAX_TEXT], "body": body[:_MAX_TEXT]})
             case Unsent():
                 self._tracker.warn(call, f"an event of the app could not be sent: {payload.reason[:_MAX_TEXT]}")
             case Download(dropped=True):

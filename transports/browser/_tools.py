@@ -261,6 +261,8 @@ async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: fl
     :class:`~transports.errors.UsageError` if the browser of a caller's page cannot open another context.
     """
     given: dict[str, Any] = {"print_background": True, **_validated(options, PdfOptions, "render_to_pdf")}
+    if not given.keys() & {"format", "width", "height"}:
+        given = {"format": "A4", "prefer_css_page_size": True, **given}
     with _map_errors("render_to_pdf", timeout):
         async with asyncio.timeout(timeout), _page_without_network(tab, fetch) as page:
             await page.set_content(html, wait_until="load", timeout=playwright_timeout(timeout))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ._addresses import is_public as is_public, own_addresses as own_addresses
     from ._discovery import Discovery, ManifestCache, discover, missing_capabilities
     from ._downloads import RETRIES, download
-    from ._headers import disposition_parameter as disposition_parameter, filename_of as filename_of
+    from ._headers import disposition_parameter as disposition_parameter, filename_of as filename_of, is_json as is_json
     from ._redirects import fetch_public
     from ._request import MAX_REDIRECTS, Cookies, cookies_of
 else:  # `_downloads` and `_redirects` import aiohttp, which most sessions never need
@@ -34,7 +34,7 @@ else:  # `_downloads` and `_redirects` import aiohttp, which most sessions never
             "_addresses": ("is_public", "own_addresses"),
             "_discovery": ("Discovery", "ManifestCache", "discover", "missing_capabilities"),
             "_downloads": ("RETRIES", "download"),
-            "_headers": ("disposition_parameter", "filename_of"),
+            "_headers": ("disposition_parameter", "filename_of", "is_json"),
             "_redirects": ("fetch_public",),
             "_request": ("Cookies", "MAX_REDIRECTS", "cookies_of"),
         },

@@ -27,7 +27,7 @@ from ..binary.detect import MAX_DEPTH
 from ..errors import DiscoveryFailed, ProtocolError, UsageError
 from ..protocol import check_address, decode_json, is_deeper
 from ..protocol.messages import PROTOCOL_VERSION
-from ._headers import http_date, one_line
+from ._headers import http_date, is_json, one_line
 from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
 
 if TYPE_CHECKING:
@@ -61,11 +61,15 @@ def read_manifest(body: bytes) -> tuple[protocol.Manifest, list[str]]:
     manifest = _one(protocol.Manifest, {"abp": document.get("abp")}, "its abp version", warnings) or protocol.Manifest()
     if not warnings:
         warnings += _version_warnings(manifest.abp)
-    app = _one(protocol.AppInfo, document.get("app") or {}, "its app", warnings) or protocol.AppInfo()
+    app = _one(protocol.AppInfo, document.get("app") or {}, "its app", warnings)
+    if app is not None:
+        missing = [f"app.{name}" for name in ("id", "name", "version") if not getattr(app, name)]
+        warnings += [f"the manifest names no {', '.join(missing)}"] if missing else []
+    app = app or protocol.AppInfo()
     listed = document.get("capabilities")
     if not isinstance(listed, list):
         warnings.append("the manifest has no list of capabilities")
-        listed = []
+        return manifest.model_copy(update={"app": app}), warnings
     if len(listed) > MAX_CAPABILITIES:
         warnings.append(f"the manifest lists {len(listed)} capabilities; the first {MAX_CAPABILITIES} are taken")
     capabilities = _capabilities(listed[:MAX_CAPABILITIES], warnings)
@@ -404,13 +408,15 @@ class Discovery:
 
     ``page_url`` and ``manifest_url`` are the URLs after redirects, without user info; ``manifest_url`` is ``None`` if
     the page has no manifest link. ``title`` is the page's, in one line of at most 200 characters.
-    ``warnings`` name the parts of the manifest that were left out, and an unexpected version.
+    ``manifest_type`` is the media type that the manifest was served with, "" without one.
+    ``warnings`` name the parts of the manifest that are missing or were left out, and an unexpected version or type.
     """
 
     page_url: str
     manifest_url: str | None = None
     title: str = ""
     manifest: Manifest | None = None
+    manifest_type: str = ""
     warnings: tuple[str, ...] = ()
     reason: DiscoveryFailed | None = None
 
@@ -459,7 +465,7 @@ async def discover(
         target = _manifest_target(page, head, extent)
         manifest = send("the manifest", target, accept="application/json")
         async with manifest.deadline():
-            body = await _read_body(manifest, _SHARED if cache is None else cache)
+            body, headers = await _read_body(manifest, _SHARED if cache is None else cache)
         try:
             found, warnings = read_manifest(body)
         except ProtocolError as error:
@@ -467,7 +473,10 @@ async def discover(
     except DiscoveryFailed as failure:
         manifest_url = None if manifest is None else str(manifest.target.url)
         return Discovery(str(page.target.url), manifest_url, title, reason=failure)
-    return Discovery(str(page.target.url), str(manifest.target.url), title, found, tuple(warnings))
+    kind = one_line(normalise_mime(headers.get("Content-Type")) or "", 80)
+    if not is_json(kind):
+        warnings.append(f"the manifest is served as {kind or 'a file without a type'}, not as application/json")
+    return Discovery(str(page.target.url), str(manifest.target.url), title, found, kind, tuple(warnings))
 
 
 async def _read_head(page: RedirectedGet) -> tuple[PageHead, str]:
@@ -507,21 +516,21 @@ def _manifest_target(page: RedirectedGet, head: PageHead, extent: str) -> Target
         raise page.error(f"{page.label} has a manifest link that is not a valid URL") from None
 
 
-async def _read_body(manifest: RedirectedGet, cache: ManifestCache) -> bytes:
-    """Return the bytes of the manifest, from the cache if it is fresh or was revalidated."""
+async def _read_body(manifest: RedirectedGet, cache: ManifestCache) -> tuple[bytes, Mapping[str, str]]:
+    """Return the bytes of the manifest and its headers, from the cache if it is fresh or was revalidated."""
     while True:
         url = manifest.target.url
         cacheable = manifest.authorization is None  # a manifest for one user must not be served to another
         cached = cache.get(url) if cacheable else None
         if cached is not None and cache.is_fresh(cached):
-            return cached.body
+            return cached.body, cached.headers
         requested_at = cache.clock()
         async with manifest.send(cached.conditions if cached else None) as response:
             if manifest.follow_redirect(response):
                 continue
             if response.status == 304 and cached is not None:
                 cache.update(url, cached, response.headers, requested_at)
-                return cached.body
+                return cached.body, cached.headers
             manifest.raise_for_status(response)
             body = bytearray()
             while data := await manifest.read_chunk(response):
@@ -532,4 +541,4 @@ async def _read_body(manifest: RedirectedGet, cache: ManifestCache) -> bytes:
                     )
             if cacheable:
                 cache.put(url, bytes(body), response.headers, requested_at)
-            return bytes(body)
+            return bytes(body), response.headers

@@ -187,3 +187,8 @@ def one_line(text: str, length: int) -> str:
     characters."""
     visible = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
     return " ".join(visible.split())[:length]
+
+
+def is_json(kind: str) -> bool:
+    """Return whether a media type, without parameters, is JSON: ``application/json``, ``application/ld+json``."""
+    return kind in ("application/json", "text/json") or kind.endswith("+json")

@@ -32,9 +32,9 @@ PROTOCOL_VERSION = "0.1"
 class Effect:
     """Side effect of an app (``docs/side-effects.md``).
 
-    ``kind`` is ``dialog``, ``print``, ``download``, ``popup``, ``filechooser``, ``clipboard``, …, or ``more`` if
-    further effects were dropped, with their number in ``detail["count"]``. ``call`` is the id of the running call, or
-    ``None``. ``detail`` is small and holds no content.
+    ``kind`` is ``dialog``, ``print``, ``download``, ``popup``, ``filechooser``, ``clipboard``, ``share``, …, or
+    ``more`` if further effects were dropped, with their number in ``detail["count"]``. ``call`` is the id of the
+    running call, or ``None``. ``detail`` is small and holds no content.
     """
 
     kind: str

@@ -89,7 +89,7 @@ def shorten(text: str, *, stored: bool = True) -> str:
 
 
 #: Effects that a summary leaves out: their files have lines of their own, or a warning says why there is none.
-_FILE_EFFECTS = ("clipboard", "download", "print")
+_FILE_EFFECTS = ("clipboard", "download", "print", "share")
 #: Text for a success without data, which is answered inline (docs/requirements.md R0-4b).
 _NO_DATA = "The app answered without data."
 #: Characters of an answer that a summary shows instead of its size.

@@ -10,7 +10,20 @@ const rules = {
   badschema: (_abp, registry) => { registry.entries.get('file.list').capability.inputSchema = { type: 'strng' }; },
   badoutputschema: (_abp, registry) => { registry.entries.get('file.list').capability.outputSchema = { required: 'files' }; },
   describe: (abp) => { abp.describeCapability = async () => ({}); },
-  supports: (abp) => { abp.supports = () => 'perhaps'; },
+  supports: (abp) => { abp.supports = (name) => name === 'file.list'; },
+  nosupports: (abp) => delete abp.supports,
+  deprecated: (_abp, registry) => { registry.entries.get('file.list').capability.deprecated = true; },
+  delivery: (_abp, registry) => {
+    const entry = registry.entries.get('file.list');
+    registry.entries.set('clipboard.copy', { ...entry, capability: { ...entry.capability, name: 'clipboard.copy' } });
+  },
+  cancelearly: (abp) => {
+    const { cancel } = abp;
+    abp.cancel = async (...given) => {
+      const answer = await cancel(...given);
+      return answer.error ? { callId: given[0]?.callId ?? given[0], cancelled: false } : answer;
+    };
+  },
   cancelsall: (abp) => { abp.cancel = async (callId) => ({ callId: callId?.callId ?? callId, cancelled: true }); },
   cancelsnone: (abp) => { abp.cancel = async (callId) => ({ callId: callId?.callId ?? callId, cancelled: false }); },
   canceltext: (abp) => { abp.cancel = async () => 'done'; },
@@ -19,7 +32,7 @@ const rules = {
     const seen = new Set();
     abp.cancel = async (first, reason) => {
       const callId = first?.callId ?? first;
-      if (seen.has(callId)) throw new Error('this call was cancelled before');
+      if (seen.has(callId)) return { callId, cancelled: false };
       const answer = await cancel(callId, reason);
       if (answer.cancelled) seen.add(callId);
       return answer;
@@ -55,6 +68,7 @@ const answers = {
   unknown: recoded(['UNKNOWN_CAPABILITY'], 'OPERATION_FAILED'),
   missing: recoded(['MISSING_PARAM'], 'OPERATION_FAILED'),
   type: recoded(['INVALID_TYPE'], 'OPERATION_FAILED'),
+  gone: (answer, name) => (name === 'file.list' ? failed('NOT_SUPPORTED', 'removed') : answer),
   refuses: (answer, name) => (name === 'file.list' ? failed('INVALID_PARAMS', 'no') : answer),
   result: filesAs({ files: 'none' }),
   noencoding: filesAs({ files: [], file: { content, mimeType: 'application/octet-stream', size: 12 } }),

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias
 if TYPE_CHECKING:
     from playwright.async_api import Frame
 
+#: Size of the paper in inches, unless the page names another.
+A4_WIDTH, A4_HEIGHT = 8.27, 11.69
+
 logger = logging.getLogger("transports.browser")
 
 #: An opaque origin (of a document that shares its origin with no other), as browsers spell it.
@@ -138,7 +141,7 @@ class Channel(ABC):
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
         """Print the page; return the PDF, or the name of a CDP stream with the PDF.
 
-        ``paper_height`` is in inches; with ``None`` the page's own ``@page`` rules decide. Raises
+        ``paper_height`` is in inches; with ``None`` the page's own ``@page`` rules decide, or the paper is A4. Raises
         :class:`~transports.errors.UnsupportedBinary` if the browser makes no PDF.
         """
 

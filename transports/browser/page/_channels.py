@@ -27,7 +27,19 @@ from playwright.async_api import CDPSession, Error as PlaywrightError
 from ...errors import ContextLost, ProtocolError, TransportError, UnsupportedBinary, first_line
 from ...protocol import origin_of
 from ...tasks import spawn
-from ._channel import OPAQUE, Channel, DevTools, FrameDocument, FrameWatcher, OnEmit, PageObject, listen, listener
+from ._channel import (
+    A4_HEIGHT,
+    A4_WIDTH,
+    OPAQUE,
+    Channel,
+    DevTools,
+    FrameDocument,
+    FrameWatcher,
+    OnEmit,
+    PageObject,
+    listen,
+    listener,
+)
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, JSHandle, Page
@@ -475,7 +487,8 @@ class CdpChannel(Channel):
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
         """Print as :meth:`Channel.print_to_pdf` describes; return the name of a stream of the IO domain."""
         options: dict[str, object] = {"printBackground": True, "transferMode": "ReturnAsStream"}
-        options |= {"preferCSSPageSize": True} if paper_height is None else {"paperHeight": paper_height}
+        options |= {"paperWidth": A4_WIDTH, "paperHeight": paper_height or A4_HEIGHT}
+        options["preferCSSPageSize"] = paper_height is None
         stream: str = (await self.cdp.send("Page.printToPDF", options))["stream"]
         return stream
 
@@ -611,9 +624,12 @@ class PlaywrightChannel(Channel):
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
         """Print as :meth:`Channel.print_to_pdf` describes; return the PDF itself."""
         try:
-            if paper_height is not None:
-                return await self._page.pdf(print_background=True, width="8.5in", height=f"{paper_height}in")
-            return await self._page.pdf(print_background=True, prefer_css_page_size=True)
+            return await self._page.pdf(
+                print_background=True,
+                width=f"{A4_WIDTH}in",
+                height=f"{paper_height or A4_HEIGHT}in",
+                prefer_css_page_size=paper_height is None,
+            )
         except PlaywrightError as error:
             if "PDF" not in error.message and "not supported" not in error.message:
                 raise

@@ -213,12 +213,21 @@ class FileChooser(Effect):
 
 
 class Clipboard(Effect):
-    """Content that the app wrote to the clipboard: held in the page (``id``), sent along (``base64``), or neither."""
+    """Content that the app wrote to the clipboard, or shared: held in the page (``id``), sent along (``base64``), or
+    neither. ``name`` is that of a shared file."""
 
     type: str = ""
     size: Size = 0
     id: str | None = None
     base64: bytes | None = None
+    name: str = ""
+
+
+class Notice(Effect):
+    """A notification for a person; without a ``title`` the question whether the app may show some."""
+
+    title: str = ""
+    body: str = ""
 
 
 class Unsent(Effect):
@@ -256,6 +265,8 @@ _EVENTS: dict[str, Any] = {
     "download": Download,
     "filechooser": FileChooser,
     "clipboard": Clipboard,
+    "share": Clipboard,
+    "notice": Notice,
     "submitting": Effect,
     "tools": Tools,
     "flood": Flood,

@@ -6,12 +6,12 @@
   "use strict";
   if (window !== window.top || location.origin !== origin) return;
   const {
-    AbortController, Error, Map, Promise, String, clock, controllerAbort, controllerSignal, defineProperty, documentQuerySelector,
+    AbortController, Error, Map, Promise, Set, String, clock, controllerAbort, controllerSignal, defineProperty, documentQuerySelector,
     documentTitle, filterList, firstOf, functionToString, hasOwn, isArray, isInteger, keys, listIncludes, listForEach, listJoin,
     listPush, mapList, matches, messageOf, quietly, random, regExpExec, signalAborted, stringify, targetAddEventListener,
     textReplaceAll, textSplit, wait,
   } = makeNatives(late);
-  const capabilities = new Map(), calls = new Map();
+  const capabilities = new Map(), calls = new Map(), cancelled = new Set(); // ids of calls
   let session = null, running = false;
 
   // The place of an error in the caller's script, such as " (report.js:12)", or "".
@@ -70,10 +70,12 @@
     },
     async shutdown() {
       calls.forEach((controller) => controllerAbort(controller));
+      cancelled.clear();
       session = null;
       return { success: true };
     },
     listCapabilities: async () => listed(),
+    async supports(name) { return { supported: capabilities.has(name), available: capabilities.has(name) }; },
     async call(name, given, { callId = `${random()}`, progressToken = callId } = {}) {
       if (session === null) return refused("NOT_INITIALIZED", "initialize comes first", true);
       const capability = capabilities.get(name);
@@ -92,9 +94,13 @@
       try { return await firstOf(work(), aborted); } finally { calls.delete(callId); }
     },
     async cancel(given) { // cancel(callId, reason), or cancel({callId, reason})
+      if (session === null) return refused("NOT_INITIALIZED", "initialize comes first", true);
       const callId = given?.callId ?? given, controller = calls.get(callId);
-      if (controller) controllerAbort(controller);
-      return { callId, cancelled: controller !== undefined };
+      if (controller) {
+        cancelled.add(callId);
+        controllerAbort(controller);
+      }
+      return { callId, cancelled: cancelled.has(callId) };
     },
   };
 

@@ -7,14 +7,14 @@
   "use strict";
   const { natives, toJson, emit, hold, currentCall, within, prints = true, later = false } = host;
   const {
-    Blob, CSSStyleSheet, DOMException, Event, Map, MutationObserver, Promise, Proxy, Set, String, activationIsActive, apply,
+    Blob, CSSStyleSheet, DOMException, Event, Map, MutationObserver, Promise, Proxy, Set, String, TypeError, activationIsActive, apply,
     attributeName, attributeValue, attributesLength, blobSize, blobType, canvasGetContext, canvasHeight, canvasToDataURL,
-    canvasWidth, ceil, clipboardItemGetType, clipboardItemTypes, clock, contextDrawImage, createObjectURL, defineProperty, documentAdoptedStyleSheets,
+    canvasWidth, ceil, clipboardItemGetType, clipboardItemTypes, clock, construct, contextDrawImage, createObjectURL, defineProperty, documentAdoptedStyleSheets,
     documentBody, documentCreateElement, documentDocumentElement, documentStyleSheets, documentTitle, elementAttachShadow,
     elementAttributes, elementBefore, elementClosest, elementGetAttribute, elementGetAttributeNames, elementHasAttribute,
     elementLocalName, elementQuerySelector, elementQuerySelectorAll, elementRemove, elementRemoveAttribute,
     elementSetAttribute, elementShadowRoot, eventDefaultPrevented, eventPreventDefault, eventStopImmediatePropagation, eventType, filterList, firstOf,
-    fragmentQuerySelectorAll, fragmentReplaceChildren, from, getOwnPropertyDescriptor, htmlClick, htmlStyle, imageCurrentSrc,
+    fileName, fragmentQuerySelectorAll, fragmentReplaceChildren, from, getOwnPropertyDescriptor, hasOwn, htmlClick, htmlStyle, imageCurrentSrc,
     imageDecode, imageNaturalHeight, imageNaturalWidth, inputDisabled, inputMultiple, inputType, inputWebkitdirectory,
     isArray, isForeign, labelControl, linkElementSheet, listEvery, listForEach, listJoin, listPush, mapList, max,
     mediaMediaText, navigatorUserActivation, nodeChildNodes, nodeCloneNode, nodeIsConnected, nodesLength,
@@ -31,7 +31,10 @@
   const install = (owner, name, instead) => quietly(() => {
     const property = { __proto__: null, ...owner && getOwnPropertyDescriptor(owner, name) };
     if (typeof property.value !== "function") return;
-    const value = new Proxy(property.value, { __proto__: null, apply: (native, self, args) => instead(native, self, args) });
+    const value = new Proxy(property.value, { __proto__: null,
+      apply: (native, self, args) => instead(native, self, args),
+      construct: (native, args, target) => instead(native, undefined, args, target),
+    });
     if (!defineProperty(owner, name, { __proto__: null, ...property, value })) return;
     listPush(undo, () => {
       if (owner[name] === value) defineProperty(owner, name, property);
@@ -321,22 +324,58 @@
     return new Promise((_, reject) => reject(reason));
   }));
 
-  // --- the clipboard: content written by the app becomes an output; the system's clipboard is not changed -----------
-  const recordClipboard = async (blob) => {
+  // --- the clipboard, and what is shared: content becomes an output; nothing reaches the system ---------------------
+  const record = async (kind, blob, name = "") => {
     const call = currentCall(), content = await hold(blob);
-    emit("clipboard", { call, type: blobType(blob), size: blobSize(blob), ...content });
+    emit(kind, { call, type: blobType(blob), size: blobSize(blob), name, ...content });
   };
+  const textBlob = (text) => new Blob(sequence([text]), { __proto__: null, type: "text/plain" });
   const clipboard = ofPage.Clipboard?.prototype;
   hook(clipboard, "writeText", (native, self, args) => {
     if (!args.length) return apply(native, self, args); // throws as it should
-    return (async () => await recordClipboard(new Blob(sequence([String(args[0])]), { __proto__: null, type: "text/plain" })))();
+    return (async () => await record("clipboard", textBlob(String(args[0]))))();
   });
   hook(clipboard, "write", async (native, self, args) => {
     const items = isArray(args[0]) ? args[0] : from(args[0]);
     for (let index = 0; index < items.length; index += 1) {
       const item = items[index], types = clipboardItemTypes(item);
-      for (let nth = 0; nth < types.length; nth += 1) await recordClipboard(await clipboardItemGetType(item, types[nth]));
+      for (let nth = 0; nth < types.length; nth += 1) await record("clipboard", await clipboardItemGetType(item, types[nth]));
     }
+  });
+  const share = async (data) => {
+    const { title, text, url, files = [] } = data ?? {};
+    const words = filterList([title, text, url], (part) => part !== undefined && part !== null);
+    if (words.length) await record("share", textBlob(listJoin(mapList(words, String), "\n")));
+    else if (!files.length) throw new TypeError("there is nothing to share");
+    for (let index = 0; index < files.length; index += 1) await record("share", files[index], textToWellFormed(fileName(files[index])));
+  };
+  const navigatorPrototype = ofPage.Navigator?.prototype;
+  // Whether a browser has share() depends on its system. An app does the same everywhere.
+  if (!later && ofPage.isSecureContext && quietly(() => hasOwn(navigatorPrototype, "share")) === false) {
+    const property = { __proto__: null, value: { share() { } }.share, configurable: true, enumerable: true, writable: true };
+    if (quietly(() => defineProperty(navigatorPrototype, "share", property))) {
+      listPush(undo, () => { delete navigatorPrototype.share; });
+    }
+  }
+  hook(navigatorPrototype, "share", (native, self, args) => share(args[0]));
+
+  // --- notifications: nobody is there to see them -------------------------------------------------------------------
+  const notified = (title, options) => quietly(() => {
+    const body = options?.body;
+    emit("notice", { call: currentCall(), title: textToWellFormed(String(title)), body: textToWellFormed(String(body ?? "")) });
+  });
+  hook(window, "Notification", (native, self, args, target) => {
+    if (target === undefined) return apply(native, self, args); // throws as it should
+    notified(args[0], args[1]);
+    return construct(native, args, target);
+  });
+  hook(ofPage.Notification, "requestPermission", (native, self, args) => {
+    notified("", undefined);
+    return apply(native, self, args);
+  });
+  hook(ofPage.ServiceWorkerRegistration?.prototype, "showNotification", (native, self, args) => {
+    notified(args[0], args[1]);
+    return apply(native, self, args);
   });
 
   // --- object URLs: a window may show one that the app revokes at once ----------------------------------------------

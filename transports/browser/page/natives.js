@@ -70,7 +70,7 @@
   };
   const STATICS = {
     Object: "freeze hasOwn isFrozen keys",
-    Reflect: "apply defineProperty getOwnPropertyDescriptor getPrototypeOf ownKeys set",
+    Reflect: "apply construct defineProperty getOwnPropertyDescriptor getPrototypeOf ownKeys set",
     Array: "from isArray",
     Error: "isError",
     ArrayBuffer: "isView",
@@ -82,7 +82,7 @@
     URL: "createObjectURL revokeObjectURL",
   };
   const CLASSES = "AbortController BigInt Blob CSSStyleSheet CustomEvent DOMException Error Event MutationObserver " +
-    "Promise Proxy Response String TextEncoder Uint8Array";
+    "Promise Proxy Response String TextEncoder TypeError Uint8Array";
   const COLLECTIONS = "Map Set WeakMap WeakSet"; // of our own, with methods that no page can replace
   const FUNCTIONS = "decodeURIComponent fetch setTimeout"; // of the window
   const OPTIONAL = /SharedArrayBuffer|ClipboardItem|ReadableStream|resizable|detached|Base64|rawJSON|isError/; // not everywhere
@@ -204,7 +204,7 @@
     const { Promise, setTimeout, now, performanceNow } = natives;
     // What our scripts watch, by its name in the window of the page.
     const ofPage = { __proto__: null };
-    each(words("Clipboard EventTarget HTMLElement Object SubmitEvent URL isSecureContext name navigator parent performance"), (name) => {
+    each(words("Clipboard EventTarget HTMLElement Navigator Notification Object ServiceWorkerRegistration SubmitEvent URL isSecureContext name navigator parent performance"), (name) => {
       ofPage[name] = attempt(() => page[name]);
     });
     const hasClock = attempt(() => performanceNow(ofPage.performance)) !== undefined;

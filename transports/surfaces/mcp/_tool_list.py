@@ -76,7 +76,7 @@ def _options(**properties: object) -> dict[str, object]:
 
 
 _PDF_OPTIONS = _options(
-    format={"type": "string", "description": "A4, Letter, …"},
+    format={"type": "string", "description": "A4 (the default), Letter, …"},
     landscape={"type": "boolean"},
     scale={"type": "number"},
     print_background={"type": "boolean"},

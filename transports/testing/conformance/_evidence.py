@@ -24,7 +24,7 @@ from ...session import Settings, is_mcp_server
 #: Way to reach the app. Some rules apply only to some kinds.
 Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp", "mcp"]
 #: Maximum findings of a check in the report: an app with a hundred capabilities may break a rule a hundred times.
-_MAX_FINDINGS = 8
+_MAX_FINDINGS = 20
 #: Maximum characters of one finding.
 _MAX_LENGTH = 300
 
@@ -192,8 +192,9 @@ class Evidence:
     Exchanges that were not reached stay empty. ``timeout`` in seconds is that of each call. ``open_error`` is set if
     the app could not be reached or initialized; the rest is empty then. ``page_steps`` are the results of the page
     probe by name, ``None`` without a page object. ``transport_findings`` describe faults of frames and of posted
-    messages. ``tool_facts`` are ``{tools, forms, api, secure}`` of a page with WebMCP tools, inspected by the script
-    ``webmcp_tools.js`` after the calls. ``views`` is filled for an MCP server only.
+    messages, ``untimed`` are the types of frames without a timestamp. ``tool_facts`` are ``{tools, forms, api,
+    secure}`` of a page with WebMCP tools, inspected by the script ``webmcp_tools.js`` after the calls. ``views`` is
+    filled for an MCP server only.
     """
 
     target: str
@@ -211,11 +212,13 @@ class Evidence:
     cancellations: list[Cancellation] = field(default_factory=list)
     shutdowns: list[Exchange] = field(default_factory=list)
     call_after_shutdown: Exchange = field(default_factory=Exchange)
+    cancel_after_shutdown: Exchange = field(default_factory=Exchange)
     initialize_after_shutdown: Exchange = field(default_factory=Exchange)
     initialize_on_new_connection: Exchange = field(default_factory=Exchange)
     page_steps: Mapping[str, ProbeStep] | None = None
     effects_outside_calls: list[Effect] = field(default_factory=list)
     transport_findings: list[str] = field(default_factory=list)
+    untimed: list[str] = field(default_factory=list)
     tool_facts: Mapping[str, object] = field(default_factory=dict)
     views: ServerViews = field(default_factory=ServerViews)
 
@@ -313,7 +316,7 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of one check. ``findings`` are breaches of the rule, each once and at most eight, or the reason why the
+    """Result of one check. ``findings`` are breaches of the rule, each once and at most twenty, or the reason why the
     rule does not apply."""
 
     check: Check

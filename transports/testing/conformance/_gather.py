@@ -144,18 +144,24 @@ def _steps(text: str) -> dict[str, ProbeStep]:
 class StrictWebSocket(WebSocketTransport):
     """Transport over one connection to the app at ``url``, without reconnection.
 
-    Descriptions of breaches of docs/protocol.md 6.1 to 6.4 are appended to ``findings``. Pass the same list to several
-    connections to collect the findings of all. ``timeout`` in seconds is for connecting, ``headers`` are those of the
-    handshake.
+    Descriptions of breaches of docs/protocol.md 6.1 to 6.4 are appended to ``findings``, and the types of messages
+    without a timestamp to ``untimed``. Pass the same lists to several connections to collect the findings of all.
+    ``timeout`` in seconds is for connecting, ``headers`` are those of the handshake.
     """
 
     def __init__(
-        self, url: str, *, timeout: float, findings: list[str], headers: Mapping[str, str] | None = None
+        self,
+        url: str,
+        *,
+        timeout: float,
+        findings: list[str],
+        untimed: list[str],
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(
             url, headers=headers, timeout=timeout, close_timeout=1.0, max_bytes=_MAX_BYTES, reconnect=False
         )
-        self._findings = findings
+        self._findings, self._untimed = findings, untimed
         self._end_noted = False
 
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
@@ -187,8 +193,11 @@ class StrictWebSocket(WebSocketTransport):
         if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
             note("it sent JSON that is not an envelope: {type, id?, timestamp, payload}")
             return True
-        if isinstance(timestamp := envelope.get("timestamp"), bool) or not isinstance(timestamp, int | float):
-            note(f"a {kind} has no timestamp (Unix milliseconds)")
+        timestamp = envelope.get("timestamp")
+        if timestamp is None:
+            self._untimed.append(kind[:40])
+        elif isinstance(timestamp, bool) or not isinstance(timestamp, int | float):
+            note(f"the timestamp of a {kind[:40]} is not a number (Unix milliseconds)")
         identity = envelope.get("id")
         message = Message(kind, envelope.get("payload"), id=str(identity) if isinstance(identity, str | int) else None)
         outcome = self._pending.deliver(message)
@@ -231,12 +240,12 @@ async def gather(
     async with contextlib.AsyncExitStack() as stack:
         opening = max(plan.timeout, _OPENING)
         if evidence.kind == "websocket":
-            noting = partial(StrictWebSocket, findings=evidence.transport_findings)
+            noting = partial(StrictWebSocket, findings=evidence.transport_findings, untimed=evidence.untimed)
             await _drive(evidence, plan, lambda: noting(target, timeout=opening, headers=headers))
             return evidence
         reject_options({"headers": headers} if headers else {}, "a page; sign in with storage_state=")
         shared = await _browser(stack, target, browser, headless)
-        if evidence.kind != "extension":
+        if evidence.kind != "extension" and script is None:  # an adapter's page knows nothing of the app
             plan.on_step("manifest")
             evidence.discovery = await discover(target, allow_private=plan.allow_private)
         classes: Mapping[Kind, type[PlaywrightTransport | PostMessageTransport | WebMcpTransport]] = {
@@ -324,6 +333,9 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
         if await _reconnected(client):
             evidence.shutdowns = [await client.notify("shutdown", {"reason": "a check"}) for _ in range(2)]
             evidence.call_after_shutdown = await client.call(UNKNOWN_NAME, {}, plan.timeout)
+            evidence.cancel_after_shutdown = await client.request(
+                "capabilities/cancel", {"callId": UNKNOWN_NAME, "reason": "a check"}
+            )
             evidence.initialize_after_shutdown = await client.initialize()
         plan.on_step("reload")
         await client.disconnect()

@@ -24,6 +24,7 @@ async ({ unknownName, stepTimeout, longCall }) => {
     agent: { name: 'abp-conformance', version: '1' }, protocolVersion: '0.1',
     features: { notifications: true, progress: true, elicitation: true },
   };
+  if (typeof abp.cancel === 'function') await step('cancelEarly', () => abp.cancel(unknownName, 'a check'));
   await step('initialize', () => abp.initialize(params));
   await step('unknown', () => abp.call(unknownName, {}, { callId: 'abp-conformance' }));
   const known = steps.initialize.value?.capabilities?.[0]?.name;
@@ -53,6 +54,7 @@ async ({ unknownName, stepTimeout, longCall }) => {
         await step('cancelRunning', () => abp.cancel({ callId: 'long-call', reason: 'a check' }));
         await step('cancelAgain', () => abp.cancel({ callId: 'long-call', reason: 'a check' }));
       } else await step('cancelAgain', () => abp.cancel('long-call', 'a check'));
+      if (steps.cancelRunning.value?.cancelled !== true) delete steps.cancelAgain; // nothing was cancelled
     }
   }
   await step('shutdown', () => abp.shutdown());

@@ -13,9 +13,9 @@ const PDF = '%PDF-1.4\n1 0 obj << /Type /Catalog >> endobj\ntrailer << /Root 1 0
 
 /**
  * Print content of its own. `clear`: when it is taken away: "at once" after print() has returned, or never ("no", then
- * the app's own afterprint does it). `how`: "kept" is the print() that the app's first script kept.
+ * the app's own afterprint does it). `size`: of the paper, or "". `how`: "kept" is the print() that the app's first script kept.
  */
-function print({ text = 'printed', clear = 'at once', how = 'own' }) {
+function print({ text = 'printed', clear = 'at once', how = 'own', size = '100mm 100mm' }) {
   const root = document.getElementById('print-root');
   const heading = document.createElement('h1');
   heading.textContent = text;
@@ -24,7 +24,7 @@ function print({ text = 'printed', clear = 'at once', how = 'own' }) {
   brush.fillStyle = '#ff0000';
   brush.fillRect(0, 0, 40, 40);
   const style = new CSSStyleSheet();
-  style.replaceSync('@page { size: 100mm 100mm }');
+  style.replaceSync(size && `@page { size: ${size} }`);
   document.adoptedStyleSheets = [...document.adoptedStyleSheets, style];
   root.replaceChildren(heading, canvas);
   const heard = [];
@@ -98,6 +98,13 @@ async function copy({ text = 'copied', type, content = text }) {
   return named(navigator.clipboard.write([new ClipboardItem({ [type]: new Blob([content], { type }) })]));
 }
 
+const share = ({ title = 'shared', file }) => {
+  const files = file ? [new File(['shared bytes'], file, { type: 'text/plain' })] : [];
+  return named(navigator.share(file ? { files } : { title }));
+};
+
+const notify = ({ title = 'noticed', body }) => new Notification(title, { body }).title;
+
 const ask = ({ name }) => {
   const questions = {
     notifications: () => Notification.requestPermission(),
@@ -118,7 +125,7 @@ const steps = {
   alert: ({ message = 'an alert' }) => window.alert(message) ?? null,
   confirm: ({ message = 'sure?' }) => window.confirm(message),
   prompt: ({ message = 'name?', value = 'suggested' }) => window.prompt(message, value),
-  print, popup, download, choose, copy, ask,
+  print, popup, download, choose, copy, share, notify, ask,
   pick: ({ picker = 'showOpenFilePicker' }) => within(2000, named(window[picker]())),
   wait: ({ ms = 100 }) => pause(ms).then(() => 'waited'),
 };

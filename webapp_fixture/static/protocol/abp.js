@@ -15,6 +15,11 @@ function checkInitialize(params) {
   }
 }
 
+function notInitialized() {
+  const error = new AbpError('NOT_INITIALIZED', 'call initialize first', { retryable: true });
+  return { success: false, error: error.toJSON() };
+}
+
 /** `parts` is {app, registry, calls, client, options, onSession}. */
 export function createAbp({ app, registry, calls, client, options, onSession = () => {} }) {
   let sessionId = null;
@@ -53,10 +58,7 @@ export function createAbp({ app, registry, calls, client, options, onSession = (
     },
 
     async call(capability, params, callOptions) {
-      if (!sessionId) {
-        const error = new AbpError('NOT_INITIALIZED', 'call initialize first', { retryable: true });
-        return { success: false, error: error.toJSON(), metadata: { duration: 0 } };
-      }
+      if (!sessionId) return { ...notInitialized(), metadata: { duration: 0 } };
       return calls.call(capability, params, callOptions);
     },
 
@@ -68,8 +70,15 @@ export function createAbp({ app, registry, calls, client, options, onSession = (
     async describeCapability(capability) {
       return registry.describe(capability);
     },
-    supports: (capability) => registry.entries.has(capability),
-    cancel: async (callId, reason) => calls.cancel(callId, reason),
+    async supports(name) {
+      const entry = registry.entries.get(name);
+      if (!entry) return { supported: false, available: false, reason: `there is no capability ${name}` };
+      const { available, requirements, features } = entry.capability;
+      return { supported: true, available, requirements, features };
+    },
+    async cancel(callId, reason) {
+      return sessionId ? calls.cancel(callId, reason) : notInitialized();
+    },
 
     notify: (event, data) => client.notify(event, data),
     notifyProgress: (payload) => client.progress(payload),

@@ -12,7 +12,7 @@ from .._client import GRACE
 from .._evidence import Evidence, Exchange, NotApplicable, Rules, Trial
 
 RULES = Rules()
-_NATIVE = {"dialog", "popup", "filechooser", "download"}
+_NATIVE = {"dialog", "popup", "filechooser", "download", "share", "notification"}
 #: Bytes in one answer beyond which it should be a download (docs/protocol.md 9.12): 10 MB of 1,024 × 1,024 bytes.
 _LARGE = 10 << 20
 #: Seconds that an answer may take in transit.
@@ -20,11 +20,18 @@ _TOLERANCE = 0.25
 #: Fields of an answer that only reports success: texts, names of files, all others.
 _TEXT_FIELDS = {"message", "msg", "info", "note", "result"}
 _PATH_FIELDS = {"path", "file", "filepath", "filename", "folder"}
-_OTHER_FIELDS = {"success", "ok", "done", "saved", "exported", "created", "status", "state", "name", "location"}
+_STATE_FIELDS = {"status", "state"}
+_OTHER_FIELDS = {"success", "ok", "done", "saved", "exported", "created", "name", "location", *_STATE_FIELDS}
 _DONE = re.compile(
-    r"\s*(ok|okay|done|success(ful(ly)?)?|(the )?[\w ]{0,30}\b(was|were|has been|have been|is|are)? ?"
-    r"(saved|exported|created|written|generated|downloaded|finished|completed?))\b.{0,200}",
+    r"\s*(ok|okay|done|success(ful(ly)?)?|[\w ]{0,30}?\b"
+    r"(saved|exported|created|written|generated|downloaded|finished|completed?|open(ed)?|started|begun|copied|shared|sent"
+    r"|listed|shown|displayed|printed|rendered|converted|uploaded|queued|scheduled|triggered|initiated|launched|ready"
+    r"|opening|starting|downloading|exporting|generating|printing|sharing|copying|saving|preparing))\b.{0,200}",
     re.IGNORECASE | re.DOTALL,
+)
+#: What a message names that waits for a person, or hands the result to something else than the caller.
+_DELIVERY = re.compile(
+    r"\b(dialog|share sheet|clipboard|print window|print preview|downloads? folder)\b", re.IGNORECASE
 )
 _PATH_LIKE = re.compile(r"[^\s].*([/\\].+|\.\w{2,5})", re.DOTALL)
 
@@ -109,7 +116,7 @@ def _data(app: Evidence) -> Iterator[str]:
 
 @RULES(
     "answers.real",
-    "SHOULD",
+    "MUST",
     "An answer is the result itself, not a message that there is one",
     source="docs/protocol.md 12.5",
     fix="answer the content ({content, mimeType, size, …} or downloadUrl) instead of a path or 'done'",
@@ -117,15 +124,15 @@ def _data(app: Evidence) -> Iterator[str]:
 def _real(app: Evidence) -> Iterator[str]:
     for trial, call in _called(app):
         data = call.fields.get("data")
-        if call.succeeded and not call.outputs and not trial.contents and _is_status_only(data):
+        if not call.succeeded or trial.contents or not _is_status_only(data):
+            continue
+        # A printed page is a result, unless the answer leaves it to a person at a dialog.
+        if not call.outputs or _DELIVERY.search(_words(str(data))):
             yield f"{trial.name} answered {str(data)[:120]}"
 
 
 def _is_status_only(data: object) -> bool:
-    """Return whether data only reports that something was done; ``{status: "active"}`` is data.
-
-    This is a heuristic, so its findings are only warnings.
-    """
+    """Return whether data only reports that something was done; ``{status: "active"}`` is data."""
     if isinstance(data, str):
         return _is_done(data)
     if not isinstance(data, Mapping):
@@ -134,19 +141,31 @@ def _is_status_only(data: object) -> bool:
     scalar = all(value is None or isinstance(value, str | bool) for value in members.values())
     if not scalar or not set(members) <= _TEXT_FIELDS | _PATH_FIELDS | _OTHER_FIELDS:
         return False
-    return any(_is_done(members.get(name)) for name in _TEXT_FIELDS) or any(
-        isinstance(place := members.get(name), str) and _PATH_LIKE.fullmatch(place) for name in _PATH_FIELDS
+    return (
+        any(_is_done(members.get(name)) for name in _TEXT_FIELDS)
+        or any(_is_event(members.get(name)) for name in _STATE_FIELDS)
+        or any(isinstance(place := members.get(name), str) and _PATH_LIKE.fullmatch(place) for name in _PATH_FIELDS)
     )
 
 
 def _is_done(text: object) -> bool:
-    return isinstance(text, str) and len(text) < 300 and _DONE.fullmatch(text) is not None
+    return isinstance(text, str) and len(text) < 300 and _DONE.fullmatch(_words(text)) is not None
+
+
+def _is_event(state: object) -> bool:
+    """Return whether a state tells what was done to a thing ("download_started"); a single word may be the answer."""
+    return isinstance(state, str) and len(_words(state).split()) > 1 and _is_done(state)
+
+
+def _words(text: str) -> str:
+    """Return a name such as ``print_dialog_opened`` or ``printDialogOpened`` as words."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|[_-]+", " ", text)
 
 
 @RULES(
     "answers.native",
     "MUST",
-    "A call shows nothing: no dialog, window, file chooser or download",
+    "A call shows nothing: no dialog, window, file chooser, share sheet, notification or download",
     source="docs/protocol.md 11.1",
     fix="ask the client with elicitation, take files as parameters, answer content (printing is the signal for a PDF)",
 )
@@ -164,7 +183,7 @@ def _native(app: Evidence) -> Iterator[str]:
 
 @RULES(
     "answers.clipboard",
-    "SHOULD",
+    "MUST",
     "A call leaves the clipboard alone",
     source="docs/protocol.md 11.1, 12.5",
     fix="answer the content; the caller decides where it goes",

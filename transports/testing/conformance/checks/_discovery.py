@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ....http import is_json
 from ....protocol import Manifest
 from ....protocol.messages import PROTOCOL_VERSION
 from .._evidence import Evidence, NotApplicable, Rules
@@ -13,7 +14,7 @@ RULES = Rules()
 
 def _manifest(app: Evidence) -> Manifest:
     if app.discovery is None:
-        raise NotApplicable(f"an app reached as {app.kind} has no manifest")
+        raise NotApplicable("an app without a page of its own has no manifest")
     if app.discovery.manifest is None:
         raise NotApplicable("there is no readable manifest")
     return app.discovery.manifest
@@ -21,14 +22,14 @@ def _manifest(app: Evidence) -> Manifest:
 
 @RULES(
     "manifest.link",
-    "SHOULD",
+    "MUST",
     "The page names its manifest in its head",
     source="docs/protocol.md 7.1",
     fix='add <link rel="abp-manifest" href="/abp-manifest.json"> to the first 50 KB of the page',
 )
 def _link(app: Evidence) -> Iterator[str]:
     if app.discovery is None:
-        raise NotApplicable(f"an app reached as {app.kind} has no manifest")
+        raise NotApplicable("an app without a page of its own has no manifest")
     if app.discovery.manifest_url is None:
         yield app.discovery.reason.message if app.discovery.reason else "no link"
 
@@ -51,17 +52,34 @@ def _readable(app: Evidence) -> Iterator[str]:
 @RULES(
     "manifest.fields",
     "MUST",
-    "The manifest declares its protocol version and the identity of the app",
+    "The manifest declares its protocol version, the identity of the app, and its capabilities",
     source="docs/protocol.md 7.2, 1.4",
-    fix="give abp, app.id, app.name and app.version as text",
+    fix="give abp, app.id, app.name and app.version as text, and capabilities as an array",
 )
 def _fields(app: Evidence) -> Iterator[str]:
     manifest = _manifest(app)
     declared = {"abp": manifest.abp, "app.id": manifest.app.id, "app.name": manifest.app.name}
     declared["app.version"] = manifest.app.version
     yield from (f"{name} is missing" for name, value in declared.items() if not value)
+    if "capabilities" not in manifest.model_fields_set:
+        yield "capabilities is missing"
     if manifest.abp and manifest.abp.partition(".")[0] != PROTOCOL_VERSION.partition(".")[0]:
         yield f"abp is {manifest.abp!r}, another major version than {PROTOCOL_VERSION}"
+
+
+@RULES(
+    "manifest.type",
+    "SHOULD",
+    "The manifest is served as application/json",
+    source="docs/protocol.md 7.2",
+    fix="send Content-Type: application/json with it",
+)
+def _type(app: Evidence) -> Iterator[str]:
+    _manifest(app)
+    assert app.discovery is not None
+    kind = app.discovery.manifest_type
+    if not is_json(kind):
+        yield f"it is served as {kind[:80]}" if kind else "it is served without a Content-Type"
 
 
 @RULES(

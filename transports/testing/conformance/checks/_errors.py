@@ -10,6 +10,9 @@ from .._evidence import Evidence, Exchange, NotApplicable, Rules, Trial
 
 RULES = Rules()
 _CODE = re.compile(r"[A-Z][A-Z0-9_]*")
+#: Codes that say that there is no such function.
+_GONE = {"UNKNOWN_CAPABILITY", "CAPABILITY_UNAVAILABLE", "NOT_SUPPORTED", "NOT_IMPLEMENTED", "DEPRECATED"}
+_PERMISSION = {"PERMISSION_DENIED", "PERMISSION_REQUIRED"}
 #: Codes that give no reason for the failure.
 _VAGUE = {"OPERATION_FAILED", "INTERNAL_ERROR", "BROWSER_ERROR"}
 #: Seconds after a cancel within which a call may have ended by itself.
@@ -134,6 +137,24 @@ def _clear(app: Evidence) -> Iterator[str]:
         error = call.fields.get("error")
         if isinstance(error, Mapping) and error.get("code") in _VAGUE:
             yield f"{trial.name}: {error.get('message')} [{error.get('code')}]"
+        if call.code in _PERMISSION and not trial.capability.requirements:
+            yield f"{trial.name} needs a permission [{call.code}] and declares no requirements"
+
+
+@RULES(
+    "errors.deprecated",
+    "MUST",
+    "A deprecated capability still works",
+    source="docs/protocol.md 2.5",
+    fix="keep its handler until the next major version of the app, then remove it from the list",
+)
+def _deprecated(app: Evidence) -> Iterator[str]:
+    deprecated = [(trial, call) for trial, call in app.called if trial.capability.deprecated]
+    if not deprecated:
+        raise NotApplicable("no capability that was called is deprecated")
+    for trial, call in deprecated:
+        if call.code in _GONE:
+            yield f"{trial.name} was refused with {call.code}"
 
 
 @RULES(
@@ -197,9 +218,9 @@ def _running(app: Evidence) -> Iterator[str]:
 @RULES(
     "cancel.again",
     "SHOULD",
-    "Cancelling twice does no harm",
+    "Cancelling a cancelled call answers cancelled: true again",
     source="docs/protocol.md 3.2",
-    fix="answer the second cancel as the first, or with cancelled: false",
+    fix="remember the ids of cancelled calls, and answer the second cancel as the first",
 )
 def _again(app: Evidence) -> Iterator[str]:
     tried = [one for one in app.cancellations if one.first.fields.get("cancelled") is True]
@@ -209,7 +230,36 @@ def _again(app: Evidence) -> Iterator[str]:
     for one in tried:
         if one.again.error is not None:
             yield f"{one.name}: {one.again.error.message}"
-        elif not isinstance(one.again.fields.get("cancelled"), bool):
+        elif one.again.fields.get("cancelled") is not True:
             yield f"{one.name}: the second time it answered {str(one.again.answer)[:80]}"
-    if probed is not None and probed.threw is not None:
+    if probed is None:
+        return
+    fields = probed.value if isinstance(probed.value, Mapping) else {}
+    if probed.threw is not None:
         yield f"the second time it threw: {probed.threw}"
+    elif not tried and fields.get("cancelled") is not True:
+        yield f"the second time it answered {str(probed.value)[:80]}"
+
+
+@RULES(
+    "cancel.early",
+    "SHOULD",
+    "Cancelling without a session is refused with NOT_INITIALIZED",
+    source="docs/protocol.md 3.2",
+    fix="answer {success: false, error: {code: 'NOT_INITIALIZED', …}} before initialize and after shutdown",
+)
+def _cancel_early(app: Evidence) -> Iterator[str]:
+    _require_session(app)
+    probed = (app.page_steps or {}).get("cancelEarly")
+    if probed is not None:
+        exchange = Exchange(probed.value)
+        reason = probed.threw
+    elif app.kind == "websocket" and app.shutdowns:
+        exchange = app.cancel_after_shutdown
+        reason = exchange.error.message if exchange.error is not None else None
+    else:
+        raise NotApplicable("the app's own answer cannot be seen")
+    if reason is not None:
+        yield reason
+    elif exchange.code != "NOT_INITIALIZED":
+        yield f"it answered {str(exchange.answer)[:80]}"

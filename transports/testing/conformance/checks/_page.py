@@ -18,6 +18,13 @@ def _steps(app: Evidence) -> Mapping[str, ProbeStep]:
     return app.page_steps
 
 
+def _inspected(app: Evidence) -> Mapping[str, ProbeStep]:
+    steps = _steps(app)
+    if "members" not in steps:
+        raise NotApplicable("the page object could not be inspected")
+    return steps
+
+
 def _step(app: Evidence, name: str, missing: str) -> ProbeStep:
     step = _steps(app).get(name)
     if step is None:
@@ -83,15 +90,30 @@ def _describe(app: Evidence) -> Iterator[str]:
 @RULES(
     "page.supports",
     "SHOULD",
-    "supports answers true or false",
+    "supports answers {supported, available, …} for every name",
     source="docs/protocol.md 2.4",
-    fix="answer a boolean for every name",
+    fix="answer {supported: true, available: true}, and {supported: false, available: false} for an unknown name",
 )
 def _supports(app: Evidence) -> Iterator[str]:
-    unknown = _step(app, "supportsUnknown", "the page object has no supports")
-    for step, expected in ((unknown, False), (_steps(app).get("supportsKnown"), True)):
-        if step is not None and step.value is not expected:
-            yield f"{'a known' if expected else 'an unknown'} name: {step.threw or f'answered {step.value!r}'}"
+    steps = _inspected(app)
+    if "supportsUnknown" not in steps:
+        yield "the page object has no supports"
+    for step_name, expected in (("supportsUnknown", False), ("supportsKnown", True)):
+        step = steps.get(step_name)
+        if step is None:
+            continue
+        name = "a known name" if expected else "an unknown name"
+        answer = step.value
+        if step.threw is not None:
+            yield f"{name}: {step.threw}"
+        elif isinstance(answer, bool):
+            yield f"{name}: answered {answer!r}, not an object"
+        elif not isinstance(answer, Mapping) or answer.get("supported") is not expected:
+            yield f"{name}: answered {str(answer)[:120]}"
+        elif not isinstance(answer.get("available"), bool):
+            yield f"{name}: it does not say available: true or false"
+        elif answer["available"] and not expected:
+            yield f"{name}: it is available, though not supported"
 
 
 @RULES(
@@ -102,8 +124,10 @@ def _supports(app: Evidence) -> Iterator[str]:
     fix="answer the array itself, not {success, data}",
 )
 def _plain_list(app: Evidence) -> Iterator[str]:
-    step = _step(app, "list", "the page object has no listCapabilities")
-    if step.threw is not None:
+    step = _inspected(app).get("list")
+    if step is None:
+        yield "the page object has no listCapabilities"
+    elif step.threw is not None:
         yield f"it threw: {step.threw}"
     elif not isinstance(step.value, list):
         yield f"it answered {'an object' if isinstance(step.value, Mapping) else repr(step.value)}"
@@ -130,9 +154,7 @@ def _call(app: Evidence) -> Iterator[str]:
     fix="keep the session in the page object, not in storage that outlives the page",
 )
 def _reload(app: Evidence) -> Iterator[str]:
-    steps = _steps(app)
-    if "members" not in steps:
-        raise NotApplicable("the page object could not be inspected")
+    steps = _inspected(app)
     step = steps.get("reloaded") or steps.get("broke") or ProbeStep(threw="it did not come back")
     if step.threw is not None or not isinstance(step.value, Mapping):
         yield f"initialize after a reload: {step.threw or f'answered {step.value!r}'}"

@@ -67,6 +67,20 @@ def _described(app: Evidence) -> Iterator[str]:
 
 
 @RULES(
+    "schema.alternatives",
+    "SHOULD",
+    "A deprecated capability names its alternatives",
+    source="docs/protocol.md 2.5",
+    fix="list alternatives: ['export.document'] beside deprecated: true",
+)
+def _alternatives(app: Evidence) -> Iterator[str]:
+    deprecated = [trial.capability for trial in app.trials if trial.capability.deprecated]
+    if not deprecated:
+        raise NotApplicable("no capability is deprecated")
+    yield from (f"{capability.name} names none" for capability in deprecated if not capability.alternatives)
+
+
+@RULES(
     "schema.params",
     "SHOULD",
     "Parameters that fit inputSchema are accepted",

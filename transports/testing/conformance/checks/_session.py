@@ -9,6 +9,8 @@ from ....protocol.messages import PROTOCOL_VERSION
 from .._evidence import Evidence, Exchange, NotApplicable, Rules
 
 RULES = Rules()
+#: Namespaces of capabilities that wrap ways of the browser to deliver content.
+_DELIVERY = {"clipboard", "share"}
 
 
 def _session_info(app: Evidence) -> Mapping[str, object]:
@@ -111,15 +113,34 @@ def _same_list(app: Evidence) -> Iterator[str]:
 
 
 @RULES(
+    "session.delivery",
+    "MUST",
+    "No capability stands for the clipboard or a share sheet",
+    source="docs/protocol.md 11.1",
+    fix="offer the content itself (convert.markdownToHtml instead of clipboard.copyHtml); the client delivers it",
+)
+def _delivery(app: Evidence) -> Iterator[str]:
+    _session_info(app)
+    for name in dict.fromkeys(trial.name for trial in app.trials):
+        namespace, *actions = name.lower().split(".")[-2:]
+        if (actions and namespace in _DELIVERY) or name.lower().partition(".")[0] in _DELIVERY:
+            yield f"{name} is declared"
+
+
+@RULES(
     "session.early",
     "SHOULD",
-    "A call before initialize is refused with NOT_INITIALIZED",
+    "A call without a session is refused with NOT_INITIALIZED",
     source="docs/protocol.md 2.2, 8.1",
     fix="answer {success: false, error: {code: 'NOT_INITIALIZED', …, retryable: true}}",
 )
 def _early(app: Evidence) -> Iterator[str]:
     _session_info(app)
-    yield from _wrong_refusal(app.call_before_initialize, ("NOT_INITIALIZED",))
+    for finding in _wrong_refusal(app.call_before_initialize):
+        yield f"before initialize {finding}"
+    if app.shutdowns:
+        for finding in _wrong_refusal(app.call_after_shutdown):
+            yield f"after shutdown {finding}"
 
 
 @RULES(
@@ -196,12 +217,12 @@ def _initialize_faults(exchange: Exchange) -> Iterator[str]:
         yield f"initialize answered {str(exchange.answer)[:120]}"
 
 
-def _wrong_refusal(exchange: Exchange, codes: tuple[str, ...]) -> Iterator[str]:
+def _wrong_refusal(exchange: Exchange) -> Iterator[str]:
     if exchange.error is not None:
         yield exchange.error.message
     elif exchange.succeeded:
         yield "it succeeded"
-    elif exchange.code not in codes:
+    elif exchange.code != "NOT_INITIALIZED":
         yield f"it was refused with {exchange.code!r}"
 
 
@@ -217,6 +238,21 @@ def _frames(app: Evidence) -> Iterator[str]:
         raise NotApplicable("only a WebSocket has frames")
     yield from (
         f"{what}{f' ({count} times)' if count > 1 else ''}" for what, count in Counter(app.transport_findings).items()
+    )
+
+
+@RULES(
+    "wire.timestamp",
+    "SHOULD",
+    "Every message has a timestamp",
+    source="docs/protocol.md 6.1",
+    fix="add timestamp: Date.now() to the envelope",
+)
+def _timestamp(app: Evidence) -> Iterator[str]:
+    if app.kind != "websocket":
+        raise NotApplicable("only messages of a WebSocket are seen as they are sent")
+    yield from (
+        f"{kind} has none{f' ({count} times)' if count > 1 else ''}" for kind, count in Counter(app.untimed).items()
     )
 
 

@@ -47,12 +47,13 @@ export function publish({ app, capabilities }, handlers) {
   const listed = capabilities.map((capability) => ({ requirements: [], features: {}, ...capability, available: true }));
   const find = (name) => listed.find((capability) => capability.name === name) ?? null;
   const running = new Map(); // callId → AbortController
+  const cancelled = new Set(); // callIds of this session: cancelling again has the same answer
   let sessionId = null;
 
   const stop = (callId, error) => {
-    const found = running.get(callId);
-    found?.abort(error);
-    return found !== undefined;
+    if (running.has(callId)) cancelled.add(callId);
+    running.get(callId)?.abort(error);
+    return cancelled.has(callId);
   };
   const stopAll = () => {
     for (const callId of running.keys()) stop(callId, new AppError('CANCELLED', 'the session has ended'));
@@ -69,13 +70,15 @@ export function publish({ app, capabilities }, handlers) {
     },
     async shutdown() {
       stopAll();
+      cancelled.clear();
       sessionId = null;
       return { success: true };
     },
     async listCapabilities() { return listed; },
     async describeCapability(name) { return find(name); },
-    async supports(name) { return find(name) !== null; },
+    async supports(name) { return { supported: find(name) !== null, available: find(name) !== null }; },
     async cancel(first, reason) {
+      if (!sessionId) return failure(new AppError('NOT_INITIALIZED', 'call initialize first', true));
       const callId = first?.callId ?? first; // cancel(callId, reason) and cancel({callId, reason})
       const why = `cancelled: ${first?.reason ?? reason ?? 'no reason was given'}`;
       return { callId, cancelled: stop(callId, new AppError('CANCELLED', why)) };
