@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.support.mcp_servers import FOLDER
-from transports import CapabilityError, Session, UsageError, connect
+from transports import CapabilityError, Disconnected, Session, UsageError, connect
 from transports.errors import ConnectFailed
 from transports.routing import Result
 
@@ -43,6 +43,21 @@ def png() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 0)) + chunk(b"IEND", b"")
 
 
+#: A server that ends with status 3 while a process that it has started holds its stdout.
+_FORKING = """
+import json, os, subprocess, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["method"] == "tools/call":
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        os._exit(3)
+    about = {"name": "s", "version": "1"}
+    result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+    if request["method"] == "tools/list":
+        result = {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}
+    if "id" in request:
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
 PNG = png()
 PICTURE = base64.b64encode(PNG).decode()
 WORDS = {"type": "text", "text": "words"}
@@ -327,6 +342,14 @@ async def test_flag_of_an_error_may_be_a_text(tmp_path: Path, flag: object, fail
         return
     with pytest.raises(CapabilityError, match="words"):
         await call(tmp_path, said)
+
+
+async def test_server_that_ends_while_its_child_holds_stdout_is_lost(tmp_path: Path) -> None:
+    server = tmp_path / "server.py"
+    server.write_text(_FORKING)
+    async with connect(f"mcp+stdio:{sys.executable} {server}", store="memory:", timeout=30) as app:
+        with pytest.raises(Disconnected, match="ended with status 3"):
+            await app.call("go", timeout=120)
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -137,6 +138,45 @@ def test_a_run_over_pipes_and_its_stats(abp: CommandLine, tmp_path: Path) -> Non
     assert b"bytes to the model" in said and b"give" in said
     counted = abp("proxy", "--stats", "--json").document["large"]["give"]
     assert counted["calls"] == 1 and counted["bytes_in"] > 200_000 and counted["bytes_out"] < 3000
+
+
+#: A server that ends with status 3 while a process that it has started holds its stdout.
+_FORKING = """
+import json, os, subprocess, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    if request["method"] == "tools/call":
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        os.write(2, b"child %d\\n" % child.pid)
+        os._exit(3)
+    result = {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
+
+
+def test_server_that_ends_while_its_child_holds_stdout_ends_the_proxy(tmp_path: Path) -> None:
+    server = tmp_path / "server.py"
+    server.write_text(_FORKING)
+    proxy = subprocess.Popen(
+        [*ABP, "--", sys.executable, str(server)],
+        env=environment(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert proxy.stdin is not None and proxy.stdout is not None and proxy.stderr is not None
+    try:
+        for identity, method in enumerate(("initialize", "tools/call")):
+            message = {"jsonrpc": "2.0", "id": identity, "method": method, "params": {"name": "x"}}
+            proxy.stdin.write(json.dumps(message).encode() + b"\n")
+            proxy.stdin.flush()
+            if method == "initialize":
+                assert json.loads(proxy.stdout.readline())["id"] == identity
+        assert proxy.wait(60) == 3
+        (child,) = re.findall(rb"child (\d+)", proxy.stderr.read())
+        assert not psutil.pid_exists(int(child)) or not alive([psutil.Process(int(child))])
+    finally:
+        proxy.kill()
+        for pipe in (proxy.stdin, proxy.stdout, proxy.stderr):
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 @pytest.mark.load

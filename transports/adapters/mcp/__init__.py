@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ._connection import (
         VIEW_TYPE as VIEW_TYPE,
         end_process as end_process,
+        end_stdout as end_stdout,
         exit_reason as exit_reason,
         start_process as start_process,
     )
@@ -31,7 +32,7 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "_connection": ("VIEW_TYPE", "end_process", "exit_reason", "start_process"),
+            "_connection": ("VIEW_TYPE", "end_process", "end_stdout", "exit_reason", "start_process"),
             "_wire": ("error_answer", "result_warnings", "to_answer", "to_arguments"),
         },
     )

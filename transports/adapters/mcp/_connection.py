@@ -87,6 +87,8 @@ _GRACE = 1.0
 #: Whether processes have groups, which are signalled together.
 _HAS_GROUPS = hasattr(os, "killpg")
 _POLL_INTERVAL = 0.01
+#: Seconds between two looks whether a server has ended whose stdout is still open.
+_EXIT_CHECK = 0.5
 #: Seconds to find out which transport an address has that cannot be connected.
 _PROBE_TIMEOUT = 3.0
 #: Seconds until a broken stream of changes is opened again.
@@ -472,6 +474,7 @@ async def stdio_streams(
                 _read(process, LineReader(max_bytes), received, lose),
                 _write(process, waiting, received),
                 _listen(process, stderr),
+                end_stdout(process),
             )
         ]
         try:
@@ -564,6 +567,15 @@ async def _write(
                 continue
             process.stdin.write(line)
             await process.stdin.drain()
+
+
+async def end_stdout(process: asyncio.subprocess.Process) -> None:
+    """End the stdout of a process a second after its exit: a process that it has started may hold the pipe open."""
+    assert process.stdout is not None
+    while process.returncode is None:
+        await asyncio.sleep(_EXIT_CHECK)
+    await asyncio.sleep(_GRACE)  # for what it has written
+    process.stdout.feed_eof()
 
 
 async def _listen(process: asyncio.subprocess.Process, stderr: Stderr) -> None:

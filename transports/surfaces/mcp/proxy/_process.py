@@ -8,8 +8,8 @@ import os
 import subprocess
 from contextlib import suppress
 
-from ....adapters.mcp import StdioServer, end_process, exit_reason, start_process
-from ....tasks import finished
+from ....adapters.mcp import StdioServer, end_process, end_stdout, exit_reason, start_process
+from ....tasks import begin, finished
 from ._duplex import Deliver
 from ._messages import LineReader
 
@@ -45,9 +45,13 @@ class ProcessServer:
         """Deliver the server's lines until it closes its stdout."""
         reader, stdout = LineReader(), self._process.stdout
         assert stdout is not None
-        while chunk := await stdout.read(_CHUNK):
-            for line in reader.feed(chunk):
-                await deliver(line)
+        ending = begin(end_stdout(self._process))
+        try:
+            while chunk := await stdout.read(_CHUNK):
+                for line in reader.feed(chunk):
+                    await deliver(line)
+        finally:
+            ending.cancel()
         last = reader.rest()
         if last:
             await deliver(last)
