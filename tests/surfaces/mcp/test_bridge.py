@@ -17,7 +17,7 @@ from mcp_types import ResourceLink
 from tests.support.apps import NotingTransport
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, shout, words
 from tests.support.model_rules import check_rules
-from transports import MemoryTransport, connect as connect_app
+from transports import CapabilityError, MemoryTransport, connect as connect_app
 from transports.errors import CallTimeout, Disconnected
 from transports.protocol.messages import Message
 from transports.testing import Call
@@ -252,6 +252,49 @@ async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None
         assert "Next: correct the argument url" in words(elsewhere)
         with pytest.raises(MCPError):
             await client.call_tool("abp_nothing", {})
+
+
+@pytest.mark.requirement("R4-11h", "R4-14n", "R4-15k")
+@pytest.mark.parametrize(
+    ("tool", "arguments", "step"),
+    [
+        ("abp_call", {"capability": "text.shuot"}, "abp_status lists what the app can do"),
+        ("abp_call", {"capability": "text.shout", "session": "gone"}, "abp_status lists the sessions"),
+        ("abp_connect", {"url": URL, "new": True}, "disconnect one with abp_disconnect"),
+        ("abp_connect", {"url": "mcp+stdio:rm -rf /"}, "correct the argument url and call again"),
+        ("abp_result", {"call": "gone"}, "abp_status lists the calls that there are"),
+        ("abp_cancel", {"call": "gone"}, "abp_status lists the calls that there are"),
+        ("abp_read_artifact", {"id": "gone_000000000000"}, "abp_artifacts lists what there is"),
+        (
+            "abp_fail",
+            {"code": "CAPABILITY_UNAVAILABLE"},
+            "meet the requirement, then call again; abp_status lists what is available",
+        ),
+        ("abp_fail", {"code": "CANCELLED"}, "ask the user whether to go on"),
+        ("abp_fail", {"code": "INVALID_ANSWER"}, "call again, and answer the app's question as it asks"),
+        ("abp_fail", {"code": "PERMISSION_REQUIRED"}, "ask the user"),
+        ("abp_fail", {"code": "PERMISSION_DENIED"}, "ask the user"),
+        ("abp_fail", {"code": "NOT_SUPPORTED"}, "check with the user that this app speaks ABP"),
+        ("abp_fail", {"code": "SOMETHING_ELSE"}, "do not repeat it unchanged; tell the user if there is no other way"),
+    ],
+)
+async def test_an_error_names_the_next_step(
+    serve: Serve, tool: str, arguments: Mapping[str, object], step: str
+) -> None:
+    async def fail(params: Mapping[str, object], call: Call) -> object:
+        raise CapabilityError("it cannot be done", code=str(params["code"]))
+
+    async with serve(Apps({"fail": fail, "text.shout": shout}), options={"max_sessions": 1}) as client:
+        answer = await client.call_tool(tool, arguments)
+        assert answer.is_error
+        assert words(answer).endswith(f"\nNext: {step}"), words(answer)
+
+
+@pytest.mark.requirement("R4-11h", "R4-15k")
+async def test_a_call_without_an_app_is_told_to_connect(serve: Serve) -> None:
+    async with serve(connected=False) as client:
+        answer = await client.call_tool("abp_call", {"capability": "text.shout"})
+        assert answer.is_error and "Next: call abp_connect with the address of the app" in words(answer)
 
 
 async def test_progress_reaches_the_client_and_grows(serve: Serve) -> None:
