@@ -119,6 +119,18 @@ async def test_a_server_removes_expired_artifacts(
         assert Path(str(kept.path)).exists()
 
 
+@pytest.mark.requirement("R6-10i")
+async def test_logs_of_the_bridge_go_to_stderr(tmp_path: Path) -> None:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    async with abp(tmp_path / "out", "mcp", ABP_LOG_LEVEL="debug") as program:
+        assert program.process.stdin is not None
+        program.process.stdin.write(json.dumps(hello).encode() + b"\n")
+        assert json.loads(await program.line())["id"] == 1
+        _, out, logs = await program.end(signal.SIGTERM)
+    assert out == "" and logs.count("abp: ") > 1
+
+
 def places(folder: Path) -> dict[str, str]:
     """Settings of a command whose files are in ``folder``."""
     return {"ABP_OUTPUT_DIR": str(folder / "out"), "XDG_STATE_HOME": str(folder / "state")}

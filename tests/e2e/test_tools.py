@@ -47,6 +47,7 @@ async def app(fixture: Fixture, browser: Browser, tmp_path_factory: pytest.TempP
         yield app
 
 
+@pytest.mark.requirement("R6-10d")
 async def test_html_becomes_a_pdf(app: Session) -> None:
     result = await app.render_to_pdf("<h1>Grüße</h1><script>document.write('from a script')</script>")
     ref = result.artifacts["document"]

@@ -78,6 +78,7 @@ def test_the_short_way_to_an_answers_data_says_what_the_model_says(payload: obje
     assert outcome(lambda: answered_data(payload, "x")) == outcome(by_model)
 
 
+@pytest.mark.requirement("R6-4c")
 def test_a_good_answer_raises_nothing_and_keeps_its_data() -> None:
     data = {"document": BinaryData(b"x")}
     good = answer({"success": True, "data": data, "metadata": {"duration": 3, "cached": True}, "unknown": [1]})
@@ -126,12 +127,14 @@ def test_an_answer_that_is_none_is_told_what_it_must_be(payload: object, said: s
     assert caught.value.message == f"the app's answer to make is not valid ABP 0.1: {said}; {shape}"
 
 
+@pytest.mark.requirement("R6-4c")
 @pytest.mark.parametrize("success", ["perhaps", [], {}, 2])
 def test_success_is_not_guessed_at(success: object) -> None:
     with pytest.raises(ProtocolError, match="success"):
         answer({"success": success})
 
 
+@pytest.mark.requirement("R6-4d")
 def test_every_field_of_an_error_is_kept() -> None:
     error = refusal(
         {
@@ -233,6 +236,7 @@ def test_details_that_are_content_or_too_deep_do_not_hide_the_error() -> None:
     assert "deeper than 64" in str(refusal({"success": False, "error": {"code": "X", "details": deep}}).details["app"])
 
 
+@pytest.mark.requirement("R6-7c")
 @pytest.mark.parametrize(
     ("payload", "code", "message"),
     [
@@ -250,6 +254,7 @@ def test_a_cancelled_call_differs_from_a_failed_one(payload: object, code: str, 
 # --- other payloads ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-3g")
 def test_a_capability_in_full() -> None:
     listed = parse(
         Capability,
@@ -323,6 +328,7 @@ def test_an_ambiguous_field_is_refused_by_name(payload: object, where: str) -> N
         parse(Initialized, payload, "initialize")
 
 
+@pytest.mark.requirement("R6-5c")
 @pytest.mark.parametrize(
     ("payload", "fraction"),
     [
@@ -360,6 +366,7 @@ def test_events_and_questions() -> None:
     assert (asked.method, asked.params, asked.timeout) == ("elicitation/confirm", {}, 5000)
 
 
+@pytest.mark.requirement("R6-8a")
 def test_a_message_carries_the_time_in_milliseconds() -> None:
     assert abs(Message("shutdown").timestamp - time.time() * 1000) < 5000
 

@@ -215,6 +215,7 @@ async def nothing(params: Mapping[str, object], call: Call) -> object:
     return None
 
 
+@pytest.mark.requirement("R6-5g")
 @pytest.mark.parametrize("ways", [("page",), ("notification",), ("page", "notification"), ("notification", "page")])
 async def test_a_change_of_capabilities_updates_them_and_is_one_event(app_of: Connect, ways: tuple[str, ...]) -> None:
     handlers = {"one": nothing, "two": nothing}
@@ -271,6 +272,7 @@ async def test_losing_and_regaining_the_connection_are_events(app_of: Connect) -
             ]
 
 
+@pytest.mark.requirement("R6-6e")
 # --- questions without a handler --------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("method", "params", "answer"),

@@ -11,6 +11,7 @@ from webapp_fixture import Fixture
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
 
 
+@pytest.mark.requirement("R6-7d", "R6-7e")
 @pytest.mark.parametrize("form", ["abp.cancel(callId, 'enough')", "abp.cancel({ callId, reason: 'enough' })"])
 async def test_cancel(app: App, form: str) -> None:
     got = await app.page.evaluate(
@@ -30,6 +31,7 @@ async def test_cancel(app: App, form: str) -> None:
     assert record["cancelled"][-2]["callId"] == call_id
 
 
+@pytest.mark.requirement("R6-7f")
 @pytest.mark.parametrize(("form", "works"), [("string", [True, False]), ("object", [False, True])])
 async def test_cancel_in_one_form_only(browser: Browser, fixture: Fixture, form: str, works: list[bool]) -> None:
     app = await open_app(browser, f"{fixture.url}?canceltype={form}")

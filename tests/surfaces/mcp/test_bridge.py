@@ -28,6 +28,7 @@ __all__ = ["era", "serve"]
 # --- the straight path ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-10a", "R6-10b")
 @pytest.mark.requirement("R4-8c", "R4-12d")
 async def test_connect_list_call_disconnect(serve: Serve) -> None:
     async with serve(connected=False) as client:
@@ -174,6 +175,7 @@ async def test_hints_of_behaviour_reach_the_client(serve: Serve) -> None:
         assert shared["abp_row_read"] == {"readOnlyHint": True}
 
 
+@pytest.mark.requirement("R6-10f")
 async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
     async with serve() as client:
         second = await called(client, "abp_connect", url=URL, new=True)
@@ -235,6 +237,7 @@ async def test_after_a_lost_connection_message_and_next_line_say_the_same(serve:
             assert f"\nNext: {then}\n" in f"{said}\n", said
 
 
+@pytest.mark.requirement("R6-10e")
 @pytest.mark.requirement("R0-3c", "R4-11h", "R4-14n", "R4-15k")
 async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None:
     async with serve() as client:
@@ -254,6 +257,7 @@ async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None
             await client.call_tool("abp_nothing", {})
 
 
+@pytest.mark.requirement("R6-10e")
 @pytest.mark.requirement("R4-11h", "R4-14n", "R4-15k")
 @pytest.mark.parametrize(
     ("tool", "arguments", "step"),
@@ -297,6 +301,7 @@ async def test_a_call_without_an_app_is_told_to_connect(serve: Serve) -> None:
         assert answer.is_error and "Next: call abp_connect with the address of the app" in words(answer)
 
 
+@pytest.mark.requirement("R6-5i")
 async def test_progress_reaches_the_client_and_grows(serve: Serve) -> None:
     reported: list[tuple[float, float | None, str | None]] = []
 
@@ -326,6 +331,7 @@ async def test_progress_that_goes_back_is_not_reported(serve: Serve) -> None:
     assert reported == [(50, 100), (100, 100)]
 
 
+@pytest.mark.requirement("R6-7b")
 @pytest.mark.requirement("R3-7d")
 async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> None:
     apps = Apps()

@@ -136,6 +136,7 @@ async def speak(params: Mapping[str, object], call: Call) -> object:
     return None
 
 
+@pytest.mark.requirement("R6-5h")
 @pytest.mark.load
 @pytest.mark.parametrize(
     ("level", "expected"), [("debug", ["info", "error", "info"]), ("warning", ["error"]), ("critical", [])]
