@@ -1,6 +1,7 @@
 """Discovery against real servers on 127.0.0.1: pages, links, redirects, limits, hostile answers, the cache."""
 
 import asyncio
+import inspect
 import json
 import logging
 import re
@@ -397,7 +398,12 @@ async def test_what_came_for_credentials_is_not_kept_for_others(serve: Serve) ->
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R6-1d")
+@pytest.mark.requirement("R6-1f", "R6-1h")
+def test_discovery_takes_five_redirects_and_ten_seconds() -> None:
+    assert MAX_REDIRECTS == 5
+    assert inspect.signature(discover).parameters["timeout"].default == 10.0
+
+
 @pytest.mark.parametrize(("spare", "found"), [(0, True), (-1, False)])
 async def test_fifty_kilobytes_of_a_page_are_looked_at(find: Find, serve: Serve, spare: int, found: bool) -> None:
     padding = b"<!--" + b"x" * (HEAD_BYTES - len(LINK) - 7 - spare) + b"-->"
@@ -419,6 +425,7 @@ async def test_the_limit_is_for_all_pieces_together(find: Find, serve: Serve) ->
     assert f"in the first {HEAD_BYTES} bytes" in why(await find(server.url)).message
 
 
+@pytest.mark.requirement("R6-1d")
 async def test_an_endless_page_is_left_at_the_limit(find: Find, serve: Serve) -> None:
     sent = 0
 
