@@ -86,6 +86,7 @@ def test_a_good_answer_raises_nothing_and_keeps_its_data() -> None:
     assert good.data is data and good.metadata == {"duration": 3, "cached": True}
 
 
+@pytest.mark.requirement("R6-4c")
 @pytest.mark.parametrize(
     ("payload", "success"),
     [
@@ -127,7 +128,6 @@ def test_an_answer_that_is_none_is_told_what_it_must_be(payload: object, said: s
     assert caught.value.message == f"the app's answer to make is not valid ABP 0.1: {said}; {shape}"
 
 
-@pytest.mark.requirement("R6-4c")
 @pytest.mark.parametrize("success", ["perhaps", [], {}, 2])
 def test_success_is_not_guessed_at(success: object) -> None:
     with pytest.raises(ProtocolError, match="success"):

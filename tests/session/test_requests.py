@@ -94,7 +94,7 @@ async def test_a_call_sends_its_timeout_and_ids_as_options(app_of: Connect) -> N
 # --- errors of the app ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R6-4d")
+@pytest.mark.requirement("R6-4d", "R6-4c")
 async def test_an_error_carries_everything_the_app_sent(app_of: Connect) -> None:
     async def refuse(params: Mapping[str, object], call: Call) -> object:
         raise CapabilityError(
