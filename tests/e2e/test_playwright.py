@@ -355,6 +355,7 @@ async def test_elicitations_are_declined_without_a_handler(connected: Connect) -
         assert caught.value.cancelled
 
 
+@pytest.mark.requirement("R6-7b", "R6-7f")
 @pytest.mark.fault(5)
 @pytest.mark.parametrize("query", ["", "?canceltype=string", "?canceltype=object"])
 async def test_timeout_and_cancellation_reach_the_app(connected: Connect, query: str) -> None:

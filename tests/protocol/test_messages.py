@@ -366,7 +366,6 @@ def test_events_and_questions() -> None:
     assert (asked.method, asked.params, asked.timeout) == ("elicitation/confirm", {}, 5000)
 
 
-@pytest.mark.requirement("R6-8a")
 def test_a_message_carries_the_time_in_milliseconds() -> None:
     assert abs(Message("shutdown").timestamp - time.time() * 1000) < 5000
 

@@ -31,7 +31,6 @@ async def test_cancel(app: App, form: str) -> None:
     assert record["cancelled"][-2]["callId"] == call_id
 
 
-@pytest.mark.requirement("R6-7f")
 @pytest.mark.parametrize(("form", "works"), [("string", [True, False]), ("object", [False, True])])
 async def test_cancel_in_one_form_only(browser: Browser, fixture: Fixture, form: str, works: list[bool]) -> None:
     app = await open_app(browser, f"{fixture.url}?canceltype={form}")
