@@ -225,14 +225,6 @@ async def test_a_manifest_that_is_none(find: Find, serve: Serve, body: bytes, re
     assert reason.lower() in why(found).message.lower()
 
 
-@pytest.mark.requirement("R6-1n")
-@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream", "text/html; charset=utf-8"])
-async def test_a_manifest_of_any_content_type_is_read(find: Find, serve: Serve, kind: str) -> None:
-    server = await serve(site({"/": page(), "/m.json": reply(manifest(), Content_Type=kind)}))
-    found = await find(server.url)
-    assert found.manifest is not None and found.manifest.app.name == "App", found.reason
-
-
 @pytest.mark.parametrize(
     ("status", "retryable"), [(428, False), (429, True), (430, False), (499, False), (500, True), (599, True)]
 )
@@ -251,6 +243,14 @@ async def test_a_manifest_that_is_not_there(find: Find, serve: Serve) -> None:
     assert failure.message == f"the manifest {server.url}/m?… answered 404 Not Found"
     assert failure.details == {"url": f"{server.url}/m?…", "status": 404}
     assert failure.retryable is False
+
+
+@pytest.mark.requirement("R6-1n")
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream", "text/html; charset=utf-8"])
+async def test_a_manifest_of_any_content_type_is_read(find: Find, serve: Serve, kind: str) -> None:
+    server = await serve(site({"/": page(), "/m.json": reply(manifest(), Content_Type=kind)}))
+    found = await find(server.url)
+    assert found.manifest is not None and found.manifest.app.name == "App", found.reason
 
 
 @pytest.mark.requirement("R6-1i")
