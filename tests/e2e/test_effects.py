@@ -264,6 +264,7 @@ async def test_parallel_calls_each_get_their_own_print(connected: Connect) -> No
         assert [text_of(path) for result in results for path in files(result)] == texts
 
 
+@pytest.mark.requirement("R6-9f")
 @pytest.mark.parametrize(("size", "points"), [("", (595, 842)), ("landscape", (842, 595)), ("letter", (612, 792))])
 async def test_a_printed_page_is_a4_unless_its_styles_name_a_size(
     connected: Connect, size: str, points: tuple[int, int]

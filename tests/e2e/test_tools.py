@@ -63,6 +63,7 @@ async def test_html_becomes_a_pdf(app: Session) -> None:
     assert (await app.call("file.list")).artifacts  # the app has not noticed
 
 
+@pytest.mark.requirement("R6-9f")
 @pytest.mark.parametrize(
     ("html", "options", "size"),
     [

@@ -85,6 +85,7 @@ def why(found: Discovery) -> DiscoveryFailed:
 # --- what is found ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-1n")
 @pytest.mark.parametrize(
     ("kind", "warning"),
     [
@@ -106,6 +107,7 @@ async def test_a_manifest_of_another_type_is_a_warning(
         assert found.warnings == (() if warning is None else (warning,))
 
 
+@pytest.mark.requirement("R6-1p")
 def test_a_manifest_without_an_id_is_a_warning() -> None:
     assert read_manifest(manifest(app={"name": "App", "version": "2"}))[1] == ["the manifest names no app.id"]
 

@@ -165,6 +165,7 @@ def test_what_is_no_path_alone_is_an_answer(data: object) -> None:
     assert findings("answers.real", evidence_of(data)) == ()
 
 
+@pytest.mark.requirement("R6-2f")
 @pytest.mark.parametrize(
     "data",
     [
@@ -208,6 +209,7 @@ def test_a_printed_page_is_an_answer_unless_a_person_has_to_save_it(data: object
     assert (findings("answers.real", evidence) == ()) is complete
 
 
+@pytest.mark.requirement("R6-2r")
 @pytest.mark.parametrize(
     ("name", "is_delivery"),
     [
