@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import jsonschema_rs
@@ -129,21 +129,21 @@ def _content(app: Evidence) -> Iterator[str]:
     for trial, call in app.called:
         schema = trial.capability.output_schema
         described = {
-            item.place: "downloadUrl" if "downloadUrl" in item.node else "content"
+            item.place: {"mimeType", *(item.node.keys() & {"downloadUrl"})}
             for item in trial.contents
             if item.node.keys() & {"content", "downloadUrl"}
         }
         if not described or not call.succeeded or (schema and _schema_error(schema) is not None):
             continue
         for found in find(call.fields.get("data")):
-            key = described.get(found.field)
-            if key is not None and not _describes_content(schema, found.path, key):
-                place = found.field or "the answer"
-                yield f"{trial.name}: outputSchema does not say that {place} is content with mimeType and {key}"
+            keys = described.get(found.field)
+            if keys is not None and not _describes_content(schema, found.path, keys):
+                place, named = found.field or "the answer", " and ".join(sorted(keys))
+                yield f"{trial.name}: outputSchema does not say that {place} is content with {named}"
 
 
-def _describes_content(schema: object, path: Sequence[str | int], key: str) -> bool:
-    """Return whether a schema has ``key`` and requires a ``mimeType`` at a place, or describes the place indirectly."""
+def _describes_content(schema: object, path: Sequence[str | int], keys: Set[str]) -> bool:
+    """Return whether a schema has ``keys`` and requires ``mimeType`` at a place, or describes the place indirectly."""
     if not isinstance(schema, Mapping):
         return False
     if any(key in schema for key in _INDIRECT):
@@ -154,7 +154,7 @@ def _describes_content(schema: object, path: Sequence[str | int], key: str) -> b
         required = schema.get("required")
         return (
             isinstance(properties, Mapping)
-            and {"mimeType", key} <= properties.keys()
+            and keys <= properties.keys()
             and isinstance(required, Sequence)
             and "mimeType" in required
         )
@@ -165,7 +165,7 @@ def _describes_content(schema: object, path: Sequence[str | int], key: str) -> b
         first = schema.get("prefixItems")
         named = first[path[0]] if isinstance(first, Sequence) and path[0] < len(first) else None
         inner = schema.get("items") if named is None else named
-    return _describes_content(inner, path[1:], key)
+    return _describes_content(inner, path[1:], keys)
 
 
 def _require_call(app: Evidence) -> None:
