@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.requirements import section
+
 ROOT = Path(__file__).parents[1]
 #: A citation such as ``docs/protocol.md 3.2``, ``docs/faults.md 13`` or ``docs/requirements.md R2-7.1c``.
 _CITED = re.compile(r"docs/(protocol|faults|requirements)\.md ((?:R\d-)?[\dA-Z]+(?:\.\d+)*[a-z]?(?:\.[a-z])?)(?![\w-])")
@@ -24,7 +26,7 @@ def sections(document: str) -> set[str]:
     headings = set(re.findall(r"^#{2,4} ((?:R\d-)?[\dA-Z]+(?:\.\d+)*)\b", text, re.MULTILINE))
     rows = set(re.findall(r"^\| ?(\d+) ?\|", text, re.MULTILINE))
     lines = set(re.findall(r"\b(R\d-[\dA-Z]+(?:\.\d+)*\.?[a-z])\b", text))
-    return headings | rows | lines
+    return headings | rows | lines | {section(line) for line in lines}
 
 
 def files() -> Iterator[Path]:
@@ -41,9 +43,9 @@ def files() -> Iterator[Path]:
 def faults(text: str) -> list[str]:
     """What is wrong with the citations of a text."""
     missing = [
-        f"docs/{document}.md has no {section}"
-        for document, section in _CITED.findall(text)
-        if section not in sections(document)
+        f"docs/{document}.md has no {cited}"
+        for document, cited in _CITED.findall(text)
+        if cited not in sections(document)
     ]
     return [*missing, *(f"{found} is not in the repository" for found in _FOREIGN.findall(text))]
 

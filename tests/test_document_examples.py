@@ -1,5 +1,24 @@
 """The examples that the source documents of docs/requirements.md print, each as a test: types, answers, parameters,
-schemas, the incident, signatures, templates, limits."""
+schemas, the incident, signatures, templates, limits. Those of the bridge and of a page are in ``surfaces/mcp/`` and
+``e2e/``, settings in ``routing/test_document_settings.py``, types in ``artifacts/test_document_types.py``.
+
+What the documents leave out, such as ``generatePdf``, has a stand-in. These do not run as they are printed:
+
+* R0-5, R0-9: paths have the folder and the time of the test.
+* R0-5, R1-4, R2-1, R2-B: content that ends in ``…`` is no base64; real files stand beside it.
+* R0-6, R1-6, R1-7, R1-11: modules of Node have stand-ins in the page.
+* R1-5: ``expiresAt`` is in the past, so the answer is refused; a later time is shown beside it.
+* R1-7, R1-11: ``page.evaluate`` gives ``{}`` for an ``ArrayBuffer`` in Python (D7); the parts within the page run.
+* R2-2.2, R2-3.3, R2-3.5, R2-4.3, R2-4.4: methods of a framework that the kit is not; sessions show what they do.
+* R2-2.4: the client of another SDK; ``app.resources`` does the same.
+* R2-3.1, R2-3.4, R2-3.6: drafts of settings, of which R2-4.2 has the last names.
+* R2-5.3: ids that the document itself rejects.
+* R2-7.3: ``_contents_to_artifact`` is left out by the document; with one, the cache runs.
+* R2-7.4: the store without ``delete`` is none by the document's own protocol; sizes are written ``512.0 KB``.
+* R3: servers on an SDK of Node; what they answer is routed, and the bridge answers the same. R3-8: a third item is
+  the link (D14).
+* R4-7: a parameter without default follows one with. R4-8: D17. R4-10: YAML as TOML. R4-13: ``_fastmcp`` is ``_meta``.
+"""
 
 from __future__ import annotations
 

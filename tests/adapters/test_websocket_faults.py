@@ -125,6 +125,7 @@ async def test_a_number_of_five_thousand_digits_is_exact_or_refused(fixture: Fix
         assert (await app.call("file.list")).artifacts
 
 
+@pytest.mark.requirement("R6-8c")
 @pytest.mark.load
 @pytest.mark.fault(18)
 async def test_duplicate_foreign_and_late_replies_are_dropped(fixture: Fixture) -> None:
@@ -147,6 +148,7 @@ async def test_a_thousand_replies_out_of_order(fixture: Fixture) -> None:
         assert [result.data["value"] for result in results] == list(range(1000))  # type: ignore[call-overload, index]
 
 
+@pytest.mark.requirement("R6-8b")
 @pytest.mark.fault(20)
 async def test_unknown_types_and_extra_fields_are_ignored_with_one_warning(
     fixture: Fixture, caplog: pytest.LogCaptureFixture

@@ -62,6 +62,17 @@ async def test_a_text_that_is_not_kept_has_a_preview_of_500_characters(tmp_path:
     assert "preview" not in (await store.put_bytes(PNG)).as_dict()
 
 
+@pytest.mark.requirement("R2-7.4h")
+async def test_the_length_of_a_preview_can_be_set() -> None:
+    for length in (10, 1000):
+        store = NoneStore(max_inline_preview=length).scoped(Scope(user="ann"))
+        assert (await store.put_text("𝄞" * 2000)).as_dict()["preview"] == "𝄞" * length
+    assert "preview" not in (await NoneStore(max_inline_preview=0).put_text("text")).as_dict()
+    for length in (-1, 1001):
+        with pytest.raises(UsageError, match=f"from 0 to 1,000 characters, not {length}"):
+            NoneStore(max_inline_preview=length)
+
+
 async def test_none_store_staging_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     store = NoneStore(max_bytes=2_000_000)

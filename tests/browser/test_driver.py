@@ -42,6 +42,7 @@ async def test_the_end_of_a_driver_is_no_error_that_nobody_retrieved() -> None:
     assert logged == []
 
 
+@pytest.mark.requirement("R6-3l")
 @pytest.mark.parametrize(("user", "on"), [(0, False), (1000, True)])
 async def test_the_sandbox_is_off_for_root_alone(monkeypatch: pytest.MonkeyPatch, user: int, on: bool) -> None:
     """Playwright switches it off unless it is asked for."""

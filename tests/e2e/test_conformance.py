@@ -57,6 +57,9 @@ def every_pair() -> Iterator[Any]:
             yield pytest.param(one, kind, id=f"{one.name}-{one.check}-{kind}", marks=marks)
 
 
+@pytest.mark.requirement("R6-2a", "R6-2b", "R6-2c", "R6-2d", "R6-2e", "R6-2f", "R6-2g", "R6-2h", "R6-2i", "R6-2j")
+@pytest.mark.requirement("R6-2k", "R6-2l", "R6-2m", "R6-2n", "R6-2o", "R6-2p", "R6-2q", "R6-2u", "R6-2v", "R6-2w")
+@pytest.mark.requirement("R6-7d", "R6-7e", "R6-8d")
 @pytest.mark.requirement("R0-11a", "R0-11b", "R0-11c", "R0-11d", "R1-2d", "R1-2e", "R1-3d", "R1-5c", "R1-12a", "R1-13a")
 @pytest.mark.requirement("R1-13b", "R1-13c", "R1-13d", "R1-13e")
 @pytest.mark.parametrize(("planted", "kind"), list(every_pair()))
@@ -112,6 +115,7 @@ def extension(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.requirement("R6-11d")
 @pytest.mark.usefixtures("whole_chromium")
 @in_session
 async def test_an_extension(tmp_path: Path) -> None:

@@ -139,6 +139,7 @@ async def test_every_side_effect_in_one_call(connected: Connect, fixture: Fixtur
         await eventually(lambda: pages(app) == 1)
 
 
+@pytest.mark.requirement("R6-9d")
 async def test_effects_are_in_the_document_and_the_summary(connected: Connect) -> None:
     async with connected() as app:
         result = await ui(app, {"kind": "alert", "message": "well\nthen"})
@@ -149,6 +150,7 @@ async def test_effects_are_in_the_document_and_the_summary(connected: Connect) -
         assert "effects" not in (await app.call("file.list")).as_dict()
 
 
+@pytest.mark.requirement("R6-9h")
 async def test_a_file_in_the_answer_goes_before_outputs(connected: Connect) -> None:
     async with connected() as app:
         result = await ui(app, "print", "download", binary=True)
@@ -159,6 +161,7 @@ async def test_a_file_in_the_answer_goes_before_outputs(connected: Connect) -> N
 # --- dialogs ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-9b")
 @pytest.mark.parametrize(
     ("dialogs", "answers"),
     [("dismiss", [None, False, None]), ("accept", [None, True, "suggested"])],
@@ -195,6 +198,7 @@ async def test_more_than_a_hundred_effects_are_counted(connected: Connect) -> No
 # --- printing ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-9e")
 async def test_a_page_is_printed_as_it_was_when_print_was_called(connected: Connect) -> None:
     """The app empties its print root, repaints its canvas and removes its style sheet as soon as print() returns."""
     async with connected() as app:
@@ -260,6 +264,7 @@ async def test_parallel_calls_each_get_their_own_print(connected: Connect) -> No
         assert [text_of(path) for result in results for path in files(result)] == texts
 
 
+@pytest.mark.requirement("R6-9f")
 @pytest.mark.parametrize(("size", "points"), [("", (595, 842)), ("landscape", (842, 595)), ("letter", (612, 792))])
 async def test_a_printed_page_is_a4_unless_its_styles_name_a_size(
     connected: Connect, size: str, points: tuple[int, int]
@@ -282,6 +287,7 @@ async def test_print_looks_native_and_fires_the_browsers_events(connected: Conne
 # --- downloads --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-9g")
 @pytest.mark.parametrize(
     "how", ["link", "navigate", "frame", *(pytest.param(how, marks=pytest.mark.slow) for how in ("event", "attached"))]
 )
@@ -470,6 +476,7 @@ async def test_windows_live_until_the_call_ends_and_are_never_more_than_eight(co
 ASKED = ["notifications", "geolocation", "camera", "clipboard", "midi", "fonts", "screens", "idle"]
 
 
+@pytest.mark.requirement("R6-1t", "R6-9c")
 @pytest.mark.parametrize("name", [*ASKED[:4], *(pytest.param(name, marks=pytest.mark.slow) for name in ASKED[4:])])
 async def test_permission_requests_are_decided_at_once(connected: Connect, name: str) -> None:
     async with connected() as app:

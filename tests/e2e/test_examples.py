@@ -87,6 +87,7 @@ def test_an_example_without_arguments_prints_its_usage(name: str, monkeypatch: p
     assert f"python examples/{name} " in str(end.value.code)
 
 
+@pytest.mark.requirement("R5-5d")
 @pytest.mark.requirement("R5-5a")
 def test_export_pdf(url: str, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<h1>From a file</h1>", encoding="utf-8")
@@ -112,6 +113,7 @@ def test_files_in_and_out(run_here: Run, url: str, tmp_path: Path) -> None:
     assert len(list((tmp_path / "pages").iterdir())) == 3 and str(tmp_path / "pages") in printed
 
 
+@pytest.mark.requirement("R5-5f")
 def test_websocket_client(run_here: Run, url: str) -> None:
     assert "Type: text/csv" in run_here("websocket_client.py", url.replace("http", "ws") + "abp")
 
@@ -143,6 +145,7 @@ def test_session_events(run_here: Run) -> None:
     ]
 
 
+@pytest.mark.requirement("R5-5e")
 @pytest.mark.slow
 def test_host_page(url: str, tmp_path: Path) -> None:
     picture = ROOT / "webapp_fixture" / "samples" / "picture.png"

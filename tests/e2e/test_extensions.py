@@ -36,6 +36,7 @@ def another(folder: Path, name: str, **changes: object) -> Path:
     return folder
 
 
+@pytest.mark.requirement("R6-11a", "R6-11b", "R6-11e")
 @pytest.mark.parametrize(
     "target", [str(SHELF), pytest.param(f"extension:{SHELF}", marks=pytest.mark.slow)], ids=["folder", "extension:"]
 )
@@ -93,6 +94,7 @@ async def test_several_extensions_in_one_browser(tmp_path: Path) -> None:
         assert len(set(await asyncio.gather(*map(one, folders)))) == 3
 
 
+@pytest.mark.requirement("R6-11c")
 async def test_the_extension_page_can_be_named(tmp_path: Path) -> None:
     folder = another(tmp_path / "named", "Named")
     (folder / "pages").mkdir()

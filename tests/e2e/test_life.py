@@ -53,6 +53,7 @@ def ancestors(process: psutil.Process) -> set[int]:
     return set()
 
 
+@pytest.mark.requirement("R6-9i")
 @pytest.mark.fault(1, 2, 3)
 @pytest.mark.parametrize(
     ("victim", "expected"),

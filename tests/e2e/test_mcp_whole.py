@@ -113,7 +113,7 @@ async def test_connect_list_call_progress_cancel_elicit_read_upload_disconnect(
         assert await read_as_resource(client, pdf.uri) == data
 
 
-@pytest.mark.requirement("R3-7a", "R3-7b", "R3-7f")
+@pytest.mark.requirement("R3-7a", "R3-7b", "R3-7f", "R3-7i")
 async def test_a_picture_of_any_address_needs_no_app(tmp_path: Path, slow_page: SlowPage) -> None:
     bridge = Bridge(Options(allowed_hosts=("127.0.0.1",)), open_store(tmp_path / "out"))
     async with Client(bridge.server, mode="2026-07-28") as client:
@@ -121,6 +121,8 @@ async def test_a_picture_of_any_address_needs_no_app(tmp_path: Path, slow_page: 
         answer = await client.call_tool("abp_screenshot", arguments)
         assert not answer.is_error, answer
         assert answer.structured_content["data"]["url"] == slow_page.url
+        (kept,) = answer.structured_content["artifacts"]
+        assert slow_page.url in words(answer) and f"Size: {kept['size_bytes']} bytes" in words(answer)
         (block,) = [item for item in answer.content if isinstance(item, ImageContent)]
         image = Image.open(io.BytesIO(base64.b64decode(block.data)))
         assert image.size == (900, 3000) and block.mime_type == "image/jpeg"

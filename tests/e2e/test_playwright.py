@@ -244,6 +244,7 @@ _PAGE_FUNCTIONS = {
 }
 
 
+@pytest.mark.requirement("R6-5a")
 async def test_the_page_functions_are_there_before_the_first_script_and_nothing_else_is(connected: Connect) -> None:
     async with connected() as app:
         first = value((await app.call("app.record")).data, "first")
@@ -321,6 +322,7 @@ async def test_the_browser_is_told_what_to_answer_before_the_app_is_loaded_and_n
     assert not settings & {*after}
 
 
+@pytest.mark.requirement("R6-5b")
 @pytest.mark.parametrize("query", ["", "?ownevents=assign", "?ownevents=call"])
 async def test_each_event_is_delivered_once_and_in_order(connected: Connect, query: str) -> None:
     seen: list[Progress] = []
@@ -353,6 +355,7 @@ async def test_elicitations_are_declined_without_a_handler(connected: Connect) -
         assert caught.value.cancelled
 
 
+@pytest.mark.requirement("R6-7b", "R6-7f")
 @pytest.mark.fault(5)
 @pytest.mark.parametrize("query", ["", "?canceltype=string", "?canceltype=object"])
 async def test_timeout_and_cancellation_reach_the_app(connected: Connect, query: str) -> None:
@@ -553,6 +556,7 @@ async def test_a_page_without_abp_says_which_script_failed(
     assert "s3cret" not in str(caught.value.as_dict())
 
 
+@pytest.mark.requirement("R6-3c")
 async def test_a_late_abp_is_waited_for_and_odd_lists_are_read(connected: Connect) -> None:
     async with connected("?late=700") as app:
         assert app.info.name == "Workbench"
@@ -589,6 +593,7 @@ async def test_a_navigation_during_a_call_fails_it_and_the_app_is_opened_again(c
     assert heard == ["connection/lost", "connection/restored"]
 
 
+@pytest.mark.requirement("R6-9a")
 async def test_native_dialogs_do_not_block_a_call(connected: Connect) -> None:
     async with connected() as app:
         for kind in ("alert", "confirm", "prompt"):

@@ -101,6 +101,7 @@ async def test_relative_download_urls_are_resolved_against_the_app(fixture: Fixt
 # --- who is believed --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-8c")
 @pytest.mark.fault(11)
 async def test_messages_of_other_windows_answer_no_call(fixture: Fixture, embedded: Embedded) -> None:
     """A frame inside the app, of another origin, which knows each id and answers first."""

@@ -180,6 +180,7 @@ async def test_a_lent_browser_with_a_context_of_its_own_takes_no_storage_state(t
                 pass
 
 
+@pytest.mark.requirement("R6-3k")
 async def test_parallel_sessions_in_one_browser_stay_separate(browser: Browser, tmp_path: Path) -> None:
     """Two sessions on two apps and four on one, opened together, their calls interleaved."""
     async with notebook("One") as one, notebook("Two") as two, notebook("Four") as four:

@@ -88,6 +88,7 @@ def opened(site: TestServer, app: str, browser: Browser, **options: Any) -> Sess
     return connect(str(site.make_url(f"/{app}/")), browser=browser, store="memory:", **options)
 
 
+@pytest.mark.requirement("R6-12a")
 async def test_minimal_app_converts_and_refuses(site: TestServer, browser: Browser) -> None:
     async with opened(site, "minimal", browser) as app:
         assert app.capabilities["convert.markdownToHtml"].input_schema["required"] == ["markdown"]
@@ -97,6 +98,7 @@ async def test_minimal_app_converts_and_refuses(site: TestServer, browser: Brows
             await app.call("convert.nothing")
 
 
+@pytest.mark.requirement("R6-12b")
 async def test_app_with_several_capabilities_answers_text_and_a_file(site: TestServer, browser: Browser) -> None:
     async with opened(site, "multi", browser) as app:
         assert len(app.capabilities) == 3
@@ -107,6 +109,7 @@ async def test_app_with_several_capabilities_answers_text_and_a_file(site: TestS
         assert (await app.store.get(ref)).decode().endswith("<body><p>é</body></html>")
 
 
+@pytest.mark.requirement("R6-12c")
 async def test_printing_app_answers_a_pdf_of_its_container(site: TestServer, browser: Browser, tmp_path: Path) -> None:
     stages: list[str | None] = []
     url = str(site.make_url("/print/"))
@@ -118,6 +121,7 @@ async def test_printing_app_answers_a_pdf_of_its_container(site: TestServer, bro
     assert stages == ["prepare", "print", "done"]
 
 
+@pytest.mark.requirement("R6-12d")
 async def test_chart_is_a_png_of_the_asked_size(site: TestServer, browser: Browser) -> None:
     async with opened(site, "chart", browser) as app:
         params = {"type": "bar", "data": {"labels": ["a", "b"], "values": [30, 60]}, "options": {"width": 320}}
@@ -128,6 +132,7 @@ async def test_chart_is_a_png_of_the_asked_size(site: TestServer, browser: Brows
     assert int.from_bytes(content[16:20]) == 320 and int.from_bytes(content[20:24]) == 400
 
 
+@pytest.mark.requirement("R6-12e")
 async def test_progress_arrives_chunk_by_chunk(site: TestServer, browser: Browser) -> None:
     steps: list[Progress] = []
     async with opened(site, "progress", browser) as app:
@@ -137,6 +142,7 @@ async def test_progress_arrives_chunk_by_chunk(site: TestServer, browser: Browse
     assert steps[-1].status == "Processing chunk 5 of 5"
 
 
+@pytest.mark.requirement("R6-5j")
 async def test_progress_by_the_name_of_the_extension_guide_arrives(site: TestServer, browser: Browser) -> None:
     steps: list[str | None] = []
     async with opened(site, "progress", browser) as app:
@@ -144,6 +150,7 @@ async def test_progress_by_the_name_of_the_extension_guide_arrives(site: TestSer
     assert steps == ["Crawling a", "Crawling b"]
 
 
+@pytest.mark.requirement("R6-12f")
 async def test_question_about_the_page_size_is_answered(site: TestServer, browser: Browser) -> None:
     async def answer(request: ElicitationRequest) -> dict[str, object]:
         assert request.params["prompt"] == "What page size for the PDF?"
@@ -158,6 +165,7 @@ async def test_question_about_the_page_size_is_answered(site: TestServer, browse
     assert isinstance(result.data, dict) and result.data["pageSize"] == "letter"
 
 
+@pytest.mark.requirement("R6-5j", "R6-12g")
 async def test_capability_that_becomes_available_later_is_learned(site: TestServer, browser: Browser) -> None:
     async with opened(site, "dynamic", browser) as app:
         assert [*app.capabilities] == ["convert.markdownToHtml"]
@@ -173,6 +181,7 @@ async def test_capability_that_becomes_available_later_is_learned(site: TestServ
     assert result.data == {"summary": "a long tex"}
 
 
+@pytest.mark.requirement("R6-12h")
 @pytest.mark.parametrize("app", [*_DECLARED])
 async def test_conformance_judges_a_sample_as_its_guide_does(site: TestServer, browser: Browser, app: str) -> None:
     report = await check_app(str(site.make_url(f"/{app}/")), Plan(timeout=2), browser=browser)

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ import pytest
 from tests.support.command_line import CommandLine
 from tests.support.eventually import eventually
 from tests.support.web_client import TOKEN, Listening, Web, running
-from transports.artifacts import LocalStore, Scope
+from transports.artifacts import LocalStore, Scope, _ref as store_clock
 from webapp_fixture import serve as serve_fixture
 
 ABP = [sys.executable, "-m", "transports.surfaces.cli"]
@@ -98,6 +99,36 @@ async def test_serve_with_an_app_and_calls_of_another_process(tmp_path: Path) ->
                 assert stored["id"] == artifact["id"] and stored["sha256"] == artifact["sha256"]
         status, text, complaint = await server.end(signal.SIGINT)
         assert status == 130 and text == "" and "Traceback" not in complaint
+
+
+@pytest.mark.requirement("R2-6.4q")
+@pytest.mark.parametrize("command", [("mcp",), ("serve",), ("proxy", "--", "cat")], ids=lambda command: command[0])
+async def test_a_server_removes_expired_artifacts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    store = LocalStore(tmp_path / "out")
+    with monkeypatch.context() as past:
+        two_hours_ago, elapsed = time.time() - 7200, store_clock.elapsed() - 7200
+        past.setattr(time, "time", lambda: two_hours_ago)
+        past.setattr(store_clock, "elapsed", lambda: elapsed)
+        expired = await store.put_bytes(b"of two hours ago")
+    kept = await store.put_bytes(b"of now")
+    name, *rest = command
+    async with abp(tmp_path / "out", name, "--ttl", "1h", *rest):
+        await eventually(lambda: not Path(str(expired.path)).exists())
+        assert Path(str(kept.path)).exists()
+
+
+@pytest.mark.requirement("R6-10i")
+async def test_logs_of_the_bridge_go_to_stderr(tmp_path: Path) -> None:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    async with abp(tmp_path / "out", "mcp", ABP_LOG_LEVEL="debug") as program:
+        assert program.process.stdin is not None
+        program.process.stdin.write(json.dumps(hello).encode() + b"\n")
+        assert json.loads(await program.line())["id"] == 1
+        _, out, logs = await program.end(signal.SIGTERM)
+    assert out == "" and logs.count("abp: ") > 1
 
 
 def places(folder: Path) -> dict[str, str]:

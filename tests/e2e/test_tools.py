@@ -47,6 +47,7 @@ async def app(fixture: Fixture, browser: Browser, tmp_path_factory: pytest.TempP
         yield app
 
 
+@pytest.mark.requirement("R6-10d")
 async def test_html_becomes_a_pdf(app: Session) -> None:
     result = await app.render_to_pdf("<h1>Grüße</h1><script>document.write('from a script')</script>")
     ref = result.artifacts["document"]
@@ -62,6 +63,7 @@ async def test_html_becomes_a_pdf(app: Session) -> None:
     assert (await app.call("file.list")).artifacts  # the app has not noticed
 
 
+@pytest.mark.requirement("R6-9f")
 @pytest.mark.parametrize(
     ("html", "options", "size"),
     [

@@ -1,6 +1,7 @@
 """Discovery against real servers on 127.0.0.1: pages, links, redirects, limits, hostile answers, the cache."""
 
 import asyncio
+import inspect
 import json
 import logging
 import re
@@ -84,6 +85,7 @@ def why(found: Discovery) -> DiscoveryFailed:
 # --- what is found ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-1n")
 @pytest.mark.parametrize(
     ("kind", "warning"),
     [
@@ -105,10 +107,12 @@ async def test_a_manifest_of_another_type_is_a_warning(
         assert found.warnings == (() if warning is None else (warning,))
 
 
+@pytest.mark.requirement("R6-1p")
 def test_a_manifest_without_an_id_is_a_warning() -> None:
     assert read_manifest(manifest(app={"name": "App", "version": "2"}))[1] == ["the manifest names no app.id"]
 
 
+@pytest.mark.requirement("R6-1a")
 async def test_page_link_manifest(find: Find, serve: Serve) -> None:
     server = await serve(site({"/app?x=1": page(), "/m.json": json_reply()}))
     found = await find(f"{server.url}/app?x=1#part")
@@ -122,6 +126,7 @@ async def test_page_link_manifest(find: Find, serve: Serve) -> None:
     assert server.sent("Cookie") == server.sent("Authorization") == [None] * 2
 
 
+@pytest.mark.requirement("R6-1b")
 @pytest.mark.parametrize(
     ("head", "path"),
     [
@@ -162,6 +167,7 @@ async def test_charset_of_the_header(find: Find, serve: Serve) -> None:
 # --- no manifest ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-1i")
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -194,6 +200,7 @@ async def test_a_page_without_a_manifest(find: Find, serve: Serve, answer: bytes
     assert server.connects == (1 if answer else 2)  # aiohttp asks once more where a connection just ends
 
 
+@pytest.mark.requirement("R6-1e")
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
@@ -231,6 +238,7 @@ async def test_a_manifest_may_come_later_where_the_server_is_busy(
     assert (failure.details["status"], failure.retryable) == (status, retryable)
 
 
+@pytest.mark.requirement("R6-1e")
 async def test_a_manifest_that_is_not_there(find: Find, serve: Serve) -> None:
     server = await serve(site({"/": page(f"<link rel=abp-manifest href='/m?key={SECRET}'>")}))
     failure = why(await find(server.url))
@@ -239,6 +247,15 @@ async def test_a_manifest_that_is_not_there(find: Find, serve: Serve) -> None:
     assert failure.retryable is False
 
 
+@pytest.mark.requirement("R6-1n")
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream", "text/html; charset=utf-8"])
+async def test_a_manifest_of_any_content_type_is_read(find: Find, serve: Serve, kind: str) -> None:
+    server = await serve(site({"/": page(), "/m.json": reply(manifest(), Content_Type=kind)}))
+    found = await find(server.url)
+    assert found.manifest is not None and found.manifest.app.name == "App", found.reason
+
+
+@pytest.mark.requirement("R6-1i")
 @pytest.mark.parametrize("url", ["", "nonsense", "ftp://x/", "ws://127.0.0.1/", "http://", f"http://u:{SECRET}@[/"])
 async def test_what_is_no_web_address(url: str) -> None:
     with pytest.raises(UsageError, match=r"such as http://127\.0\.0\.1:8000/") as caught:
@@ -254,6 +271,7 @@ async def test_nobody_listens(find: Find, serve: Serve) -> None:
 # --- redirects, addresses, credentials --------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-1h")
 async def test_redirects_are_counted(find: Find, serve: Serve) -> None:
     chain = {f"/{n}": moved(f"/{n + 1}") for n in range(MAX_REDIRECTS)}
     server = await serve(site({**chain, f"/{MAX_REDIRECTS}": page("<link rel=abp-manifest href=/0>")}))
@@ -294,6 +312,7 @@ async def test_redirects_that_are_not_followed(find: Find, serve: Serve, to: str
     assert reason in failure.message and failure.message.startswith("the manifest ")
 
 
+@pytest.mark.requirement("R6-1k")
 @pytest.mark.usefixtures("trusted")
 async def test_https_never_leads_to_http(find: Find, serve: Serve, tls: ssl.SSLContext) -> None:
     plain = await serve(site({"/": page(), "/m.json": json_reply()}))
@@ -312,6 +331,7 @@ async def test_https_never_leads_to_http(find: Find, serve: Serve, tls: ssl.SSLC
     assert found.manifest is not None and found.page_url == f"{secure.url}/"
 
 
+@pytest.mark.requirement("R6-1j")
 @pytest.mark.fault(35)
 async def test_private_addresses_other_than_the_typed_host_are_refused(find: Find, serve: Serve) -> None:
     other = await serve(site({"/": page(), "/m.json": json_reply()}), host="127.0.0.2")
@@ -380,6 +400,12 @@ async def test_what_came_for_credentials_is_not_kept_for_others(serve: Serve) ->
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-1f", "R6-1h")
+def test_discovery_takes_five_redirects_and_ten_seconds() -> None:
+    assert MAX_REDIRECTS == 5
+    assert inspect.signature(discover).parameters["timeout"].default == 10.0
+
+
 @pytest.mark.parametrize(("spare", "found"), [(0, True), (-1, False)])
 async def test_fifty_kilobytes_of_a_page_are_looked_at(find: Find, serve: Serve, spare: int, found: bool) -> None:
     padding = b"<!--" + b"x" * (HEAD_BYTES - len(LINK) - 7 - spare) + b"-->"
@@ -401,6 +427,7 @@ async def test_the_limit_is_for_all_pieces_together(find: Find, serve: Serve) ->
     assert f"in the first {HEAD_BYTES} bytes" in why(await find(server.url)).message
 
 
+@pytest.mark.requirement("R6-1d")
 async def test_an_endless_page_is_left_at_the_limit(find: Find, serve: Serve) -> None:
     sent = 0
 
@@ -429,6 +456,7 @@ async def test_nothing_is_read_after_the_head(find: Find, serve: Serve) -> None:
     assert time.monotonic() - started < 2
 
 
+@pytest.mark.requirement("R6-1g")
 @pytest.mark.parametrize(("size", "fits"), [(MANIFEST_BYTES, True), (MANIFEST_BYTES + 1, False)])
 async def test_a_manifest_of_one_megabyte(find: Find, serve: Serve, size: int, fits: bool) -> None:
     body = manifest()
@@ -450,6 +478,7 @@ SLOW: list[tuple[Answer, Answer]] = [
 ]
 
 
+@pytest.mark.requirement("R6-1f")
 @pytest.mark.load
 @pytest.mark.parametrize(("first", "second"), SLOW)
 async def test_slow_servers_are_left_in_time(find: Find, serve: Serve, first: Answer, second: Answer) -> None:
@@ -473,6 +502,7 @@ async def test_it_can_be_cancelled(find: Find, serve: Serve) -> None:
 # --- what a manifest says ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-1m")
 @pytest.mark.parametrize(
     ("version", "warning"),
     [
@@ -502,12 +532,14 @@ def test_versions(version: object, warning: str | None) -> None:
         assert len(warnings) == 1 and warning in warnings[0] and len(warnings[0]) < 400
 
 
+@pytest.mark.requirement("R6-1m")
 def test_a_lower_major_version_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transports.http._discovery.PROTOCOL_VERSION", "2.3")
     assert read_manifest(manifest(abp="1.9"))[1] == read_manifest(manifest(abp="2.9"))[1] == []
     assert "newer than 2.3" in read_manifest(manifest(abp="3.0"))[1][0]
 
 
+@pytest.mark.requirement("R6-1p")
 @pytest.mark.parametrize(
     ("other", "warning"),
     [
@@ -559,6 +591,7 @@ def test_one_bad_capability_does_not_cost_the_others(bad: object, warning: str) 
     assert len(warnings) == 1 and warning in warnings[0]
 
 
+@pytest.mark.requirement("R6-1o")
 def test_a_thousand_capabilities_and_one() -> None:
     listed = [{"name": f"c{number}"} for number in range(1001)]
     read, warnings = read_manifest(manifest(*listed[:1000]))
@@ -584,6 +617,7 @@ def capability(name: str, **fields: object) -> Capability:
     return Capability.model_validate({"name": name, **fields})
 
 
+@pytest.mark.requirement("R6-1r")
 def test_the_running_app_wins_and_the_manifest_fills_in() -> None:
     declared = [
         capability("both", description="manifest", inputSchema={"type": "object"}, deprecated=True),
@@ -629,6 +663,7 @@ def dated(ago: float) -> str:
     return formatdate(NOW - ago, usegmt=True)
 
 
+@pytest.mark.requirement("R6-1l")
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [

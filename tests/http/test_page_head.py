@@ -44,6 +44,7 @@ FOUND = [
 ]
 
 
+@pytest.mark.requirement("R6-1c")
 @pytest.mark.parametrize("markup", FOUND)
 @pytest.mark.parametrize("step", [None, 1, 7])
 def test_the_first_link_is_found(markup: str, step: int | None) -> None:

@@ -68,6 +68,7 @@ def test_fields_of_the_second_list_win_and_null_counts_as_missing() -> None:
     assert (known["a"].description, known["a"].title, known["a"].input_schema) == ("new", "A", {"type": "object"})
 
 
+@pytest.mark.requirement("R6-5g")
 def test_a_change_adds_removes_and_changes() -> None:
     before = Capabilities().merge([ONE, "b", "c"])
     change = {"added": ["d"], "removed": ["b", {"name": "x"}], "changed": [{"name": "a", "description": "new"}]}

@@ -17,6 +17,7 @@ def form(inner: str) -> str:
     return f'{{"success": True, "data": {{{inner}}}}}'
 
 
+@pytest.mark.requirement("R6-6a")
 @pytest.mark.parametrize(
     ("method", "example"),
     [

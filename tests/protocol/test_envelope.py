@@ -17,6 +17,7 @@ from transports.protocol.envelope import decode_envelope, encode_envelope
 from transports.protocol.messages import Message
 
 
+@pytest.mark.requirement("R6-8a")
 def test_an_envelope_has_the_documented_fields() -> None:
     written = json.loads(encode_envelope(Message("initialize", {"a": 1}, id="x", timestamp=5)))
     assert written == {"type": "initialize", "id": "x", "timestamp": 5, "payload": {"a": 1}}

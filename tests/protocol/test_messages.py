@@ -78,6 +78,7 @@ def test_the_short_way_to_an_answers_data_says_what_the_model_says(payload: obje
     assert outcome(lambda: answered_data(payload, "x")) == outcome(by_model)
 
 
+@pytest.mark.requirement("R6-4c")
 def test_a_good_answer_raises_nothing_and_keeps_its_data() -> None:
     data = {"document": BinaryData(b"x")}
     good = answer({"success": True, "data": data, "metadata": {"duration": 3, "cached": True}, "unknown": [1]})
@@ -85,6 +86,7 @@ def test_a_good_answer_raises_nothing_and_keeps_its_data() -> None:
     assert good.data is data and good.metadata == {"duration": 3, "cached": True}
 
 
+@pytest.mark.requirement("R6-4c")
 @pytest.mark.parametrize(
     ("payload", "success"),
     [
@@ -132,6 +134,7 @@ def test_success_is_not_guessed_at(success: object) -> None:
         answer({"success": success})
 
 
+@pytest.mark.requirement("R6-4d")
 def test_every_field_of_an_error_is_kept() -> None:
     error = refusal(
         {
@@ -233,6 +236,7 @@ def test_details_that_are_content_or_too_deep_do_not_hide_the_error() -> None:
     assert "deeper than 64" in str(refusal({"success": False, "error": {"code": "X", "details": deep}}).details["app"])
 
 
+@pytest.mark.requirement("R6-7c")
 @pytest.mark.parametrize(
     ("payload", "code", "message"),
     [
@@ -250,6 +254,7 @@ def test_a_cancelled_call_differs_from_a_failed_one(payload: object, code: str, 
 # --- other payloads ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-3g")
 def test_a_capability_in_full() -> None:
     listed = parse(
         Capability,
@@ -323,6 +328,7 @@ def test_an_ambiguous_field_is_refused_by_name(payload: object, where: str) -> N
         parse(Initialized, payload, "initialize")
 
 
+@pytest.mark.requirement("R6-5c")
 @pytest.mark.parametrize(
     ("payload", "fraction"),
     [

@@ -108,6 +108,13 @@ async def test_a_result_of_another_protocol(store: LocalStore) -> None:
     assert routed.transport == ""
 
 
+@pytest.mark.requirement("R6-4k")
+async def test_an_answer_that_holds_a_script_is_kept_as_it_is(store: LocalStore) -> None:
+    answer = {"html": "<script>alert(1)</script><a href='javascript:alert(1)'>x</a>"}
+    routed = await Router(store).route(answer, capability="convert.markdownToHtml")
+    assert routed.data == answer and routed.warnings == ()
+
+
 async def test_the_answer_itself_is_not_changed(store: LocalStore) -> None:
     data = {"document": PNG, "list": [{"image": PNG}], "n": 1}
     await Router(store).route(data, capability="x")

@@ -95,6 +95,7 @@ async def test_a_progress_callback_that_raises_breaks_no_call(app_of: Connect, i
     assert received == [0, 25, 50, 75, 100]
 
 
+@pytest.mark.requirement("R6-5e")
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 async def test_a_slow_progress_callback_blocks_no_call(
     app_of: Connect, is_async: bool, monkeypatch: pytest.MonkeyPatch
@@ -119,6 +120,7 @@ async def test_a_slow_progress_callback_blocks_no_call(
     assert asyncio.all_tasks() == before
 
 
+@pytest.mark.requirement("R6-5d")
 async def test_progress_reaches_the_call_it_belongs_to(app_of: Connect) -> None:
     """By its id; without one, or with an id the app made up, if only one call is under way."""
     ids: list[str] = []
@@ -158,6 +160,7 @@ async def test_progress_reaches_the_call_it_belongs_to(app_of: Connect) -> None:
     assert received["session"] == ["no id", "made up", "another's", "mine"] * 2
 
 
+@pytest.mark.requirement("R6-5f")
 async def test_notifications_reach_the_callback_in_order(app_of: Connect) -> None:
     async def change(params: Mapping[str, object], call: Call) -> object:
         await call.notify("notifications/state/changed", {"page": 2})
@@ -290,6 +293,7 @@ async def confirm_async(request: ElicitationRequest) -> Mapping[str, object]:
     return confirm(request)
 
 
+@pytest.mark.requirement("R6-6b")
 @pytest.mark.parametrize("handler", [confirm, confirm_async])
 async def test_a_handler_answers_an_elicitation(app_of: Connect, handler: Callable[[ElicitationRequest], Any]) -> None:
     async with app_of({"ask": ask}, on_elicitation=handler) as app:
@@ -323,6 +327,7 @@ def good(**data: object) -> dict[str, object]:
     return {"success": True, "data": data}
 
 
+@pytest.mark.requirement("R6-6c")
 @pytest.mark.parametrize(
     ("method", "params", "answer", "fault"),
     [
@@ -396,6 +401,7 @@ async def test_an_answer_that_does_not_fit_is_an_error_for_the_app_and_for_the_c
         assert [record.message for record in caplog.records] == [warning, warning]
 
 
+@pytest.mark.requirement("R6-6d")
 async def test_an_elicitation_handler_is_limited_by_the_requests_timeout(app_of: Connect) -> None:
     release = threading.Event()
 

@@ -38,6 +38,7 @@ def refusal(code: str, *, retryable: bool = True, retry_after: float | None = No
     return CapabilityError("not now", code=code, retryable=retryable, retry_after=retry_after)
 
 
+@pytest.mark.requirement("R6-4f")
 @pytest.mark.load
 async def test_a_rate_limited_call_is_sent_again_after_the_time_the_app_asks_for(app_of: Connect) -> None:
     handle, called = failing(2, refusal("RATE_LIMITED", retry_after=0.15))
@@ -70,6 +71,7 @@ async def test_a_delay_longer_than_the_timeout_is_not_waited_for(app_of: Connect
     assert len(called) == 1
 
 
+@pytest.mark.requirement("R6-4f")
 @pytest.mark.parametrize(
     ("error", "options", "attempts"),
     [
@@ -116,6 +118,7 @@ class ForgetfulApp(MemoryTransport):
         return await super().request(message, timeout=timeout)
 
 
+@pytest.mark.requirement("R6-3f")
 async def test_an_app_that_has_forgotten_the_session_is_initialized_once_for_all_calls(app_of: Connect) -> None:
     handle, _ = failing(0, refusal("x"))
     transport = ForgetfulApp({"work": handle})
@@ -256,6 +259,7 @@ SCHEMA = {
 }
 
 
+@pytest.mark.requirement("R6-4h")
 async def test_parameters_that_do_not_fit_the_schema_are_not_sent(app_of: Connect) -> None:
     handle, called = failing(0, refusal("x"))
     async with app_of(ListedApp({"resize": handle}, resize={"inputSchema": SCHEMA})) as app:
@@ -280,6 +284,7 @@ async def test_an_answer_that_does_not_fit_its_schema_is_a_warning(app_of: Conne
         assert "attempts" in warning
 
 
+@pytest.mark.requirement("R6-3h")
 async def test_deprecated_and_experimental_capabilities_warn_once(app_of: Connect) -> None:
     handle, _ = failing(0, refusal("x"))
     declared = {"deprecated": True, "deprecationMessage": "too slow", "alternatives": ["new"], "experimental": True}
@@ -308,6 +313,7 @@ async def test_a_misspelt_parameter_is_a_warning_and_part_of_the_apps_refusal(ap
     assert refused.value.message == f"report: no title; {hint}"
 
 
+@pytest.mark.requirement("R6-4i")
 async def test_the_error_of_an_unavailable_capability_names_the_unmet_requirement(app_of: Connect) -> None:
     handle, _ = failing(9, CapabilityError("not here", code="CAPABILITY_UNAVAILABLE"))
     unmet = {"type": "login", "description": "a signed-in user", "met": False, "resolution": "sign in at /login"}
@@ -320,6 +326,7 @@ async def test_the_error_of_an_unavailable_capability_names_the_unmet_requiremen
     assert str(caught.value) == f"{caught.value.message} [CAPABILITY_UNAVAILABLE]"
 
 
+@pytest.mark.requirement("R6-4g")
 async def test_the_alternatives_of_an_error_are_in_its_message(app_of: Connect) -> None:
     async def handle(params: Mapping[str, object], call: Call) -> object:
         raise CapabilityError("no printer", code="OPERATION_FAILED", alternatives=["export.pdf", "export.html"])
@@ -330,6 +337,7 @@ async def test_the_alternatives_of_an_error_are_in_its_message(app_of: Connect) 
     assert caught.value.alternatives == ("export.pdf", "export.html")
 
 
+@pytest.mark.requirement("R6-3b")
 async def test_requested_capabilities_are_sent_in_initialize(app_of: Connect) -> None:
     initializations: list[object] = []
 
@@ -406,6 +414,7 @@ async def test_arguments_of_a_wrong_kind_are_said(app_of: Connect) -> None:
         connect("ws://127.0.0.1:9/abp", timeout=texts)
 
 
+@pytest.mark.requirement("R6-4b")
 async def test_an_id_of_a_call_under_way_is_not_given_twice(app_of: Connect) -> None:
     async with app_of({"hang": hang}) as app:
         first, second = [await app.start("hang", call_id="x") for _ in range(2)]

@@ -82,6 +82,7 @@ async def check_fields(app: Session) -> None:
     assert result.for_agent()["response_metadata"] == {"duration": 150, "cached": True}
 
 
+@pytest.mark.requirement("R6-3g", "R6-4j")
 async def test_fields_of_an_app_reach_the_caller_also_from_a_recording(tmp_path: Path) -> None:
     recording = tmp_path / "recording.jsonl"
     async with full_app() as url, connect(url, store="memory:", record=recording) as app:
@@ -102,6 +103,7 @@ async def test_metadata_of_another_form_is_left_out(metadata: object) -> None:
     assert "response_metadata" not in result.as_dict() and "response_metadata" not in result.for_agent()
 
 
+@pytest.mark.requirement("R6-4i")
 @pytest.mark.parametrize(
     "code",
     [

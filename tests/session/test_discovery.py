@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from transports import MemoryTransport, connect
 from transports.adapters.memory import Call
@@ -55,6 +56,7 @@ async def site() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
+@pytest.mark.requirement("R6-1r")
 async def test_the_manifest_fills_in_and_the_running_app_wins(site: str, tmp_path: Path) -> None:
     transport = MemoryTransport({"export.pdf": plain, "other": answer})
     async with connect(site, transport=transport, store=tmp_path) as app:
@@ -70,6 +72,35 @@ async def test_the_manifest_fills_in_and_the_running_app_wins(site: str, tmp_pat
         assert app.warnings == ("the manifest names planned, which the running app does not have",)
 
 
+@pytest.mark.requirement("R6-1s")
+@pytest.mark.parametrize("place", ["app", "capability", "top"])
+async def test_nothing_that_a_manifest_names_is_fetched(place: str, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def serve(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if request.path == "/":
+            return web.Response(text='<title>x</title><link rel=abp-manifest href="/m">', content_type="text/html")
+        keys = ("homepage", "icon", "script", "scripts", "main", "support", "$schema", "permissions")
+        addresses = {key: str(request.url.with_path(f"/{key}.js")) for key in keys}
+        declared = {"name": "other", "inputSchema": {"$ref": addresses["$schema"]}}
+        document: dict[str, object] = {"abp": "0.1", "app": {"id": "a", "name": "A", "version": "1"}}
+        if place == "app":
+            document["app"] = {"id": "a", "name": "A", "version": "1", **addresses}
+        elif place == "top":
+            document |= addresses
+        return web.json_response({**document, "capabilities": [declared | addresses]})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", serve)
+    async with TestServer(app) as server:
+        transport = MemoryTransport({"other": answer})
+        async with connect(str(server.make_url("/")), transport=transport, store=tmp_path) as session:
+            assert (await session.call("other", {"a": 1})).data == {"a": 1}
+    assert asked == ["/", "/m"]
+
+
+@pytest.mark.requirement("R6-1q")
 async def test_a_page_without_a_manifest_is_connected_to_with_a_warning(site: str, tmp_path: Path) -> None:
     async with connect(f"{site}?bare", transport=MemoryTransport({"other": answer}), store=tmp_path) as app:
         (warning,) = app.warnings

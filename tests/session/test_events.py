@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import Connect
 from tests.session.test_calls import ListedApp
 from tests.support.events import collect_events
+from tests.support.resources import ResourceApp
 from transports import (
     CallTimeout,
     CapabilityError,
@@ -23,6 +24,7 @@ from transports import (
     connect,
 )
 from transports.adapters.memory import Call
+from transports.base import Features
 from transports.protocol import Capabilities, CapabilitiesChanged
 from transports.protocol.messages import Message
 from transports.routing import CustomEvent, TransformContext
@@ -213,6 +215,7 @@ async def nothing(params: Mapping[str, object], call: Call) -> object:
     return None
 
 
+@pytest.mark.requirement("R6-5g")
 @pytest.mark.parametrize("ways", [("page",), ("notification",), ("page", "notification"), ("notification", "page")])
 async def test_a_change_of_capabilities_updates_them_and_is_one_event(app_of: Connect, ways: tuple[str, ...]) -> None:
     handlers = {"one": nothing, "two": nothing}
@@ -269,6 +272,7 @@ async def test_losing_and_regaining_the_connection_are_events(app_of: Connect) -
             ]
 
 
+@pytest.mark.requirement("R6-6e")
 # --- questions without a handler --------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("method", "params", "answer"),
@@ -375,3 +379,30 @@ async def test_a_flood_of_changes_is_a_few_lists(app_of: Connect) -> None:
                 pass
         assert list(app.capabilities) == ["one"] and app.capabilities["one"].title == "1"
         assert 1 <= transport.lists - before <= 10
+
+
+class ReconnectingApp(ResourceApp):
+    """An app whose server forgets its subscriptions with the connection."""
+
+    features = Features(listing=True, reconnects=True)
+
+    def break_connection(self) -> None:
+        self.subscribed.clear()
+        self.emit(Message("connection/lost", {"reason": "cut"}))
+        self.emit(Message("connection/restored", {}))
+
+
+@pytest.mark.requirement("R2-2.4d", "R2-5.7d")
+async def test_a_reconnection_renews_subscriptions_that_have_not_ended(app_of: Connect) -> None:
+    transport = ReconnectingApp()
+    async with app_of(transport) as app, app.events() as events:
+        for uri in ("note:///long", "file:///x/picture.png"):
+            await app.resources.subscribe(uri)
+        await app.resources.unsubscribe("note:///long")
+        assert transport.subscribed == app.resources.subscriptions == {"file:///x/picture.png"}
+        transport.break_connection()
+        async with asyncio.timeout(20):
+            async for event in events:
+                if isinstance(event, ConnectionChanged) and event.connected:
+                    break
+        assert transport.subscribed == {"file:///x/picture.png"}

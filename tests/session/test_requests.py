@@ -78,6 +78,7 @@ class Patient(NotingTransport):
         return await super().request(message, timeout=60)
 
 
+@pytest.mark.requirement("R6-4a")
 async def test_a_call_sends_its_timeout_and_ids_as_options(app_of: Connect) -> None:
     async with app_of(transport := Patient({"take": answering(None)})) as app:
         await app.call("take", timeout=1.5)
@@ -93,6 +94,7 @@ async def test_a_call_sends_its_timeout_and_ids_as_options(app_of: Connect) -> N
 # --- errors of the app ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-4d", "R6-4c")
 async def test_an_error_carries_everything_the_app_sent(app_of: Connect) -> None:
     async def refuse(params: Mapping[str, object], call: Call) -> object:
         raise CapabilityError(
@@ -115,6 +117,7 @@ async def test_an_error_carries_everything_the_app_sent(app_of: Connect) -> None
     assert json.loads(json.dumps(error.as_dict()))["retry_after"] == 0.05
 
 
+@pytest.mark.requirement("R6-4e")
 async def test_retry_after_is_milliseconds_on_the_wire(app_of: Connect) -> None:
     refusal = {"success": False, "error": {"code": "RATE_LIMITED", "message": "later", "retryAfter": 2500}}
     async with app_of(NotingTransport(call=refusal)) as app:
@@ -200,6 +203,7 @@ async def test_malformed_answers_with_a_clear_meaning_are_accepted(
 # --- timeouts and cancellation ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-7a")
 @pytest.mark.requirement("R4-15e")
 async def test_a_timeout_cancels_the_call_in_the_app(app_of: Connect) -> None:
     transport = NotingTransport({"hang": hang, "good": answering(1)})
@@ -212,6 +216,7 @@ async def test_a_timeout_cancels_the_call_in_the_app(app_of: Connect) -> None:
         assert (await app.call("good")).data == 1
 
 
+@pytest.mark.requirement("R6-7b")
 async def test_cancelling_the_task_cancels_the_call_in_the_app(app_of: Connect) -> None:
     started, ended = asyncio.Event(), asyncio.Event()
 

@@ -36,6 +36,7 @@ async def test_the_app_introduces_itself_in_the_handshake(app_of: Connect) -> No
     assert repr(app) == "<closed Session over memory>"
 
 
+@pytest.mark.requirement("R6-3a")
 async def test_initialize_names_the_client_and_its_features(app_of: Connect) -> None:
     transport = NotingTransport()
     async with app_of(transport):
@@ -54,6 +55,7 @@ INITIALIZED = {
 }
 
 
+@pytest.mark.requirement("R6-3d")
 @pytest.mark.parametrize(
     "listed",
     [
@@ -94,6 +96,7 @@ class Unopenable(NotingTransport):
         raise ConnectFailed("nothing answers")
 
 
+@pytest.mark.requirement("R6-3j")
 @pytest.mark.parametrize(
     ("transport", "error"),
     [
@@ -142,6 +145,7 @@ async def test_cancelling_the_opening_closes_everything(app_of: Connect) -> None
 # --- closing ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-3e")
 async def test_closing_sends_shutdown_once_and_leaves_no_task(app_of: Connect) -> None:
     before, transport = asyncio.all_tasks(), NotingTransport({"good": answering(1), "hang": hang})
     async with app_of(transport, on_progress=print) as app:

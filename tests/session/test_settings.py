@@ -33,6 +33,7 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+@pytest.mark.requirement("R6-3i", "R6-10h", "R5-5d")
 @pytest.mark.requirement("R0-10b")
 def test_the_defaults_are_the_bridges() -> None:
     settings = Settings.load()
@@ -45,6 +46,7 @@ def test_the_defaults_are_the_bridges() -> None:
     assert store.root == Path(tempfile.gettempdir()) / "abp-mcp-bridge"
 
 
+@pytest.mark.requirement("R6-10h")
 @pytest.mark.requirement("R0-10a")
 @pytest.mark.parametrize(
     ("name", "text", "value"),

@@ -1,10 +1,10 @@
 """Mutation of requirements: ``python -m tests.support.requirements --mutate N``.
 
-For rows of docs/requirements.md by lot, functions that the row names in "where" are emptied, one at a time, and the
-tests of the row run. A row whose tests stay green whatever is emptied names tests that do not show it. The functions
-are found by themselves: of the code that the row names and its tests reach, those with words of the row in their names
-and docstrings, and that the fewest other rows reach. A table (:data:`REMOVALS`) says what to remove where that is not
-in the named code.
+For rows of docs/requirements.md by lot, functions of the code that a row is about are emptied, one at a time, and the
+tests of the row run. Every change that they do not notice is reported; a row whose tests notice none has tests that do
+not show it. The functions are found by themselves: of the code that the row names and its tests reach, those with words
+of the row in their names and docstrings, and that the fewest other rows reach. A table (:data:`REMOVALS`) says what to
+remove where that is not in the named code.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Chosen:
 
     id: str
     text: str
-    where: str
+    code: str
     tests: Sequence[str]
     changes: Sequence[Change] = ()
     tried: int = 0
@@ -135,7 +135,7 @@ class Chosen:
 
 
 def main(rows: Iterable[tuple[str, str, str]], tests: Tests, arguments: Sequence[str]) -> int:
-    """Try rows, given as id, requirement and "where", and print what came of it. Return 1 if a row stays green."""
+    """Try rows, given as id, requirement and code, and print what came of it. Return 1 if a row stays green."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.requirements", description=__doc__)
     parser.add_argument("--mutate", type=int, metavar="N", required=True, help="rows by lot")
     parser.add_argument("--seed", type=int, default=1, help="of the lot (%(default)s)")
@@ -208,7 +208,7 @@ def _choose(chosen: Sequence[Chosen], reached: Mapping[str, Mapping[str, set[int
         if row.id in REMOVALS:
             row.changes = [removal(*REMOVALS[row.id])]
             continue
-        named = named_in(row.where, sources)
+        named = named_in(row.code, sources)
         found = [
             one
             for module, several in changes.items()
@@ -218,7 +218,7 @@ def _choose(chosen: Sequence[Chosen], reached: Mapping[str, Mapping[str, set[int
         if not found:
             row.note = "its tests reach nothing of " + ("what it names" if named else "the kit")
         luck.shuffle(found)
-        words = _words(f"{row.text} {row.where}")
+        words = _words(f"{row.text} {row.code}")
         found.sort(key=lambda one: (-len(words & _words(one.about)), often[one.module, one.line]))
         row.changes = found[:_TRIED]
 
@@ -239,10 +239,10 @@ def removal(module: str, old: str, new: str) -> Change:
     return Change(module, at + 1, at + 1, lines[at], lines[at].replace(old, new), old)
 
 
-def named_in(where: str, sources: Mapping[str, str]) -> dict[str, set[int]]:
-    """Return the modules that "where" names, each with the lines it means: of a module all, of a name those with it."""
+def named_in(code: str, sources: Mapping[str, str]) -> dict[str, set[int]]:
+    """Return the modules that a row's code names, each with the lines it means: of a name those with it, else all."""
     named: dict[str, set[int]] = {}
-    for quoted in re.findall(r"`([^`]+)`", where):
+    for quoted in re.findall(r"`([^`]+)`", code):
         if re.fullmatch(r"[a-z_0-9]+/[a-z_0-9/]*", quoted):
             start = f"transports/{quoted}"
             for module in sources:
@@ -300,7 +300,7 @@ def _emptied(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def _try(row: Chosen, copies: queue.Queue[Path]) -> Chosen:
-    """Run the tests of a row with its changes, until they notice one, in a copy that no other row uses meanwhile."""
+    """Run the tests of a row with each of its changes, in a copy that no other row uses meanwhile."""
     folder = copies.get()
     try:
         for change in row.changes:
@@ -312,9 +312,8 @@ def _try(row: Chosen, copies: queue.Queue[Path]) -> Chosen:
             finally:
                 path.write_text(source, encoding="utf-8")
             row.tried += 1
-            if noticed:
-                break
-            row.alive.append(change)
+            if not noticed:
+                row.alive.append(change)
     finally:
         copies.put(folder)
     return row
@@ -334,6 +333,7 @@ def _pytest(folder: Path, tests: Sequence[str], *before: str, timeout: float | N
 
 def _verdict(row: Chosen) -> str:
     if row.note:
-        return f"{row.id}: {row.note}: {row.where}"
-    said = "GREEN" if len(row.alive) == len(row.changes) else "noticed"
-    return "\n".join([f"{row.id}: {said}, {row.tried} tried", *(f"    alive: {one}" for one in row.alive)])
+        return f"{row.id}: {row.note}: {row.code}"
+    verdict = "GREEN" if len(row.alive) == len(row.changes) else "noticed"
+    counts = f"{row.tried - len(row.alive)} of {row.tried} changes"
+    return "\n".join([f"{row.id}: {verdict}, {counts}", *(f"    alive: {change}" for change in row.alive)])

@@ -165,6 +165,7 @@ def test_what_is_no_path_alone_is_an_answer(data: object) -> None:
     assert findings("answers.real", evidence_of(data)) == ()
 
 
+@pytest.mark.requirement("R6-2f")
 @pytest.mark.parametrize(
     "data",
     [
@@ -208,6 +209,7 @@ def test_a_printed_page_is_an_answer_unless_a_person_has_to_save_it(data: object
     assert (findings("answers.real", evidence) == ()) is complete
 
 
+@pytest.mark.requirement("R6-2r")
 @pytest.mark.parametrize(
     ("name", "is_delivery"),
     [
@@ -231,7 +233,11 @@ def test_a_download_url_should_live_for_an_hour(left: float | None, finding: str
     assert found == ((f"make: file expires in {finding}",) if finding else ())
 
 
-FILE = {"type": "object", "properties": {"mimeType": {"const": "application/pdf"}}, "required": ["mimeType"]}
+FILE: dict[str, Any] = {
+    "type": "object",
+    "properties": {"mimeType": {"const": "application/pdf"}},
+    "required": ["mimeType"],
+}
 
 
 @pytest.mark.requirement("R1-12a", "R1-12c")
@@ -256,8 +262,19 @@ def test_content_should_be_described_by_the_output_schema(
     content = {"content": b"%PDF-1.4 x", "mimeType": "application/pdf"}
     evidence = evidence_of({"document": content, "pages": [{"image": content}], "bare": b"bytes"}, schema)
     assert findings("schema.content", evidence) == tuple(
-        f"make: outputSchema does not say that {place} is content" for place in silent_about
+        f"make: outputSchema does not say that {place} is content with mimeType" for place in silent_about
     )
+
+
+@pytest.mark.requirement("R1-12b")
+def test_the_output_schema_should_name_the_download_url_of_an_answer() -> None:
+    url = {"downloadUrl": "data:application/pdf,x", "mimeType": "application/pdf", "size": 1}
+    silent = {"properties": {"document": FILE}}
+    assert findings("schema.content", evidence_of({"document": url}, silent)) == (
+        "make: outputSchema does not say that document is content with downloadUrl and mimeType",
+    )
+    named = {**FILE, "properties": {**FILE["properties"], "downloadUrl": {"type": "string"}}}
+    assert findings("schema.content", evidence_of({"document": url}, {"properties": {"document": named}})) == ()
 
 
 # --- inputs -----------------------------------------------------------------------------------------------------------

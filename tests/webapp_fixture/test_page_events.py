@@ -11,6 +11,7 @@ from webapp_fixture import Fixture
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
 
 
+@pytest.mark.requirement("R6-7d", "R6-7e")
 @pytest.mark.parametrize("form", ["abp.cancel(callId, 'enough')", "abp.cancel({ callId, reason: 'enough' })"])
 async def test_cancel(app: App, form: str) -> None:
     got = await app.page.evaluate(

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Unpack
 
 from ..binary import is_binary_mime
-from ..errors import ArtifactNotFound
+from ..errors import ArtifactNotFound, UsageError
 from ..telemetry import ARTIFACT_BYTES, record, span
 from ._audit import AuditLog
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
@@ -20,23 +20,33 @@ from ._spool import HASHED_AT_ONCE, SpooledFile
 logger = logging.getLogger("transports.artifacts")
 
 _WARNING = "Content not stored (no ArtifactStore configured)"
-_PREVIEW_CHARS = 500
+#: Most characters of a preview: the head of content has 4,096 bytes, and a character at most four.
+_MAX_PREVIEW = 1000
 
 
 class NoneStore(ArtifactStore):
     """A store that verifies, measures and describes content, then drops it.
 
     A reference has no ``path``, an id ``truncated_<12 hex digits>``, and in its ``source`` the keys ``truncated``,
-    ``warning``, ``original_size`` (in bytes) and, for text in UTF-8, ``preview`` with its first 500 characters. The
-    first content is logged as a warning, unless ``warns`` is false: whoever asked for such a store by its URL knows.
+    ``warning``, ``original_size`` (in bytes) and, for text in UTF-8, ``preview`` with its first ``max_inline_preview``
+    characters, at most 1,000. The first content is logged as a warning, unless ``warns`` is false: whoever asked for
+    such a store by its URL knows.
     """
 
     url = "none:"
 
     def __init__(
-        self, *, max_bytes: int = DEFAULT_MAX_BYTES, audit: AuditLog | None = None, warns: bool = True
+        self,
+        *,
+        max_inline_preview: int = 500,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        audit: AuditLog | None = None,
+        warns: bool = True,
     ) -> None:
+        if not 0 <= max_inline_preview <= _MAX_PREVIEW:
+            raise UsageError(f"max_inline_preview is from 0 to {_MAX_PREVIEW:,} characters, not {max_inline_preview!r}")
         super().__init__(max_bytes=max_bytes, audit=audit)
+        self._max_inline_preview = max_inline_preview
         self._warned = [] if warns else [True]  # a list, because all views of the store share it
 
     def __repr__(self) -> str:
@@ -57,7 +67,7 @@ class NoneStore(ArtifactStore):
             meter = Meter(self.max_bytes)
             meter.add(as_bytes(data))
             description = describe(meter, now=now, **options)
-        return _reference(meter, description, self.scope)
+        return self._reference(meter, description)
 
     async def put_bytes(self, data: bytes | memoryview, **options: Unpack[PutOptions]) -> ArtifactRef:
         """Store bytes as :meth:`.ArtifactStore.put_bytes` does. Small content is described without a staged file."""
@@ -68,6 +78,25 @@ class NoneStore(ArtifactStore):
             self.warn_once()
         record(ARTIFACT_BYTES, ref.size_bytes)
         return ref
+
+    def _reference(self, meter: Meter, description: Description) -> ArtifactRef:
+        """Return the reference of content that is not kept."""
+        digest = meter.sha256
+        key = artifact_id("truncated", digest)
+        notes: dict[str, object] = {"truncated": True, "warning": _WARNING, "original_size": meter.size}
+        if not is_binary_mime(description.mime_type) and (text := _beginning(meter.head, self._max_inline_preview)):
+            notes["preview"] = text
+        return ArtifactRef(
+            id=key,
+            uri=f"artifact://{key}",
+            local_path=None,
+            filename=description.name,
+            mime_type=description.mime_type,
+            size_bytes=meter.size,
+            sha256=digest,
+            source=description.source | notes,
+            scope=self.scope,
+        )
 
     async def _new_staged(self) -> StagedFile:
         return _Staged(self)
@@ -98,10 +127,10 @@ def _not_kept(artifact_id: str) -> ArtifactNotFound:
     )
 
 
-def _beginning(head: bytes) -> str:
-    """Return the first 500 characters of UTF-8 text; empty if it is not UTF-8. ``head`` may end inside a character."""
+def _beginning(head: bytes, chars: int) -> str:
+    """Return the first characters of UTF-8 text; empty if it is not UTF-8. ``head`` may end inside a character."""
     try:
-        return codecs.utf_8_decode(head[: 4 * _PREVIEW_CHARS])[0][:_PREVIEW_CHARS]  # a character has 4 bytes at most
+        return codecs.utf_8_decode(head[: 4 * chars])[0][:chars]  # a character has 4 bytes at most
     except UnicodeDecodeError:
         return ""
 
@@ -114,24 +143,4 @@ class _Staged(SpooledFile):
 
     async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
         self._store.warn_once()
-        return _reference(meter, description, self._store.scope)
-
-
-def _reference(meter: Meter, description: Description, scope: Scope) -> ArtifactRef:
-    """Return the reference of content that is not kept."""
-    digest = meter.sha256
-    key = artifact_id("truncated", digest)
-    notes: dict[str, object] = {"truncated": True, "warning": _WARNING, "original_size": meter.size}
-    if not is_binary_mime(description.mime_type) and (text := _beginning(meter.head)):
-        notes["preview"] = text
-    return ArtifactRef(
-        id=key,
-        uri=f"artifact://{key}",
-        local_path=None,
-        filename=description.name,
-        mime_type=description.mime_type,
-        size_bytes=meter.size,
-        sha256=digest,
-        source=description.source | notes,
-        scope=scope,
-    )
+        return self._store._reference(meter, description)

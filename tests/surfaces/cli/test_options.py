@@ -206,6 +206,7 @@ def test_servers_are_told_how_many_browsers_to_share_which_files_and_which_runs_
     assert stores == {"memory:", (tmp_path / "other").as_uri()}
 
 
+@pytest.mark.requirement("R6-3i")
 def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[object] = []
 

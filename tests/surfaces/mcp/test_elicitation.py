@@ -65,6 +65,7 @@ def accepts(**content: Any) -> ElicitResult:
 SELECT = {"message": "Which?", "options": [{"value": "a", "label": "A"}, {"value": "b", "label": "B"}]}
 
 
+@pytest.mark.requirement("R6-6a")
 @pytest.mark.parametrize(
     ("method", "params", "answer", "data"),
     [
@@ -114,6 +115,7 @@ async def test_several_questions_and_progress_between_them(serve: Serve) -> None
     assert reported == [1]
 
 
+@pytest.mark.requirement("R6-6e")
 async def test_a_client_that_cannot_be_asked_gets_the_default(serve: Serve) -> None:
     async with serve(Apps(APP)) as client:
         params = {"message": "Name?", "default": "Bob"}
@@ -123,6 +125,7 @@ async def test_a_client_that_cannot_be_asked_gets_the_default(serve: Serve) -> N
         assert document["data"] == {"success": False, "cancelled": True}
 
 
+@pytest.mark.requirement("R6-6f")
 async def test_the_clients_model_answers_the_app(serve: Serve) -> None:
     asked: list[CreateMessageRequestParams] = []
 
@@ -238,6 +241,7 @@ def test_forms_hold_only_what_mcp_allows() -> None:
 # --- changes ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-10c")
 async def test_the_client_is_told_when_tools_change(serve: Serve, era: str) -> None:
     apps, changes = Apps(), asyncio.Queue[object]()
 

@@ -74,6 +74,18 @@ def pdf(*pages: str) -> bytes:
     return "\n".join([*parts, "trailer<</Root 1 0 R>>", "%%EOF"]).encode()
 
 
+@pytest.mark.requirement("R3-3a", "R3-4a")
+@pytest.mark.parametrize("kind", ["png", "jpeg", "gif", "webp"])
+async def test_an_image_that_clients_show_is_sent_as_it_is(serve: Serve, kind: str) -> None:
+    data = encoded(noise(40, 30), kind)
+    picture = file(data, f"a.{kind}", f"image/{kind}")
+    async with serve(giving(make={"image": picture})) as client:
+        answer = await client.call_tool("abp_make", {})
+    (image,) = [block for block in answer.content if isinstance(block, ImageContent)]
+    assert image.mime_type == f"image/{kind}"
+    assert base64.b64decode(image.data, validate=True) == data
+
+
 @pytest.mark.load
 @pytest.mark.requirement("R3-5b", "R3-5c", "R3-9f")
 async def test_a_thumbnail_is_800_pixels_wide_however_long_the_page_is(serve: Serve) -> None:

@@ -51,6 +51,7 @@ async def test_a_subscribed_artifact_is_announced_when_removed_and_when_stored_a
             await notifications.until(uri)
 
 
+@pytest.mark.requirement("R2-5.7d")
 @pytest.mark.parametrize("era", ["legacy"])
 async def test_an_unsubscribed_client_gets_no_updates(serve: Serve, era: str, tmp_path: Path) -> None:
     notifications = ResourceNotifications()
@@ -83,6 +84,7 @@ async def test_the_server_declares_resource_subscriptions(serve: Serve, era: str
         assert resources and resources.subscribe and resources.list_changed
 
 
+@pytest.mark.requirement("R2-5.7d")
 async def test_subscriptions_to_resources_of_servers_are_passed_on(serve: Serve, era: str) -> None:
     class Servers(Apps):
         def __call__(self, target: str, **options: Any) -> Session:
@@ -134,6 +136,7 @@ async def speak(params: Mapping[str, object], call: Call) -> object:
     return None
 
 
+@pytest.mark.requirement("R6-5h")
 @pytest.mark.load
 @pytest.mark.parametrize(
     ("level", "expected"), [("debug", ["info", "error", "info"]), ("warning", ["error"]), ("critical", [])]

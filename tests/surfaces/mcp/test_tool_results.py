@@ -87,6 +87,7 @@ def picture(data: bytes) -> dict[str, object]:
     return {"image": BinaryData.from_bytes(data, mime_type="image/png", filename="a.png")}
 
 
+@pytest.mark.requirement("R6-4l")
 @pytest.mark.fault(50)
 @pytest.mark.requirement("R0-2c", "R0-9c", "R2-6.1d", "R2-6.1e", "R3-1a", "R3-1b", "R3-1d", "R3-1e", "R3-3a", "R3-4a")
 @pytest.mark.requirement("R3-4d", "R3-5a", "R3-5b", "R3-5e", "R3-6a", "R3-7c", "R3-8b", "R3-8c", "R4-15g")

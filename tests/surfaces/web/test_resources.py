@@ -67,7 +67,7 @@ async def test_what_cannot_be_read_is_an_error() -> None:
         assert unsupported.code == "NOT_SUPPORTED"
 
 
-@pytest.mark.requirement("R2-6.3g")
+@pytest.mark.requirement("R2-5.7d", "R2-6.3g")
 async def test_changes_of_a_watched_resource_are_events_and_empty_the_cache() -> None:
     server = ResourceApp()
     async with running(MemoryStore(), server) as web:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import jsonschema_rs
@@ -128,16 +128,22 @@ def _content(app: Evidence) -> Iterator[str]:
         raise NotApplicable("no answer held binary content")
     for trial, call in app.called:
         schema = trial.capability.output_schema
-        described = [item.place for item in trial.contents if item.node.keys() & {"content", "downloadUrl"}]
+        described = {
+            item.place: {"mimeType", *(item.node.keys() & {"downloadUrl"})}
+            for item in trial.contents
+            if item.node.keys() & {"content", "downloadUrl"}
+        }
         if not described or not call.succeeded or (schema and _schema_error(schema) is not None):
             continue
         for found in find(call.fields.get("data")):
-            if found.field in described and not _describes_content(schema, found.path):
-                yield f"{trial.name}: outputSchema does not say that {found.field or 'the answer'} is content"
+            keys = described.get(found.field)
+            if keys is not None and not _describes_content(schema, found.path, keys):
+                place, named = found.field or "the answer", " and ".join(sorted(keys))
+                yield f"{trial.name}: outputSchema does not say that {place} is content with {named}"
 
 
-def _describes_content(schema: object, path: Sequence[str | int]) -> bool:
-    """Return whether a schema requires a ``mimeType`` at a place, or describes the place indirectly."""
+def _describes_content(schema: object, path: Sequence[str | int], keys: Set[str]) -> bool:
+    """Return whether a schema has ``keys`` and requires ``mimeType`` at a place, or describes the place indirectly."""
     if not isinstance(schema, Mapping):
         return False
     if any(key in schema for key in _INDIRECT):
@@ -148,7 +154,7 @@ def _describes_content(schema: object, path: Sequence[str | int]) -> bool:
         required = schema.get("required")
         return (
             isinstance(properties, Mapping)
-            and "mimeType" in properties
+            and keys <= properties.keys()
             and isinstance(required, Sequence)
             and "mimeType" in required
         )
@@ -159,7 +165,7 @@ def _describes_content(schema: object, path: Sequence[str | int]) -> bool:
         first = schema.get("prefixItems")
         named = first[path[0]] if isinstance(first, Sequence) and path[0] < len(first) else None
         inner = schema.get("items") if named is None else named
-    return _describes_content(inner, path[1:])
+    return _describes_content(inner, path[1:], keys)
 
 
 def _require_call(app: Evidence) -> None:
