@@ -111,15 +111,18 @@ async def test_progress_questions_cancelling_and_errors(gallery: Gallery, browse
         for method, params, fill in (
             ("elicitation/input", {"message": "Name?", "schema": {"type": "integer"}}, "42"),
             ("elicitation/select", {"message": "Which?", "options": ["red", "green"]}, "green"),
-            ("elicitation/confirm", {"message": "Sure?"}, None),
+            ("elicitation/confirm", {"message": "Sure?", "schema": {"destructive": True}}, None),
+            ("sampling/create", {"task": "Summarize this", "context": "A long text"}, "short"),
         ):
             work = await run(page, "form.ask")
             await work.get_by_label("method").fill(method)
             await work.get_by_label(re.compile("^params")).fill(json.dumps(params))
             await work.get_by_role("button", name="Run").click()
             form = work.get_by_role("form", name="The app asks")
-            await expect(form).to_contain_text(str(params["message"]))
+            for key in {"message", "task", "context"} & params.keys():
+                await expect(form).to_contain_text(str(params[key]))
             if fill is None:
+                await expect(form).to_contain_text("may delete or overwrite")
                 await form.get_by_role("button", name="Yes").click()
             else:
                 answer = form.get_by_label("Answer")
@@ -131,6 +134,7 @@ async def test_progress_questions_cancelling_and_errors(gallery: Gallery, browse
         results = [(await gallery.ask("GET", f"calls/{key}"))["result"] for key in asked]
         given = [result["data"]["response"]["data"] for result in results]
         assert given == [
+            {"result": "short"},
             {"confirmed": True},
             {"selected": "green"},
             {"value": 42},

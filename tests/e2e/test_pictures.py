@@ -82,6 +82,23 @@ addEventListener("load", () => setTimeout(() => { location.href = "http://OTHER/
 </script>"""
 
 
+#: Has a form, for which Chromium asks a host of its own, and asks for a host in each of some ways.
+FORM = """<!doctype html><title>Form</title><body style="background:green">
+<form><input name="name" autocomplete="name"><input name="email" type="email"></form>
+<img src="http://image.example/"><img src="data://[x"><img src="http://[2001:db8::1]/">
+<script>
+fetch("http://fetch.example:81/").catch(() => {});
+new WebSocket("wss://socket.example/");
+const inside = `fetch("https://worker.example/").catch(() => {})`;
+new Worker(URL.createObjectURL(new Blob([inside])));
+open("http://window.example/");
+</script>"""
+MISSING = {
+    *("image.example (port 80)", "fetch.example (port 81)", "socket.example (port 443)", "worker.example (port 443)"),
+    *("window.example (port 80)", "2001:db8::1 (port 80)"),
+}
+
+
 @dataclass
 class Sites:
     """Two servers: ``here`` with the pages, and ``other``, which notes what it was asked for."""
@@ -98,7 +115,7 @@ async def sites() -> AsyncIterator[Sites]:
     served = Sites()
 
     async def page(request: web.Request) -> web.Response:
-        text = {"ways": WAYS, "leaving": LEAVING, "going": GOING}[request.match_info["page"]]
+        text = {"ways": WAYS, "leaving": LEAVING, "going": GOING, "form": FORM}[request.match_info["page"]]
         return web.Response(text=text.replace("OTHER", served.other), content_type="text/html")
 
     async def to(request: web.Request) -> web.Response:
@@ -138,7 +155,7 @@ async def sites() -> AsyncIterator[Sites]:
             web.get("/service", service),
             web.post("/begun", begin),
             web.get("/font", font),
-            web.get("/{page:ways|leaving|going}", page),
+            web.get("/{page:ways|leaving|going|form}", page),
         ]
     )
     second.router.add_route("*", "/{any:.*}", other)
@@ -177,6 +194,13 @@ async def test_a_page_in_a_picture_reaches_no_host_that_may_not_be_connected(tmp
         assert colours(answer) >= {GREEN} and RED not in colours(answer)
         assert served.heard == set()
         assert f"127.0.0.1 (port {served.other.partition(':')[2]})" in words(answer)  # it says what is missing
+
+
+async def test_a_picture_lacks_what_its_page_asked_for_and_not_what_the_browser_did(tmp_path: Path) -> None:
+    async with sites() as served:
+        answer = await picture(tmp_path, f"http://{served.here}/form", served.here)
+    reasons = answer.structured_content["warnings"]
+    assert {reason.removeprefix("not in the picture: ").partition(" may")[0] for reason in reasons} == MISSING
 
 
 @pytest.mark.usefixtures("shared")

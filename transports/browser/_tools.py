@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from urllib.parse import urlsplit
 
 from playwright.async_api import Error, TimeoutError as PlaywrightTimeout
 
@@ -29,7 +30,7 @@ from .process._browser_process import playwright_timeout
 from .process._launch import Browser
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page, ProxySettings, Route, ViewportSize
+    from playwright.async_api import BrowserContext, Page, ProxySettings, Request, Route, ViewportSize, WebSocket
 
 
 #: Limits of one page: requests, requests at a time, and bytes of all answers.
@@ -38,8 +39,9 @@ _MAX_REQUESTS, _MAX_AT_ONCE, _MAX_BYTES = 500, 6, 64 << 20
 _MAX_FETCHES, _MAX_CONNECTIONS, _MAX_FETCHED_BYTES = 64, 1000, 256 << 20
 #: Hosts judged at a time: each uses one of the few threads that look up names for the whole process.
 _MAX_JUDGED = 4
-#: Reasons kept in ``refused``.
+#: Reasons that are reported.
 _MAX_REASONS = 20
+_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 _CHUNK = 64 << 10
 #: Seconds for the handshake with the browser, and for a server to accept a connection.
 _STEP_TIMEOUT = 10.0
@@ -99,6 +101,8 @@ class FetchedRequests:
 #: Function that returns the numeric addresses for a connection to this host and port, in the order of the attempts. It
 #: raises an error of ours if no address is allowed.
 Judge: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+#: Host and port.
+_Place: TypeAlias = tuple[str, int]
 
 
 class JudgedNetwork:
@@ -108,8 +112,8 @@ class JudgedNetwork:
     downloads and speculative ones. The proxy gets the host's name, resolves it itself and connects to an address that
     was judged, so the name cannot lead elsewhere afterwards (DNS rebinding).
 
-    ``refused`` are the connections that are not allowed, with reasons. ``failed`` is the reason of the last connection
-    that failed, allowed or not.
+    Chromium's own background requests (for autofill, say) use the proxy too. They get nowhere that is not allowed, and
+    are not reported: only those that :meth:`watch` has seen are the page's.
     """
 
     def __init__(self, judge: Judge) -> None:
@@ -117,8 +121,30 @@ class JudgedNetwork:
         self._judging = asyncio.Semaphore(_MAX_JUDGED)
         self._connections: set[asyncio.Task[None]] = set()
         self._made = self._bytes = 0
-        self.refused: list[str] = []
-        self.failed = ""
+        self._refused: dict[_Place | None, str] = {}
+        self._failed: dict[_Place | None, str] = {}
+        self._requested: set[_Place | None] = {None}
+
+    def watch(self, context: BrowserContext) -> None:
+        """Note the hosts that the pages of ``context`` ask for."""
+
+        def note(request: Request | WebSocket) -> None:
+            self._requested.add(_place(request.url))
+
+        context.on("request", note)
+        context.on("page", lambda page: page.on("websocket", note))
+
+    @property
+    def refused(self) -> list[str]:
+        """Reasons of the page's connections that are not allowed, at most 20."""
+        reasons = [reason for place, reason in self._refused.items() if place in self._requested]
+        return list(dict.fromkeys(reasons))[:_MAX_REASONS]
+
+    @property
+    def failed(self) -> str:
+        """Reason of the page's last connection that failed, allowed or not."""
+        reasons = [reason for place, reason in self._failed.items() if place in self._requested]
+        return reasons[-1] if reasons else ""
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_CHUNK)
@@ -149,9 +175,9 @@ class JudgedNetwork:
         self._made += 1
         try:
             if self._made > _MAX_CONNECTIONS:
-                self._refuse(f"more than {_MAX_CONNECTIONS:,} connections")
+                self._refuse(None, f"more than {_MAX_CONNECTIONS:,} connections")
             elif len(self._connections) > _MAX_FETCHES:
-                self._refuse(f"more than {_MAX_FETCHES} connections at a time")
+                self._refuse(None, f"more than {_MAX_FETCHES} connections at a time")
             elif not await _is_of_another_user(writer):
                 # A peer that breaks the protocol or goes away ends its own connection.
                 with contextlib.suppress(OSError, EOFError, ValueError):
@@ -168,7 +194,7 @@ class JudgedNetwork:
         try:
             from_there, to_there = await self._connect(host, port)
         except ABPError as error:
-            self.failed = error.message
+            self._fail((host, port), error.message)
             writer.write(_NOT_ALLOWED)
             await writer.drain()
             return
@@ -183,7 +209,7 @@ class JudgedNetwork:
             async with self._judging:
                 addresses = await self._judge(host, port)
         except ABPError as error:
-            self._refuse(error.message)
+            self._refuse((host, port), error.message)
             raise
         reason = f"{NOTHING_LISTENS}; correct the address"
         for address in addresses:
@@ -199,13 +225,29 @@ class JudgedNetwork:
     def _count(self, size: int) -> None:
         self._bytes += size
         if self._bytes > _MAX_FETCHED_BYTES:
-            self._refuse(f"more than {_MAX_FETCHED_BYTES:,} bytes")
+            self._refuse(None, f"more than {_MAX_FETCHED_BYTES:,} bytes")
             raise EOFError
 
-    def _refuse(self, reason: str) -> None:
-        self.failed = reason
-        if reason not in self.refused and len(self.refused) < _MAX_REASONS:
-            self.refused.append(reason)
+    def _refuse(self, place: _Place | None, reason: str) -> None:
+        self._refused[place] = reason
+        self._fail(place, reason)
+
+    def _fail(self, place: _Place | None, reason: str) -> None:
+        self._failed.pop(place, None)  # the last failure is the last item
+        self._failed[place] = reason
+
+
+def _place(url: str) -> _Place | None:
+    """Return the host and the port of a request's URL in the spelling of :func:`_read_request`; ``None`` if it needs no
+    network."""
+    scheme = url.partition(":")[0]
+    if scheme not in _PORTS:
+        return None
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if ":" in host:
+        host = str(ipaddress.ip_address(host))
+    return host, parts.port or _PORTS[scheme]
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Callable[[int], None]) -> None:
@@ -307,6 +349,7 @@ async def screenshot_of_url(
             context = await browser.playwright.new_context(
                 accept_downloads=False, service_workers="block", proxy=network.proxy
             )
+            network.watch(context)
             try:
                 await context.add_init_script(NO_WEBRTC)
                 taken = await picture.of_url(await context.new_page(), url, network)

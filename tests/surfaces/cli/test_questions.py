@@ -74,6 +74,24 @@ ASKED: list[tuple[str, dict[str, object], list[tuple[str, str]], object]] = [
         {"value": {"name": "Ann", "colour": "blue", "member": False}},
     ),
     ("sampling/create", {"messages": [{"content": {"text": "Rhyme"}}]}, [("Rhyme", ""), ("answer: ", "Lime")], "Lime"),
+    (
+        "sampling/create",
+        {"task": "Summarize this text", "context": "A long text"},
+        [("Summarize this text", ""), ("A long text", ""), ("answer: ", "short")],
+        "short",
+    ),
+    (
+        "elicitation/confirm",
+        {"message": "Drop?", "destructive": True},
+        [("Destructive: the app says", ""), ("[y/N]: ", "y")],
+        {"confirmed": True},
+    ),
+    (
+        "elicitation/resource",
+        {"type": "text/plain"},
+        [("type: text/plain", ""), ("file: ", "/dev/null/x"), ("ot a directory", "")],
+        None,
+    ),
     ("elicitation/resource", {"message": "A file"}, [("file: ", "/dev/null/x"), ("ot a directory", "")], None),
     ("custom/question", {"message": "?"}, [("which cannot be answered at a terminal", "")], DECLINED),
 ]
@@ -152,10 +170,17 @@ def test_a_secret_is_not_shown_while_it_is_typed(
 
 
 @pytest.mark.parametrize(
-    ("params", "response", "note"),
+    ("method", "params", "response", "note"),
     [
-        ({"message": "Who?"}, DECLINED, "Who? (elicitation/input): declined, since there is no terminal to ask at"),
+        ("sampling/create", {"task": "Sum it up"}, DECLINED, "Sum it up (sampling/create): declined, since"),
         (
+            "elicitation/input",
+            {"message": "Who?"},
+            DECLINED,
+            "Who? (elicitation/input): declined, since there is no terminal to ask at",
+        ),
+        (
+            "elicitation/input",
             {"message": "Who?", "default": "Ann"},
             {"success": True, "data": {"value": "Ann"}},
             "Who? (elicitation/input): answered with its own default ({'value': 'Ann'}), since",
@@ -163,8 +188,8 @@ def test_a_secret_is_not_shown_while_it_is_typed(
     ],
 )
 def test_without_a_terminal_a_note_says_what_became_of_a_question(
-    abp: CommandLine, workbench: Fixture, params: dict[str, object], response: object, note: str
+    abp: CommandLine, workbench: Fixture, method: str, params: dict[str, object], response: object, note: str
 ) -> None:
-    asked = json.dumps({"method": "elicitation/input", "params": params})
+    asked = json.dumps({"method": method, "params": params})
     ran = abp("call", workbench.ws_url, "form.ask", "--params", asked, "--json")
     assert ran.document["data"]["response"] == response and note in ran.err

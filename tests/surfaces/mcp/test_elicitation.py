@@ -16,6 +16,7 @@ from mcp.shared.subscriptions import ToolsListChanged
 from mcp_types import (
     CreateMessageRequestParams,
     CreateMessageResult,
+    ElicitRequestFormParams,
     ElicitRequestParams,
     ElicitResult,
     ImageContent,
@@ -89,7 +90,27 @@ async def test_a_person_answers_the_app(
         document = await called(client, "abp_form_ask", method=f"elicitation/{method}", params=params)
         assert document["data"] == {"success": True, "data": data}
     (asked,) = person.asked
-    assert asked.message == params["message"]
+    assert asked.message.splitlines()[0] == params["message"]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"message": "Delete all?", "destructive": True},
+        {"message": "Delete all?" + "\n" * 3000, "schema": {"destructive": True, "default": True}},
+    ],
+)
+async def test_the_person_reads_that_a_question_is_destructive(serve: Serve, params: dict[str, Any]) -> None:
+    person = Person(accepts(confirmed=False), accepts(confirmed=True))
+    async with serve(Apps(APP), elicitation_callback=person) as client:
+        await called(client, "abp_form_ask", method="elicitation/confirm", params=params)
+        await called(client, "abp_form_ask", method="elicitation/confirm", params={"message": "Save?"})
+    destructive, harmless = person.asked
+    assert isinstance(destructive, ElicitRequestFormParams)
+    assert destructive.message.startswith("Delete all?\n")
+    assert destructive.message.endswith("\nDestructive: the app says that this may delete or overwrite something.")
+    assert destructive.requested_schema["properties"]["confirmed"]["default"] is False
+    assert harmless.message == "Save?"
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
@@ -136,12 +157,16 @@ async def test_the_clients_model_answers_the_app(serve: Serve) -> None:
     messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": {"type": "text", "text": "Hm"}}]
     more = {"systemPrompt": "Be brief", "maxTokens": 7, "temperature": 0, "stopSequences": ["."]}
     async with serve(Apps(APP), sampling_callback=model) as client:
-        for params in ({"prompt": "Capital?"}, {"messages": messages, **more}):
+        task = {"task": "Summarize this text", "context": "A long text"}
+        for params in ({"prompt": "Capital?"}, {"messages": messages, **more}, task, {"messages": messages, **task}):
             document = await called(client, "abp_form_ask", method="sampling/create", params=params)
             assert document["data"] == {"success": True, "data": {"result": "Paris"}}
         document = await called(client, "abp_form_ask", method="sampling/create", params={"messages": [1, {}]})
         assert document["data"] == {"success": False, "cancelled": True}
-    first, second = asked
+    first, second, third, fourth = asked
+    assert [(one.role, one.content.text) for one in third.messages] == [("user", "Summarize this text\nA long text")]  # type: ignore[union-attr]
+    assert [one.role for one in fourth.messages] == ["user", "assistant", "user"]
+    assert fourth.messages[2].content == third.messages[0].content
     assert [(one.role, one.content.text) for one in first.messages] == [("user", "Capital?")]  # type: ignore[union-attr]
     assert [(one.role, one.content.text) for one in second.messages] == [("user", "Hello"), ("assistant", "Hm")]  # type: ignore[union-attr]
     assert (second.system_prompt, second.max_tokens, second.temperature) == ("Be brief", 7, 0)

@@ -40,13 +40,11 @@ def at_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
-def question_text(params: Mapping[str, object]) -> str:
+def _question_line(params: Mapping[str, object]) -> str:
     """Return the text of a question as one line, for a note."""
-    from ...protocol import ElicitationRequest  # late, as it loads pydantic
-    from ..shared import question_of
+    from ..shared import question_text
 
-    question = question_of(ElicitationRequest(method="elicitation/input", params=dict(params)))
-    text = " ".join(question.message.split()) if question else ""
+    text = " ".join(question_text(params).split())
     return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"
 
 
@@ -74,7 +72,7 @@ async def noting_questions(app: Session) -> AsyncIterator[None]:
 def _note(request: ElicitationRequest) -> str:
     answer = default_answer(request)
     done = "declined" if answer == DECLINED else f"answered with its own default ({dict(answer)['data']})"
-    return f"{question_text(request.params)} ({request.method}): {done}, since there is no terminal to ask at"
+    return f"{_question_line(request.params)} ({request.method}): {done}, since there is no terminal to ask at"
 
 
 class Questions:
@@ -103,11 +101,12 @@ class Questions:
                 return answer
 
     async def _ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        from ..shared import question_of
+        from ..shared import question_of, question_text
 
         params = request.params
         if request.method == "elicitation/resource":
-            self._print("The app asks for a file", question_text(params))
+            kind = [f"{key}: {text}" for key in ("type", "uri") if isinstance(text := params.get(key), str)]
+            self._print("The app asks for a file", "\n".join([*question_text(params).splitlines(), *kind]))
             return {"success": True, "data": await self._file()}
         if request.method == "sampling/create":
             self._print("The app asks for the answer of a language model; yours will do", _prompt_text(params))
@@ -119,13 +118,10 @@ class Questions:
         self._print("The app asks", question.message)
         properties: Any = question.schema["properties"]
         required: Any = question.schema["required"]
-        destructive = any(place.get("destructive") for place in (params, _mapping(params.get("schema"))))
         content: dict[str, object] = {}
         for name, schema in properties.items():
             label = str(schema.get("title") or name) if question.whole else _LABELS[question.field]
             field = _Field(label, dict(schema), needed=name in required)
-            if destructive and question.field == "confirmed":
-                field.schema["default"] = False
             value = await self._value(field)
             if value is not None:
                 content[name] = value
@@ -272,12 +268,15 @@ def _resource(path: Path, data: bytes) -> dict[str, object]:
 
 
 def _prompt_text(params: Mapping[str, object]) -> str:
-    """Return the text of the messages to a model."""
-    texts = [params.get(key) for key in ("systemPrompt", "prompt", "message", "text")]
+    """Return the text of the task and the messages for a model."""
+    from ..shared import question_text
+
+    texts = [params.get("systemPrompt", params.get("system"))]
     messages = params.get("messages")
     for message in messages if isinstance(messages, list) else ():
-        content = _mapping(message).get("content")
-        texts.append(_mapping(content).get("text") if isinstance(content, Mapping) else content)
+        content = _mapping(message).get("content", _mapping(message).get("text"))
+        texts.append(content.get("text") if isinstance(content, Mapping) else content)
+    texts.append(question_text(params))
     return "\n".join(text for text in texts if isinstance(text, str))
 
 

@@ -38,7 +38,7 @@ from ...protocol import DECLINED, ElicitationRequest, Progress, default_answer, 
 from ...protocol.messages import new_id
 from ...routing import Result
 from ...tasks import begin, cancel_and_wait
-from ..shared import App, Question as AppQuestion, question_of
+from ..shared import App, Question as AppQuestion, question_of, question_text
 
 _SAMPLING = "sampling/create"
 #: Default of ``max_tokens`` for a prompt without a limit.
@@ -120,12 +120,10 @@ def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
 
 
 def _prompt(params: Mapping[str, object]) -> Prompt | None:
-    """Return a prompt with the app's messages (``messages`` as in MCP, or one text: ``prompt``, ``message``,
-    ``text``)."""
-    messages = [message for one in _list(params.get("messages")) if (message := _message(one))]
-    alone = next((text for key in ("prompt", "message", "text") if isinstance(text := params.get(key), str)), None)
-    if alone is not None and not messages:
-        messages = [SamplingMessage(role="user", content=TextContent(text=alone))]
+    """Return a prompt with the app's ``messages`` as in MCP, then its task (:func:`question_text`)."""
+    messages = [message for item in _list(params.get("messages")) if (message := _message(item))]
+    if task := question_text(params):
+        messages.append(SamplingMessage(role="user", content=TextContent(text=task)))
     if not messages:
         return None
     system = params.get("systemPrompt", params.get("system"))

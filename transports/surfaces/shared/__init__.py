@@ -63,7 +63,7 @@ if TYPE_CHECKING:
         read_pictures as read_pictures,
         read_texts as read_texts,
     )
-    from ._question import Question as Question, question_of as question_of
+    from ._question import Question as Question, question_of as question_of, question_text as question_text
     from ._store_watcher import StoreChange as StoreChange, StoreWatcher as StoreWatcher
 else:
     __getattr__ = lazy_names(
@@ -138,6 +138,7 @@ else:
             "_question": (
                 "Question",
                 "question_of",
+                "question_text",
             ),
             "_store_watcher": (
                 "StoreChange",

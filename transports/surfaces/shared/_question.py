@@ -20,8 +20,11 @@ _FIELDS = {
 _FIELD_TYPES = ("string", "number", "integer", "boolean")
 _KEYWORDS = ("title", "description", "default", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
 _FORMATS = ("email", "uri", "date", "date-time")
+#: Parameters with the text of a question, in the order in which they are shown.
+_TEXTS = ("title", "message", "description", "prompt", "question", "task", "context", "text")
 #: Maximum characters of a question.
 _MAX_MESSAGE = 2000
+_DESTRUCTIVE = "Destructive: the app says that this may delete or overwrite something."
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,12 @@ class Question:
         return {"success": True, "data": {self.field: content[self.field]}}
 
 
+def question_text(params: Mapping[str, object]) -> str:
+    """Return the text of an app's question, or of its task for a model, as the app wrote it."""
+    texts = [params.get(key) for key in _TEXTS]
+    return "\n".join(dict.fromkeys(text for text in texts if isinstance(text, str) and text))
+
+
 def question_of(request: ElicitationRequest) -> Question | None:
     """Return the form for an app's question; ``None`` for a method that a form cannot answer, such as a request for a
     file or for a model's text."""
@@ -50,16 +59,18 @@ def question_of(request: ElicitationRequest) -> Question | None:
     if field is None:
         return None
     params = request.params
-    texts = [params.get(key) for key in ("title", "message", "description", "prompt", "question")]
-    message = "\n".join(dict.fromkeys(text for text in texts if isinstance(text, str) and text))[:_MAX_MESSAGE]
+    message = question_text(params)[:_MAX_MESSAGE] or "The app asks"
     declared = params.get("schema")
     schema: Mapping[str, object] = declared if isinstance(declared, Mapping) else {}
+    is_destructive = bool(params.get("destructive") or schema.get("destructive"))
+    if is_destructive:
+        message = f"{message}\n{_DESTRUCTIVE}"
     properties = schema.get("properties")
     if field == "value" and isinstance(properties, Mapping) and properties:
         fields = {str(name): _field(one) for name, one in properties.items()}
         required = schema.get("required")
         names = [name for name in required if name in fields] if isinstance(required, Sequence) else []
-        return Question(message or "The app asks", _object(fields, names), field, whole=True)
+        return Question(message, _object(fields, names), field, whole=True)
     if field == "confirmed":
         one: dict[str, object] = {"type": "boolean"}
     elif field == "selected":
@@ -67,9 +78,11 @@ def question_of(request: ElicitationRequest) -> Question | None:
     else:
         one = _field(schema)
     default = params.get("default", schema.get("default"))
+    if is_destructive and field == "confirmed":
+        default = False
     if isinstance(default, str | int | float | bool) and "items" not in one:
         one["default"] = default
-    return Question(message or "The app asks", _object({field: one}, [field]), field, whole=False)
+    return Question(message, _object({field: one}, [field]), field, whole=False)
 
 
 def _object(fields: Mapping[str, object], required: Sequence[str]) -> dict[str, object]:

@@ -4,6 +4,21 @@ import { busy, button, h, say } from './dom.js';
 import { field } from './form.js';
 
 const DECLINED = { success: false, cancelled: true };
+/** Parameters with the text of a question, in the order in which they are shown. */
+const TEXTS = ['title', 'message', 'description', 'prompt', 'question', 'task', 'context', 'text', 'type', 'uri'];
+const DESTRUCTIVE = 'Destructive: the app says that this may delete or overwrite something.';
+
+/** Return the lines that the user reads: the texts of the question, and whether its action is destructive. */
+function lines(params, isDestructive) {
+  const messages = Array.isArray(params.messages) ? params.messages : [];
+  const texts = [
+    params.systemPrompt,
+    ...messages.map((message) => message?.content?.text ?? message?.content ?? message?.text),
+    ...TEXTS.map((key) => params[key]),
+  ].filter((text) => typeof text === 'string' && text !== '');
+  const shown = texts.length > 0 ? [...new Set(texts)] : ['The app asks:'];
+  return isDestructive ? [...shown, DESTRUCTIVE] : shown;
+}
 
 /** Return the key of a question's answer, the schema of its field, and the label. */
 function shape(method, params) {
@@ -22,18 +37,19 @@ function shape(method, params) {
 /** Return a form that answers the question of a call. */
 export function question(call) {
   const { method, params = {} } = call.question;
-  const message = params.message ?? params.prompt ?? params.title ?? 'The app asks:';
-  say(`Question: ${message}`);
+  const isDestructive = Boolean(params.destructive || params.schema?.destructive);
+  const texts = lines(params, isDestructive);
+  say(`Question: ${texts.join(' ')}`);
   const send = (node, answer) => busy(node, () => post(address(['calls', call.id, 'answer']), answer));
   const decline = button('Decline', () => send(decline, DECLINED), { class: 'quiet' });
-  const box = (...children) => h('form', { class: 'question', 'aria-label': 'The app asks' }, h('p', {}, message), children);
+  const box = (...children) => h('form', { class: 'question', 'aria-label': 'The app asks' }, texts.map((text) => h('p', {}, text)), children);
 
   if (method === 'elicitation/confirm') {
     const choice = (text, confirmed, kind) => {
       const node = button(text, () => send(node, { success: true, data: { confirmed } }), { class: kind });
       return node;
     };
-    const yes = choice('Yes', true, params.destructive ? 'danger' : 'primary');
+    const yes = choice('Yes', true, isDestructive ? 'danger' : 'primary');
     return box(h('div', { class: 'row' }, yes, choice('No', false), decline));
   }
   const [key, schema, label] = shape(method, params);
