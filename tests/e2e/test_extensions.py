@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import json
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from transports import Browser, Session, UsageError, connect
+from transports.artifacts import open_store
 from transports.errors import ConnectFailed, ProfileInUse
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session"), pytest.mark.usefixtures("whole_chromium")]
 
+#: Any public key, and the id that Chromium derives from it.
+KEY = base64.b64encode(b"any bytes are a key here").decode()
+KEY_ID = "".join(chr(ord("a") + int(digit, 16)) for digit in hashlib.sha256(base64.b64decode(KEY)).hexdigest()[:32])
 SHELF = Path(__file__).parents[1] / "support" / "extension"
 
 
@@ -132,3 +140,71 @@ async def test_an_extension_that_chromium_refuses_says_why(tmp_path: Path) -> No
         async with connect(str(broken), store=tmp_path / "out"):
             pass
     assert str(broken) in caught.value.message
+
+
+# --- the bridge -------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def bridge(store: Path, *apps: str) -> AsyncIterator[Any]:
+    mcp = pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+    from transports.surfaces.mcp import Bridge, Options
+
+    async with mcp.Client(Bridge(Options(apps=apps), open_store(store)).server) as client:
+        yield client
+
+
+@pytest.mark.requirement("R6-10g")
+async def test_a_model_opens_a_page_of_an_extension_that_the_operator_allowed(tmp_path: Path) -> None:
+    folder = another(tmp_path / "shelf", "Panelled")
+    (folder / "abp-app.html").rename(folder / "panel.html")
+    keyed = another(tmp_path / "keyed", "Keyed", key=KEY)
+    async with bridge(tmp_path / "out", f"extension:{folder}", str(keyed)) as client:
+        page = {"extensionPath": f"{folder}/../shelf", "abpPage": "panel.html"}
+        opened = await client.call_tool("abp_connect", page)
+        assert not opened.is_error and opened.structured_content["app"]["name"] == "Panelled", opened
+        again = await client.call_tool("abp_connect", page)
+        assert (again.structured_content["new"], again.structured_content["session"]) == (
+            False,
+            opened.structured_content["session"],
+        )
+        answer = await client.call_tool(
+            "abp_call",
+            {"capability": "shelf.ask", "params": {"text": "hi"}, "session": opened.structured_content["session"]},
+        )
+        by_path = answer.structured_content["data"]["id"]
+        by_id = await client.call_tool("abp_connect", {"extensionId": by_path, "abpPage": "panel.html"})
+        assert by_id.structured_content["session"] == opened.structured_content["session"]
+        by_key = await client.call_tool("abp_connect", {"extensionId": KEY_ID})
+        assert by_key.structured_content["session"] != opened.structured_content["session"]
+        asked = {"capability": "shelf.ask", "params": {"text": "hi"}, "session": by_key.structured_content["session"]}
+        answer = await client.call_tool("abp_call", asked)
+        assert answer.structured_content["data"]["id"] == KEY_ID
+        outside = await client.call_tool(
+            "abp_connect", {"extensionPath": str(folder), "abpPage": "../shelf/panel.html"}
+        )
+        assert outside.is_error and "has no page ../shelf/panel.html" in outside.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"extensionPath": str(SHELF)},
+        {"extensionPath": f"extension:{SHELF}"},
+        {"extensionPath": "\0"},
+        {"extensionPath": "~nobody-of-this-name/x"},
+        {"extensionId": "abcdefghijklmnopabcdefghijklmnop"},
+        {"extensionId": str(SHELF)},
+        {"url": str(SHELF)},
+        {"url": "http://127.0.0.1:9/", "abpPage": "panel.html"},
+        {"url": "http://127.0.0.1:9/", "extensionPath": str(SHELF)},
+    ],
+)
+async def test_a_model_loads_no_extension_that_the_operator_did_not_name(
+    arguments: dict[str, str], tmp_path: Path
+) -> None:
+    allowed = another(tmp_path / "shelf", "Other")
+    async with bridge(tmp_path / "out", f"extension:{tmp_path / 'gone'}", str(allowed)) as client:
+        answer = await client.call_tool("abp_connect", arguments)
+        assert answer.is_error
+        assert answer.structured_content["error"]["code"] == "INVALID_PARAMS", answer

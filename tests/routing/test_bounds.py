@@ -52,7 +52,7 @@ def test_an_agent_reads_50000_bytes_unless_told_others() -> None:
 def test_an_agent_reads_10000_characters_of_each_text_unless_told_others() -> None:
     assert Result("x", ["x" * 10_000] * 4, {}).for_agent() == {"data": ["x" * 10_000] * 4}
     cut = Result("x", ["x" * 10_001], {}).for_agent()
-    assert cut["data"] == ["x" * 9_970 + "\n... [truncated: 31 chars]"]
+    assert cut["data"] == ["x" * 9_971 + "\n... [truncated: 30 chars]"]
 
 
 def test_an_agent_reads_1024_bytes_at_least() -> None:

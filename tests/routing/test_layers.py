@@ -711,7 +711,7 @@ async def test_what_an_agent_reads_has_the_limits_of_the_policy(store: LocalStor
     answer = {"log": "x" * 1100, "rows": list(range(10)), "short": "y" * 100}
     routed = await Router(store, policy=RoutingPolicy(agent=agent)).route(answer, capability="x")
     view = routed.for_agent()
-    assert view["data"] == {**answer, "log": "x" * 88 + "<1,012 more>"}
+    assert view["data"] == {**answer, "log": "x" * 89 + "<1011 more>"}
     assert at(view, "truncated", "id") == routed.artifacts[""].id
     assert routed.data == answer
     many = await Router(store, policy=RoutingPolicy(agent=agent)).route({"rows": ["z" * 90] * 99}, capability="x")

@@ -69,7 +69,11 @@ if TYPE_CHECKING:
     from .page._scripts import Adapter as Adapter, load_script as load_script, read_adapter as read_adapter
     from .page._syncpage import PageRunner as PageRunner, to_async as to_async
     from .process._browser_process import driver_ahead as driver_ahead
-    from .process._extension import extension_folder as extension_folder
+    from .process._extension import (
+        EXTENSION_PAGE as EXTENSION_PAGE,
+        extension_folder as extension_folder,
+        extension_id as extension_id,
+    )
     from .process._find import (
         HOW_TO_INSTALL as HOW_TO_INSTALL,
         find_browser as find_browser,
@@ -146,7 +150,7 @@ else:
                 "to_async",
             ),
             "process._browser_process": ("driver_ahead",),
-            "process._extension": ("extension_folder",),
+            "process._extension": ("EXTENSION_PAGE", "extension_folder", "extension_id"),
             "process._find": (
                 "HOW_TO_INSTALL",
                 "find_browser",

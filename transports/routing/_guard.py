@@ -123,7 +123,7 @@ def _text(text: str, room: int, suffix: str) -> str:
 
 
 def _cut(text: str, kept: int, suffix: str) -> str:
-    return text[:kept] + suffix.replace("{truncated_chars}", f"{len(text) - kept:,}")
+    return text[:kept] + suffix.replace("{truncated_chars}", str(len(text) - kept))
 
 
 def _or_ellipsis(text: str, room: int) -> str:

@@ -147,6 +147,7 @@ async def test_a_client_that_cannot_be_asked_gets_the_default(serve: Serve) -> N
 
 
 @pytest.mark.requirement("R6-6f")
+@pytest.mark.requirement("R6-6g")
 async def test_the_clients_model_answers_the_app(serve: Serve) -> None:
     asked: list[CreateMessageRequestParams] = []
 

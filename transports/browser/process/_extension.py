@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import ConnectFailed, UsageError, first_line
+from ...errors import ConnectFailed, ProtocolError, UsageError, first_line
+from ...files import read_regular
+from ...protocol import decode_json
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
@@ -14,6 +20,10 @@ if TYPE_CHECKING:
 #: Default path of the page that speaks ABP; ``extension_page=`` names another.
 EXTENSION_PAGE = "abp-app.html"
 _SCHEME = "extension:"
+#: Most bytes of a manifest.
+_MAX_MANIFEST = 1 << 20
+#: Chromium writes an id in hexadecimal digits from ``a`` to ``p``.
+_DIGITS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
 
 def extension_folder(target: str) -> Path | None:
@@ -41,9 +51,25 @@ def extension_page_in(folder: Path, page: str | None) -> str:
     """
     path = (page or EXTENSION_PAGE).lstrip("/")
     file = path.partition("#")[0].partition("?")[0]
-    if not (folder / file).is_file():
+    if ".." in Path(file).parts or "\0" in file or not (folder / file).is_file():
         raise UsageError(f"the extension in {folder} has no page {file}; name the one that speaks ABP: extension_page=")
     return path
+
+
+def extension_id(folder: Path) -> str | None:
+    """Return Chromium's id for the extension in an absolute ``folder``: of the ``key`` in its manifest, or
+    of the path without one. ``None`` for a broken manifest."""
+    try:
+        manifest = decode_json(read_regular(folder / "manifest.json", _MAX_MANIFEST))
+        key = manifest.get("key") if isinstance(manifest, dict) else None
+        source = base64.b64decode(key) if isinstance(key, str) else _path_bytes(folder)
+    except (OSError, ValueError, ProtocolError):
+        return None
+    return hashlib.sha256(source).hexdigest()[:32].translate(_DIGITS)
+
+
+def _path_bytes(folder: Path) -> bytes:
+    return str(folder).encode("utf-16-le") if sys.platform == "win32" else os.fsencode(folder)
 
 
 async def load_unpacked(cdp: CDPSession, folder: Path, browser: str) -> str:

@@ -113,14 +113,13 @@ def _cut(text: str) -> str:
 
 def _type_of(schema: Mapping[str, Any]) -> str:
     """Return the type of a parameter, or its allowed values: all of a short list, else the first and their number."""
-    if is_file(schema):
-        return "file"
+    from ..shared import type_name  # late, as it loads the session
+
     values = schema.get("enum")
-    if isinstance(values, list):
+    if isinstance(values, list) and not is_file(schema):
         choices = " | ".join(map(str, values))
         return choices if len(choices) <= _MAX_CHOICES else f"{_cut(choices)} ({len(values)})"
-    kind = schema.get("type")
-    return _cut(" | ".join(map(str, kind)) if isinstance(kind, list) else str(kind or "any"))
+    return _cut(type_name(schema))
 
 
 def _example(capability: Capability, target: Sequence[str]) -> str:

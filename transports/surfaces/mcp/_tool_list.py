@@ -8,6 +8,7 @@ from itertools import islice
 
 from mcp_types import Tool, ToolAnnotations
 
+from ...browser import EXTENSION_PAGE
 from ...protocol import Capability, plain_line
 from ...protocol.schema import MAX_INTEGER
 from ..shared import (
@@ -140,6 +141,18 @@ _TOOLS = (
             "name": {
                 "type": "string",
                 "description": "Instead of url: an app that the operator has described; abp_status lists them.",
+            },
+            "extensionPath": {
+                "type": "string",
+                "description": "Instead of url: folder of an unpacked Chrome extension that the user has allowed.",
+            },
+            "extensionId": {
+                "type": "string",
+                "description": "Instead of url: id of a Chrome extension that the user has allowed.",
+            },
+            "abpPage": {
+                "type": "string",
+                "description": f"Page of the extension that speaks ABP ({EXTENSION_PAGE}).",
             },
             "transport": {"type": "string", "enum": ["auto", "playwright", "webmcp", "postmessage", "websocket"]},
             "browser": {"type": "string", "enum": ["chromium", "chrome", "msedge", "firefox", "webkit"]},

@@ -14,7 +14,7 @@ import re
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, suppress
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from itertools import count, islice
@@ -46,7 +46,15 @@ from ...protocol.schema import is_file, tool_arguments
 from ...routing import GivenFile, OpenFile, Result, Router, accept_files, json_size
 from ...session import Settings
 from ...tasks import in_thread
-from ..shared import App, ImageLimits, app_arguments, document_text, listed_in, tool_name
+from ..shared import (
+    App,
+    ImageLimits,
+    app_arguments,
+    document_text,
+    listed_in,
+    parameters_line,
+    tool_name,
+)
 from ._access import require_app_scopes, require_scopes
 from ._calls import Context, ProgressReporter, Question, ToolCall, takes_tasks
 from ._detached import TASK_AFTER, DetachedTools, new_task
@@ -68,9 +76,10 @@ def app_name(app: App) -> str:
     return plain_line(app.session.info.name, _MAX_NAME)
 
 
-def capability_names(app: App) -> list[str]:
-    """Return the names of the app's first 40 capabilities."""
-    return [plain_line(name, _MAX_NAME) for name in islice(app.session.capabilities, _MAX_NAMED)]
+def capability_lines(app: App) -> list[str]:
+    """Return the app's first 40 capabilities with their parameters: ``export.pdf(html: string, scale?: number)``."""
+    first = islice(app.session.capabilities.values(), _MAX_NAMED)
+    return [f"{plain_line(one.name, _MAX_NAME)}({parameters_line(one)})" for one in first]
 
 
 def app_document(app: App) -> dict[str, object]:
@@ -92,6 +101,7 @@ def app_document(app: App) -> dict[str, object]:
                 "name": plain_line(one.name),
                 "description": plain_line(one.description, _MAX_DESCRIPTION),
                 "available": one.available,
+                **({"parameters": parameters} if (parameters := parameters_line(one)) else {}),
                 **({"view": plain_line(one.view, _MAX_NAME)} if one.view else {}),
             }
             for one in (session.capabilities[name] for name in islice(session.capabilities, _MAX_LISTED))
@@ -102,6 +112,36 @@ def app_document(app: App) -> dict[str, object]:
 _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 #: Host names that a browser does not rewrite: browsers take ``\`` for ``/``, decode ``%61`` and fold ``ａ``.
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
+
+
+#: Arguments of `abp_connect` that say which app, and those of them for an extension.
+_TARGETS = ("url", "name", "extensionPath", "extensionId")
+_EXTENSIONS = _TARGETS[2:]
+
+
+def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
+    """Return the target among the operator's ``apps`` that is the extension in the folder ``value``, or with this id,
+    as ``argument`` says. Blocks.
+
+    Raises :class:`~transports.errors.UsageError` without one: an extension is a program, so a model cannot choose it.
+    """
+    folders: dict[str, Path] = {}
+    for target in apps:
+        with suppress(UsageError):
+            if folder := browsers.extension_folder(target):
+                folders[target] = folder
+    wanted: object = value
+    if argument == "extensionPath":
+        with suppress(OSError, RuntimeError, ValueError):  # not a valid path, or the home of an unknown user
+            wanted = Path(value).expanduser().resolve()
+    for target, folder in folders.items():
+        if wanted == (folder if argument == "extensionPath" else browsers.extension_id(folder)):
+            return target
+    raise UsageError(
+        f"{argument}: this extension may not be loaded, and none is downloaded; ask the user, who can allow an "
+        "unpacked one with abp mcp --app extension:FOLDER",
+        details={"argument": argument},
+    )
 
 
 def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None:
@@ -667,43 +707,50 @@ class Tools:
     async def _open(self, arguments: Mapping[str, object], key: str | None = None) -> App:
         """Connect an app with the arguments of `abp_connect`. ``key`` is its previous session name, if another tool
         opens it again; the token needs the scopes of `abp_connect` in this case too."""
-        connect, _, _ = self._resolve(arguments)
+        connect, _ = await self._resolve(arguments)
         return await connect(key)
 
-    def _resolve(
-        self, arguments: Mapping[str, object]
-    ) -> tuple[Callable[[str | None], Awaitable[App]], str, dict[str, object]]:
-        """Return what opens an app with the arguments of `abp_connect`, its target, and its options. Raises
+    async def _resolve(self, arguments: Mapping[str, object]) -> tuple[Callable[[str | None], Awaitable[App]], str]:
+        """Return what opens an app with the arguments of `abp_connect`, and its target. Raises
         :class:`~transports.errors.UsageError` for a target that the caller may not connect."""
         require_scopes(self._user, self._options, "abp_connect", arguments)
-        options = dict(arguments)
-        options.pop("new", None)
-        name = options.pop("name", None)
-        if (name is None) == ("url" not in options):
-            raise UsageError("give url, or the name of an app that abp_status lists")
-        if name is not None:
-            return partial(self._user.connect_named, str(name), options), str(name), options
-        target = str(options.pop("url"))
+        options = {name: value for name, value in arguments.items() if name != "new"}
+        named = [name for name in _TARGETS if name in options]
+        if len(named) != 1:
+            raise UsageError(
+                "give one of url, extensionPath, extensionId, and the name of an app that abp_status lists"
+            )
+        (kind,) = named
+        target = str(options.pop(kind))
+        if "abpPage" in options:
+            if kind not in _EXTENSIONS:
+                raise UsageError("abpPage is for an extension; leave it out", details={"argument": "abpPage"})
+            options["extension_page"] = options.pop("abpPage")
+        if kind == "name":
+            return partial(self._user.connect_named, target, options), target
+        if kind in _EXTENSIONS:
+            target = await in_thread(allowed_extension, self._options.apps, kind, target)
+            return partial(self._user.connect, target, options), target
         if not is_address(target):
             raise UsageError(
                 "url must begin with http://, https://, ws:// or wss://; others are for the user (abp mcp --app)",
                 details={"argument": "url"},
             )
         check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
-        return partial(self._user.connect, target, options), target, options
+        return partial(self._user.connect, target, options), target
 
     async def _connect(self, arguments: Mapping[str, object]) -> CallToolResult:
-        connect, target, options = self._resolve(arguments)
-        found = None if arguments.get("new") is True else await self._user.connections.open_already(target, options)
+        connect, target = await self._resolve(arguments)
+        found = None if arguments.get("new") is True else await self._user.connections.open_already(target, arguments)
         app = found or await connect(None)
         if found is None:
             await self._user.connections.keep(app, {name: one for name, one in arguments.items() if name != "new"})
-        names = capability_names(app)
-        more = len(app.session.capabilities) - len(names)
+        lines = capability_lines(app)
+        more = len(app.session.capabilities) - len(lines)
         text = (
             f"{'Already connected' if found else 'Connected'}: {app_name(app)} (session {app.key}, "
             f"{app.session.transport.name}){'; `new`: true opens it once more' if found else ''}\n"
-            f"Capabilities: {', '.join(names)}{f' and {more} more' if more else ''}\n"
+            f"Capabilities: {', '.join(lines)}{f' and {more} more' if more else ''}\n"
             "Each is a tool of its own now; abp_call calls any of them."
         )
         document = {"success": True, "new": found is None, **app_document(app)}
@@ -719,7 +766,7 @@ class Tools:
         closed = await self._user.connections.closed()
         chosen = [await self._find(key)] if (key := arguments.get("session")) else list(apps.values())
         lines = [f"{app.key}: {app_name(app)} at {app.shown_target}" for app in chosen]
-        lines += [f"  {', '.join(capability_names(app))}" for app in chosen[:1]]
+        lines += [f"  {', '.join(capability_lines(app))}" for app in chosen[:1]]
         lines += [f"{one.session}: was connected before, opened again by its first call" for one in closed]
         lines = lines or ["No app is connected; call abp_connect with the address of one."]
         sessions: list[dict[str, object]] = [app_document(app) for app in chosen]

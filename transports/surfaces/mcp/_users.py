@@ -41,6 +41,7 @@ from mcp_types import (
 )
 
 from ...artifacts import ArtifactStore, Scope
+from ...browser import EXTENSION_PAGE
 from ...errors import ABPError, UsageError
 from ...protocol import CapabilitiesChanged, JSONValue, Notification, is_address, origin_of, plain_tree, redact_url
 from ...routing import Result, clamp
@@ -75,7 +76,12 @@ _NOTE = (
 
 
 #: Arguments of `abp_connect` that choose how an app runs, with their defaults.
-_CHOICES: Mapping[str, object] = {"transport": "auto", "browser": "chromium", "headless": True}
+_CHOICES: Mapping[str, object] = {
+    "transport": "auto",
+    "browser": "chromium",
+    "headless": True,
+    "abpPage": EXTENSION_PAGE,
+}
 
 
 def _compared(target: str) -> str:
@@ -118,13 +124,13 @@ class Connections:
             del known[key]
         await self._ledger.keep_connection(self._scope, known[app.key])
 
-    async def open_already(self, target: str, options: Mapping[str, object]) -> App | None:
-        """Return the oldest open app of a target that was connected with the same ``transport``, ``browser`` and
-        ``headless``; ``None`` without one."""
+    async def open_already(self, target: str, arguments: Mapping[str, object]) -> App | None:
+        """Return the oldest open app of a target that was connected with the same ``transport``, ``browser``,
+        ``headless`` and ``abpPage`` in the arguments of `abp_connect`; ``None`` without one."""
         known = await self._known()
         for key, app in self._apps.items():
             own = known[key].arguments if key in known else {}
-            wanted = {name: options.get(name, default) for name, default in _CHOICES.items()}
+            wanted = {name: arguments.get(name, default) for name, default in _CHOICES.items()}
             way = wanted.pop("transport") in ("auto", app.session.transport.name)
             same = all(value == own.get(name, _CHOICES[name]) for name, value in wanted.items())
             if way and same and _compared(app.target) == _compared(target):

@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from ._capability_tools import (
         MAX_TOOLS as MAX_TOOLS,
         free_tool_name as free_tool_name,
+        parameters_line as parameters_line,
         tool_description as tool_description,
         tool_hints as tool_hints,
         tool_name as tool_name,
         tool_schema as tool_schema,
+        type_name as type_name,
         with_tool_names as with_tool_names,
     )
     from ._connections import SLOW_BODY as SLOW_BODY, BodyDeadline as BodyDeadline, Connections as Connections
@@ -94,10 +96,12 @@ else:
             "_capability_tools": (
                 "MAX_TOOLS",
                 "free_tool_name",
+                "parameters_line",
                 "tool_description",
                 "tool_hints",
                 "tool_name",
                 "tool_schema",
+                "type_name",
                 "with_tool_names",
             ),
             "_connections": (

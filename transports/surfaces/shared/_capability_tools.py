@@ -9,6 +9,7 @@ from typing import cast
 
 from ...binary.detect import Place, replace
 from ...protocol import Capability, JSONValue, encode_json, plain_line, plain_schema
+from ...protocol.schema import is_file
 from ...routing import Result
 from ...session import READ_HINT
 
@@ -16,6 +17,8 @@ from ...session import READ_HINT
 MAX_TOOLS = 200
 #: Most characters of a tool's name and description, and bytes of its schema.
 _MAX_NAME, _MAX_DESCRIPTION, _MAX_SCHEMA = 64, 1000, 16 * 1024
+#: Most characters of the line with a capability's parameters.
+_MAX_PARAMETERS = 200
 _HEADER = "x-mcp-header"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 #: Hints of behaviour in MCP.
@@ -60,6 +63,26 @@ def tool_schema(capability: Capability) -> dict[str, object]:
         return {"type": "object"}
     plain = plain_schema(capability.input_schema)
     return {"type": "object"} if plain is None else {key: _without_headers(value) for key, value in plain.items()}
+
+
+def type_name(schema: object) -> str:
+    """Return the type of a parameter in a word: ``file``, ``string``, ``string | null``, ``any``."""
+    declared = schema if isinstance(schema, Mapping) else {}
+    if is_file(declared):
+        return "file"
+    kind = declared.get("type")
+    return " | ".join(map(str, kind)) if isinstance(kind, list) else str(kind or "any")
+
+
+def parameters_line(capability: Capability) -> str:
+    """Return the parameters of a capability with their types, the required ones first and the others with ``?``."""
+    schema = tool_schema(capability)
+    properties, needed = schema.get("properties"), schema.get("required")
+    declared = properties if isinstance(properties, Mapping) else {}
+    required = needed if isinstance(needed, list) else []
+    first = [f"{name}: {type_name(declared[name])}" for name in declared if name in required]
+    others = [f"{name}?: {type_name(declared[name])}" for name in declared if name not in required]
+    return plain_line(", ".join(first + others), _MAX_PARAMETERS)
 
 
 def _without_headers(schema: object) -> object:
