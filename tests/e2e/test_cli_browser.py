@@ -175,7 +175,8 @@ def test_a_pdf_with_the_promised_json_document(abp: Cli, workbench: str) -> None
     ran = abp("call", workbench, "export.pdf", "--params", '{"html":"<h1>Hi</h1>"}', "--json")
     assert (ran.status, ran.err) == (0, "")
     document = ran.document
-    assert kinds(document) == {**ANSWER, "effects": list} and list(document) == [*ANSWER, "effects"]
+    assert kinds(document) == {**ANSWER, "response_metadata": dict, "effects": list}
+    assert list(document) == [*ANSWER, "response_metadata", "effects"]
     assert [effect["kind"] for effect in document["effects"]] == ["print"]
     assert (document["success"], document["capability"], document["transport"]) == (True, "export.pdf", "playwright")
     assert 0 < document["duration_ms"] < 60_000 and document["warnings"] == []

@@ -465,7 +465,7 @@ async def test_exports_of_a_page(connected: Connect, site: str) -> None:
 async def test_a_path_as_an_answer_is_a_finding(site: str, browser: Browser) -> None:
     for name, findings in (("export.wrong", 1), ("export.correct", 0)):
         report = await check_app(site, Plan(timeout=1.0, only=(name,)), browser=browser)
-        found = [one for one in report.with_status("warning") if one.check.id == "answers.real"]
+        found = [one for one in report.with_status("failed") if one.check.id == "answers.real"]
         assert len(found) == findings, found
 
 

@@ -33,7 +33,7 @@ from transports.surfaces.shared import Activity
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 #: Tools of the view. It has one more, whose name is also a capability of the server.
-OWN = {"abp_echo", "abp_picture", "abp_broken", "abp_never", "abp_hands"}
+OWN = {"abp_echo", "abp_picture", "abp_broken", "abp_never", "abp_hands", "abp_strict"}
 
 
 Opens = Callable[..., Session]

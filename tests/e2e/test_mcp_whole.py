@@ -91,7 +91,7 @@ async def test_connect_list_call_progress_cancel_elicit_read_upload_disconnect(
 
         # elicit: a person, then the client's model
         assert (await called(client, "abp_files_clear"))["data"]["cleared"] > 0
-        assert len(asked) == 1 and asked[0].endswith("from the list?")
+        assert len(asked) == 1 and "from the list?" in asked[0] and "Destructive: " in asked[0]
         prompt = {"method": "sampling/create", "params": {"prompt": "say it louder"}}
         said = await called(client, "abp_call", capability="form.ask", params=prompt)
         assert said["data"]["response"] == {"success": True, "data": {"result": "SAY IT LOUDER"}}

@@ -62,7 +62,7 @@ class View(Session):
 
     @property
     def requests(self) -> Sequence[ViewRequest]:
-        """The last 1,000 requests of the view to its host, in order."""
+        """The last 1,000 requests of each kind of the view to its host, in order."""
         return self.wrapped.requests
 
     @property
