@@ -17,7 +17,7 @@ from mcp_types import ResourceLink
 from tests.support.apps import NotingTransport
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, shout, words
 from tests.support.model_rules import check_rules
-from transports import MemoryTransport, connect as connect_app
+from transports import CapabilityError, MemoryTransport, connect as connect_app
 from transports.errors import CallTimeout, Disconnected
 from transports.protocol.messages import Message
 from transports.testing import Call
@@ -28,6 +28,7 @@ __all__ = ["era", "serve"]
 # --- the straight path ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("R6-10a", "R6-10b")
 @pytest.mark.requirement("R4-8c", "R4-12d")
 async def test_connect_list_call_disconnect(serve: Serve) -> None:
     async with serve(connected=False) as client:
@@ -174,6 +175,7 @@ async def test_hints_of_behaviour_reach_the_client(serve: Serve) -> None:
         assert shared["abp_row_read"] == {"readOnlyHint": True}
 
 
+@pytest.mark.requirement("R6-10f")
 async def test_with_two_apps_a_call_needs_the_session(serve: Serve) -> None:
     async with serve() as client:
         second = await called(client, "abp_connect", url=URL, new=True)
@@ -235,6 +237,7 @@ async def test_after_a_lost_connection_message_and_next_line_say_the_same(serve:
             assert f"\nNext: {then}\n" in f"{said}\n", said
 
 
+@pytest.mark.requirement("R6-10e")
 @pytest.mark.requirement("R0-3c", "R4-11h", "R4-14n", "R4-15k")
 async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None:
     async with serve() as client:
@@ -254,6 +257,51 @@ async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None
             await client.call_tool("abp_nothing", {})
 
 
+@pytest.mark.requirement("R6-10e")
+@pytest.mark.requirement("R4-11h", "R4-14n", "R4-15k")
+@pytest.mark.parametrize(
+    ("tool", "arguments", "step"),
+    [
+        ("abp_call", {"capability": "text.shuot"}, "abp_status lists what the app can do"),
+        ("abp_call", {"capability": "text.shout", "session": "gone"}, "abp_status lists the sessions"),
+        ("abp_connect", {"url": URL, "new": True}, "disconnect one with abp_disconnect"),
+        ("abp_connect", {"url": "mcp+stdio:rm -rf /"}, "correct the argument url and call again"),
+        ("abp_result", {"call": "gone"}, "abp_status lists the calls that there are"),
+        ("abp_cancel", {"call": "gone"}, "abp_status lists the calls that there are"),
+        ("abp_read_artifact", {"id": "gone_000000000000"}, "abp_artifacts lists what there is"),
+        (
+            "abp_fail",
+            {"code": "CAPABILITY_UNAVAILABLE"},
+            "meet the requirement, then call again; abp_status lists what is available",
+        ),
+        ("abp_fail", {"code": "CANCELLED"}, "ask the user whether to go on"),
+        ("abp_fail", {"code": "INVALID_ANSWER"}, "call again, and answer the app's question as it asks"),
+        ("abp_fail", {"code": "PERMISSION_REQUIRED"}, "ask the user"),
+        ("abp_fail", {"code": "PERMISSION_DENIED"}, "ask the user"),
+        ("abp_fail", {"code": "NOT_SUPPORTED"}, "check with the user that this app speaks ABP"),
+        ("abp_fail", {"code": "SOMETHING_ELSE"}, "do not repeat it unchanged; tell the user if there is no other way"),
+    ],
+)
+async def test_an_error_names_the_next_step(
+    serve: Serve, tool: str, arguments: Mapping[str, object], step: str
+) -> None:
+    async def fail(params: Mapping[str, object], call: Call) -> object:
+        raise CapabilityError("it cannot be done", code=str(params["code"]))
+
+    async with serve(Apps({"fail": fail, "text.shout": shout}), options={"max_sessions": 1}) as client:
+        answer = await client.call_tool(tool, arguments)
+        assert answer.is_error
+        assert words(answer).endswith(f"\nNext: {step}"), words(answer)
+
+
+@pytest.mark.requirement("R4-11h", "R4-15k")
+async def test_a_call_without_an_app_is_told_to_connect(serve: Serve) -> None:
+    async with serve(connected=False) as client:
+        answer = await client.call_tool("abp_call", {"capability": "text.shout"})
+        assert answer.is_error and "Next: call abp_connect with the address of the app" in words(answer)
+
+
+@pytest.mark.requirement("R6-5i")
 async def test_progress_reaches_the_client_and_grows(serve: Serve) -> None:
     reported: list[tuple[float, float | None, str | None]] = []
 
@@ -283,6 +331,7 @@ async def test_progress_that_goes_back_is_not_reported(serve: Serve) -> None:
     assert reported == [(50, 100), (100, 100)]
 
 
+@pytest.mark.requirement("R6-7b")
 @pytest.mark.requirement("R3-7d")
 async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> None:
     apps = Apps()
