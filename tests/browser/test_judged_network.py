@@ -84,6 +84,7 @@ def asking(opening: Open) -> Ask:
     async def asked(
         network: JudgedNetwork, host: str, port: int
     ) -> tuple[bytes, asyncio.StreamReader, asyncio.StreamWriter]:
+        network.note(f"http://{host}:{port}/")
         reader, writer = await opening(network)
         name = host.encode()
         writer.write(b"\5\1\0" + b"\5\1\0\3" + bytes([len(name)]) + name + port.to_bytes(2, "big"))
@@ -109,6 +110,15 @@ async def test_what_may_be_connected_is_and_the_rest_is_refused_by_name(asking: 
             assert (await asking(network, host, port))[0] == _NOT_ALLOWED
         assert network.refused == ["bad is not good", "worse is not good"]
         assert judge.asked == [("good", port), ("bad", port), ("bad", port), ("worse", port)]
+
+
+async def test_what_the_browser_itself_asks_for_is_refused_and_not_reported(opening: Open) -> None:
+    judge = Judges()
+    async with JudgedNetwork(judge) as network:
+        reader, writer = await opening(network)
+        writer.write(b"\5\1\0" + b"\5\1\0\3\3bad" + b"\0\x50")
+        assert await reader.readexactly(12) == b"\5\0" + _NOT_ALLOWED
+        assert (network.refused, network.failed) == ([], "")
 
 
 async def test_addresses_are_tried_one_after_another_and_no_other_is(asking: Ask) -> None:

@@ -129,10 +129,14 @@ class JudgedNetwork:
         """Note the hosts that the pages of ``context`` ask for."""
 
         def note(request: Request | WebSocket) -> None:
-            self._requested.add(_place(request.url))
+            self.note(request.url)
 
         context.on("request", note)
         context.on("page", lambda page: page.on("websocket", note))
+
+    def note(self, url: str) -> None:
+        """Note that the page asks for ``url``."""
+        self._requested.add(_place(url))
 
     @property
     def refused(self) -> list[str]:

@@ -367,3 +367,26 @@ async def test_pdf_and_screenshot_need_a_page(serve: Serve) -> None:
             elsewhere = await client.call_tool(tool, {**arguments, "options": {"path": "/tmp/x"}})
             assert elsewhere.structured_content["error"]["code"] == "INVALID_PARAMS"
             assert "path" in words(elsewhere)
+
+
+async def test_connecting_shows_the_parameters_of_each_capability_with_their_types(serve: Serve) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"theme": {"type": "string"}, "page": {"type": ["integer", "null"]}, "html": {"type": "string"}},
+        "required": ["html"],
+    }
+
+    declared = [{"name": "print.page", "inputSchema": schema}]
+
+    class Some(Apps):
+        def __call__(self, target: str, **options: Any) -> Any:
+            options.pop("transport", None)
+            return connect_app("memory:", transport=NotingTransport({"print.page": shout}, list=declared), **options)
+
+    async with serve(Some(), connected=False) as client:
+        opened = await client.call_tool("abp_connect", {"url": URL})
+        shown = "html: string, theme?: string, page?: integer | null"
+        assert f"print.page({shown})" in words(opened)
+        (capability,) = opened.structured_content["capabilities"]
+        assert capability["parameters"] == shown
+        assert f"print.page({shown})" in words(await client.call_tool("abp_status", {}))
