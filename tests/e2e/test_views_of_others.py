@@ -107,6 +107,22 @@ async def test_host_that_is_not_reached_is_named_and_not_the_fault_of_the_view(t
     assert judged.status == "not-applicable" and "did not load" in str(judged)
 
 
+async def test_missing_picture_does_not_excuse_a_view_that_never_starts(tmp_path: Path) -> None:
+    body = """
+      const picture = document.createElement("img");
+      picture.src = "https://cdn.invalid/a.png";
+      document.body.append(picture);
+    """
+    target = viewing(tmp_path, body, {"resourceDomains": ["https://cdn.invalid"]})
+    async with connect(target, store="memory:") as app:
+        with pytest.raises(NotAbpApp, match="it sent no ui/initialize"):
+            async with app.open_view("go", timeout=3):
+                pass
+    report = await check_app(target, Plan(timeout=3))
+    (judged,) = [outcome for outcome in report.outcomes if outcome.check.id == "APP-100"]
+    assert judged.status == "failed", judged
+
+
 async def test_flood_of_one_kind_of_requests_keeps_the_others(tmp_path: Path) -> None:
     body = """
       start().then(async () => {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Coroutine, Iterator, Mapping
-from dataclasses import replace, replace as replace_field
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -144,7 +144,7 @@ class TopPageTransport(PageTransport):
         self._server_address = ServerAddress()
         self._background: set[asyncio.Task[None]] = set()
         self._adapter = None if adapter is None else read_adapter(adapter, url)
-        self.features = replace_field(self.features, undeclared=adapter is not None)
+        self.features = replace(self.features, undeclared=adapter is not None)
         protocol = protocol or self._default_protocol
         if protocol != "abp":
             self._scripts = (*PageTransport._scripts, "webmcp.js", *_TOOL_SCRIPTS)
@@ -215,7 +215,7 @@ class TopPageTransport(PageTransport):
             self._frames.stand_aside()
         if found.protocol == "webmcp":
             self.name = "webmcp"
-            self.features = replace_field(self.features, undeclared=True)
+            self.features = replace(self.features, undeclared=True)
             agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
         elif fault := app_fault(found, self._script_options.get("protocol", "abp"), self._grace):
             asks = not found.present and await asks_to_sign_in(page.main_frame, self._target)

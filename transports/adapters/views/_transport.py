@@ -74,6 +74,8 @@ _EXCEPTIONS = {
 }
 #: Reasons of failed requests that say nothing of the network: the policy, and a document that goes.
 _NOT_OF_THE_NETWORK = ("csp", "net::ERR_ABORTED", "NS_BINDING_ABORTED", "net::ERR_BLOCKED_BY_CSP")
+#: Types of Playwright's requests that a script may wait for before it begins.
+_INPUTS_OF_SCRIPTS = ("script", "fetch", "xhr")
 _VIOLATION = re.compile(r"violates the following Content Security Policy directive")
 #: Addresses that hold a whole file would hide the directive.
 _LONG_ADDRESS = re.compile(r"'((?:data|blob):[^']{60})[^']+'")
@@ -135,8 +137,9 @@ class ViewTransport(PageTransport):
         #: Reports of the browser about what the view's policy forbids, and errors of its scripts.
         self.violations: list[str] = []
         self.script_errors: list[str] = []
-        #: Scripts and other parts of the view that could not be fetched.
+        #: Parts of the view that could not be fetched, and those of them without which a script may never begin.
         self.load_failures: list[str] = []
+        self.missing_inputs: list[str] = []
         self._reloads = 0
 
     @property
@@ -202,7 +205,7 @@ class ViewTransport(PageTransport):
             current_call=lambda: self._effects.current_call,
         )
         self._reloads, self._frame = 0, None
-        for reports in (self.violations, self.script_errors, self.load_failures):
+        for reports in (self.violations, self.script_errors, self.load_failures, self.missing_inputs):
             reports.clear()
         own, views = (f"http://{kind}-{secrets.token_hex(8)}.localhost" for kind in ("abp-host", "abp-view"))
         granted = self._profile.csp_sources if self._csp == "declared" else None
@@ -300,8 +303,12 @@ class ViewTransport(PageTransport):
 
     def _on_load_failure(self, request: Request) -> None:
         reason = request.failure or "it failed"
-        if reason not in _NOT_OF_THE_NETWORK:
-            _keep(self.load_failures, f"{request.resource_type} {redact_url(request.url)} did not load: {reason}")
+        if reason in _NOT_OF_THE_NETWORK:
+            return
+        failure = f"{request.resource_type} {redact_url(request.url)} did not load: {reason}"
+        _keep(self.load_failures, failure)
+        if request.resource_type in _INPUTS_OF_SCRIPTS:
+            _keep(self.missing_inputs, failure)
 
     async def _watch_policy(self, page: Page, frame: Frame) -> None:
         """Collect reports about what the policy forbids. Where the browser has a log for these alone, what the view
@@ -351,8 +358,8 @@ class ViewTransport(PageTransport):
         """Return the error for a view that does not begin, with the likely reason."""
         if self.violations:
             why = f"its policy stops it: {self.violations[0]}"
-        elif self.load_failures:
-            why = self.load_failures[0]
+        elif self.missing_inputs:
+            why = self.missing_inputs[0]
         elif self.script_errors:
             why = f"its script failed: {self.script_errors[0]}"
         elif self.host.app_info:

@@ -136,7 +136,7 @@ class ViewTrial:
     ``messages`` are methods and parameters as the view sent them, ``malformed`` texts of messages that are not
     JSON-RPC. ``tools_answer`` is the answer to ``tools/list``, ``None`` if the view declares no tools. ``violations``
     are the browser's reports about the view's policy, ``script_errors`` those of its scripts, ``load_failures`` those
-    of what could not be fetched.
+    of what could not be fetched, ``missing_inputs`` those of scripts and of what scripts fetch.
     """
 
     tool: str
@@ -150,6 +150,7 @@ class ViewTrial:
     violations: list[str] = field(default_factory=list)
     script_errors: list[str] = field(default_factory=list)
     load_failures: list[str] = field(default_factory=list)
+    missing_inputs: list[str] = field(default_factory=list)
 
     def asked(self, method: str) -> list[Mapping[str, object]]:
         """Return the parameters of the messages with this method."""
@@ -162,10 +163,12 @@ class ViewTrial:
             return self.error.message.partition(f"the view {self.uri} ")[2] or self.error.message
         if self.violations:
             return f"its policy stops it: {self.violations[0]}"
-        if self.load_failures:
-            return self.load_failures[0]
+        if self.missing_inputs:
+            return self.missing_inputs[0]
         if self.script_errors:
             return f"its script failed: {self.script_errors[0]}"
+        if self.load_failures:
+            return self.load_failures[0]
         return "its document draws nothing, and no script of it failed"
 
 

@@ -91,7 +91,7 @@ class StrictView(ViewTransport):
             async with asyncio.timeout(1):
                 self._trial.malformed = [str(text) for text in await page.evaluate("window.__abpMalformed")]
         self._trial.violations, self._trial.script_errors = [*self.violations], [*self.script_errors]
-        self._trial.load_failures = [*self.load_failures]
+        self._trial.load_failures, self._trial.missing_inputs = [*self.load_failures], [*self.missing_inputs]
 
     async def observe(self, timeout: float) -> None:
         """Watch the open view until it is quiet, then ask for its tools if it declares some, and look at it."""

@@ -340,10 +340,10 @@ def _begun(app: Evidence) -> Sequence[ViewTrial]:
 )
 def _initializes(app: Evidence) -> Iterator[str]:
     silent = [view for view in _opened(app) if not view.asked("ui/initialize")]
-    if silent and all(view.load_failures for view in silent):  # the network, and not the view
-        raise NotApplicable(f"{silent[0].uri}: {silent[0].load_failures[0]}")
+    if silent and all(view.missing_inputs for view in silent):  # the network, and not the view
+        raise NotApplicable(f"{silent[0].uri}: {silent[0].missing_inputs[0]}")
     for view in silent:
-        if not view.load_failures:
+        if not view.missing_inputs:
             yield f"{view.uri} sent none: {view.why_blank}"
 
 
