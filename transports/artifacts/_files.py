@@ -22,11 +22,9 @@ from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import TypeVar
 
-from ..errors import Corrupt, StoreError, StoreFull, UsageError
+from ..errors import Corrupt, StoreError, StoreFull, UsageError, spelled
 from ..files import open_regular
 from ..tasks import in_thread
-
-OTHER_FOLDER = "name another folder with ABP_OUTPUT_DIR (--out, store=)"
 
 #: Advice by the number of an error; ``{other}`` stands for the words that name another place.
 _ADVICE = {
@@ -43,8 +41,13 @@ _ADVICE = {
 }
 
 
+def other_folder() -> str:
+    """Return advice to keep files elsewhere."""
+    return f"name another folder with ABP_OUTPUT_DIR or {spelled('store=')}"
+
+
 @contextmanager
-def map_os_errors(action: str, folder: Path, *, other: str = OTHER_FOLDER) -> Iterator[None]:
+def map_os_errors(action: str, folder: Path, *, other: str | None = None) -> Iterator[None]:
     """Map an :class:`OSError` in the block to a :class:`~transports.errors.StoreError` with advice.
 
     The message begins with "cannot", ``action`` and ``folder``; ``other`` are its words for taking another
@@ -53,6 +56,7 @@ def map_os_errors(action: str, folder: Path, *, other: str = OTHER_FOLDER) -> It
     try:
         yield
     except OSError as error:
+        other = other or other_folder()
         code, reason = error.errno or 0, error.strerror or str(error)
         details: dict[str, object] = {"folder": str(folder), "errno": errno.errorcode.get(code, str(code))}
         if code in (errno.ENOSPC, errno.EDQUOT):

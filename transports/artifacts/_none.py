@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Unpack
 
 from ..binary import is_binary_mime
-from ..errors import ArtifactNotFound, UsageError
+from ..errors import ArtifactNotFound, UsageError, spelled
 from ..telemetry import ARTIFACT_BYTES, record, span
 from ._audit import AuditLog
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
@@ -123,7 +123,8 @@ class NoneStore(ArtifactStore):
 
 def _not_kept(artifact_id: str) -> ArtifactNotFound:
     return ArtifactNotFound(
-        f"artifact {artifact_id[:200]!r} was not kept: there is no artifact store; set ABP_STORE (store=) to a folder"
+        f"artifact {artifact_id[:200]!r} was not kept: there is no artifact store; "
+        f"set {spelled('store=')} or ABP_STORE to a folder"
     )
 
 

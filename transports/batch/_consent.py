@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..artifacts import open_beneath
-from ..errors import UsageError
+from ..errors import UsageError, spelled
 from ..protocol import is_address, is_page, redact_url
 from ..session import is_app_name
 from ._jobs import Job, shown_path
@@ -40,25 +40,26 @@ class Consent:
         if not self.programs and target != self.target and not _is_harmless(target):
             raise _denied(
                 f"target: {_shown(target)} is neither an address (http, ws) nor the name of an app; give it as the "
-                "run's own with target=, or allow jobs to start programs and read files: allow_programs="
+                f"run's own with {spelled('target=')}, or allow jobs to start programs and read files: "
+                f"{spelled('allow_programs=')}"
             )
         return replace(job, files=self._real(job.files, target)) if job.files else job
 
     def _real(self, files: Mapping[str, Path], target: str) -> Mapping[str, Path]:
         place = next(iter(files))
         if self.folder is None:
-            raise _denied(f"files.{place}: name the folder of the jobs' files with files_from=")
+            raise _denied(f"files.{place}: name the folder of the jobs' files with {spelled('files_from=')}")
         if not self.any_target and target != self.target and not is_app_name(target):
             raise _denied(
                 f"files.{place}: the line names {_shown(target)} itself, and files go to the run's own target alone; "
-                "allow it by naming the folder of the files with files_from="
+                f"allow it by naming the folder of the files with {spelled('files_from=')}"
             )
         return {place: self._below(place, path, self.folder.resolve()) for place, path in files.items()}
 
     def _below(self, place: str, path: Path, folder: Path) -> Path:
         refused = _denied(
             f"files.{place}: {shown_path(path)} is not a regular file in {folder}; correct the path, or name another "
-            "folder with files_from="
+            f"folder with {spelled('files_from=')}"
         )
         with open_beneath(str(path), (folder,), refused) as file:
             return Path(str(file.name))

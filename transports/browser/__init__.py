@@ -56,7 +56,6 @@ if TYPE_CHECKING:
         listener as listener,
     )
     from .page._problems import (
-        SIGN_IN as SIGN_IN,
         asks_to_sign_in as asks_to_sign_in,
         explain_load_failure as explain_load_failure,
         not_abp as not_abp,
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
         read_problems as read_problems,
         same_document as same_document,
         shown_address as shown_address,
+        sign_in_advice as sign_in_advice,
     )
     from .page._received import ViewMessage as ViewMessage
     from .page._scripts import Adapter as Adapter, load_script as load_script, read_adapter as read_adapter
@@ -130,7 +130,6 @@ else:
                 "listener",
             ),
             "page._problems": (
-                "SIGN_IN",
                 "asks_to_sign_in",
                 "explain_load_failure",
                 "not_abp",
@@ -138,6 +137,7 @@ else:
                 "read_problems",
                 "same_document",
                 "shown_address",
+                "sign_in_advice",
             ),
             "page._received": ("ViewMessage",),
             "page._scripts": (

@@ -15,12 +15,12 @@ from weakref import WeakSet
 from playwright import async_api
 from playwright.async_api import Error
 
-from ..errors import ConnectFailed, UsageError, first_line
+from ..errors import ConnectFailed, UsageError, first_line, spelled
 from ..files import read_regular
 from ..protocol import parser_limits
 from ._preflight import require_listener
 from .page._agent import PageAgent, is_closed
-from .process._browser_process import SESSION_CONTEXTS
+from .process._browser_process import SESSION_CONTEXTS, headers_without_address
 from .process._launch import Browser, BrowserLender
 from .process._runfolder import RunFolder
 from .transfer._downloads import CdpDownloads, PlaywrightDownloads
@@ -35,7 +35,6 @@ _SHARED_PATIENCE = 15.0
 _OWN_PATIENCE = 3.0
 #: Largest file of cookies and local storage in bytes.
 _MAX_STATE = 64 << 20
-_OWN_STATE = "storage_state= is for a new context; an existing context keeps its own state"
 #: Seconds for which the end of a session waits for its page.
 _CLOSE_PATIENCE = 2.0
 #: Pages of callers with a session. A second agent would take over the functions of the first.
@@ -44,6 +43,10 @@ _PAGES_IN_USE: WeakSet[Page] = WeakSet()
 _closing: set[asyncio.Task[None]] = set()
 #: Cookies and local storage: the value of Playwright's ``context.storage_state()``, or the path of a file with it.
 StorageState: TypeAlias = str | Path | Mapping[str, object]
+
+
+def _own_state() -> UsageError:
+    return UsageError(f"{spelled('storage_state=')} is for a new context; an existing context keeps its own state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +140,21 @@ class PageSource:
         }
         owner_options = [name for name, value in owners.items() if value is not None]
         if len(owner_options) > 1:
-            raise UsageError(f"{'= and '.join(owner_options)}= each say whose page it is; give one of them")
+            named = " and ".join(spelled(f"{name}=") for name in owner_options)
+            raise UsageError(f"{named} each say whose page it is; give one of them")
         owner = owner_options[0] if owner_options else ""
         elsewhere = owner in ("page", "context", "cdp_url")
         if elsewhere and isinstance(self.browser, str):
-            raise UsageError(f"{owner}= belongs to a browser that runs already; leave browser= out")
+            raise UsageError(
+                f"{spelled(f'{owner}=')} belongs to a browser that runs already; leave {spelled('browser=')} out"
+            )
         if (elsewhere or owner == "browser_server") and self.extension is not None:
-            raise UsageError(f"an extension needs a browser that is started here; leave {owner}= out")
+            raise UsageError(f"an extension needs a browser that is started here; leave {spelled(f'{owner}=')} out")
         if self.headers is not None and owner not in ("cdp_url", "browser_server"):
-            raise UsageError("headers= go to a browser that runs elsewhere; give cdp_url= or browser_server=")
+            raise headers_without_address()
         shared = isinstance(self.browser, Browser) and self.browser.shares_context
         if self.storage_state is not None and (elsewhere or self.profile or self.extension or shared):
-            raise UsageError(_OWN_STATE)
+            raise _own_state()
         for name, kind in (("page", "Page"), ("context", "BrowserContext")):
             _require_async(name, owners[name], kind)
 
@@ -237,7 +243,7 @@ class PageSource:
         context = self.context or (browser.context if browser else None)
         if context is not None:
             if self.storage_state is not None:  # a browser that was lent: nothing is known of it before
-                raise UsageError(_OWN_STATE)
+                raise _own_state()
             page = await context.new_page()
             stack.push_async_callback(close_quietly, page)
             return Tab(page, browser.folder if browser else stack.enter_context(RunFolder()), browser)
@@ -268,7 +274,7 @@ class PageSource:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not a value of context.storage_state()"
             where = f" {self.storage_state}" if isinstance(self.storage_state, (str, Path)) else ""
-            raise UsageError(f"storage_state={where} cannot be read: {reason}") from None
+            raise UsageError(f"{spelled('storage_state=')}{where} cannot be read: {reason}") from None
         return dict(state)
 
 

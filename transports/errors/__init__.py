@@ -46,6 +46,7 @@ later, ``session_survives`` if the session can still be used::
 
 from __future__ import annotations
 
+from ._arguments import replaced_arguments as replaced_arguments, spelled as spelled
 from ._base import (
     NOTHING_LISTENS as NOTHING_LISTENS,
     ABPError,

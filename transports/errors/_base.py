@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
 
+from ._arguments import spelled
+
 logger = logging.getLogger("transports")
 
 
@@ -112,8 +114,6 @@ class ABPError(Exception):
         self.result: StoredPart | None = None
         self.evidence: Mapping[str, StoredFile] = {}
         self.download_url = None
-        #: End of the message that :meth:`followed_by` added: words of this library after those of an app.
-        self.added = ""
 
     @property
     def sent(self) -> bool | None:
@@ -140,7 +140,7 @@ class ABPError(Exception):
 
     def followed_by(self, more: str) -> Self:
         """Put ``more`` after the message, and return the error."""
-        self.message, self.added = f"{self.message}; {more}", more
+        self.message = f"{self.message}; {more}"
         self.args = (self.message,)
         return self
 
@@ -428,8 +428,8 @@ class ProfileInUse(TransportError):
     def at(cls, folder: object) -> ProfileInUse:
         """Return the error for the profile in ``folder``."""
         return cls(
-            f"the profile {folder} is open in another browser process; close that one, give another profile=, or "
-            "attach to it with cdp_url="
+            f"the profile {folder} is open in another browser process; close that one, give another "
+            f"{spelled('profile=')}, or attach to it with {spelled('cdp_url=')}"
         )
 
 
@@ -533,18 +533,14 @@ def no_answer(request: str, timeout: float) -> CallTimeout:
     before the message."""
     call = request in ("", "capabilities/call")
     what = "" if call else f" to {request}"
-    longer = _LONGER.get("" if call else request, "")
+    longer = ""
+    if call:
+        longer = f"; if it takes longer, raise {spelled('timeout=')} (for all calls: ABP_CALL_TIMEOUT, milliseconds)"
+    elif request in ("initialize", "capabilities/list"):
+        setting = spelled("connect(timeout=) or ABP_BROWSER_TIMEOUT")
+        longer = f"; if the app needs longer to start, raise {setting} (milliseconds)"
     sent = False if longer and not call else None  # the session is not open: there is no call yet
     return CallTimeout(f"no answer{what} within {format_seconds(timeout)}{longer}", sent=sent)
-
-
-_OPENING = "; if the app needs longer to start, raise connect(timeout=) or ABP_BROWSER_TIMEOUT (milliseconds)"
-#: Advice on the setting for the timeout of a request.
-_LONGER = {
-    "": "; if it takes longer, raise timeout= (for all calls: ABP_CALL_TIMEOUT, milliseconds)",
-    "initialize": _OPENING,
-    "capabilities/list": _OPENING,
-}
 
 
 def is_refused(error: OSError) -> bool:

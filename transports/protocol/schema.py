@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 from ..binary.detect import MAX_DEPTH, Place, field_of, replace
-from ..errors import ProtocolError, UsageError
+from ..errors import ProtocolError, UsageError, spelled
 from ._plain_text import redact_url, similar_names
 from ._strict_json import decode_json, encode_json
 
@@ -290,7 +290,7 @@ def misgiven_files(schema: Mapping[str, object], params: object) -> list[str]:
         return []
     for name, declared in islice(properties.items(), _MAX_PARAMS):
         if isinstance(params.get(name), str) and isinstance(declared, Mapping) and is_file(declared):
-            return [f"{str(name)[:80]!r} is a file: give a pathlib.Path, bytes or a BinaryData"]
+            return [f"{str(name)[:80]!r} is a file: give {spelled('a pathlib.Path, bytes or a BinaryData')}"]
     return []
 
 

@@ -18,7 +18,7 @@ from .. import protocol
 from ..artifacts import ArtifactRef, ArtifactStore, NoneStore, Retention, Scope
 from ..base import Transport
 from ..browser import MAX_CHARS, CallEvidence, EvidenceFile, EvidenceKind, PageEvidence, TimedLines, page_of
-from ..errors import ABPError, UsageError, first_line
+from ..errors import ABPError, UsageError, first_line, spelled
 from ..privacy import KnownSecrets, SecretValues, known_to
 from ..routing import Result
 from ..tasks import finished, in_thread, spawn
@@ -125,7 +125,7 @@ class EvidenceOfCalls:
         self._page: PageEvidence | None = None
         self._ending: set[asyncio.Task[None]] = set()
         if isinstance(store, NoneStore):
-            raise UsageError("evidence= needs a store that keeps files; give another than none:")
+            raise UsageError(f"{spelled('evidence=')} needs a store that keeps files; give another than none:")
         own = not store.scope.trace  # in a trace of the store's owner, limits would count the owner's files, too
         self._store = store.scoped(Scope(trace=_TRACE)) if own else store
         self._limits: ArtifactStore | None = None

@@ -12,7 +12,7 @@ from .. import adapters
 from .._options import showing
 from ..artifacts import ArtifactStore, HostFacade, HostStore, Retention, discover_store, open_store
 from ..base import Transport
-from ..errors import ABPError, UsageError, shortened
+from ..errors import ABPError, UsageError, shortened, spelled
 from ..protocol import check_address
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
 from ..telemetry import use_global_providers
@@ -297,6 +297,8 @@ def _open_store(store: object, settings: Settings) -> ArtifactStore:
     if store is not None and not isinstance(store, str | Path):
         found = discover_store(store, max_bytes=settings.max_artifact_bytes)
         if found is None:
-            raise UsageError(f"store= takes a store, its URL, or an object that has one, not a {type(store).__name__}")
+            raise UsageError(
+                f"{spelled('store=')} takes a store, its URL, or an object that has one, not a {type(store).__name__}"
+            )
         return found
     return open_configured_store(settings, store, retention=retention_settings())

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 from .. import protocol
 from ..base import Transport
-from ..errors import ABPError, TransportError
+from ..errors import ABPError, TransportError, spelled
 from ..protocol import DECLINED, answer_fault, default_answer, refused_answer
 from ..protocol.messages import Effect, Message
 from ..tasks import Owner, begin, cancel_and_wait, spawn
@@ -438,8 +438,8 @@ class EventDispatcher:
 
     def _note_unanswered(self, request: ElicitationRequest) -> None:
         if (call := self._lone_call()) is not None:
-            # `abp` has a terminal instead of a handler, and replaces the last words as it does names of arguments
-            call.unanswered = f"the app asked ({request.method}), which nobody answered: give on_elicitation="
+            remedy = spelled("give on_elicitation=")
+            call.unanswered = f"the app asked ({request.method}), which nobody answered: {remedy}"
 
     async def wait_for_callbacks(self, on_progress: OnProgress | None) -> None:
         """Wait until the callbacks of an ended call and of the session have the events that came before the answer.

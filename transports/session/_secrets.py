@@ -36,7 +36,7 @@ from ..base import (
     view_tools,
 )
 from ..binary import BinaryData, Handle
-from ..browser import SIGN_IN
+from ..browser import sign_in_advice
 from ..errors import (
     ABPError,
     BinaryError,
@@ -218,7 +218,7 @@ class Guard:
         ``settings`` is true while the app's settings are used: a mistake in them is the operator's."""
         if self.name is not None:
             known = f"it asks to sign in: the operator does that with `abp login {self.name}`"
-            error.message = error.message.replace(SIGN_IN, known)
+            error.message = error.message.replace(sign_in_advice(), known)
         error.args = (error.message,)
         error = self.known.error(error)
         return self._for_user(error, settings) if self.name is not None and self.hidden else error

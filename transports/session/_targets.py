@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 from .. import adapters, browser as browsers, http
 from ..base import Transport
 from ..browser import extension_folder
-from ..errors import UsageError
+from ..errors import UsageError, spelled
 from ..plugins import blame_plugin, installed_plugins, load_plugin
 from ..protocol import is_page, redact_url
 from ._calls import timeout_seconds
@@ -97,14 +97,14 @@ def transport_for(
         return replay
     if chosen == "websocket":
         reject_options(browser_options, "an app behind a WebSocket, which needs no browser")
-        reject_options(_only(request_options, "auth"), "a WebSocket; give headers=")
+        reject_options(_only(request_options, "auth"), f"a WebSocket; give {spelled('headers=')}")
         return adapters.WebSocketTransport(
             target, timeout=seconds, max_bytes=settings.max_message_bytes, **request_options
         )
     if browser_options.keys() & {"cdp_url", "browser_server"}:
         browser_options = {**browser_options, **_only(request_options, "headers")}
         request_options = _only(request_options, "auth")
-    reject_options(request_options, "a page; sign in with storage_state= or profile=")
+    reject_options(request_options, f"a page; sign in with {spelled('storage_state=')} or {spelled('profile=')}")
     headless = settings.headless if headless is None else headless
     if chosen == "postmessage":
         reject_options(
@@ -158,7 +158,7 @@ def takes_browser(target: str, transport: str = "auto") -> bool:
 def reject_options(options: Mapping[str, object], reason: str) -> None:
     """Raise :class:`~transports.errors.UsageError` that names the ``options``, unless they are empty."""
     if options:
-        raise UsageError(f"{', '.join(f'{option}=' for option in options)} cannot go with {reason}")
+        raise UsageError(f"{', '.join(spelled(f'{option}=') for option in options)} cannot go with {reason}")
 
 
 def _only(options: Mapping[str, object], *names: str) -> dict[str, object]:

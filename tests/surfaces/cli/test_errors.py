@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import socket
 import subprocess
@@ -16,9 +17,9 @@ import pytest
 
 import transports
 from tests.support.command_line import CommandLine
-from transports import Browser, CapabilityError, UsageError, WebSocketTransport
-from transports.errors import PersonRequired
-from transports.surfaces.cli._output import naming_options
+from tests.support.mcp_servers import FOLDER
+from transports import Browser, WebSocketTransport
+from transports.surfaces.cli._output import OPTIONS
 from webapp_fixture import Fixture
 
 #: The module, whose package has a function of its name.
@@ -202,34 +203,38 @@ _WITHOUT_OPTION = {"page", "context", "auth", "routing", "config", "target", "on
 _WITHOUT_OPTION |= {"on_notification", "requested_capabilities", "extension_page"}
 
 
-def literals(tree: ast.AST) -> Iterator[str]:
-    """The texts of some code, without its docstrings."""
+def literals(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+    """The texts of some code without its docstrings, each with whether it is the argument of ``spelled``."""
+    spelled: set[int] = set()
     parts: set[int] = set()
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
             parts.add(id(body[0].value))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "spelled":
+            spelled.update(map(id, node.args))
         if isinstance(node, ast.JoinedStr):
             parts.update(map(id, node.values))
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+            yield text, id(node) in spelled
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
-            yield node.value
+            yield node.value, id(node) in spelled
 
 
 @pytest.mark.load
-def test_a_command_names_options_and_not_arguments() -> None:
+def test_messages_name_arguments_by_a_function_that_the_command_replaces() -> None:
     names = set(inspect.signature(transports.connect).parameters) - _WITHOUT_OPTION
-    argument = re.compile(rf"(?<![-\w?&\"'])(?:{'|'.join(names)})=(?![=\"'{{])")
+    argument = re.compile(rf"(?<![-\w?&;\"'])(?:{'|'.join(names)})=(?![\w=\"'{{])")
     root = Path(transports.__file__).parent
-    found = []
+    plain, unknown = [], []
     for path in root.rglob("*.py"):
         if not {"surfaces", "testing"} & set(path.relative_to(root).parts):
-            for text in literals(ast.parse(path.read_text(encoding="utf-8"))):
-                if argument.search(said := naming_options(UsageError(text)).message):
-                    found.append(f"{path.relative_to(root)}: {said}")
-    assert found == []
-    waits = naming_options(PersonRequired("the form waits; send it in the browser (headless=False)")).message
-    assert waits == "the form waits; send it in the browser (--headed)"
+            for text, is_spelled in literals(ast.parse(path.read_text(encoding="utf-8"))):
+                if is_spelled and text not in OPTIONS and "…" not in text:
+                    unknown.append(f"{path.relative_to(root)}: {text}")
+                if not is_spelled and argument.search(text):
+                    plain.append(f"{path.relative_to(root)}: {text}")
+    assert plain == [] and unknown == []
 
 
 def test_without_a_display_a_command_speaks_of_its_option(
@@ -249,17 +254,26 @@ def test_a_folder_that_cannot_be_is_one_line(
     (tmp_path / "photo.png").write_bytes(b"\x89PNG")
     ran = abp("call", workbench.ws_url, "file.list", "--out", tmp_path / "photo.png" / "sub")
     assert ran.err == (
-        f"abp: {tmp_path}/photo.png/sub is not a folder; remove it, or name another folder with ABP_OUTPUT_DIR (--out) "
-        "[STORE_ERROR]\n"
+        f"abp: {tmp_path}/photo.png/sub is not a folder; remove it, or name another folder with ABP_OUTPUT_DIR or "
+        "--out [STORE_ERROR]\n"
     )
     assert not caplog.records
 
 
-def test_a_hint_names_the_terminal_and_the_words_of_an_app_stay() -> None:
-    own = "nobody answered: give on_elicitation="
-    error = CapabilityError(own).followed_by(f"the app asked, which {own}")
-    assert naming_options(error).message == f"{own}; the app asked, which nobody answered: no terminal"
-    assert naming_options(CapabilityError(own)).message == own
+def test_words_of_an_app_that_look_like_arguments_stay(abp: CommandLine, tmp_path: Path) -> None:
+    own = "no view of text/html;profile=mcp-app; raise timeout=, give headers= and store="
+    said = {
+        "initialize": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "canned", "version": "1"},
+        },
+        "tools": [{"name": "go", "inputSchema": {"type": "object"}}],
+        "results": {"go": {"content": [{"type": "text", "text": own}], "isError": True}},
+    }
+    (tmp_path / "said.json").write_text(json.dumps(said))
+    ran = abp("call", f"mcp+stdio:{sys.executable} {FOLDER / 'canned.py'} {tmp_path / 'said.json'}", "go")
+    assert ran.status == 1 and own in ran.err, ran.err
 
 
 @pytest.mark.parametrize("arg", ["n\udcff", "--out=out\udcff", "-ptitle=\udce9t\udce9"])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from ...errors import UsageError
+from ...errors import UsageError, spelled
 from ...files import read_regular
 from ...protocol import parser_limits, redact_url
 
@@ -101,7 +101,9 @@ def parse_server(target: str, headers: Mapping[str, str] | None = None) -> Serve
     if not headers:
         return server
     if isinstance(server, StdioServer):
-        raise UsageError("headers= are for servers behind an address; give this one environment variables (env)")
+        raise UsageError(
+            f"{spelled('headers=')} are for servers behind an address; give this one environment variables (env)"
+        )
     return HttpServer(server.url, {**server.headers, **headers}, server.name)
 
 

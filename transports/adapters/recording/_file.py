@@ -16,8 +16,8 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, cast
@@ -38,6 +38,7 @@ from ...errors import (
     StoreError,
     TransportError,
     UsageError,
+    spelled,
 )
 from ...files import open_regular, read_regular, regular_file
 from ...http import Discovery
@@ -228,7 +229,11 @@ _MAX_LINES, _MAX_CONTENT = 1 << 30, 4 << 30
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Prefix of the names of content that is not whole yet.
 _STAGED = ".staged-"
-_map_os_errors = partial(map_os_errors, "write the recording", other="record to another file (record=, --record)")
+
+
+def _map_os_errors(folder: Path) -> AbstractContextManager[None]:
+    other = f"record to another file ({spelled('record=')})"
+    return map_os_errors("write the recording", folder, other=other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,11 +372,13 @@ class Reader:
         except OSError as error:
             reason = error.strerror or str(error)
             raise BadRecording(
-                f"cannot read the recording {path}: {reason}; make one with record= or `abp call --record`"
+                f"cannot read the recording {path}: {reason}; make one with {spelled('record= or ')}`abp call --record`"
             ) from None
         *lines, rest = data.split(b"\n")
         if not lines or b'"abp_recording"' not in lines[0]:
-            raise self.error(1, "this is not a recording", "name a file written by record= or `abp call --record`")
+            raise self.error(
+                1, "this is not a recording", f"name a file written by {spelled('record= or ')}`abp call --record`"
+            )
         self.header = self._header(lines[0])
         #: Lines after the header, with their numbers.
         self.entries: list[tuple[int, Entry]] = [(at, self._entry(at, line)) for at, line in enumerate(lines[1:], 2)]

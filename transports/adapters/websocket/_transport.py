@@ -48,6 +48,7 @@ from ...errors import (
     connection_failure,
     first_line,
     format_seconds,
+    spelled,
 )
 from ...protocol import PARSED_ON_LOOP, checked_timeout, origin_of, redact_url
 from ...protocol.envelope import decode_envelope, encode_envelope
@@ -127,7 +128,7 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
     match error:
         case InvalidStatus():
             status = error.response.status_code
-            hint = "; give a token= or headers= that it accepts" if status in (401, 403) else ""
+            hint = f"; give {spelled('token= or headers=')} that it accepts" if status in (401, 403) else ""
             hint = "; is that the address of its WebSocket?" if status in (200, 404, 426) else hint
             return ConnectFailed(
                 f"{address} answered HTTP {status} instead of a WebSocket{hint}", details={"status": status}

@@ -30,7 +30,7 @@ from ...tasks import finished, in_thread
 from .._audit import AuditLog
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from .._content import Description, Follower, Meter, as_bytes, measure_file, nothing_written
-from .._files import OTHER_FOLDER, TO_SYNC, foreign_owner, map_os_errors, read_at, user_name, write_all
+from .._files import TO_SYNC, foreign_owner, map_os_errors, other_folder, read_at, user_name, write_all
 from .._ref import ID, ArtifactRef, CheckReport, Metadata, Problem, Scope, damaged_metadata, not_found
 from .._retention import Entry, Removal, Retention
 from ._blobs import BlobStore
@@ -387,7 +387,7 @@ def check_free(folder: Path, min_free: int, more: int = 0) -> None:
     if total and free - more < min_free:  # some file systems report 0
         raise StoreFull(
             f"cannot store more in {folder}: {free:,} bytes of the disk are free, and {min_free:,} are kept free "
-            f"(ABP_MIN_FREE_DISK); delete artifacts (abp artifacts gc), or {OTHER_FOLDER}",
+            f"(ABP_MIN_FREE_DISK); delete artifacts (abp artifacts gc), or {other_folder()}",
             details={"folder": str(folder), "free": free, "min_free": min_free},
         )
 

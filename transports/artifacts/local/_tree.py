@@ -19,9 +19,9 @@ from io import FileIO
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from ...errors import StoreError, UsageError
+from ...errors import StoreError, UsageError, spelled
 from ...files import regular_file
-from .._files import OTHER_FOLDER, is_link, open_file, patiently, try_lock, user_name, write_all
+from .._files import is_link, open_file, other_folder, patiently, try_lock, user_name, write_all
 
 
 class OpenFile(NamedTuple):
@@ -335,7 +335,7 @@ class Tree:
         root = self._open((), None, create)
         if self._own and (owner := root.owner()) is not None:
             root.close()
-            raise StoreError(f"the folder {self.root} belongs to {user_name(owner)} and is not used; {OTHER_FOLDER}")
+            raise StoreError(f"the folder {self.root} belongs to {user_name(owner)} and is not used; {other_folder()}")
         return root
 
     def _open(self, parts: tuple[str, ...], parent: Folder | None, create: bool) -> Folder:
@@ -451,9 +451,9 @@ def _not_a_folder(path: Path) -> StoreError:
     if path.is_symlink():
         return StoreError(
             f"{path} is a symlink and is not followed: remove it, or name the real folder "
-            f"({path.resolve()}) with ABP_OUTPUT_DIR (--out, store=)"
+            f"({path.resolve()}) with ABP_OUTPUT_DIR or {spelled('store=')}"
         )
-    return StoreError(f"{path} is not a folder; remove it, or {OTHER_FOLDER}")
+    return StoreError(f"{path} is not a folder; remove it, or {other_folder()}")
 
 
 def temporary_name() -> str:

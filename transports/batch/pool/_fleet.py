@@ -21,7 +21,16 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ...browser import Browser, close_quietly
-from ...errors import ABPError, ConnectFailed, Disconnected, TransportError, UsageError, first_line, format_seconds
+from ...errors import (
+    ABPError,
+    ConnectFailed,
+    Disconnected,
+    TransportError,
+    UsageError,
+    first_line,
+    format_seconds,
+    spelled,
+)
 from ...protocol import redact_url
 from ...session import Session
 from ...tasks import backoff_delay, cancel_and_wait, spawn
@@ -86,7 +95,9 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         if (self.cdp_url is None) == (self.browser_server is None):
-            raise UsageError("an endpoint is either cdp_url= or browser_server=; give one of them")
+            raise UsageError(
+                f"an endpoint is either {spelled('cdp_url=')} or {spelled('browser_server=')}; give one of them"
+            )
         if not self.weight > 0 or (self.sessions is not None and self.sessions < 1):
             raise UsageError("the weight and the sessions of an endpoint are more than 0")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
-from ...errors import NOTHING_LISTENS, NotAbpApp, first_line, format_seconds, status_phrase
+from ...errors import NOTHING_LISTENS, NotAbpApp, first_line, format_seconds, spelled, status_phrase
 from ...privacy import NO_SECRETS, Redactor
 from ...protocol import redact_url
 from ._channel import listen
@@ -83,11 +83,14 @@ def _document(parts: SplitResult) -> tuple[str, str, str, str]:
     return parts.scheme, parts.netloc.lower(), parts.path or "/", parts.query
 
 
-#: Advice for a page that asks to sign in.
-SIGN_IN = (
-    "it asks to sign in: `abp login NAME` does that once for an app of abp.toml (docs/team.md); without one, give "
-    "profile= or storage_state="
-)
+def sign_in_advice() -> str:
+    """Return advice for a page that asks to sign in."""
+    return (
+        "it asks to sign in: `abp login NAME` does that once for an app of abp.toml (docs/team.md); without one, give "
+        f"{spelled('profile=')} or {spelled('storage_state=')}"
+    )
+
+
 #: Words in the address of a sign-in page; compiled at the first use, since few pages are asked.
 _WORDS = r"(?i)(?<![a-z])(?:log-?[io]n|sign-?in|sso|saml2?|oauth2?|authorize)(?![a-z])"
 
@@ -182,7 +185,7 @@ def not_abp(fault: str, advice: str, problems: PageProblems, *, sign_in: bool) -
     ``details``. ``advice`` is left out if a script error explains the ``fault``. For a page that asks to sign in
     (``sign_in``), that is the explanation."""
     if sign_in:
-        return NotAbpApp(f"{fault}; {SIGN_IN}", code="PERMISSION_REQUIRED", details=problems.as_details())
+        return NotAbpApp(f"{fault}; {sign_in_advice()}", code="PERMISSION_REQUIRED", details=problems.as_details())
     said = f"the page says: {problems.summary()}" if problems.summary() else ""
     parts = [fault, said, "" if problems.errors else advice]
     return NotAbpApp("; ".join(filter(None, parts)), details=problems.as_details())
@@ -283,8 +286,6 @@ def app_fault(found: FoundApp, protocol: str, grace: float) -> str:
 
 #: Advice for statuses of HTTP that a page without an app may have, before that for all of 400 or 500 and more.
 _STATUS_ADVICE = {
-    401: "sign in with profile= or storage_state=, or correct the address",
-    403: "sign in with profile= or storage_state=, or correct the address",
     429: "wait, and connect again",
     400: "correct the address",
     500: "the log of the server says why",
@@ -301,6 +302,8 @@ def refused_page(found: FoundApp, status: int | None, url: str) -> str:
 
 
 def _status_advice(status: int) -> str:
+    if status in (401, 403):
+        return f"sign in with {spelled('profile=')} or {spelled('storage_state=')}, or correct the address"
     return _STATUS_ADVICE.get(status) or _STATUS_ADVICE[500 if status >= 500 else 400]
 
 
@@ -311,7 +314,7 @@ def advice_for(found: FoundApp, protocol: str, status: int | None) -> str:
     if protocol != "webmcp":
         return (
             "is it the right address, and does the app speak ABP? a page that speaks no protocol needs a script that "
-            "makes an app of it: adapter= (docs/adapters.md)"
+            f"makes an app of it: {spelled('adapter=')} (docs/adapters.md)"
         )
     without = "" if found.webmcp else "; this browser has no WebMCP, see `abp doctor`"
     return f"does it register tools, or a form with a toolname?{without}"

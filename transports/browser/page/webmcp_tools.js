@@ -210,7 +210,7 @@
     await waitAtMost(FILL_TIMEOUT, firstOf(filled, working()));
     if (failure) throw failure;
     throw new ToolError("PERSON_REQUIRED", `the form ${name} is filled in and waits for a person to send it: it has no ` +
-      "toolautosubmit; send it in the browser (headless=False)");
+      "toolautosubmit; send it in a visible browser");
   };
 
   // --- facts for `abp conformance` ----------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from weakref import WeakSet
 
 import psutil
 
-from ...errors import BrowserNotFound, ConnectFailed, ProtocolError, UsageError, first_line
+from ...errors import BrowserNotFound, ConnectFailed, ProtocolError, UsageError, first_line, spelled
 from ...protocol import decode_json, origin_of, redact_url
 from ...telemetry import OPEN_BROWSERS
 from ._extension import load_unpacked
@@ -146,6 +146,14 @@ def compile_cache() -> Path | None:
     return folder
 
 
+def headers_without_address() -> UsageError:
+    """Return the error for headers that have no remote browser to go to."""
+    return UsageError(
+        f"{spelled('headers=')} go to a browser that runs elsewhere; give {spelled('cdp_url=')} or "
+        f"{spelled('browser_server=')}"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Remote:
     """Address of a browser that runs already, with headers for its requests. Both may hold secrets and are shown only
@@ -163,11 +171,13 @@ class Remote:
         """Return the browser of these options, or ``None`` without one. Raises :class:`~transports.errors.UsageError`
         for two addresses, and for headers without an address."""
         if cdp_url is not None and browser_server is not None:
-            raise UsageError("cdp_url= and browser_server= each name a browser; give one of them")
+            raise UsageError(
+                f"{spelled('cdp_url=')} and {spelled('browser_server=')} each name a browser; give one of them"
+            )
         url = browser_server if cdp_url is None else cdp_url
         if url is None:
             if headers is not None:
-                raise UsageError("headers= go to a browser that runs elsewhere; give cdp_url= or browser_server=")
+                raise headers_without_address()
             return None
         return cls(url, dict(headers or {}), browser_server is not None)
 

@@ -29,6 +29,7 @@ from ...errors import (
     first_line,
     format_seconds,
     short_traceback,
+    spelled,
 )
 from ...protocol import checked_timeout
 from ...tasks import OpenedHere, Owner
@@ -70,7 +71,7 @@ def lock_profile(folder: Path) -> Iterator[None]:
     :class:`~transports.errors.UsageError` if ``folder`` is a file.
     """
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"profile= must be a folder, and {folder} is not")
+        raise UsageError(f"{spelled('profile=')} must be a folder, and {folder} is not")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     real = folder.resolve()
     locked = any(_is_locked(real / name) for name in ("SingletonLock", "lock"))
@@ -110,8 +111,6 @@ def _is_held(lock: Path) -> bool:
 
 _DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY")
 _HOW_TO_GET = {
-    "chrome": "install it, or leave browser= out to take any Chromium",
-    "msedge": "install it, or leave browser= out to take any Chromium",
     "firefox": "run `playwright install firefox`, or install the system's",
     "webkit": "run `playwright install webkit`",
 }
@@ -156,13 +155,20 @@ def start_reason(error: BaseException) -> str:
 def not_found(name: str | None) -> BrowserNotFound:
     """Return the error for a browser that is not installed; ``name`` is the requested browser, if any."""
     wanted = name or "Chromium or Chrome"
-    return BrowserNotFound(f"no {wanted} was found on this system; {_HOW_TO_GET.get(name or '', HOW_TO_INSTALL)}")
+    return BrowserNotFound(f"no {wanted} was found on this system; {_how_to_get(name)}")
+
+
+def _how_to_get(name: str | None) -> str:
+    if name in ("chrome", "msedge"):
+        return f"install it, or leave {spelled('browser=')} out to take any Chromium"
+    return _HOW_TO_GET.get(name or "", HOW_TO_INSTALL)
 
 
 def require_display() -> None:
     """Raise :class:`~transports.errors.BrowserNotFound` if there is no display for a browser window."""
     if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAY_VARIABLES)):
-        raise BrowserNotFound("there is no display for a browser window; unset ABP_HEADLESS, or leave headless=True")
+        headless = spelled("leave headless=True")
+        raise BrowserNotFound(f"there is no display for a browser window; unset ABP_HEADLESS, or {headless}")
 
 
 def start_error(engine: str, program: str, profile: Path | None, reason: str) -> BrowserNotFound | ProfileInUse:
@@ -223,12 +229,12 @@ class Browser(OpenedHere):
     ) -> None:
         if (cdp_url and name) or ((cdp_url or browser_server) and (executable or profile or extensions)):
             raise UsageError(
-                "cdp_url= and browser_server= use a browser as it is; leave executable=, profile= and extensions= out "
-                "(with cdp_url= also name=)"
+                f"{spelled('cdp_url=')} and {spelled('browser_server=')} use a browser as it is; leave executable=, "
+                f"{spelled('profile=')} and extensions= out (with {spelled('cdp_url=')} also name=)"
             )
         self.engine = ENGINES.get(name or "chromium", "")
         if extensions and self.engine != "chromium":
-            raise UsageError(f"{name} loads no Chrome extensions; use browser='chromium'")
+            raise UsageError(f"{name} loads no Chrome extensions; use {spelled('browser=')}chromium")
         self._headless, self._slow_mo = headless, slow_mo
         self._executable = executable
         self._timeout = checked_timeout(timeout)

@@ -17,7 +17,7 @@ import typer
 from ...errors import ABPError, UsageError
 from ._calls import fitting
 from ._options import OUT, ConnectionOptions, Json, Target, Timeout, open_app, spread_groups
-from ._output import ProgressBar, naming_options, print_json, print_note, print_text, run_async
+from ._output import ProgressBar, print_json, print_note, print_text, run_async, with_quoted_parameter
 from ._params import ParamOptions, Params
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class Measurement:
             except ABPError as error:
                 taken = time.perf_counter() - started
                 stored = error
-                self.failures.setdefault(error.code, Failure(naming_options(error).message)).count += 1
+                self.failures.setdefault(error.code, Failure(with_quoted_parameter(error).message)).count += 1
                 self.session_ended = self.session_ended or not error.session_survives
             else:
                 self.latencies.append(taken)

@@ -32,7 +32,6 @@ from ._output import (
     ProgressBar,
     asynchronous,
     evidence_lines,
-    naming_options,
     print_error,
     print_json,
     print_note,
@@ -40,6 +39,7 @@ from ._output import (
     print_text,
     print_warnings,
     run_async,
+    with_quoted_parameter,
 )
 from ._params import ParamOptions, Params, example_words, json_line, require_folder, shell_word
 
@@ -199,7 +199,7 @@ async def call_each(
             result = await app.call(capability, params, timeout=timeout, on_progress=bar.on_progress)
         except ABPError as error:
             failed += 1
-            naming_options(error)
+            with_quoted_parameter(error)
             with bar.pause():
                 print_error(error.code, f"line {number}: {error.message}", as_json=False, document=error.as_dict())
                 for line in evidence_lines(error.evidence):

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ...errors import UsageError
+from ...errors import UsageError, replaced_arguments
 from . import (
     _artifacts as artifacts,
     _batch as batch,
@@ -33,7 +33,7 @@ from . import (
     _views as views,
 )
 from ._login import login
-from ._output import add_options, print_text, report_error, require_output, start_output, version_of
+from ._output import OPTIONS, add_options, print_text, report_error, require_output, start_output, version_of
 
 #: Variable of the shells' completion scripts: ``complete_bash``, ``complete_zsh`` … More variables describe the line.
 _VARIABLE = "_ABP_COMPLETE"
@@ -219,8 +219,11 @@ def _require_utf8(args: Sequence[str]) -> None:
 def run(args: Sequence[str]) -> int:
     """Run one command and return its exit status. An error is one line on stderr and, with ``--json``, a document."""
     start_output()
-    if [*args[:1]] == ["help"]:
-        args = [*args[1:], "--help"]
+    with replaced_arguments(OPTIONS):
+        return _run([*args[1:], "--help"] if [*args[:1]] == ["help"] else args)
+
+
+def _run(args: Sequence[str]) -> int:
     try:
         if (completed := complete(partial(_command, ""))) is not None:
             return completed

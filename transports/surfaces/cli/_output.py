@@ -27,10 +27,7 @@ from ...errors import (
     ABPError,
     CapabilityError,
     NotRecorded,
-    PersonRequired,
     StoredFile,
-    StoreError,
-    TransportError,
     UsageError,
 )
 from ...protocol import plain_json, plain_line, plain_text, similar_names
@@ -45,13 +42,14 @@ logger = logging.getLogger("transports.cli")
 
 E = TypeVar("E", bound=ABPError)
 
-#: Arguments of the Python API in messages, and the command-line options that replace them.
-_OPTIONS = {
-    "connect(timeout=) or ": "",
-    "give a pathlib.Path, bytes or a BinaryData": "give it with --file KEY=PATH (in the shell KEY@PATH)",
-    "raise timeout=": "raise --timeout",
+#: What replaces arguments of the Python API in messages.
+OPTIONS = {
+    "connect(timeout=) or ABP_BROWSER_TIMEOUT": "ABP_BROWSER_TIMEOUT",
+    "a pathlib.Path, bytes or a BinaryData": "it with --file KEY=PATH (in the shell KEY@PATH)",
+    "timeout=": "--timeout",
+    "token=": "--token",
     "token= or headers=": "--token or --header",
-    "headers=": "--token and --header",
+    "headers=": "--token or --header",
     "storage_state=": "--storage-state",
     "profile=": "--profile",
     "cdp_url=": "--cdp-url",
@@ -59,47 +57,29 @@ _OPTIONS = {
     "adapter=": "--adapter",
     "allow_programs=": "--allow-programs",
     "files_from=": "--files-from",
-    "with target=": "with --target",
+    "target=": "--target",
     "leave headless=True": "leave --headed out",
-    "headless=False": "--headed",
+    "headless=": "--headed",
     "browser=": "--browser",
-    "(--out, store=)": "(--out)",
-    "set ABP_STORE (store=)": "set ABP_STORE, or --out,",
     "store=": "--out",
     "evidence=": "--evidence",
-    "(record=, --record)": "(--record)",
-    "written by record= or `abp call --record`": "written by `abp call --record`",
-    "with record= or `abp call --record`": "with `abp call --record`",
-    ", or give a context= that was made with ignore_https_errors=True": "",
+    "record= or ": "",
+    "record=": "--record",
     "give on_elicitation=": "no terminal",
 }
-#: Arguments that are not part of an option or of the query of a URL.
-_ARGUMENT = re.compile(rf"(?<![-\w?&])(?:{'|'.join(map(re.escape, _OPTIONS))})")
-
-
 #: Fault of a text parameter whose value was decoded as JSON because it is valid JSON.
 _READ_AS_JSON = re.compile(r"^params\.([\w.-]+): (-?[\d.]+|true|false|null) is not of type \"string\"$")
 
 
-def naming_options(error: E) -> E:
-    """Return an error, changed in place, with names of options instead of arguments. For a text parameter that was
-    decoded as JSON, the message gains the ``-p`` that quotes it. The app's own words stay."""
-    if isinstance(error, UsageError | TransportError | StoreError):
-        error.message = _naming_options(error.message)
-    elif isinstance(error, PersonRequired):
-        error.message = error.message.replace("(headless=False)", "(--headed)")
-    elif isinstance(error, CapabilityError):
-        error.message = error.message.removesuffix(error.added) + _naming_options(error.added)
+def with_quoted_parameter(error: E) -> E:
+    """Return an error, changed in place: for a text parameter that was decoded as JSON, the message gains the ``-p``
+    that quotes it."""
     faults = error.details.get("faults") if isinstance(error, UsageError) else None
     for fault in faults if isinstance(faults, list) else ():
         if found := _READ_AS_JSON.match(str(fault)):
             error.message += f"; as text: -p '{found[1]}=\"{found[2]}\"'"
             break
     return error
-
-
-def _naming_options(text: str) -> str:
-    return _ARGUMENT.sub(lambda found: _OPTIONS[found[0]], text)
 
 
 _LEVELS = {-1: "ERROR", 1: "INFO", 2: "DEBUG"}
@@ -348,7 +328,7 @@ def report_error(error: Exception, *, as_json: bool) -> int:
     if hasattr(error, "format_message"):  # an error of the argument parser, whose class is private to Typer
         error = UsageError(_usage(error))
     if isinstance(error, ABPError):
-        failure = naming_options(error)
+        failure = with_quoted_parameter(error)
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         failure = ABPError(f"the system refused: {where}{error.strerror or error}")

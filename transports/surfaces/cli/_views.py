@@ -18,7 +18,6 @@ from ._options import ConnectionOptions, Json, Output, Target, Timeout, open_app
 from ._output import (
     ProgressBar,
     evidence_lines,
-    naming_options,
     print_error,
     print_json,
     print_note,
@@ -26,6 +25,7 @@ from ._output import (
     print_text,
     print_warnings,
     run_async,
+    with_quoted_parameter,
 )
 from ._params import ParamOptions, Params, json_line, require_folder
 
@@ -184,7 +184,7 @@ async def _call_in_order(
         try:
             results.append((name, await view.call(name, fitting(given, view, name), timeout=timeout)))
         except ABPError as error:
-            results.append((name, naming_options(error)))
+            results.append((name, with_quoted_parameter(error)))
             if not error.session_survives:
                 break
     return results

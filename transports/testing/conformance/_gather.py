@@ -35,7 +35,7 @@ from ...browser import (
     read_adapter,
     require_listener,
 )
-from ...errors import ABPError, CallTimeout, ConnectFailed, Disconnected, ProtocolError, UsageError, first_line
+from ...errors import ABPError, CallTimeout, ConnectFailed, Disconnected, ProtocolError, UsageError, first_line, spelled
 from ...http import discover
 from ...protocol import Capabilities, decode_json
 from ...protocol.messages import Message
@@ -229,7 +229,9 @@ async def gather(
     if evidence.kind not in ("page", "webmcp"):
         reject_options(page_options, "an app that is not a top page")
     if evidence.kind == "mcp":
-        reject_options({"storage_state": storage_state} if storage_state else {}, "an MCP server; give headers=")
+        reject_options(
+            {"storage_state": storage_state} if storage_state else {}, f"an MCP server; give {spelled('headers=')}"
+        )
         from ._gather_views import gather_views  # late: it needs the extra [mcp]
 
         await gather_views(evidence, plan, browser=browser, headless=headless, headers=headers)
@@ -243,7 +245,7 @@ async def gather(
             noting = partial(StrictWebSocket, findings=evidence.transport_findings, untimed=evidence.untimed)
             await _drive(evidence, plan, lambda: noting(target, timeout=opening, headers=headers))
             return evidence
-        reject_options({"headers": headers} if headers else {}, "a page; sign in with storage_state=")
+        reject_options({"headers": headers} if headers else {}, f"a page; sign in with {spelled('storage_state=')}")
         shared = await _browser(stack, target, browser, headless)
         if evidence.kind != "extension" and script is None:  # an adapter's page knows nothing of the app
             plan.on_step("manifest")
