@@ -253,6 +253,25 @@ async def test_each_request_without_a_session_has_one_answer(tmp_path: Path) -> 
 
 
 @pytest.mark.load
+async def test_requests_and_answers_that_are_not_strict_json_keep_the_client_s_id(tmp_path: Path) -> None:
+    headers = {"Authorization": f"Bearer {ANN}", "MCP-Protocol-Version": "2026-07-28"}
+    async with served(tmp_path, PLAIN) as url, httpx.AsyncClient(headers=headers, timeout=60) as http:
+
+        async def answer_to(call: dict[str, object]) -> Any:
+            response = await http.post(url, content=json.dumps(call), headers={"Content-Type": "application/json"})
+            (message,) = events_of(response.text)
+            assert message["id"] == "mine"
+            return message
+
+        half = await answer_to(raw_call("mine", '{"jsonrpc":"2.0","id":@id,"result":{"half":"\\udc00"}}'))
+        assert half["result"]["half"] == "\ufffd"
+        number = await answer_to(raw_call("mine", '{"jsonrpc":"2.0","id":@id,"result":{"number":NaN}}'))
+        assert "not valid JSON" in number["error"]["message"]
+        asked = raw_call("mine", '{"jsonrpc":"2.0","id":@id,"result":{}}')
+        assert (await answer_to({**asked, "half": "\ud800"}))["result"] == {}
+
+
+@pytest.mark.load
 async def test_a_server_that_ends_is_an_error_of_its_requests_and_the_end_of_the_session(tmp_path: Path) -> None:
     dying = server_of([sys.executable, str(LARGE), "--once", str(tmp_path / "died")])
     call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "risky"}}
@@ -269,7 +288,17 @@ async def test_a_server_that_ends_is_an_error_of_its_requests_and_the_end_of_the
 @pytest.mark.load
 async def test_an_id_that_is_in_use_is_refused(tmp_path: Path) -> None:
     async with served(tmp_path, PLAIN) as url, session_of(url) as http, http.stream("POST", url, json=raw_call(7)):
-        assert (await http.post(url, json=raw_call(7.0))).status_code == 400
+        (message,) = events_of((await http.post(url, json=raw_call(7.0))).text)
+        assert "use another id" in message["error"]["message"]
+
+
+@pytest.mark.load
+async def test_requests_with_one_id_that_arrive_together_have_an_answer_each(tmp_path: Path) -> None:
+    call = raw_call(7, '{"jsonrpc":"2.0","id":@id,"result":{}}')
+    async with served(tmp_path, PLAIN) as url, session_of(url) as http, asyncio.timeout(120):
+        for _ in range(5):
+            responses = await asyncio.gather(*(http.post(url, json=call) for _ in range(6)))
+            assert [len(events_of(response.text)) for response in responses] == [1] * 6
 
 
 def is_server(process: psutil.Process) -> bool:

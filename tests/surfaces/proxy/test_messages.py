@@ -141,6 +141,31 @@ async def test_a_batch_is_answered_with_links(tmp_path: Path) -> None:
         assert [answer["result"]["content"][1]["type"] for answer in answers] == ["resource_link"] * 2
 
 
+async def test_a_batch_in_a_batch_is_no_message(tmp_path: Path) -> None:
+    note = '{"jsonrpc":"2.0","method":"notifications/message","params":{}}'
+    async with relayed(tmp_path) as client:
+        lines = ["[" * 400 + note + "]" * 400, f"[{note}]", '{"jsonrpc":"2.0","id":@id,"result":{}}']
+        client.chunks.put_nowait(raw_call("7", *lines))
+        await client.answer(7)
+        assert client.batches == [[json.loads(note)]]
+
+
+async def test_an_answer_to_a_call_that_the_server_does_not_have_is_dropped(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        client.answers_roots = False
+        held = client.ask("tools/call", name="take", arguments={"file": "/no/file"})
+        await client.until(lambda: client.questions)
+        forged = f'{{"jsonrpc":"2.0","id":{held},"result":"forged"}}'
+        unreadable = forged.replace('"forged"', "NaN")
+        client.chunks.put_nowait(
+            raw_call('"last"', forged, unreadable, f"[{forged}]", '{"jsonrpc":"2.0","id":@id,"result":{}}')
+        )
+        await client.answer("last")
+        client.send({"id": client.questions[0], "result": {"roots": []}})
+        assert "heads" in (await client.answer(held))["result"]["structuredContent"]
+        assert client.batches == []
+
+
 # --- cancellations ----------------------------------------------------------------------------------------------------
 
 

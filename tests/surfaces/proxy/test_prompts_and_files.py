@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.relayed import relayed
 from tests.surfaces.proxy.test_relay import bytes_of, text_of
+from transports.surfaces.mcp.proxy._files import _parts
 
 
 async def test_large_content_of_prompts_becomes_links(tmp_path: Path) -> None:
@@ -66,6 +68,12 @@ async def test_files_deep_in_arguments_are_sent(tmp_path: Path) -> None:
         whole = hashlib.sha256(bytes_of(100_000)).hexdigest()
         assert heads["pages"][0] == ref.uri  # a title is no file
         assert sums["pages"][1:] == [whole, whole, ""] and sums["cover"] == sums["file"] == [whole]
+
+
+def test_at_most_a_thousand_parts_of_a_schema_that_names_itself_are_looked_at() -> None:
+    again = {"$ref": "#/$defs/A"}
+    node = {"properties": {f"p{number}": again for number in range(100)}, "anyOf": [again] * 100}
+    assert len([*islice(_parts({**again, "$defs": {"A": node}}), 1001)]) == 1000
 
 
 async def test_limits_hold_deep_in_arguments(tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 import httpx2
 from aiohttp import web
+from mcp_types.version import LATEST_MODERN_VERSION as NEW
 
 from tests.support.relayed import HELLO, relayed_to
 from tests.surfaces.proxy.test_http import ANN, BOB, served
 from transports.adapters.mcp import HttpServer
+from transports.surfaces.mcp.proxy._upstream import _Position
 
 LARGE_IMAGE = {"type": "image", "data": base64.b64encode(bytes(100_000)).decode(), "mimeType": "image/png"}
 FILE_TOOL = {"name": "up", "inputSchema": {"properties": {"file": {"type": "string", "x-mcp-file": {}}}}}
@@ -108,7 +110,9 @@ async def test_requests_and_headers_pass_and_credentials_do_not(tmp_path: Path) 
         return web.json_response(answer(message, {"content": []}), status=201, headers=headers)
 
     async with upstream(call) as server, over_http(server, tmp_path) as client:
-        client.headers |= {"X-Of-Client": "yes", "Cookie": "c=d", "Mcp-Name": "t"}
+        client.headers |= {"X-Of-Client": "yes", "Cookie": "c=d", "Mcp-Name": "t", "X-Api-Key": "of-the-client"}
+        await client.post("tools/call", name="t")  # its answer sets a cookie
+        seen.clear()
         response = await client.post("tools/call", name="t")
         assert response.status_code == 201 and response.headers["x-of-server"] == "yes"
         assert "set-cookie" not in response.headers
@@ -146,9 +150,12 @@ async def test_bodies_and_events_get_links(tmp_path: Path) -> None:
     ("status", "body", "seen"),
     [
         (503, "down for a rest", 503),
+        (304, "", 502),
+        (600, "beyond", 502),
         (404, "no session", 404),
         (401, "who?", 502),
         (307, "", 502),
+        (307, "whereto?", 502),
         (400, '{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"bad"}}', 400),
     ],
 )
@@ -156,23 +163,80 @@ async def test_a_refusal_of_the_server_is_an_error_of_the_request(
     tmp_path: Path, status: int, body: str, seen: int
 ) -> None:
     async def call(_: web.Request, __: dict[str, Any]) -> web.StreamResponse:
-        return web.Response(status=status, text=body, headers={"Location": "http://elsewhere.example/"})
+        headers = {"Location": "http://elsewhere.example/"} if status == 307 and body == "" else {}
+        return web.Response(status=status, text=body, headers=headers)
 
     async with upstream(call) as server, over_http(server, tmp_path) as client:
         response = await client.post("tools/call", "seven", name="t")
         error = response.json()["error"]
         assert response.status_code == seen and response.json()["id"] == "seven"
         assert (body in error["message"] and str(status) in error["message"]) or error["message"] == "bad"
-        assert status != 307 or "elsewhere.example" in error["message"]
+        assert status != 307 or body or "elsewhere.example" in error["message"]
     async with upstream(call) as server, relayed_to(server, tmp_path) as stdio:
         error = (await stdio.answer(stdio.ask("tools/call", name="t")))["error"]
         assert status == 404 or str(status) in error["message"] or error["message"] == "bad"
 
 
+async def test_a_session_is_its_user_s(tmp_path: Path) -> None:
+    seen: list[web.Request] = []
+
+    async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        seen.append(request)
+        return web.json_response(answer(message, {"content": []})) if message else web.Response()
+
+    async with upstream(call) as server, over_http(server, tmp_path) as client:
+        of_bob = [("Authorization", f"Bearer {BOB}"), ("Mcp-Session-Id", "other")]
+        of_ann = ("Mcp-Session-Id", client.headers["Mcp-Session-Id"])
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "t"}}
+        for headers in ([*of_bob[:1], of_ann], [*of_bob, of_ann], [*of_bob[:1], of_ann, ("MCP-Protocol-Version", NEW)]):
+            assert (await client.http.post(client.url, json=message, headers=headers)).status_code == 404
+            assert (await client.http.delete(client.url, headers=headers)).status_code == 404
+        assert seen == []
+        assert (await client.call())[0]["result"] == {"content": []}
+
+
+async def test_many_sessions_of_one_user_do_not_change_those_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transports.surfaces.mcp.proxy._reverse._MAX_SESSIONS", 3)
+    sent: list[str] = []
+
+    async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        sent.append(message["params"]["arguments"].get("file", ""))
+        return await image_of(request, message)
+
+    async with upstream(call, [FILE_TOOL]) as server, over_http(server, tmp_path) as client:
+        (message,) = await client.call()
+        uri = message["result"]["content"][0]["uri"]
+        for number in range(4):
+            headers = {"Authorization": f"Bearer {BOB}", "Mcp-Session-Id": str(number)}
+            note = {"jsonrpc": "2.0", "method": "notifications/odd"}
+            await client.http.post(client.url, json=note, headers=headers)
+        await client.call("up", file=uri)
+        assert sent[-1].startswith("data:image/png")
+
+
+async def test_a_client_that_has_gone_ends_its_request_to_the_server(tmp_path: Path) -> None:
+    called, gone = asyncio.Event(), asyncio.Event()
+
+    async def call(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+        called.set()
+        while request.transport is not None and not request.transport.is_closing():
+            await asyncio.sleep(0.05)
+        gone.set()
+        return web.Response()
+
+    async with upstream(call) as server, over_http(server, tmp_path) as client, asyncio.timeout(30):
+        calling = asyncio.ensure_future(client.post("tools/call", name="t"))
+        await called.wait()
+        calling.cancel()
+        await gone.wait()
+
+
 async def test_users_share_no_artifacts(tmp_path: Path) -> None:
     async with upstream(image_of) as server, over_http(server, tmp_path) as client:
         (message,) = await client.call()
-        client.headers["Authorization"] = f"Bearer {BOB}"
+        client.headers = {"Authorization": f"Bearer {BOB}"}
         (read,) = messages_of(await client.post("resources/read", uri=message["result"]["content"][0]["uri"]))
         assert read["error"]["data"]["code"] == "ARTIFACT_NOT_FOUND"
 
@@ -289,6 +353,67 @@ async def test_a_stream_is_resumed_with_its_last_id(tmp_path: Path) -> None:
 
     async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
         assert await client.request("tools/call", name="t") == {"last": "é"}
+
+
+@pytest.mark.parametrize("head", ["\ufeff", "retry: 0\n", f"retry: {'9' * 4000}\n", "retry: -1\n"])
+async def test_a_stream_with_an_odd_beginning_is_read(tmp_path: Path, head: str) -> None:
+    async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        if request.method != "POST":
+            return web.Response(status=405)
+        text = f"{head}data: {json.dumps(answer(message, {'text': 'é'}), ensure_ascii=False)}\n\n"
+        return web.Response(body=text.encode(), headers={"Content-Type": "text/event-stream; charset=iso-8859-1"})
+
+    async with upstream(call) as server, over_http(server, tmp_path / "http") as client:
+        assert (await client.call())[0]["result"] == {"text": "é"}
+    async with upstream(call) as server, relayed_to(server, tmp_path) as stdio:
+        assert await stdio.request("tools/call", name="t") == {"text": "é"}
+
+
+async def test_a_server_that_wants_no_delay_is_not_asked_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delays: list[float] = []
+    waiting: list[dict[str, Any]] = []
+    delay = _Position.delay
+
+    def noted(position: _Position, attempt: int) -> float:
+        delays.append(delay(position, attempt))
+        return delays[-1]
+
+    monkeypatch.setattr(_Position, "delay", noted)
+
+    async def call(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        text = "id: 1\nretry: 0\ndata:\n\n"
+        if request.method == "POST":
+            waiting.append(message)
+        elif request.headers.get("Last-Event-ID") is None:
+            return web.Response(status=405)
+        else:
+            text += f"data: {json.dumps(answer(waiting[0], {}))}\n\n"
+        return web.Response(text=text, content_type="text/event-stream")
+
+    async with upstream(call) as server, relayed_to(server, tmp_path) as client, asyncio.timeout(60):
+        assert await client.request("tools/call", name="t") == {}
+        assert delays == [0.1]
+
+
+async def test_a_session_id_that_is_not_ascii_is_an_error_of_the_handshake(tmp_path: Path) -> None:
+    async def hello(request: web.Request) -> web.StreamResponse:
+        message = await request.json()
+        return web.json_response(answer(message, {}), headers={"Mcp-Session-Id": "é"})
+
+    app = web.Application()
+    app.router.add_post("/mcp", hello)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        server = HttpServer(f"http://127.0.0.1:{runner.addresses[0][1]}/mcp", {})
+        with pytest.raises(AssertionError, match="not ASCII"):
+            async with relayed_to(server, tmp_path):
+                pass
+    finally:
+        await runner.cleanup()
 
 
 async def test_the_cancellation_of_a_call_over_stdio_reaches_the_server(tmp_path: Path) -> None:

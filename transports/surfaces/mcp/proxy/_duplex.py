@@ -48,6 +48,7 @@ class Duplex:
         self._to_client = to_client
         #: Requests that the proxy works on: their own answers, and calls whose files are read.
         self._working: dict[Key, asyncio.Task[None]] = {}
+        exchange.unsent = self._working.keys()
         self._last_message = asyncio.get_running_loop().time()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

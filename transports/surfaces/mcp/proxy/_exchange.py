@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from ....artifacts import ArtifactStore, Scope
 from ....binary.detect import Place
 from ....errors import ABPError, ProtocolError, TooLarge
 from ....protocol import MAX_CAPABILITIES, encode_json
+from ....tasks import in_thread
 from .._resources import TEMPLATE, list_resources, read_resource
 from ._files import Ask, FileParams, Roots
 from ._messages import (
@@ -33,8 +34,8 @@ from ._messages import (
     error_message,
     key_or_none,
     over_limit,
+    read_batch,
     read_message,
-    require_limits,
     result_message,
 )
 from ._rewriting import FIELDS, Caller, Rewriter, Rewritten
@@ -152,6 +153,8 @@ class Exchange:
         self._open: OrderedDict[Key, _Request] = OrderedDict()
         self._progress: OrderedDict[Key, Key] = OrderedDict()
         self._warned = False
+        #: Requests that the server does not have: an answer of the server to one is none.
+        self.unsent: Collection[Key] = ()
 
     @property
     def owes_answers(self) -> bool:
@@ -178,8 +181,8 @@ class Exchange:
     async def add_batch(self, batch: bytes) -> None:
         """Remember the requests of a batch (protocol 2025-03-26), which is sent as it is."""
         try:
-            messages = [await read_message(bytes(item)) for item in msgspec.json.decode(batch, type=list[msgspec.Raw])]
-        except (ABPError, ValueError, RecursionError):  # the server says what is wrong with it
+            messages = [await read_message(item) for item in await read_batch(batch)]
+        except ABPError:  # the server says what is wrong with it
             return
         for message in messages:
             if message.is_request:
@@ -257,6 +260,8 @@ class Exchange:
             return self._unreadable(line)
         request = None
         if message.is_answer and message.key is not None:
+            if message.key in self.unsent:
+                return self._noise(line)
             request = self._open.pop(message.key, None)
         if request is not None:
             return Passed(await self._answered(message, request), message.key, answers=True)
@@ -274,12 +279,10 @@ class Exchange:
 
     async def _batch(self, line: bytes) -> Passed | None:
         """Return a batch (protocol 2025-03-26) with each of its messages as the client gets it."""
-        require_limits(line)
         try:
-            items = msgspec.json.decode(line, type=list[msgspec.Raw])
-        except (ValueError, RecursionError):
+            messages = [await self.to_client(item) for item in await read_batch(line)]
+        except ProtocolError:
             return self._noise(line)
-        messages = [await self.to_client(bytes(item)) for item in items]
         passed = [message.raw for message in messages if message is not None]
         return Passed(b"[%s]" % b",".join(passed)) if passed else self._noise(line)
 
@@ -291,6 +294,8 @@ class Exchange:
         key = key_or_none(ends.identity)
         if ends.has_method or key is None:
             return Passed(line)
+        if key in self.unsent:
+            return self._noise(line)
         self.answered(key)
         return Passed(line, key, answers=True)
 
@@ -349,7 +354,7 @@ class Exchange:
             case "initialize" | "server/discover":
                 return self._described(result)
             case "tools/list":
-                self._learn_tools(result)
+                await self._learn_tools(result)
             case "tools/call" | "tasks/result" | "resources/read" | "prompts/get":
                 self._learn_task(result, request)
                 return await self._rewriter.rewrite(result, self._caller_of(request))
@@ -383,14 +388,10 @@ class Exchange:
         fields["capabilities"] = msgspec.Raw(encode_json({**capabilities, "resources": {}}))
         return Rewritten(encode_json(fields), 0)
 
-    def _learn_tools(self, result: msgspec.Raw) -> None:
-        for raw in msgspec.json.decode(result, type=_Tools).tools:
-            try:
-                tool = _TOOL.decode(raw)
-            except ValueError:
-                continue
-            if len(self.facts.tools) < MAX_CAPABILITIES or tool.name in self.facts.tools:
-                self.facts.tools[tool.name] = ToolFacts(tool.output_schema, FileParams.of(tool.input_schema))
+    async def _learn_tools(self, result: msgspec.Raw) -> None:
+        for name, tool in (await in_thread(_tools_of, result)).items():
+            if len(self.facts.tools) < MAX_CAPABILITIES or name in self.facts.tools:
+                self.facts.tools[name] = tool
 
     def _learn_task(self, result: msgspec.Raw, request: _Request) -> None:
         """Remember the tool of a task that a call has made."""
@@ -402,6 +403,17 @@ class Exchange:
             self.facts.tasks[created.task_id or created.task.task_id] = request.tool
             while len(self.facts.tasks) > _MAX_OPEN:
                 self.facts.tasks.popitem(last=False)
+
+
+def _tools_of(result: msgspec.Raw) -> dict[str, ToolFacts]:
+    tools: dict[str, ToolFacts] = {}
+    for raw in msgspec.json.decode(result, type=_Tools).tools:
+        try:
+            tool = _TOOL.decode(raw)
+        except ValueError:
+            continue
+        tools[tool.name] = ToolFacts(tool.output_schema, FileParams.of(tool.input_schema))
+    return tools
 
 
 def failure_of(error: BaseException) -> ABPError:

@@ -24,7 +24,7 @@ from ....errors import TooLarge, UsageError
 from ....protocol import encode_json
 from ....tasks import in_thread
 from ._messages import Key, Message
-from ._rewriting import FIELDS
+from ._rewriting import FIELDS, fields_of
 
 #: Most parameters of one object and parts of one schema that are looked at, their depth, and files of one call.
 _MAX_PARAMS, _MAX_PARTS, _MAX_DEPTH, _MAX_FILES = 100, 1000, 8, 16
@@ -74,7 +74,7 @@ class Roots:
 
     async def folders(self, ask: Ask) -> list[Path]:
         """Return the folders, at most 100; none if the client does not answer within ten seconds."""
-        if not self.available or self._allowed == []:
+        if not self.available or (self._allowed is not None and not self._allowed):
             return []
         try:
             async with asyncio.timeout(_TIMEOUT):
@@ -137,7 +137,7 @@ class FileParams:
         """Return the parameters of a tool by its ``inputSchema``. At most 1,000 parts of a schema are looked at."""
         urls: dict[_Where, int] = {}
         texts: dict[_Where, int] = {}
-        for where, part in islice(_parts(schema), _MAX_PARTS):
+        for where, part in _parts(schema):
             declared = part.get("x-mcp-file")
             if isinstance(declared, dict):
                 limit = declared.get("maxSize")
@@ -180,7 +180,7 @@ class FileParams:
             total += len(content.data)
             encoded = (await in_thread(pybase64.b64encode, content.data)).decode()
             values[place] = content.url_head() + encoded if where in self.urls else encoded
-        fields = FIELDS.decode(message.raw)
+        fields = fields_of(message.raw)
         params = FIELDS.decode(fields["params"])
         arguments = replace(msgspec.json.decode(params["arguments"]), values)
         params["arguments"] = msgspec.Raw(encode_json(arguments))
@@ -254,15 +254,17 @@ def _texts_at(node: object, where: _Where, place: Place = ()) -> Iterator[tuple[
 
 
 def _parts(schema: Mapping[str, object]) -> Iterator[tuple[_Where, Mapping[str, object]]]:
-    """Yield the parts of a schema with their places, outer ones first. References in the schema are followed."""
+    """Yield at most 1,000 parts of a schema with their places, outer ones first. References in it are followed."""
     waiting: deque[tuple[_Where, object]] = deque([((), schema)])
-    while waiting:
+    seen = 0
+    while waiting and seen < _MAX_PARTS:
+        seen += 1
         where, part = waiting.popleft()
         part = _resolved(schema, part)
         if not isinstance(part, dict):
             continue
         yield where, part
-        if len(where) >= _MAX_DEPTH:
+        if len(where) >= _MAX_DEPTH or seen + len(waiting) >= _MAX_PARTS:
             continue
         for key in ("anyOf", "oneOf", "allOf"):
             choices = part.get(key)

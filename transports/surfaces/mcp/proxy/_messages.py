@@ -92,6 +92,7 @@ class Message:
 
 
 _ENVELOPE = msgspec.json.Decoder(Envelope)
+_BATCH = msgspec.json.Decoder(list[msgspec.Raw])
 _PARAMS = msgspec.json.Decoder(Params)
 
 
@@ -115,6 +116,27 @@ def _read_message(raw: bytes) -> Message:
         return Message(raw, envelope, key_of(envelope.id))
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"not a JSON-RPC message: {error}") from error
+
+
+async def read_batch(raw: bytes) -> list[bytes]:
+    """Return the messages of a batch, as they are written; a large one is decoded in a thread.
+
+    Raises :class:`~transports.errors.TooLarge` above a limit, and :class:`~transports.errors.ProtocolError` for what is
+    not a list of messages. A batch in a batch is none: 500 of them would be decoded 500 times."""
+    if len(raw) <= PARSED_ON_LOOP:
+        return _read_batch(raw)
+    return await in_thread(_read_batch, raw)
+
+
+def _read_batch(raw: bytes) -> list[bytes]:
+    require_limits(raw)
+    try:
+        items = [bytes(item) for item in _BATCH.decode(raw)]
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not a batch: {error}") from error
+    if any(item[:1] == b"[" for item in items):
+        raise ProtocolError("a batch in a batch")
+    return items
 
 
 def require_limits(raw: bytes) -> None:

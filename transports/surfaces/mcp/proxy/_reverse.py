@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from http.cookiejar import DefaultCookiePolicy
 
 import httpx2
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -17,6 +18,7 @@ from ....adapters.mcp import HttpServer
 from ....artifacts import Scope
 from ....binary.detect import Place
 from ....errors import ABPError, ProtocolError, TooLarge
+from ....tasks import cancel_and_wait
 from ._exchange import Exchange, Facts, Shared, refusal as request_refusal
 from ._messages import UNAVAILABLE, Message, error_message, read_message
 from ._responses import Bodies, event, refusal, stream_response
@@ -33,7 +35,8 @@ from ._upstream import (
 
 logger = logging.getLogger("transports")
 
-#: Sessions of all users whose facts are remembered. A forgotten one goes on; its tools are learned again.
+#: Sessions of a user whose facts are remembered, and of all users whose owners are. A forgotten one goes on; its tools
+#: are learned again.
 _MAX_SESSIONS = 1000
 #: Headers of a request that are about the connection to the proxy, or are credentials for it.
 _NOT_SENT = frozenset(
@@ -59,8 +62,12 @@ class ReverseProxy:
         self._shared = shared
         self._bodies = Bodies()
         self._client = http_client(server)
-        #: Exchanges by user and session, and what is known of the server to users whose clients have no session.
-        self._exchanges: OrderedDict[tuple[str, str], Exchange] = OrderedDict()
+        self._client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))  # they would pass between users
+        self._not_sent = _NOT_SENT | {name.lower() for name in server.headers}
+        #: Exchanges by user and session, users by the sessions that they opened, and what is known of the server to
+        #: users whose clients have no session.
+        self._exchanges: defaultdict[str, OrderedDict[str, Exchange]] = defaultdict(OrderedDict)
+        self._owners: OrderedDict[str, str] = OrderedDict()
         self._facts: dict[str, Facts] = {}
 
     @asynccontextmanager
@@ -74,6 +81,8 @@ class ReverseProxy:
         body = await self._bodies.read(request, user)
         if isinstance(body, Response):
             return body
+        if any(self._owners.get(session, user) != user for session in request.headers.getlist(SESSION)):
+            return refusal(404, "this session has ended; initialize again")
         exchange = self._exchange_of(request, user)
         message: Message | None = None
         try:
@@ -95,6 +104,21 @@ class ReverseProxy:
                 return stream_response(self._call_with_files(request, exchange, message, named))
             if message.is_request:
                 exchange.add_request(message)
+        forwarding = asyncio.ensure_future(self._forward(request, body, user, exchange, message))
+        gone = asyncio.ensure_future(_disconnection(request))
+        try:
+            if request.method == "GET" or (message is not None and message.is_request):
+                await asyncio.wait((forwarding, gone), return_when=asyncio.FIRST_COMPLETED)
+                if not forwarding.done():
+                    return Response(status_code=408)  # to nobody
+            return await forwarding
+        finally:
+            await cancel_and_wait((forwarding, gone))
+
+    async def _forward(
+        self, request: Request, body: bytes, user: str, exchange: Exchange, message: Message | None
+    ) -> Response:
+        """Send a request to the server and return its response."""
         identity = b"" if message is None else bytes(message.envelope.id)
         try:
             response = await self._send(request, body)
@@ -108,20 +132,21 @@ class ReverseProxy:
         session = request.headers.get(SESSION, "")
         if request.headers.get(VERSION) in MODERN_PROTOCOL_VERSIONS:  # clients of a user may use the same ids
             return self._shared.exchange(Scope(user=user), self._facts.setdefault(user, Facts()))
-        exchange = self._exchanges.get((user, session))
+        exchange = self._exchanges[user].get(session)
         if exchange is None:
             exchange = self._shared.exchange(Scope(user=user, session=session or None))
             self._remember(user, session, exchange)
         return exchange
 
     def _remember(self, user: str, session: str, exchange: Exchange) -> None:
-        self._exchanges[user, session] = exchange
-        self._exchanges.move_to_end((user, session))
-        while len(self._exchanges) > _MAX_SESSIONS:
-            self._exchanges.popitem(last=False)
+        exchanges = self._exchanges[user]
+        exchanges[session] = exchange
+        exchanges.move_to_end(session)
+        while len(exchanges) > _MAX_SESSIONS:
+            exchanges.popitem(last=False)
 
     async def _send(self, request: Request, body: bytes) -> httpx2.Response:
-        headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in _NOT_SENT]
+        headers = [(name, value) for name, value in request.headers.raw if name.decode("latin-1") not in self._not_sent]
         sent = self._client.build_request(request.method, self._server.url, headers=headers, content=body or None)
         return await self._client.send(sent, stream=True)
 
@@ -131,18 +156,23 @@ class ReverseProxy:
         headers = {name: value for name, value in response.headers.items() if name.lower() not in _NOT_RETURNED}
         opened = response.headers.get(SESSION)
         if message is not None and message.method == "initialize" and opened:
-            self._exchanges.pop((user, request.headers.get(SESSION, "")), None)
+            self._exchanges[user].pop(request.headers.get(SESSION, ""), None)
             self._remember(user, opened, exchange)
+            self._owners[opened] = user
+            while len(self._owners) > _MAX_SESSIONS:
+                self._owners.popitem(last=False)
         if request.method == "DELETE":
-            self._exchanges.pop((user, request.headers.get(SESSION, "")), None)
+            self._exchanges[user].pop(request.headers.get(SESSION, ""), None)
         if response.status_code < 300 and is_event_stream(response):
+            headers.pop("content-type")  # it may name another encoding, and events are in UTF-8
             return stream_response(_events(response, exchange, message), headers, response.status_code)
         identity = b"" if message is None else bytes(message.envelope.id)
         async with aclosing(response):
             if response.status_code >= 300:
                 if message is not None and message.key is not None:
                     exchange.answered(message.key)
-                status = 502 if response.status_code in (401, 407) or response.is_redirect else response.status_code
+                is_of_client = 400 <= response.status_code < 600 and response.status_code not in (401, 407)
+                status = response.status_code if is_of_client else 502
                 return _json(await refusal_of(self._server, response, identity), status)
             try:
                 body = await read_body(response)
@@ -187,6 +217,12 @@ class ReverseProxy:
             yield event(request_refusal(identity, error))
         finally:
             preparing.cancel()
+
+
+async def _disconnection(request: Request) -> None:
+    """Return when the client of a request that was read has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _answer(exchange: Exchange, message: Message) -> AsyncGenerator[bytes, None]:

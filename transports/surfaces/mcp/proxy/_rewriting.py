@@ -13,7 +13,7 @@ from ....artifacts import ArtifactRef, ArtifactStore
 from ....binary import BinaryData, Encoded
 from ....binary.detect import Place, block_content, field_of, filename_of, find, replace
 from ....errors import ABPError, BadEncoding, ProtocolError, StoreError
-from ....protocol import JSONValue, decode_json, encode_json
+from ....protocol import JSONValue, decode_json, encode_json, without_half_pairs
 from ....protocol.schema import fits_at
 from ....routing import MIN_BYTES, RoutingPolicy, clamp, match_fields
 from ....tasks import in_thread
@@ -40,6 +40,15 @@ class _Kind(msgspec.Struct):
 
 
 _KIND = msgspec.json.Decoder(_Kind)
+
+
+def fields_of(raw: bytes | msgspec.Raw) -> Fields:
+    """Return the fields of an object as they are written, with U+FFFD in the place of each half of a pair of
+    surrogates. Raises ``ValueError`` for what is not an object."""
+    try:
+        return FIELDS.decode(raw)
+    except ValueError:
+        return FIELDS.decode(without_half_pairs(bytes(raw)))
 
 
 @dataclass(slots=True)

@@ -175,8 +175,6 @@ class Sessions:
         if not message.is_request:
             await session.send(message)
             return Response(status_code=202)
-        if session.is_open(message.key):
-            return refusal(400, "a request with this id waits for its answer; use another id")
         return stream_response(_answering(session, message), headers)
 
     async def _post_by_user(self, message: Message, user: str) -> Response:

@@ -12,6 +12,7 @@ from contextlib import aclosing, suppress
 
 import msgspec
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 
 from ....adapters.mcp import StdioServer
 from ....errors import ProtocolError
@@ -21,7 +22,7 @@ from ._duplex import Duplex
 from ._exchange import Exchange, Passed
 from ._messages import UNAVAILABLE, Key, Message, error_message, key_of, read_message
 from ._process import ProcessServer
-from ._rewriting import FIELDS
+from ._rewriting import FIELDS, fields_of
 
 logger = logging.getLogger("transports")
 
@@ -106,10 +107,6 @@ class Session:
         self.used = time.monotonic()
         await self._duplex.pass_on(message)
 
-    def is_open(self, key: Key | None) -> bool:
-        """Return whether a request with this id waits for its answer."""
-        return key in self._streams
-
     async def request(self, message: Message) -> AsyncGenerator[bytes, None]:
         """Send a request, and yield the messages that belong to it and its answer.
 
@@ -118,6 +115,10 @@ class Session:
         if self._is_shared:
             message, restored = await self._with_own_ids(message)
         assert message.key is not None
+        if message.key in self._streams:
+            reason = "a request with this id waits for its answer; use another id"
+            yield error_message(bytes(message.envelope.id), INVALID_REQUEST, reason)
+            return
         stream = self._streams[message.key] = _Stream()
         answered = False
         try:
@@ -204,7 +205,7 @@ class Session:
 
     async def _with_own_ids(self, message: Message) -> tuple[Message, Mapping[Key, msgspec.Raw]]:
         """Return a request with an id and a token of progress of the proxy, and the client's by the proxy's."""
-        fields = FIELDS.decode(message.raw)
+        fields = fields_of(message.raw)
         identity = next(self._identities)
         restored: dict[Key, msgspec.Raw] = {identity: fields["id"]}
         fields["id"] = msgspec.Raw(b"%d" % identity)
@@ -220,16 +221,18 @@ class Session:
 
 
 def _with_ids(raw: bytes, restored: Mapping[Key, msgspec.Raw]) -> bytes:
-    """Return a message with the client's ids in the place of the proxy's."""
+    """Return a message with the client's ids in the place of the proxy's. The first of these is that of the request,
+    which gets an error if its answer cannot be read: the client would not know the answer."""
     try:
-        fields = FIELDS.decode(raw)
+        fields = fields_of(raw)
         _restore(fields, ("id",), restored)
         for name in ("params", "result"):
             if name in fields:
                 fields[name] = _with_ids_inside(fields[name], restored)
         return encode_json(fields)
-    except (ValueError, RecursionError):  # not a message of the protocol
-        return raw
+    except (ValueError, RecursionError):
+        identity = bytes(next(iter(restored.values())))
+        return error_message(identity, INTERNAL_ERROR, "the server's answer is not valid JSON")
 
 
 def _with_ids_inside(value: msgspec.Raw, restored: Mapping[Key, msgspec.Raw]) -> msgspec.Raw:

@@ -14,7 +14,7 @@ from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_pa
 from mcp_types import PROTOCOL_VERSION_META_KEY
 
 from ....adapters.mcp import HttpServer
-from ....errors import ABPError, ConnectFailed, TooLarge, first_line
+from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
 from ....tasks import backoff_delay, begin, cancel_and_wait
 from ._duplex import Deliver
 from ._exchange import failure_of
@@ -39,8 +39,8 @@ _TIMEOUT = 30.0
 _MAX_REFUSAL, _MAX_TEXT = 64 * 1024, 500
 #: Attempts to resume a stream that broke, one after the other.
 _ATTEMPTS = 5
-#: Longest delay in seconds that a server asks for.
-_MAX_RETRY = 60.0
+#: Shortest and longest delay in milliseconds that a server asks for.
+_MIN_RETRY, _MAX_RETRY = 100, 60_000
 
 
 class _Described(msgspec.Struct):
@@ -107,7 +107,7 @@ async def refusal_of(server: HttpServer, response: httpx2.Response, identity: by
     except (ValueError, RecursionError):
         pass
     reason = first_line(server.redact(body.decode("utf-8", "replace")))[:_MAX_TEXT]
-    if response.is_redirect:
+    if response.has_redirect_location:
         reason = f"the server is at {server.redact(response.headers['location'])[:_MAX_TEXT]}; give that address"
     return error_message(identity, UNAVAILABLE, f"{server} answered with status {response.status_code}: {reason}")
 
@@ -245,7 +245,10 @@ class AddressServer:
         sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
         async with self._client.stream("POST", self._server.url, content=line, headers=sent) as response:
             if waiting.method == "initialize" and SESSION in response.headers:
-                self._session[SESSION] = response.headers[SESSION]
+                session = response.headers[SESSION]
+                if not session.isascii():
+                    raise ProtocolError(f"{self._server} gave a session id that is not ASCII")
+                self._session[SESSION] = session
             if response.status_code == 404 and SESSION in headers:
                 if waiting.key is not None:
                     waiting.answered = True
@@ -300,7 +303,7 @@ class AddressServer:
             async for event in events:
                 position.last_id = event.id
                 if event.retry is not None:
-                    position.retry = min(event.retry / 1000, _MAX_RETRY)
+                    position.retry = min(max(event.retry, _MIN_RETRY), _MAX_RETRY) / 1000
                 if event.event == "message" and event.data:
                     await self._take(event.data.encode().replace(b"\n", b" "), waiting)
                 if waiting is not None and waiting.answered:
@@ -375,6 +378,7 @@ class _Position:
 
 async def events_of(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
     """Yield the events of a stream. Raises :class:`httpx2.SSEError` for one that is over the limit."""
+    response.encoding = "utf-8-sig"  # whatever its Content-Type says; a mark at the beginning is not content
     async for event in httpx2.EventSource(response, max_event_size=MAX_BYTES):
         yield event
 
