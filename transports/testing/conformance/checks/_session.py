@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ....protocol.messages import PROTOCOL_VERSION
 from .._evidence import Evidence, Exchange, NotApplicable, Rules
@@ -217,6 +217,12 @@ def _initialize_faults(exchange: Exchange) -> Iterator[str]:
         yield f"initialize answered {str(exchange.answer)[:120]}"
 
 
+def _counted(findings: Iterable[str]) -> Iterator[str]:
+    """Yield each finding once, with the number of times if there are several."""
+    for finding, count in Counter(findings).items():
+        yield f"{finding} ({count} times)" if count > 1 else finding
+
+
 def _wrong_refusal(exchange: Exchange) -> Iterator[str]:
     if exchange.error is not None:
         yield exchange.error.message
@@ -236,9 +242,7 @@ def _wrong_refusal(exchange: Exchange) -> Iterator[str]:
 def _frames(app: Evidence) -> Iterator[str]:
     if app.kind != "websocket":
         raise NotApplicable("only a WebSocket has frames")
-    yield from (
-        f"{what}{f' ({count} times)' if count > 1 else ''}" for what, count in Counter(app.transport_findings).items()
-    )
+    yield from _counted(app.transport_findings)
 
 
 @RULES(
@@ -251,9 +255,7 @@ def _frames(app: Evidence) -> Iterator[str]:
 def _timestamp(app: Evidence) -> Iterator[str]:
     if app.kind != "websocket":
         raise NotApplicable("only messages of a WebSocket are seen as they are sent")
-    yield from (
-        f"{kind} has none{f' ({count} times)' if count > 1 else ''}" for kind, count in Counter(app.untimed).items()
-    )
+    yield from _counted(f"{kind} has none" for kind in app.untimed)
 
 
 @RULES(
