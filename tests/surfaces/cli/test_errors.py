@@ -19,6 +19,8 @@ import transports
 from tests.support.command_line import CommandLine
 from tests.support.mcp_servers import FOLDER
 from transports import Browser, WebSocketTransport
+from transports.browser import explain_load_failure
+from transports.errors import replaced_arguments
 from transports.surfaces.cli._output import OPTIONS
 from webapp_fixture import Fixture
 
@@ -235,6 +237,14 @@ def test_messages_name_arguments_by_a_function_that_the_command_replaces() -> No
                 if not is_spelled and argument.search(text):
                     plain.append(f"{path.relative_to(root)}: {text}")
     assert plain == [] and unknown == []
+
+
+def test_command_gives_no_advice_that_needs_the_python_api() -> None:
+    failed = "Page.goto: net::ERR_CERT_AUTHORITY_INVALID at https://127.0.0.1:8000/"
+    assert "ignore_https_errors=True" in explain_load_failure(failed, "https://127.0.0.1:8000/")
+    with replaced_arguments(OPTIONS):
+        told = explain_load_failure(failed, "https://127.0.0.1:8000/")
+    assert told == "its certificate is not trusted; have this system trust it"
 
 
 def test_without_a_display_a_command_speaks_of_its_option(

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
 #: Characters shown of an address that a page chose.
 _SHOWN = 200
+#: Advice on a certificate that is not trusted, for those who can give a context.
+_OWN_CONTEXT = ", or give a context= that was made with ignore_https_errors=True"
 #: Reasons of a failed navigation, with advice, by Chromium's ``net::ERR_…`` code.
 _REASONS = {
     "ERR_CONNECTION_REFUSED": f"{NOTHING_LISTENS}; start the app or correct the address",
     "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
     "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
-    "ERR_CERT": "its certificate is not trusted; have this system trust it, or give a context= that was made with "
-    "ignore_https_errors=True",
+    "ERR_CERT": "its certificate is not trusted; have this system trust it",
     "ERR_SSL_PROTOCOL_ERROR": "it does not speak TLS as https:// says; try http://, or mend its TLS",
     "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
     "Download is starting": "the address is a download, not a page; give the address of the app's page",
@@ -56,8 +57,8 @@ def explain_load_failure(error: str, url: str, status: int | None = None) -> str
         return f"the server answers {status_phrase(status)}; {_status_advice(status)}"
     if status is not None and "ERR_ABORTED" in first:
         first = "Download is starting"
-    if known := next((text for code, text in _REASONS.items() if code in first), None):
-        return known
+    if known := next((code for code in _REASONS if code in first), None):
+        return _REASONS[known] + (spelled(_OWN_CONTEXT) if known == "ERR_CERT" else "")
     net = first.find("net::")
     return first[net:].split(" at ")[0] if net >= 0 else first.removeprefix("Page.goto: ").replace(url, "it")
 

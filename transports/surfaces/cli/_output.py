@@ -65,6 +65,7 @@ OPTIONS = {
     "evidence=": "--evidence",
     "record= or ": "",
     "record=": "--record",
+    ", or give a context= that was made with ignore_https_errors=True": "",
     "give on_elicitation=": "no terminal",
 }
 #: Fault of a text parameter whose value was decoded as JSON because it is valid JSON.
