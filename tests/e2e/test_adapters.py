@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from playwright.async_api import Error as PlaywrightError
 
+from tests.support.mcp_clients import files_of
 from transports import Browser, PlaywrightTransport, UsageError, connect
 from transports.artifacts import open_store
 from transports.errors import CapabilityError, NotAbpApp
@@ -128,7 +129,7 @@ async def test_the_bridge_offers_the_app_of_an_adapter(browser: Browser, tmp_pat
         async with Client(bridge.server) as client:
             assert "abp_table_csv" in {tool.name for tool in (await client.list_tools()).tools}
             answer = await client.call_tool("abp_table_csv", {})
-            assert answer.structured_content["artifacts"][0]["filename"] == "table.csv"
+            assert Path(files_of(answer.structured_content)[0]["path"]).name == "table.csv"
 
 
 async def test_an_error_of_a_capability_names_the_line_of_the_adapter(

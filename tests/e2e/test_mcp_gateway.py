@@ -10,14 +10,13 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult
 
-from tests.support.mcp_clients import called, read_as_resource, read_with_tool, size
+from tests.support.mcp_clients import called, files_of, read_as_resource, read_with_tool, size
 from tests.support.mcp_over_http import tableau_server
 from tests.support.mcp_servers import target
 from tests.support.mcp_servers.tableau import PDF, PNG, VIEW, WAV, server, view_data
@@ -59,18 +58,12 @@ async def program(folder: Path, app: str) -> AsyncIterator[Client]:
         yield client
 
 
-def references(tree: Any) -> dict[str, str]:
+def references(document: object) -> dict[str, str]:
     """The artifacts that an answer refers to: SHA-256 → id."""
-    found: dict[str, str] = {}
-    if isinstance(tree, dict):
-        if isinstance(tree.get("sha256"), str):
-            found[tree["sha256"]] = tree["id"]
-        for item in tree.values():
-            found |= references(item)
-    elif isinstance(tree, list):
-        for item in tree:
-            found |= references(item)
-    return found
+    return {
+        hashlib.sha256(Path(artifact["path"]).read_bytes()).hexdigest(): artifact["id"]
+        for artifact in files_of(document)
+    }
 
 
 @pytest.mark.requirement("R2-0b")

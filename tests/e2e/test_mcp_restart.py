@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.e2e.test_mcp_stdio import ABP, HELLO, Bridge, environment
+from tests.support.mcp_clients import files_of
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -62,7 +63,7 @@ def after(tmp_path: Path, known: dict[str, Any]) -> None:
         states = {one["call"]: one["status"] for one in status["calls"]}
         assert states == {known["done"]: "completed", known["lost"]: "unknown"}
         assert tool(spoken, "abp_result", call=known["done"]) == known["result"]
-        (file,) = [one for one in known["result"]["artifacts"] if one["mime_type"] == "text/csv"]
+        (file,) = [one for one in files_of(known["result"]) if one["mime_type"] == "text/csv"]
         read = spoken.ask("tools/call", {"name": "abp_read_artifact", "arguments": {"id": file["id"]}})
         assert read["content"][1]["text"] == "a\r\n1\r\n"
         unknown = tool(spoken, "abp_result", call=known["lost"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import json
 import os
@@ -29,6 +30,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import ImageContent, TextContent
 
+from tests.support.mcp_clients import files_of
 from tests.support.pdf import text_of
 from tests.support.slow import slow_but
 from webapp_fixture import Fixture
@@ -62,11 +64,12 @@ async def test_the_main_path_over_stdio_in_a_real_browser(fixture: Fixture, tmp_
         await client.call_tool("abp_job_run", {"steps": 3, "delay": 10}, progress_callback=on_progress)
         assert reported == [1, 2, 3]
         pdf = await client.call_tool("abp_export_pdf", {"html": "<h1>Hi</h1>"})
-        (document,) = [one for one in pdf.structured_content["artifacts"] if one["mime_type"] == "application/pdf"]
+        (document,) = [one for one in files_of(pdf.structured_content) if one["mime_type"] == "application/pdf"]
         assert Path(document["path"]).read_bytes().startswith(b"%PDF")
+        sha256 = hashlib.sha256(Path(document["path"]).read_bytes()).hexdigest()
         files = [{"param": "file", "name": "a.bin", "artifact": document["id"]}]
         digest = await client.call_tool("abp_call", {"capability": "file.digest", "files": files})
-        assert digest.structured_content["data"]["sha256"] == document["sha256"]
+        assert digest.structured_content["data"]["sha256"] == sha256
         waiting = asyncio.ensure_future(client.call_tool("abp_job_wait", {}))
         await asyncio.sleep(0.3)
         waiting.cancel()
@@ -75,12 +78,12 @@ async def test_the_main_path_over_stdio_in_a_real_browser(fixture: Fixture, tmp_
             while not (await client.call_tool("abp_app_record", {})).structured_content["data"]["cancelled"]:
                 await asyncio.sleep(0.05)
         page = await client.call_tool("abp_render_to_pdf", {"html": "<p>beside</p>", "options": {"landscape": True}})
-        (made,) = page.structured_content["artifacts"]
+        (made,) = files_of(page.structured_content)
         assert text_of(made["path"]) == "beside"
         shown = await client.call_tool("abp_screenshot", {})
         assert [one.mime_type for one in shown.content if isinstance(one, ImageContent)] == ["image/png"]
         resource = await client.read_resource(document["uri"])
-        assert resource.contents[0].meta and resource.contents[0].meta["sha256"] == document["sha256"]
+        assert resource.contents[0].meta and resource.contents[0].meta["sha256"] == sha256
         await client.call_tool("abp_disconnect", {})
         status = await client.call_tool("abp_status", {})
         assert isinstance(status.content[0], TextContent) and "No app is connected" in status.content[0].text
@@ -180,7 +183,7 @@ async def test_old_clients_get_only_content_types_that_they_know(
     params = {"name": "abp_data_csv", "arguments": {"rows": [{"a": 1}]}}
     answer = await asyncio.to_thread(spoken.ask, "tools/call", params)
     assert [item["type"] for item in answer["content"]] == ["text", kind]
-    assert answer["structuredContent"]["artifacts"][0]["uri"] in json.dumps(answer["content"][1])
+    assert files_of(answer["structuredContent"])[0]["uri"] in json.dumps(answer["content"][1])
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from mcp_types import (
 from PIL import Image
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import ERAS, called, read_as_resource, words
+from tests.support.mcp_clients import ERAS, called, files_of, read_as_resource, words
 from tests.support.slow import slow_but
 from tests.support.slow_page import SlowPage, slow_page
 from transports.artifacts import open_store
@@ -121,7 +121,7 @@ async def test_a_picture_of_any_address_needs_no_app(tmp_path: Path, slow_page: 
         answer = await client.call_tool("abp_screenshot", arguments)
         assert not answer.is_error, answer
         assert answer.structured_content["data"]["url"] == slow_page.url
-        (kept,) = answer.structured_content["artifacts"]
+        (kept,) = files_of(answer.structured_content)
         assert slow_page.url in words(answer) and f"Size: {kept['size_bytes']} bytes" in words(answer)
         (block,) = [item for item in answer.content if isinstance(item, ImageContent)]
         image = Image.open(io.BytesIO(base64.b64decode(block.data)))
@@ -144,7 +144,7 @@ async def test_a_picture_over_the_limit_is_made_smaller(tmp_path: Path, slow_pag
     bridge = Bridge(Options(allowed_hosts=("127.0.0.1",)), open_store(tmp_path / "out"))
     async with Client(bridge.server, mode="2026-07-28") as client:
         answer = await client.call_tool("abp_screenshot", {"url": slow_page.url, "width": 1000, "height": 700})
-    (kept,) = answer.structured_content["artifacts"]
+    (kept,) = files_of(answer.structured_content)
     assert kept["size_bytes"] > 500_000
     (block,) = [item for item in answer.content if isinstance(item, ImageContent)]
     shown = base64.b64decode(block.data)

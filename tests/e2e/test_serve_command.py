@@ -20,6 +20,7 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from tests.support.eventually import eventually
+from tests.support.mcp_clients import files_of
 from tests.support.web_client import TOKEN, Listening, Web, running
 from transports.artifacts import LocalStore, Scope, _ref as store_clock
 from webapp_fixture import serve as serve_fixture
@@ -205,7 +206,7 @@ async def test_the_gallery_beside_the_bridge(tmp_path: Path) -> None:
                 call = (await events.until("call_finished", capability="data.csv"))[2]
                 assert call["session"] == app["session"] == answer.structured_content["session"]
                 stored = (await events.until("artifact_stored"))[2]
-                assert stored["call"] == call["id"] and stored["id"] == answer.structured_content["artifacts"][0]["id"]
+                assert stored["call"] == call["id"] and stored["id"] == files_of(answer.structured_content)[0]["id"]
                 # and the other way: what is called from the page goes through the bridge's app
                 made = await web.post(
                     f"/apps/{app['session']}/calls", {"capability": "data.csv", "params": {"rows": []}}

@@ -17,6 +17,7 @@ from tests.e2e.test_browsers import NO_CDP, reach_without_cdp
 from tests.e2e.visits import card, run, visiting
 from tests.support.eventually import eventually
 from tests.support.gallery import open_gallery
+from tests.support.mcp_clients import files_of
 from transports import Browser, CapabilitiesChanged, PlaywrightTransport, Session, WebMcpTransport, connect
 from transports.artifacts import open_store
 from transports.errors import ABPError, CallTimeout, CapabilityError, NotAbpApp, OutcomeUnknown
@@ -214,8 +215,8 @@ async def test_the_bridge_drives_such_pages(fixture: Fixture, browser: Browser, 
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert {"abp_echo", "abp_file", "abp_subscribe"} <= names
         answer = await client.call_tool("abp_file", {"as": "blobUrl"})
-        (artifact,) = answer.structured_content["artifacts"]
-        assert (artifact["size_bytes"], artifact["filename"]) == (1000, "case.bin")
+        (artifact,) = files_of(answer.structured_content)
+        assert (artifact["size_bytes"], Path(artifact["path"]).name) == (1000, "case.bin")
         assert any(block.type == "resource_link" for block in answer.content)
 
 

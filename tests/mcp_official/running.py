@@ -86,8 +86,9 @@ async def _inspected(node: Node, folder: Path, server: Sequence[str], app: str, 
     (artifact, *_) = called["structuredContent"]["artifacts"]
     assert Path(artifact["path"]).is_relative_to(folder), "another bridge has answered"
     listed = {one["uri"]: one for one in (await ask("resources/list"))["resources"]}
-    assert listed[artifact["uri"]]["size"] == artifact["size_bytes"]
-    (content,) = (await ask("resources/read", "--uri", artifact["uri"]))["contents"]
+    address = f"artifact://{artifact['id']}"
+    assert listed[address]["size"] == artifact["size_bytes"]
+    (content,) = (await ask("resources/read", "--uri", address))["contents"]
     assert content["text"].encode() == Path(artifact["path"]).read_bytes()
     templates = (await ask("resources/templates/list"))["resourceTemplates"]
     assert [one["uriTemplate"] for one in templates] == ["artifact://{id}{?offset,length}"]

@@ -178,3 +178,14 @@ async def read_with_tool(client: Client, artifact_id: str) -> bytes:
 async def read_as_resource(client: Client, uri: str) -> bytes:
     (content,) = (await client.read_resource(uri)).contents
     return content.text.encode() if hasattr(content, "text") else base64.b64decode(content.blob)
+
+
+def files_of(document: object) -> list[dict[str, Any]]:
+    """The files that an answer refers to, in its data and beside it, each with its address."""
+    if isinstance(document, list):
+        return [reference for item in document for reference in files_of(item)]
+    if not isinstance(document, dict):
+        return []
+    if {"id", "path", "mime_type"} <= document.keys():
+        return [{**document, "uri": f"artifact://{document['id']}"}]
+    return [reference for value in document.values() for reference in files_of(value)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace as replace_fields
 from typing import TYPE_CHECKING, cast
 
@@ -245,17 +245,31 @@ class Result:
                 inline_data=False,
                 answer_chars=len(encode_json(self.data).decode()),
             )
-        texts = dict(self._texts_beside_references())
-        data = cast(JSONValue, replace(self.data, texts))
+        result = self.without_keys({"text"})
+        texts = {place for place, reference in self._references() if "text" in reference}
         previews = {place: shown for place, shown in self.previews.items() if place[:-1] not in texts}
-        return replace_fields(self, data=data, previews=previews, inline_data=False)
+        return replace_fields(result, previews=previews, inline_data=False)
 
-    def _texts_beside_references(self) -> Iterator[tuple[Place, object]]:
+    def without_keys(self, keys: Collection[str]) -> Result:
+        """Return the result without these keys of the references in ``data``. A reference to a file that was not stored
+        keeps all but ``text``, since it has nothing else."""
+        shorter = {
+            place: {
+                key: value
+                for key, value in reference.items()
+                if key not in keys or (reference.get("uri") is None and key != "text")
+            }
+            for place, reference in self._references()
+        }
+        return replace_fields(self, data=cast(JSONValue, replace(self.data, shorter)))
+
+    def _references(self) -> Iterator[tuple[Place, dict[str, JSONValue]]]:
+        """Yield the references in ``data``, each with its place."""
         for name in self.inline_fields:
             nodes = walk_path(self.data, name, ()) if name else [((), self.data, {})]
             for place, node, _ in nodes:
-                if field_of(place) == name and isinstance(node, dict) and "text" in node:
-                    yield place, {key: value for key, value in node.items() if key != "text"}
+                if field_of(place) == name and isinstance(node, dict):
+                    yield place, node
 
     def as_dict(self) -> dict[str, object]:
         """Return the result as JSON: the document that ``abp call --json`` prints."""

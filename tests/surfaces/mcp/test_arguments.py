@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from mcp_types import TextContent
 
 from tests.support.foreign import json_values
-from tests.support.mcp_clients import Serve, called, era, serve, words
+from tests.support.mcp_clients import Serve, called, era, files_of, serve, words
 from tests.surfaces.mcp.test_tool_results import giving
 from transports import BinaryData
 from transports.surfaces.mcp._tool_list import FIXED_TOOLS
@@ -29,7 +29,7 @@ UNEXPECTED = "should not have happened"
 async def test_any_arguments_become_a_result(serve: Serve, tool: str, data: Any) -> None:
     properties = FIXED_TOOLS[tool].input_schema["properties"]
     async with serve(giving(make=BinaryData.from_bytes(b"hello", mime_type="text/plain"))) as client:
-        artifact = (await called(client, "abp_make"))["artifacts"][0]["id"]
+        artifact = files_of(await called(client, "abp_make"))[0]["id"]
         valid = {"id": artifact, "capability": "make", "call": "x", "html": "<p>Hi</p>"}
         for _ in range(3):
             arguments = data.draw(json_values(properties))
@@ -56,7 +56,7 @@ async def test_any_arguments_become_a_result(serve: Serve, tool: str, data: Any)
 )
 async def test_numbers_of_the_reading_tool(serve: Serve, arguments: Mapping[str, object], text: str) -> None:
     async with serve(giving(make=BinaryData.from_bytes(b"hello", mime_type="text/plain"))) as client:
-        artifact = (await called(client, "abp_make"))["artifacts"][0]["id"]
+        artifact = files_of(await called(client, "abp_make"))[0]["id"]
         answer = await client.call_tool("abp_read_artifact", {"id": artifact, **arguments})
         assert text in words(answer) and UNEXPECTED not in words(answer)
         listed = await client.call_tool("abp_artifacts", {"limit": 5.0, "offset": 0.0})
@@ -70,7 +70,7 @@ async def test_any_address_of_a_resource_is_answered(serve: Serve, query: str) -
     from mcp.shared.exceptions import MCPError
 
     async with serve(giving(make=BinaryData.from_bytes(b"hello", mime_type="text/plain"))) as client:
-        uri = (await called(client, "abp_make"))["artifacts"][0]["uri"]
+        uri = files_of(await called(client, "abp_make"))[0]["uri"]
         try:
             read = await client.read_resource(uri + query)
         except MCPError as error:

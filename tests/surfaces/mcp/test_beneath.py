@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
-from tests.support.mcp_clients import Serve, called, era, serve, words
+from tests.support.mcp_clients import Serve, called, era, files_of, serve, words
 
 __all__ = ["era", "serve"]
 
@@ -78,7 +78,7 @@ async def test_a_folder_that_is_swapped_for_a_symlink_is_not_written_to(
         folder.symlink_to(outside)
 
     async with serve(options={"export_roots": (tmp_path / "root",)}) as client:
-        ref = (await called(client, "abp_text_shout", text="hi"))["artifacts"][0]
+        ref = files_of(await called(client, "abp_text_shout", text="hi"))[0]
         _swap_after(monkeypatch, _MOMENTS[0], swap)
         answer = await client.call_tool("abp_read_artifact", {"id": ref["id"], "path": str(folder / "a")})
         monkeypatch.undo()

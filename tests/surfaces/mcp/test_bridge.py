@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ResourceLink
 
 from tests.support.apps import NotingTransport
-from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve, shout, words
+from tests.support.mcp_clients import URL, Apps, Serve, called, era, files_of, read_as_resource, serve, shout, words
 from tests.support.model_rules import check_rules
-from transports import CapabilityError, MemoryTransport, connect as connect_app
+from transports import BinaryData, CapabilityError, MemoryTransport, connect as connect_app
 from transports.errors import CallTimeout, Disconnected
 from transports.protocol.messages import Message
 from transports.testing import Call
@@ -65,15 +66,36 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
 
 
 @pytest.mark.requirement("R3-1c", "R3-2a", "R3-2c", "R3-2d", "R3-3b", "R3-6b", "R3-6c", "R3-8a", "R3-8d", "R3-9c")
-async def test_a_result_is_a_text_then_links_and_the_document_of_abp_call(serve: Serve) -> None:
+async def test_a_result_is_a_text_then_links_and_a_short_document(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
         assert words(answer).startswith('{"text": "HI"}\nOutput saved to file: ')
         (link,) = [item for item in answer.content if isinstance(item, ResourceLink)]
         document = answer.structured_content
-        assert set(document) >= {"success", "capability", "transport", "data", "duration_ms", "warnings", "artifacts"}
-        assert link.uri == document["artifacts"][0]["uri"]
+        assert set(document) == {"success", "session", "data", "artifacts"}
+        (artifact,) = document["artifacts"]
+        assert set(artifact) == {"field", "id", "path", "mime_type", "size_bytes"}
+        assert link.uri == f"artifact://{artifact['id']}"
+        assert (link.mime_type, link.size) == (artifact["mime_type"], artifact["size_bytes"])
         assert json.loads(await read_as_resource(client, link.uri)) == {"text": "HI"}
+
+
+async def test_the_answer_with_a_small_file_says_nothing_twice(serve: Serve, era: str) -> None:
+    async def generate(params: Mapping[str, object], call: Call) -> object:
+        return {"file": BinaryData.from_bytes(b"\x00abcde", filename="generated.bin")}
+
+    async with serve(Apps({"file.generate": generate})) as client:
+        answer = await client.call_tool("abp_file_generate", {})
+        document = answer.structured_content
+        (artifact,) = files_of(document)
+        assert set(document) == {"success", "session", "data"}
+        assert set(document["data"]["file"]) == {"id", "path", "mime_type", "size_bytes"}
+        message = answer.model_dump(by_alias=True, exclude_none=True)
+        message.get("_meta", {}).pop("io.modelcontextprotocol/serverInfo", None)  # the SDK adds it to each answer
+        text = json.dumps(message, separators=(",", ":"))
+        assert len(text) - 2 * len(artifact["path"]) < 520
+        assert text.count(artifact["path"]) == text.count(artifact["id"]) == 2  # in the text or link, and in the JSON
+        assert Path(artifact["path"]).read_bytes() == b"\x00abcde"
 
 
 @pytest.mark.requirement("R0-1b", "R4-7a")

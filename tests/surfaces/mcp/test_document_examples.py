@@ -122,7 +122,7 @@ async def test_always_saved_to_a_file_a_client_gets_places_of_files_only(serve: 
         (link,) = [item for item in result.content if isinstance(item, ResourceLink)]
         assert await read_as_resource(client, link.uri) == b'{"html":"<h1>' + b"x" * 1219 + b'"}'
         document = result.structured_content
-        assert document["data"]["uri"] == link.uri and "<h1>" not in json.dumps(document)
+        assert f"artifact://{document['data']['id']}" == link.uri and "<h1>" not in json.dumps(document)
         drawn = await client.call_tool("abp_draw", {})
         assert not [item for item in drawn.content if isinstance(item, ImageContent)]
         assert words(drawn).startswith("File saved: ") and "image/png" in words(drawn)

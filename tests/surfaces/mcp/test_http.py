@@ -24,7 +24,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from tests.support.mcp_clients import ERAS, URL, Apps, ResourceNotifications, called, read_as_resource
+from tests.support.mcp_clients import ERAS, URL, Apps, ResourceNotifications, called, files_of, read_as_resource
 from tests.support.processor import longest_turn
 from transports.artifacts import open_store
 from transports.errors import ABPError, UsageError
@@ -69,7 +69,8 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
     async with served(tmp_path) as url, client_of(url, ANN, era) as ann, client_of(url, BOB, era) as bob:
         session = (await called(ann, "abp_connect", url=URL))["session"]
         document = await called(ann, "abp_text_shout", text="secret")
-        uri = document["artifacts"][0]["uri"]
+        (artifact,) = files_of(document)
+        uri = artifact["uri"]
         assert json.loads(await read_as_resource(ann, uri)) == {"text": "SECRET"}
 
         assert (await called(bob, "abp_status"))["sessions"] == []
@@ -80,7 +81,7 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
             await bob.read_resource(uri)
         call = (await called(ann, "abp_call", capability="job.hold", detach=True))["call"]
         assert (await called(bob, "abp_status"))["calls"] == []
-        known = {"session": session, "id": document["artifacts"][0]["id"], "call": call}
+        known = {"session": session, "id": artifact["id"], "call": call}
         for tool, guess, arguments in (
             ("abp_call", "session", {"capability": "text.shout"}),
             ("abp_status", "session", {}),
@@ -150,7 +151,7 @@ async def test_sessions_of_one_user_see_nothing_of_each_other_where_that_is_aske
             client_of(url, ANN, "legacy") as two,
         ):
             await called(one, "abp_connect", url=URL)
-            made = (await called(one, "abp_text_shout", text="secret"))["artifacts"][0]
+            made = files_of(await called(one, "abp_text_shout", text="secret"))[0]
             assert json.loads(await read_as_resource(one, made["uri"])) == {"text": "SECRET"}
             assert (await called(two, "abp_artifacts"))["total"] == (0 if isolated else 1)
             assert len((await called(two, "abp_status"))["sessions"]) == (0 if isolated else 1)
@@ -262,7 +263,7 @@ async def test_apps_of_an_idle_user_are_disconnected(tmp_path: Path, era: str) -
                 await asyncio.sleep(0.05)
         for at in (1, 2):  # twice as long as Bob's patience, if it were counted
             await called(ann, "abp_connect", url=URL)
-            uri = (await called(ann, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
+            uri = files_of(await called(ann, "abp_text_shout", text="hi"))[0]["uri"]
             async with asyncio.timeout(10):
                 while not apps.transports[at]._closed:
                     await asyncio.sleep(0.05)
@@ -283,7 +284,7 @@ async def test_a_listening_client_is_told_though_the_user_is_idle(tmp_path: Path
         client_of(url, ANN, era, message_handler=notifications.message) as ann,
     ):
         await called(ann, "abp_connect", url=URL)
-        uri = (await called(ann, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
+        uri = files_of(await called(ann, "abp_text_shout", text="hi"))[0]["uri"]
         async with notifications.subscribed(ann, era, uri), asyncio.timeout(10):
             while not apps.transports[0]._closed:
                 await asyncio.sleep(0.05)

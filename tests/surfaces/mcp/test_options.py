@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import ResourceLink, TextContent
+from mcp_types import TextContent
 
 from tests.support.command_line import CommandLine
-from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_with_tool, serve, words
+from tests.support.mcp_clients import URL, Apps, Serve, called, era, files_of, read_with_tool, serve, words
 from tests.surfaces.cli.conftest import abp
 from transports import Session
 from transports.artifacts import open_store
@@ -379,9 +379,10 @@ async def test_limits_of_what_is_read(serve: Serve) -> None:
     for options, expected in limits:
         async with serve(options=options) as client:
             answer = await client.call_tool("abp_text_shout", {"text": "hello"})  # {"text":"HELLO"}: 16 bytes
-            (link,) = [item for item in answer.content if isinstance(item, ResourceLink)]
+            assert not answer.is_error
+            resource = (await client.list_resources()).resources[0]
             (entry,) = (await called(client, "abp_artifacts", limit=1))["artifacts"]
-            for about in (link.meta, entry):
+            for about in (resource.meta, entry):
                 assert about and (about["large_file_warning"], about["auto_read_safe"]) == expected, options
 
 
@@ -408,7 +409,7 @@ async def test_artifacts_need_not_be_resources(serve: Serve) -> None:
     async with serve(options={"enable_artifact_resources": False}) as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
         assert [type(item) for item in answer.content] == [TextContent]
-        (artifact,) = answer.structured_content["artifacts"]
+        (artifact,) = files_of(answer.structured_content)
         assert (await client.list_resources()).resources == []
         assert (await client.list_resource_templates()).resource_templates == []
         with pytest.raises(MCPError, match="enable_artifact_resources"):

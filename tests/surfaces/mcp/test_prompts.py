@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference, TextContent
 
-from tests.support.mcp_clients import APP, URL, Apps, Serve, called, era, serve
+from tests.support.mcp_clients import APP, URL, Apps, Serve, called, era, files_of, serve
 from transports import MemoryTransport, Session, connect as connect_app
 from transports.protocol.messages import Message
 
@@ -72,7 +72,7 @@ async def test_each_app_has_a_prompt(serve: Serve) -> None:
 async def test_arguments_are_completed(serve: Serve) -> None:
     async with serve(DeclaringApps()) as client:
         session = (await called(client, "abp_status"))["sessions"][0]["session"]
-        ids = [(await called(client, "abp_text_shout", text=text))["artifacts"][0]["id"] for text in "ab"]
+        ids = [files_of(await called(client, "abp_text_shout", text=text))[0]["id"] for text in "ab"]
         name = "use_in_process_app"
         assert await completed(client, "capability", "", name) == list(APP)
         assert await completed(client, "capability", "TEXT", name) == ["text.shout"]

@@ -13,7 +13,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from mcp import Client
 
-from tests.support.mcp_clients import ERAS, URL, Apps, called, read_as_resource
+from tests.support.mcp_clients import ERAS, URL, Apps, called, files_of, read_as_resource
 from tests.support.web_client import Web, running
 from transports import BinaryData, CapabilityError, MemoryTransport, Session, connect as connect_app
 from transports.artifacts import open_store
@@ -82,7 +82,7 @@ async def test_no_client_gets_the_value(
                 answer = await client.call_tool("abp_log_in", {"password": NAME}, progress_callback=progressed)
                 shown += [answer, await client.call_tool("abp_log_fail", {"password": NAME})]
                 assert answer.structured_content["data"]["said"] == NAME
-                for artifact in answer.structured_content["artifacts"]:
+                for artifact in files_of(answer.structured_content):
                     shown.append(await read_as_resource(client, artifact["uri"]))
                     shown.append(await client.call_tool("abp_read_artifact", {"id": artifact["id"]}))
                 shown += [await called(client, "abp_status"), *(await seen_in_the_gallery(web))]

@@ -22,7 +22,7 @@ from mcp_types import (
 )
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import URL, Apps, ResourceNotifications, Serve, called, era, serve
+from tests.support.mcp_clients import URL, Apps, ResourceNotifications, Serve, called, era, files_of, serve
 from tests.support.resources import ResourceApp
 from transports import Session, connect as connect_app
 from transports.artifacts import open_store
@@ -36,8 +36,8 @@ async def test_a_subscribed_artifact_is_announced_when_removed_and_when_stored_a
 ) -> None:
     notifications = ResourceNotifications()
     async with serve(message_handler=notifications.message) as client:
-        uri = (await called(client, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
-        other = (await called(client, "abp_text_shout", text="ho"))["artifacts"][0]["uri"]
+        uri = files_of(await called(client, "abp_text_shout", text="hi"))[0]["uri"]
+        other = files_of(await called(client, "abp_text_shout", text="ho"))[0]["uri"]
         async with notifications.subscribed(client, era, uri):
             store = open_store(tmp_path / "out")  # somebody else: `abp artifacts rm`
             await store.delete(other.removeprefix("artifact://"))
@@ -56,7 +56,7 @@ async def test_a_subscribed_artifact_is_announced_when_removed_and_when_stored_a
 async def test_an_unsubscribed_client_gets_no_updates(serve: Serve, era: str, tmp_path: Path) -> None:
     notifications = ResourceNotifications()
     async with serve(message_handler=notifications.message) as client:
-        refs = [(await called(client, "abp_text_shout", text=text))["artifacts"][0] for text in ("a", "b")]
+        refs = [files_of(await called(client, "abp_text_shout", text=text))[0] for text in ("a", "b")]
         store = open_store(tmp_path / "out")
         async with notifications.subscribed(client, era, *(ref["uri"] for ref in refs)):
             request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=refs[0]["uri"]))

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from tests.support.mcp_clients import URL, called
+from tests.support.mcp_clients import URL, called, files_of
 from tests.surfaces.mcp.test_http import ANN, client_of, served
 from transports.artifacts import open_store
 from transports.errors import UsageError
@@ -262,7 +262,7 @@ async def test_the_subject_is_the_user(tmp_path: Path, algorithm: str) -> None:
             client_of(url, token(key, algorithm, sub="ann"), "2026-07-28") as namesake,
         ):
             await called(carol, "abp_connect", url=URL)
-            uri = (await called(carol, "abp_text_shout", text="hi"))["artifacts"][0]["uri"]
+            uri = files_of(await called(carol, "abp_text_shout", text="hi"))[0]["uri"]
             for other in (dave, ann):
                 assert (await called(other, "abp_status"))["sessions"] == []
                 assert (await other.call_tool("abp_read_artifact", {"id": uri})).is_error

@@ -23,7 +23,18 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import ImageContent, ResourceLink, TextContent
 from PIL import Image
 
-from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, read_with_tool, serve, size, words
+from tests.support.mcp_clients import (
+    Apps,
+    Serve,
+    called,
+    era,
+    files_of,
+    read_as_resource,
+    read_with_tool,
+    serve,
+    size,
+    words,
+)
 from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Router
 from transports.adapters.memory import Handler
 from transports.artifacts import MemoryStore
@@ -146,11 +157,12 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
             assert not shown
             assert "bomb" not in what or psutil.Process().memory_info().rss - before < 200 << 20  # unpacked: 0.9 GB
         links = [item for item in answer.content if isinstance(item, ResourceLink)]
-        assert links and answer.structured_content["artifacts"]
+        assert links and files_of(answer.structured_content)
         for link in links[:3]:
-            assert link.size is not None and link.meta
+            meta = (await client.read_resource(f"{link.uri}?length=1")).contents[0].meta
+            assert link.size is not None and meta
             data = await read_as_resource(client, link.uri)
-            assert len(data) == link.size and hashlib.sha256(data).hexdigest() == link.meta["sha256"]
+            assert len(data) == link.size and hashlib.sha256(data).hexdigest() == meta["sha256"]
             if link.size < 10 << 20:
                 assert await read_with_tool(client, link.uri) == data
         if what == "400 KB of broken base64":
@@ -169,7 +181,7 @@ async def test_a_success_without_data_is_a_word_and_no_link(serve: Serve) -> Non
     async with serve(giving(stop=None)) as client:
         answer = await client.call_tool("abp_stop", {})
         assert not answer.is_error and words(answer) == "The app answered without data."
-        assert len(answer.content) == 1 and answer.structured_content["artifacts"] == []
+        assert len(answer.content) == 1 and not files_of(answer.structured_content)
 
 
 @pytest.mark.requirement("R2-4.4b")
@@ -192,7 +204,7 @@ async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
     assert [type(item) for item in answer.content] == [TextContent]
     assert words(answer).startswith("Binary content not stored: a.png\n") and "https:" not in words(answer)
     assert answer.structured_content is not None
-    assert answer.structured_content["artifacts"][0]["truncated"] is True
+    assert answer.structured_content["data"]["image"]["truncated"] is True
 
     broken = {"good": b"\x00good", "bad": BinaryData(b"x", size=9)}
     with pytest.raises(SizeMismatch) as caught:
@@ -295,12 +307,13 @@ async def test_warnings_of_the_content_stand_in_description_and_metadata(serve: 
     declared = {"content": base64.b64encode(b"%PDF-1.4 not a picture").decode(), "mimeType": "image/png"}
     async with serve(giving(make={"file": {**declared, "encoding": "base64"}})) as client:
         made = await client.call_tool("abp_make", {})
-        (link,) = [item for item in made.content if isinstance(item, ResourceLink)]
         (resource,) = (await client.list_resources()).resources
-        for one in (link, resource):
-            assert one.meta and len(one.meta["warnings"]) == 1
-            assert "image/png" in one.meta["warnings"][0] and "application/pdf" in one.meta["warnings"][0]
-            assert one.description == f"22 bytes, from make; {one.meta['warnings'][0]}"
+        assert resource.meta
+        (warning,) = resource.meta["warnings"]
+        assert "image/png" in warning and "application/pdf" in warning
+        assert resource.description == f"22 bytes, from make; {warning}"
+        (shown,) = made.structured_content["warnings"]
+        assert warning in shown and f"Warning: {shown}" in words(made)
 
 
 @pytest.mark.requirement("R4-11g")
@@ -318,7 +331,7 @@ async def test_reading_an_unknown_resource(serve: Serve, uri: str) -> None:
 async def test_ranges(serve: Serve) -> None:
     data = random.Random(3).randbytes(9000)
     async with serve(giving(make=data), options={"max_resource_bytes": 5000}) as client:
-        uri = (await called(client, "abp_make"))["artifacts"][0]["uri"]
+        uri = files_of(await called(client, "abp_make"))[0]["uri"]
         with pytest.raises(MCPError, match="offset=0&length=5000"):
             await client.read_resource(uri)
         parts = [await read_as_resource(client, f"{uri}?offset={at}&length=5000") for at in (0, 5000, 10_000)]
@@ -330,7 +343,7 @@ async def test_text_is_read_in_whole_characters(serve: Serve) -> None:
     text = "a" + '€\n"\\' * 40_000
     binary = BinaryData.from_bytes(text.encode(), mime_type="text/plain")
     async with serve(giving(make=binary)) as client:
-        uri = (await called(client, "abp_make"))["artifacts"][0]["uri"]
+        uri = files_of(await called(client, "abp_make"))[0]["uri"]
         assert (await read_with_tool(client, uri)).decode() == text
         for length in range(1, 9):  # "a€" is 1 and 3 bytes
             header, content = (await client.call_tool("abp_read_artifact", {"id": uri, "length": length})).content
@@ -343,7 +356,7 @@ async def test_a_model_reads_no_hidden_characters_and_a_program_reads_exact_text
     text = f"report\x1b]0;owned\x07 \u202e{hidden}\u200b end"
     binary = BinaryData.from_bytes(text.encode(), mime_type="text/plain")
     async with serve(giving(make=binary)) as client:
-        uri = (await called(client, "abp_make"))["artifacts"][0]["uri"]
+        uri = files_of(await called(client, "abp_make"))[0]["uri"]
         header, content = (await client.call_tool("abp_read_artifact", {"id": uri})).content
         assert isinstance(header, TextContent) and isinstance(content, TextContent)
         assert content.text == "report\ufffd]0;owned\ufffd \ufffd end"
@@ -352,7 +365,7 @@ async def test_a_model_reads_no_hidden_characters_and_a_program_reads_exact_text
         assert about["note"] == f"control and hidden characters are not shown; the resource {uri} has the exact bytes"
         assert await read_as_resource(client, uri) == text.encode()
     async with serve(giving(make=binary), options={"enable_artifact_resources": False}) as client:
-        artifact = (await called(client, "abp_make"))["artifacts"][0]
+        artifact = files_of(await called(client, "abp_make"))[0]
         header, _ = (await client.call_tool("abp_read_artifact", {"id": artifact["id"]})).content
         assert isinstance(header, TextContent)
         assert json.loads(header.text)["note"] == "control and hidden characters are not shown"
@@ -441,14 +454,17 @@ async def test_invalid_files(serve: Serve, file: Mapping[str, str]) -> None:
 
 
 async def test_a_capability_with_parameters_called_session_and_files(serve: Serve) -> None:
-    async def echo(params: Mapping[str, object], call: Call) -> object:
-        return dict(params)
+    def naming(capability: str) -> Handler:
+        async def handler(params: Mapping[str, object], call: Call) -> object:
+            return capability
 
-    async with serve(Apps({"call": echo, "a.b": echo, "a_b": echo, "x" * 100: echo})) as client:
+        return handler
+
+    async with serve(Apps({name: naming(name) for name in ("call", "a.b", "a_b", "x" * 100)})) as client:
         names = [tool.name for tool in (await client.list_tools()).tools][10:]
         assert names == ["abp_call_2", "abp_a_b", "abp_a_b_2", "abp_" + "x" * 60]
-        assert (await called(client, "abp_call_2", x=1))["capability"] == "call"
-        assert (await called(client, "abp_a_b_2", x=1))["capability"] == "a_b"
+        assert (await called(client, "abp_call_2", x=1))["data"] == "call"
+        assert (await called(client, "abp_a_b_2", x=1))["data"] == "a_b"
 
 
 @pytest.mark.fault(22)

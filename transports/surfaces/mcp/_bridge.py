@@ -342,7 +342,6 @@ class Bridge:
         self.server: Server[None] = SdkServer(
             "abp",
             version=package_version(),
-            title="Web apps that speak ABP",
             instructions=instructions(files=options.enable_file_tools, retention=store.retention),
             lifespan=self._lifespan,
             on_list_tools=self._list_tools,

@@ -1,4 +1,4 @@
-"""Results of tools: a text, the JSON document of ``abp call --json``, images and links, within a size limit.
+"""Results of tools: a text, a JSON document, images and links, within a size limit.
 
 :class:`ArtifactView` describes artifacts to clients, :func:`call_result` and :func:`error_result` make the messages."""
 
@@ -108,8 +108,23 @@ class ArtifactView:
         )
 
     def links(self, refs: Sequence[ArtifactRef]) -> list[ResourceLink]:
-        """Return artifacts as links of a result; empty without ``as_resources``."""
+        """Return artifacts as links that say all about them; empty without ``as_resources``."""
         return [ResourceLink(**self.resource(ref).model_dump()) for ref in refs] if self.as_resources else []
+
+    def short_links(self, refs: Sequence[ArtifactRef]) -> list[ResourceLink]:
+        """Return artifacts as links of a result that describes them; empty without ``as_resources``."""
+        if not self.as_resources:
+            return []
+        return [
+            ResourceLink(
+                uri=ref.uri,
+                name=ref.filename,
+                mime_type=ref.mime_type,
+                size=ref.size_bytes,
+                description=self.resource(ref).description if self.is_large(ref) else None,
+            )
+            for ref in refs
+        ]
 
     def url(self, ref: ArtifactRef) -> str | None:
         """Return the URL that opens an artifact, if there is one."""
@@ -122,6 +137,8 @@ class ArtifactView:
 
 #: Most characters of a summary.
 _MAX_SUMMARY = 4000
+#: Keys of references that no model needs: the link has the first two, ``abp_artifacts`` lists them all.
+_LISTED_KEYS = frozenset({"uri", "filename", "sha256", "scope"})
 #: Keys of :meth:`~transports.Result.for_agent` that replace large data.
 _AGENT_KEYS = ("data", "truncated")
 #: Bytes of an answer above which it is read for an agent in a thread: it may have a million values.
@@ -145,15 +162,24 @@ async def call_result(
     As a message it has at most ``max_bytes``, without images, which have ``image_limits``. Omitted data is in an
     artifact, or marked as omitted. A file that was not stored has no link. A result :meth:`.Result.by_reference` has
     neither images nor beginnings of files. ``opened`` describes the view that the call has opened, as text and as
-    JSON."""
-    result = with_tool_names(result)
-    document: dict[str, object] = {**result.as_dict(), "session": session, "capability": plain_line(result.capability)}
-    document["warnings"] = [plain_line(warning) for warning in result.warnings]
+    JSON.
+
+    The JSON document tells a model what it needs to go on and nothing twice: a file whose reference is in ``data`` is
+    not among the ``artifacts``."""
+    result = with_tool_names(result).without_keys(_LISTED_KEYS)
+    document: dict[str, object] = {"success": True, "session": session, "data": result.data}
+    artifacts = {place: ref for place, ref in result.artifacts.items() if place not in result.inline_fields}
+    if artifacts:
+        document["artifacts"] = [{"field": place, **_reference(ref)} for place, ref in artifacts.items()]
+    if result.evidence:
+        document["evidence"] = [{"kind": kind, **_reference(ref)} for kind, ref in result.evidence.items()]
+    if result.effects:
+        document["effects"] = plain_tree([effect.as_dict() for effect in result.effects])
+    if result.warnings:
+        document["warnings"] = [plain_line(warning) for warning in result.warnings]
     if opened is not None:
         document["view"] = opened[1]
-    if "effects" in document:
-        document["effects"] = plain_tree(document["effects"])
-    size = json_size(document["data"])
+    size = json_size(result.data)
     if size > min(max_bytes // 4, result.limits.max_field_chars or max_bytes):
         read = partial(result.for_agent, max_bytes=max_bytes // 4)
         seen = await in_thread(read) if size > _LARGE_BYTES else read()
@@ -176,6 +202,11 @@ async def call_result(
         result.report_clamped(json_size(document), json_size(result_message.structured_content))
     text_block, *links = result_message.content
     return result_message.model_copy(update={"content": [text_block, *blocks, *links]})
+
+
+def _reference(ref: ArtifactRef) -> dict[str, object]:
+    """Return what a model needs of a reference; all of it if the file was not stored."""
+    return {key: value for key, value in ref.as_dict().items() if key not in _LISTED_KEYS or not ref.stored}
 
 
 def _blocks(images: Pictures) -> Iterator[TextContent | ImageContent]:
@@ -217,7 +248,7 @@ def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToo
     }
     if isinstance(error.result, Result):  # part of the answer is in the store
         refs = [ref for ref in error.result.artifacts.values() if ref.stored]
-        document["artifacts"] = error.result.as_dict()["artifacts"]
+        document["artifacts"] = [{"field": place, **_reference(ref)} for place, ref in error.result.artifacts.items()]
         heading = "Stored all the same:" if refs else "The rest of the answer:"
         lines += [heading, error.result.summary(max_chars=_MAX_SUMMARY), *view.url_lines(refs)]
     return _fit(plain_text("\n".join(lines)), document, refs, max_bytes, view, is_error=True)
@@ -263,7 +294,7 @@ def _fit(
 def _result(
     text: str, document: object, refs: Sequence[ArtifactRef], view: ArtifactView, is_error: bool
 ) -> CallToolResult:
-    content: list[ContentBlock] = [TextContent(text=text), *view.links(refs)]
+    content: list[ContentBlock] = [TextContent(text=text), *view.short_links(refs)]
     return CallToolResult(content=content, structured_content=document, is_error=is_error)
 
 
