@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -84,7 +85,10 @@ def browser_version() -> str:
 
 async def _install() -> None:
     """Install Playwright's own browser; if that fails, the Debian package."""
-    ways = [[[sys.executable, "-m", "playwright", "install", "chromium"]]]
+    playwright = [sys.executable, "-m", "playwright", "install", "chromium"]
+    ways = []
+    if await _can_download(playwright):
+        ways.append([playwright])
     if shutil.which("apt-get") and os.geteuid() == 0:
         package = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
         ways.append([["apt-get", "update", "-qq"], package])
@@ -92,6 +96,32 @@ async def _install() -> None:
         if all([await _run(command) for command in commands]):
             return
     print_note("no browser could be installed; see the commands above", always=True)
+
+
+async def _can_download(playwright: list[str]) -> bool:
+    """Return whether the server of Playwright's browsers answers. Playwright itself asks it five times, half a minute
+    each."""
+    import aiohttp
+
+    dry_run = [*playwright, "--dry-run"]
+    try:
+        listed = await asyncio.to_thread(
+            subprocess.run, dry_run, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        )
+        address = re.search(r"https?://\S+", listed.stdout)
+        if address is None:
+            return True
+        async with (
+            aiohttp.ClientSession(trust_env=True, timeout=aiohttp.ClientTimeout(total=10)) as client,
+            # Playwright checks the certificate, perhaps with other authorities
+            client.head(address[0], allow_redirects=True, ssl=False) as response,
+        ):
+            refused = f"status {response.status}" if response.status >= 400 else None
+    except (aiohttp.ClientError, TimeoutError, OSError, subprocess.SubprocessError) as error:
+        refused = str(error) or "no answer in 10 s"
+    if refused is not None:
+        print_note(f"Playwright's browsers cannot be downloaded here: {refused}", always=True)
+    return refused is None
 
 
 async def _run(command: list[str]) -> bool:
