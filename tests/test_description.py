@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 def test_links_lead_to_the_address_of_the_project() -> None:
     text = standalone(README, "https://code.example/abp/")
-    assert "[sessions](https://code.example/abp/blob/main/docs/sessions.md)" in text
+    assert "[views](https://code.example/abp/blob/main/docs/views.md)" in text
     assert 'src="https://code.example/abp/raw/main/docs/images/' in text
     assert 'srcset="https://code.example/abp/raw/main/docs/images/' in text
     assert not re.search(r"\]\((?!https://)", text)
@@ -26,7 +26,7 @@ def test_links_lead_to_the_address_of_the_project() -> None:
 
 def test_without_an_address_no_link_leads_nowhere() -> None:
     text = standalone(README, None)
-    assert "A container image can be built" in text and "Read on" not in text and "## Tested systems" in text
+    assert "large content becomes links (proxy)" in text and "Read on" not in text and "## Files" in text
     assert not re.search(r"\]\((?!https://)|src(set)?=", text)
     assert standalone("[a](https://a.example) and [b](#part)", None) == "[a](https://a.example) and [b](#part)"
 

@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[1]
         ("transports/surfaces/cli/_artifacts.py", "most recent; `--limit` shows more"),
         ("transports/surfaces/cli/_detached.py", "List, wait for or cancel detached calls."),
         ("docs/mcp.md", "Without an output folder, each artifact is deleted after one hour."),
-        ("README.md", "Without an output folder, each artifact is deleted after one hour."),
+        ("README.md", "They stay until you remove them (`abp artifacts gc --ttl 7d`)"),
         ("docs/tutorial.md", "## Clean up"),
     ],
 )

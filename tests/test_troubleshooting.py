@@ -54,14 +54,16 @@ def test_there_are_twenty_questions_and_each_has_an_answer() -> None:
         (
             "README.md",
             (
-                "docs/batch.md",
-                "docs/scale.md",
-                "docs/observability.md",
+                "docs/index.md",
+                "docs/tutorial.md",
                 "docs/troubleshooting.md",
                 "agenticbrowserprotocol.io",
             ),
         ),
-        ("docs/index.md", ("adapters.md", "webmcp.md", "batch.md", "troubleshooting.md")),
+        (
+            "docs/index.md",
+            ("adapters.md", "webmcp.md", "batch.md", "scale.md", "observability.md", "troubleshooting.md"),
+        ),
         ("docs/troubleshooting.md", ("https://agenticbrowserprotocol.io",)),
     ],
 )
