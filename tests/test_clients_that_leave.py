@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import runpy
 import socket
-import struct
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.eventually import eventually_blocking
+from tests.support.leaving import leave
 from transports.surfaces.cli import main
 from transports.testing.plugin import serve_pages
 
@@ -67,18 +67,6 @@ def collector_of_telemetry(_: Path) -> Iterator[Page]:
     pytest.importorskip("opentelemetry.proto", reason="pip install 'abp-transports[otel]'")
     with runpy.run_path(str(COLLECTOR))["collecting"](print, print) as address:
         yield Page(f"{address}/v1/traces", {})
-
-
-def leave(address: str, request: str, *, after: int = 0, reset: bool = True) -> None:
-    """Send a request, and close the connection ``after`` as many bytes of the answer."""
-    parts = urlsplit(address)
-    assert parts.hostname is not None and parts.port is not None
-    with socket.create_connection((parts.hostname, parts.port), timeout=10) as client:
-        client.sendall(request.encode())
-        while after > 0:
-            after -= len(client.recv(after))
-        if reset:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def is_answering() -> bool:

@@ -79,7 +79,7 @@ def collecting(
         timeout = 10
 
         def handle(self) -> None:
-            with suppress(ConnectionError):  # the client has left in the middle of it
+            with suppress(ConnectionError):  # the client closed the connection early
                 super().handle()
 
         def do_POST(self) -> None:
@@ -89,7 +89,7 @@ def collecting(
                 return
             body = self.rfile.read(length)
             if len(body) < length:
-                return  # the client has left
+                return  # the client closed the connection early
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
             if self.path == "/v1/traces":

@@ -540,7 +540,7 @@ def serve_pages() -> Iterator[Callable[[Path], str]]:
 
 class _QuietHandler(SimpleHTTPRequestHandler):
     def handle(self) -> None:
-        with contextlib.suppress(ConnectionError):  # the browser has left in the middle of it
+        with contextlib.suppress(ConnectionError):  # the browser closed the connection early
             super().handle()
 
     def log_message(self, format: str, *args: object) -> None:
