@@ -9,9 +9,11 @@ import base64
 import json
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
 
 APP = {"id": "example.shouter", "name": "Shouter", "version": "1.0"}
 CAPABILITIES = [{"name": "text.shout", "description": "The text in capitals, as a file.", "available": True}]
@@ -26,35 +28,42 @@ def shout(params: dict[str, Any]) -> dict[str, object]:
     return {"success": True, "data": {"file": {**file, "filename": "shout.txt"}, "characters": len(text)}}
 
 
-async def handle_connection(socket: ServerConnection) -> None:
-    """Answer every message of one client. A reply has the id of its request (docs/protocol.md 6)."""
-    async for text in socket:
-        message = json.loads(text)
-        kind, payload = message["type"], message.get("payload") or {}
-        if kind == "initialize":
-            reply: dict[str, object] = {
+def answer(kind: str, payload: dict[str, Any]) -> dict[str, object] | None:
+    """Answer a message. A shutdown has no reply."""
+    match kind:
+        case "initialize":
+            return {
                 "sessionId": "1",
                 "protocolVersion": "0.1",
                 "app": APP,
                 "capabilities": CAPABILITIES,
                 "features": {"notifications": False, "progress": False, "elicitation": False},
             }
-        elif kind == "capabilities/call" and payload["capability"] == "text.shout":
-            reply = shout(payload["params"])
-        elif kind == "capabilities/call":
+        case "capabilities/call" if payload["capability"] == "text.shout":
+            return shout(payload["params"])
+        case "capabilities/call":
             error = {"code": "UNKNOWN_CAPABILITY", "message": f"no {payload['capability']} here", "retryable": False}
-            reply = {"success": False, "error": error}
-        elif kind == "capabilities/cancel":
-            reply = {"callId": payload.get("callId"), "cancelled": False}  # every call has ended already
-        else:
-            continue  # shutdown, which has no reply
-        envelope = {
-            "type": f"{kind}-result",
-            "id": message["id"],
-            "timestamp": int(time.time() * 1000),
-            "payload": reply,
-        }
-        await socket.send(json.dumps(envelope))
+            return {"success": False, "error": error}
+        case "capabilities/cancel":
+            return {"callId": payload.get("callId"), "cancelled": False}  # every call has ended already
+    return None
+
+
+async def handle_connection(socket: ServerConnection) -> None:
+    """Answer every message of one client. A reply has the id of its request (docs/protocol.md 6)."""
+    with suppress(ConnectionClosed):  # the client closed the connection early
+        async for text in socket:
+            message = json.loads(text)
+            kind = message["type"]
+            reply = answer(kind, message.get("payload") or {})
+            if reply is not None:
+                envelope = {
+                    "type": f"{kind}-result",
+                    "id": message["id"],
+                    "timestamp": int(time.time() * 1000),
+                    "payload": reply,
+                }
+                await socket.send(json.dumps(envelope))
 
 
 async def main(port: int) -> None:

@@ -10,7 +10,7 @@ import gzip
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -78,12 +78,18 @@ def collecting(
     class Handler(BaseHTTPRequestHandler):
         timeout = 10
 
+        def handle(self) -> None:
+            with suppress(ConnectionError):  # the client closed the connection early
+                super().handle()
+
         def do_POST(self) -> None:
             length = int(self.headers.get("Content-Length", 0))
             if length > MAX_BODY:
                 self.send_error(413)
                 return
             body = self.rfile.read(length)
+            if len(body) < length:
+                return  # the client closed the connection early
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
             if self.path == "/v1/traces":

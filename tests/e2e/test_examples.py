@@ -17,12 +17,18 @@ from PIL import Image
 
 from tests.hosts.environment import Missing, python_of
 from tests.support.command_line import CommandLine, serving
+from tests.support.leaving import leave
 from tests.support.mcp_servers import target
 from tests.support.needs import missing
 from tests.surfaces.cli.conftest import abp as abp
 from webapp_fixture import digest
 
 ROOT = Path(__file__).parents[2]
+
+WEBSOCKET_HANDSHAKE = (
+    "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 
 pytestmark = pytest.mark.browser
 
@@ -125,12 +131,14 @@ def test_websocket_reconnect(run_here: Run, url: str) -> None:
 
 def test_websocket_app(abp: CommandLine, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / "websocket_app.py")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as app:
-        assert app.stdout
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as app:
+        assert app.stdout and app.stderr
         address = app.stdout.readline().strip()
+        leave(address, WEBSOCKET_HANDSHAKE, after=1)
         document = abp("call", address, "text.shout", "-p", "text=hé", "--json", "--out", tmp_path).document
         checked = abp("conformance", address)
         app.kill()
+        assert app.stderr.read() == ""
     assert document["transport"] == "websocket" and document["data"]["characters"] == 2
     assert Path(document["artifacts"][0]["path"]).read_text(encoding="utf-8") == "HÉ"
     assert checked.status == 0 and "conformant: " in checked.out, checked

@@ -51,16 +51,17 @@ def test_a_view_from_nothing_to_its_tests(tmp_path: Path) -> None:
                 (tmp_path / "server.py").rename(tmp_path / "server.py.away")  # the recording needs none
             elif "test_recorded.py" in text:
                 (tmp_path / "server.py.away").rename(tmp_path / "server.py")
-    seen, tested, recorded, looked, imitated = printed
+    seen, tested, recorded, pictured, looked, imitated = printed
     assert re.search(r"^  greet +Greet somebody on a card. \[view\]$", seen, re.MULTILINE)
     assert "\nview: Card 1.0 (ui://greeter/card.html)\ntools:\n  shout\n" in seen and seen.endswith(
         "screenshot: card.png\n"
     )
     assert (tmp_path / "card.png").read_bytes().startswith(b"\x89PNG")
     assert "2 passed" in imitated
-    assert tested.count("1 passed") == 2 and "1 passed" in recorded and (tmp_path / "golden" / "card.png").is_file()
+    assert "1 passed" in tested and "1 passed" in recorded
+    assert pictured.count("1 passed") == 2 and (tmp_path / "golden" / "card.png").is_file()
     assert looked.splitlines() == [
         "['greet']",
         "Card ['shout'] {'text': 'Hello, Bo!'}",
-        "['download-file'] card.txt",
+        "['download-file', 'size'] card.txt",
     ]

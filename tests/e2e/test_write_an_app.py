@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import serving
-from tests.surfaces.cli.test_init import app_of_the_guide
+from tests.surfaces.cli.test_init import files_of_page
 from transports.surfaces.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("notes")
-    for name, text in app_of_the_guide().items():
+    for name, text in files_of_page("write-an-app.md").items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return folder

@@ -25,7 +25,7 @@ from ..artifacts import ArtifactRef, files_table
 from ..base import Transport, ViewTools, WrappedTransport, keeping_calls, view_tools
 from ..binary import BinaryData
 from ..browser import PageSource
-from ..errors import NotRecorded, UsageError, short_traceback
+from ..errors import NotRecorded, UsageError, short_traceback, spelled
 from ..privacy import REDACTED
 from ..protocol.messages import new_id
 from ..routing import Result
@@ -118,7 +118,9 @@ class View(Session):
         with keeping_calls() as kept:
             self._result = await parent.call(capability, params, timeout=seconds)
         if not kept:
-            raise NotRecorded(f"this call of {capability} was recorded without its view; record again, with open_view")
+            raise NotRecorded(
+                f"this call of {capability} was recorded without its view; record again, with {spelled('open_view')}"
+            )
         read = await server.relay("resources/read", {"uri": uri}, timeout=seconds)
         document = read_document(uri, read, await server.listed_view(uri, read, timeout=seconds))
         if _is_replayed(parent.transport) and REDACTED in document.html:

@@ -539,6 +539,10 @@ def serve_pages() -> Iterator[Callable[[Path], str]]:
 
 
 class _QuietHandler(SimpleHTTPRequestHandler):
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # the browser closed the connection early
+            super().handle()
+
     def log_message(self, format: str, *args: object) -> None:
         pass
 

@@ -1,4 +1,4 @@
-"""``abp init``: a new app, as the page *Write an app* has it, and tests of one."""
+"""``abp init``: new projects, with the files that the documentation shows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import runpy
 import socket
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema_rs
@@ -19,22 +20,45 @@ from transports.session._settings import TABLES, routing_of
 from transports.surfaces.cli import main
 from transports.surfaces.mcp import Options
 
-GUIDE = Path(__file__).parents[3] / "docs" / "write-an-app.md"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
-def app_of_the_guide() -> dict[str, str]:
-    """The files that the page shows, by name: each stands below its name."""
-    blocks = re.findall(r"^`([\w./-]+)`\n\n```\w+\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.M)
-    return dict(blocks)
+def files_of_page(name: str) -> dict[str, str]:
+    """The files that a page of the documentation shows, by name: each stands below its name."""
+    page = (DOCS / name).read_text(encoding="utf-8")
+    return dict(re.findall(r"^`([\w./-]+)`\n\n```\w+\n(.*?)^```$", page, re.DOTALL | re.M))
 
 
-def test_it_writes_the_files_of_the_guide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["init", "app", str(tmp_path / "new" / "notes"), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    folder = Path(document["folder"])
-    written = {name: (folder / name).read_text(encoding="utf-8") for name in document["files"]}
-    assert written == app_of_the_guide() and len(written) == 7
-    assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == set(written)
+@pytest.fixture
+def written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str], dict[str, str]]:
+    def write(kind: str) -> dict[str, str]:
+        """The files that ``abp init`` writes, by name."""
+        assert main(["init", kind, str(tmp_path / "new" / kind), "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        folder = Path(document["folder"])
+        assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == set(
+            document["files"]
+        )
+        return {name: (folder / name).read_text(encoding="utf-8") for name in document["files"]}
+
+    return write
+
+
+def test_it_writes_the_app_of_the_guide(written: Callable[[str], dict[str, str]]) -> None:
+    files = written("app")
+    assert files == files_of_page("write-an-app.md") and len(files) == 7
+
+
+def test_it_writes_the_view_of_the_guide(written: Callable[[str], dict[str, str]]) -> None:
+    shown = files_of_page("views.md")
+    assert written("view") == {name: shown[name] for name in ("card.html", "server.py", "test_card.py")}
+
+
+def test_it_writes_an_adapter_of_the_documentation(written: Callable[[str], dict[str, str]]) -> None:
+    files = written("adapter")
+    script = files["table.js"].partition("\n\n")[2]
+    assert f"```js\n{script}```" in (DOCS / "adapters.md").read_text(encoding="utf-8")
+    assert files.keys() == {"page.html", "table.js", "test_table.py"}
 
 
 def test_it_says_what_was_written_and_what_to_do_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,9 +67,10 @@ def test_it_says_what_was_written_and_what_to_do_next(tmp_path: Path, capsys: py
     assert f"File saved: {tmp_path}/notes/web/app.js\n" in printed and "abp conformance http://" in printed
 
 
-def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kind", ["app", "view", "adapter", "tests"])
+def test_nothing_is_overwritten(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    assert main(["init", "app", str(tmp_path)]) == main(["init", "app", str(tmp_path / "mine.txt")]) == 2
+    assert main(["init", kind, str(tmp_path)]) == main(["init", kind, str(tmp_path / "mine.txt")]) == 2
     assert "is not an empty folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
@@ -95,7 +120,7 @@ def test_the_settings_that_are_written_are_true(
     assert main(["artifacts", "list", "--out", str(tmp_path / "files")]) == 0
 
 
-@pytest.mark.parametrize("kind", ["app", "tests", "config"])
+@pytest.mark.parametrize("kind", ["app", "view", "adapter", "tests", "config"])
 def test_a_folder_that_cannot_be_made_says_what_to_do(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", kind, "/proc/new"]) == 2
     said = capsys.readouterr().err

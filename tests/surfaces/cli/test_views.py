@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.command_line import CommandLine
+from tests.support.mcp_servers import target
 from webapp_fixture import Fixture
 
 
@@ -69,6 +70,35 @@ def test_the_command_says_why_a_view_shows_nothing(abp: CommandLine, views: str)
     assert "its script failed: TypeError: " in ran.err and "(line 3)" in ran.err
 
 
+@pytest.mark.browser
+def test_a_recorded_view_is_opened_again_without_its_server(abp: CommandLine, tmp_path: Path) -> None:
+    recording = tmp_path / "a recording.jsonl"
+    seen = []
+    for where, record in ((target("views"), ("--record", recording)), (f"replay:{recording}", ())):
+        ran = abp(
+            "view", where, "told", "-p", "n=4", *record, "--theme", "dark", "--call", "echo", "-p", "text=ü", "--json"
+        )
+        assert ran.status == 0, ran
+        document = ran.document
+        (result,) = document["calls"]
+        (picture,) = document["result"]["artifacts"]
+        seen.append(
+            (document["result"]["data"], picture["sha256"], document["view"], result["data"], document["requests"])
+        )
+    assert seen[0] == seen[1] and seen[1][0]["n"] == 4 and seen[1][3] == {"text": "ü"}
+    ran = abp("view", f"replay:{recording}", "told", "-p", "n=5")
+    assert ran.status == 1 and "NOT_RECORDED" in ran.err
+
+
+def test_a_call_that_was_recorded_without_its_view_says_how_to_record_that(
+    abp: CommandLine, tmp_path: Path, views: str
+) -> None:
+    recording = tmp_path / "call.jsonl"
+    assert abp("call", views, "board", "--record", recording).status == 0
+    ran = abp("view", f"replay:{recording}", "board")
+    assert ran.status == 1 and "was recorded without its view; record again, with `abp view --record`" in ran.err
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -78,6 +108,7 @@ def test_the_command_says_why_a_view_shows_nothing(abp: CommandLine, views: str)
         (["board", "--host", "nobody"], "there is no host 'nobody'; there are spec, "),
         (["board", "--csp", "none"], "'declared', 'spec', 'loose'"),
         (["board", "--screenshot", "/nonexistent/a.png"], "/nonexistent/a.png cannot be written"),
+        (["board", "--record", "/nonexistent/a.jsonl"], "/nonexistent/a.jsonl cannot be written"),
         (["board", "--call", "echo", "-p", "text"], "'text' is not of the form -p KEY=VALUE"),
     ],
 )

@@ -23,6 +23,7 @@ from ._options import (
     Json,
     OnOff,
     Output,
+    RecordFile,
     Target,
     Timeout,
     open_app,
@@ -272,9 +273,7 @@ def call(
     output: Output = None,
     timeout: Timeout = None,
     options: ConnectionOptions,
-    record: Annotated[
-        Path | None, typer.Option("--record", metavar="FILE", help="Record it, to be called again as replay:FILE.")
-    ] = None,
+    record: RecordFile = None,
     evidence: EvidenceText = "",
     preset: Annotated[
         str | None,

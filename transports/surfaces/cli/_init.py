@@ -1,4 +1,4 @@
-"""``abp init``: templates of an app, of tests for an app, and of a settings file."""
+"""``abp init``: templates of an app, a view, an adapter, tests for an app, and a settings file."""
 
 from __future__ import annotations
 
@@ -14,26 +14,44 @@ import typer
 from ...errors import UsageError
 from ._options import Json
 from ._output import print_json, print_text
+from ._params import shell_word
 
 #: Suffix of stored templates whose own suffix would make them modules of this package.
 _STORED_SUFFIX = ".txt"
 #: Target in the templates, which ``--target`` replaces.
 _TARGET = "http://127.0.0.1:8000/"
+# Commands to copy have no comments: zsh takes none at its prompt.
 _AFTER_APP = """\
-Next, in {folder}:
-  python serve.py 8000                                # the app, at http://127.0.0.1:8000/
-  abp call http://127.0.0.1:8000/ notes.pdf
-  abp conformance http://127.0.0.1:8000/              # does it keep to the protocol?
-  pytest                                              # its tests: pip install 'abp-transports[test]'"""
-_AFTER_TESTS = """\
-Next, in {folder}:
+Next:
+  cd {folder}
   pip install 'abp-transports[test]'
-  pytest                                              # with --abp-headed, the browser is seen"""
-
+  python serve.py 8000 &
+  pytest
+  abp call http://127.0.0.1:8000/ notes.pdf
+  abp conformance http://127.0.0.1:8000/"""
+_AFTER_VIEW = """\
+Next:
+  cd {folder}
+  pip install 'abp-transports[mcp,test]'
+  pytest
+  abp view 'mcp+stdio:python server.py' greet -p name=Ada --screenshot card.png
+  abp conformance 'mcp+stdio:python server.py'"""
+_AFTER_ADAPTER = """\
+Next:
+  cd {folder}
+  pip install 'abp-transports[test]'
+  python -m http.server 8000 --bind 127.0.0.1 &
+  pytest
+  abp call http://127.0.0.1:8000/page.html table.csv --adapter table.js"""
+_AFTER_TESTS = """\
+Next; with --abp-headed, pytest shows the browser:
+  cd {folder}
+  pip install 'abp-transports[test]'
+  pytest"""
 _AFTER_CONFIG = """\
-Next, in {folder}:
-  edit abp.toml, which explains itself; an editor with TOML completes it by abp.schema.json
-  abp mcp --trust                                     # confirm that the file is yours"""
+Next, in {folder}, edit abp.toml, which explains itself; an editor with TOML completes it by abp.schema.json.
+Then confirm there that the file is yours:
+  abp mcp --trust"""
 
 app = typer.Typer(help="Begin a project.", rich_markup_mode=None)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)]
@@ -45,6 +63,22 @@ def init_app(folder: Folder, as_json: Json = False) -> int:
 
     Its server and its tests come with it."""
     return _write("new_app", folder, _AFTER_APP, as_json=as_json)
+
+
+@app.command("view")
+def init_view(folder: Folder, as_json: Json = False) -> int:
+    """Write an MCP server with a tool and its view into a folder.
+
+    A test of the view comes with it."""
+    return _write("new_view", folder, _AFTER_VIEW, as_json=as_json)
+
+
+@app.command("adapter")
+def init_adapter(folder: Folder, as_json: Json = False) -> int:
+    """Write an adapter, which makes an app of any page, into a folder.
+
+    A page to try it on and a test come with it."""
+    return _write("new_adapter", folder, _AFTER_ADAPTER, as_json=as_json)
 
 
 @app.command("tests")
@@ -90,7 +124,11 @@ def _write(kind: str, folder: Path, after: str, *, as_json: bool, target: str = 
     if as_json:
         print_json({"success": True, "folder": str(folder.absolute()), "files": written})
     else:
-        print_text("\n".join([*(f"File saved: {folder / name}" for name in written), after.format(folder=folder)]))
+        print_text(
+            "\n".join(
+                [*(f"File saved: {folder / name}" for name in written), after.format(folder=shell_word(str(folder)))]
+            )
+        )
     return 0
 
 

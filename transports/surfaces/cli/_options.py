@@ -189,6 +189,9 @@ Headers = Annotated[
         "--header", metavar="'NAME: VALUE'", help="Header for a WebSocket, an MCP server or a browser; repeatable."
     ),
 ]
+RecordFile = Annotated[
+    Path | None, typer.Option("--record", metavar="FILE", help="Record it, to be played again as replay:FILE.")
+]
 EvidenceText = Annotated[
     str,
     typer.Option(

@@ -65,6 +65,7 @@ OPTIONS = {
     "evidence=": "--evidence",
     "record= or ": "",
     "record=": "--record",
+    "open_view": "`abp view --record`",
     ", or give a context= that was made with ignore_https_errors=True": "",
     "give on_elicitation=": "no terminal",
 }

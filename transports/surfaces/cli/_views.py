@@ -14,7 +14,7 @@ import typer.core
 from ...errors import ABPError
 from ...protocol import plain_line
 from ._calls import fitting, print_names
-from ._options import ConnectionOptions, Json, Output, Target, Timeout, open_app, spread_groups
+from ._options import ConnectionOptions, Json, Output, RecordFile, Target, Timeout, open_app, spread_groups
 from ._output import (
     ProgressBar,
     evidence_lines,
@@ -115,6 +115,7 @@ def view(
     output: Output = None,
     timeout: Timeout = None,
     options: ConnectionOptions,
+    record: RecordFile = None,
     as_json: Json = False,
 ) -> int:
     """Open the view of an MCP server's tool, and call its tools.
@@ -134,6 +135,7 @@ def view(
 
     def work() -> Coroutine[object, object, int]:
         require_folder(screenshot)
+        require_folder(record)
         first, *later = _in_order(ctx.meta[_ORDER], params, call or ())
         return answer(first.read(), [(name, given.read()) for name, given in zip(call or (), later, strict=True)])
 
@@ -141,7 +143,7 @@ def view(
         from ...protocol import find_capability
 
         with ProgressBar(tool) as bar:
-            async with open_app(target, connection, store=output, pause=bar.pause) as app:
+            async with open_app(target, connection, store=output, record=record, pause=bar.pause) as app:
                 find_capability(app.info.name, tool, app.capabilities)
                 async with app.open_view(tool, fitting(given, app, tool), **surroundings) as shown:
                     results = await _call_in_order(shown, calls, timeout, bar)

@@ -46,7 +46,7 @@ publish(manifest, {
   'notes.clear': async (_, { ask }) => {
     const message = `Delete all ${notes.length} notes?`;
     const answer = await ask('elicitation/confirm', { message, destructive: true });
-    if (!answer?.confirmed) throw new AppError('PERMISSION_DENIED', 'it was not confirmed, so nothing was deleted');
+    if (!answer?.confirmed) throw new AppError('PRECONDITION_FAILED', 'it was not confirmed, so nothing was deleted');
     const deleted = notes.splice(0).length;
     show();
     return { deleted };

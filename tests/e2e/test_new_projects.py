@@ -1,0 +1,55 @@
+"""What ``abp init`` tells to do next, done as it stands in a folder with spaces."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import packaging
+from transports.surfaces.cli import main
+
+pytestmark = pytest.mark.browser
+#: Programs of a script in the background end with it.
+_ENDING = "trap 'kill $(jobs -p) 2> /dev/null || true; wait' EXIT"
+
+
+def follow(kind: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Begin a project in ``folder`` and run the printed commands, but for the installation and the port. Return what
+    they print."""
+    monkeypatch.chdir(folder)
+    assert main(["init", kind, f"a new {kind}"]) == 0
+    commands = re.findall(r"^  (.+)$", capsys.readouterr().out.partition("Next:\n")[2], re.M)
+    (install,) = [command for command in commands if command.startswith("pip install ")]
+    commands.remove(install)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    script = "\n".join(("set -e", _ENDING, *commands)).replace("8000", port)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {"PATH": path, "PYTHONPATH": str(packaging.ROOT), "ABP_OUTPUT_DIR": str(folder / "out")}
+    return packaging.run("bash", "-c", script, cwd=folder, env={**env, "PYTEST_ADDOPTS": "-p no:cacheprovider"})
+
+
+@pytest.mark.slow
+def test_a_new_app(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = follow("app", tmp_path, capsys, monkeypatch)
+    assert "5 passed" in printed and "Type: application/pdf" in printed
+    assert re.search(r"^conformant: \d+ passed, 0 failed, 0 warnings", printed, re.M)
+
+
+def test_a_new_view(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+    printed = follow("view", tmp_path, capsys, monkeypatch)
+    assert "1 passed" in printed and '{"text": "Hello, Ada!"}' in printed
+    assert "view: Card 1.0 (ui://greeter/card.html)" in printed
+    assert (tmp_path / "a new view" / "card.png").read_bytes().startswith(b"\x89PNG")
+    assert re.search(r"^conformant: \d+ passed, 0 failed, 0 warnings", printed, re.M)
+
+
+def test_a_new_adapter(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = follow("adapter", tmp_path, capsys, monkeypatch)
+    assert "1 passed" in printed and "Type: text/csv" in printed and 'Metadata: {"rows":3}' in printed
