@@ -129,6 +129,16 @@ def test_the_page_of_errors_has_every_code_that_the_code_has() -> None:
     assert set(single) <= set(shown) and len(shown) == len(set(shown))
 
 
+@pytest.mark.load
+def test_every_error_on_its_page_has_a_next_step() -> None:
+    tables = re.findall(r"^\|.+\n\|[-|]+\n(?:\|.+\n)+", errors_page(), re.MULTILINE)
+    assert len(tables) == 2
+    for table in tables:
+        header, _, *rows = ([cell.strip() for cell in row.strip("|").split(" | ")] for row in table.splitlines())
+        assert header == ["code", "raised as", "what to do"]
+        assert [row for row in rows if len(row) != len(header) or not row[-1]] == []
+
+
 @pytest.fixture(scope="module")
 def site() -> Path:
     """The site, as `make docs` builds it."""
