@@ -1,7 +1,8 @@
 """The pages of the site, put together in one folder: those of ``docs/``, those beside it, and the notebooks.
 
 On the site there is nothing beside the pages, so a link to a file of the project becomes its text. A picture that is
-there for light and for dark is shown in the one that fits.
+there for light and for dark is shown in the one that fits. The search finds a page about the project itself by its
+title and introduction alone, so that its many words do not stand before what users look for.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import posixpath
 import re
 import shutil
+import tomllib
 from functools import partial
 from pathlib import Path
 
 from tests.site.error_codes import classes_in_full
 from tests.site.notebooks import NOTEBOOKS, execute, page as page_of, read
 
-__all__ = ["ROOT", "stage"]
+__all__ = ["ROOT", "project_pages", "stage"]
 
 ROOT = Path(__file__).parents[2]
 #: Files beside ``docs/`` that are pages too, and the name of each page.
@@ -32,6 +34,7 @@ _PICTURE = re.compile(r'<picture>\s*<source [^>]*>\s*<img alt="([^"]*)" src="([^
 _LIGHT = re.compile(r"!\[([^\]]*)\]\(([^)\s]*)-light\.png\)")
 #: A bar in the code of a table, escaped as GitHub wants it; the site would show the backslash.
 _BAR_IN_CODE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
+_SECTION = re.compile(r"^##+ .+$", re.MULTILINE)
 _INTO_DOCS = re.compile(r"\]\(docs/([^)\s]+)\)")
 
 
@@ -55,12 +58,21 @@ def stage(folder: Path, *, run: bool = False) -> list[Path]:
         shown = page_of(execute(name) if run else read(name), folder / page)
         (folder / page).write_text(shown, encoding="utf-8")
     pages = sorted(folder.rglob("*.md"))
+    about_the_project = project_pages()
     for path in pages:
         page = path.relative_to(folder).as_posix()
         text = _LINK.sub(partial(_inward, page), path.read_text(encoding="utf-8"))
         text = _LIGHT.sub(_both, _PICTURE.sub(_both, text))
+        if page in about_the_project:
+            text = _SECTION.sub(r"\g<0> { data-search-exclude }", text)
         path.write_text(_BAR_IN_CODE.sub(lambda code: code[0].replace("\\|", "|"), text), encoding="utf-8")
     return pages
+
+
+def project_pages() -> list[str]:
+    """Return the pages about the project itself: those below ``Project`` in the navigation."""
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
+    return [page for part in nav for entry in part.get("Project", ()) for page in entry.values()]
 
 
 def _inward(page: str, link: re.Match[str]) -> str:
