@@ -107,10 +107,12 @@ def test_each_link_between_pages_is_a_link_on_the_site_and_leads_to_a_file(tmp_p
     assert "[Stores](../stores.md)" in staged["reference/settings.md"]
 
 
-def test_no_link_of_a_page_is_shown_as_a_path() -> None:
+def test_no_link_of_a_page_is_shown_as_a_path(tmp_path: Path) -> None:
     """What reads ``[../stores.md](../stores.md)`` is a path of the project, which a reader of the site has not."""
     for path in (ROOT / "docs").rglob("*.md"):
         assert re.findall(r"\[\.\./[^\]]*\]\(", path.read_text(encoding="utf-8")) == [], path.name
+    for path in stage(tmp_path / "docs"):
+        assert re.findall(r"\[(?:docs/)?[\w-]+\.md[^\]]*\]\(", path.read_text(encoding="utf-8")) == [], path.name
 
 
 @pytest.mark.load
