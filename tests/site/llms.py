@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["leaves", "write_llms"]
 
-_FIRST_PARAGRAPH = re.compile(r"^# .+\n+((?:[A-Z`].*\n?)+)", re.MULTILINE)
+_FIRST_PARAGRAPH = re.compile(r"^# .+\n+(?:<div .+>\n+)?((?:[A-Z`].*\n?)+)", re.MULTILINE)
 
 
 def write_llms(pages: list[Path], site: Path) -> None:

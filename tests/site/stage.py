@@ -2,8 +2,8 @@
 
 On the site there is nothing beside the pages, so a link to a file of the project becomes its text, and a link with the
 name of a file has the title of its page. A picture that is there for light and for dark is shown in the one that fits.
-The search finds a page about the project itself by its title and introduction alone, so that its many words do not
-stand before what users look for.
+The search finds a page about the project itself by its title alone, so that its many words do not stand before what
+users look for.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _PICTURE = re.compile(r'<picture>\s*<source [^>]*>\s*<img alt="([^"]*)" src="([^
 _LIGHT = re.compile(r"!\[([^\]]*)\]\(([^)\s]*)-light\.png\)")
 #: A bar in the code of a table, escaped as GitHub wants it; the site would show the backslash.
 _BAR_IN_CODE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
+#: What stands between the title of a page and its first section.
+_INTRODUCTION = re.compile(r"(?<=\n)\n(?:(?!##).*\n)+")
 _SECTION = re.compile(r"^##+ .+$", re.MULTILINE)
 #: What a link has for a text if it names the file that it leads to.
 _FILE_NAME = re.compile(r"^(?:docs/)?[\w-]+\.md\b")
@@ -71,6 +73,7 @@ def stage(folder: Path, *, run: bool = False) -> list[Path]:
         text = _LIGHT.sub(_both, _PICTURE.sub(_both, text))
         if page in about_the_project:
             text = _SECTION.sub(r"\g<0> { data-search-exclude }", text)
+            text = _INTRODUCTION.sub(r"\n<div data-search-exclude markdown>\n\g<0>\n</div>\n\n", text, count=1)
         path.write_text(_BAR_IN_CODE.sub(lambda code: code[0].replace("\\|", "|"), text), encoding="utf-8")
     return pages
 
