@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
         ),
         (
             "transports/surfaces/cli/_batch.py",
-            "To fix them, edit a copy of failed.jsonl and run the same command with it and --extend",
+            "To run failed jobs again: the same command with --retry-failed, or with a corrected copy of failed.jsonl ",
         ),
         ("transports/browser/_top_page.py", "is not valid JavaScript"),
         ("transports/session/_targets.py", "is not a target"),

@@ -60,6 +60,16 @@ def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None
     } <= inside
 
 
+@pytest.mark.load
+def test_a_contributor_builds_a_wheel_as_told(tmp_path: Path) -> None:
+    guide = (packaging.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    command = re.search(r"^\| `\.venv/bin/python (-m build [^`]+)` \|", guide, re.MULTILINE)
+    assert command
+    packaging.run(sys.executable, *command[1].split(), "--outdir", tmp_path)
+    (wheel,) = tmp_path.iterdir()
+    assert "transports/__init__.py" in packaging.contents(wheel)
+
+
 @pytest.mark.slow
 def test_a_project_of_three_files_and_the_tutorial_in_a_fresh_environment(
     published: tuple[Path, Path], tmp_path: Path
@@ -71,7 +81,10 @@ def test_a_project_of_three_files_and_the_tutorial_in_a_fresh_environment(
     printed = packaging.tutorial(binaries, tmp_path / "tutorial")
     assert printed.count("Type: application/pdf") == 1 and printed.count("Type: image/png") == 1
     assert re.search(r"^application/pdf \d+ [0-9a-f]{64}$", printed, re.MULTILINE) and "1 passed" in printed
-    assert (tmp_path / "tutorial" / "tea.pdf").read_bytes().startswith(b"%PDF-")
+    page = (packaging.ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    told = re.findall(r"^File saved: /home/ann/(\S+_)\d+\.pdf$", page, re.MULTILINE)
+    assert told and [path for path in told if f"File saved: {tmp_path / 'tutorial' / path}" not in printed] == []
+    assert (tmp_path / "tutorial" / "tea" / "tea.pdf").read_bytes().startswith(b"%PDF-")
     assert packaging.run(binaries / "abp-transports", "--version") == packaging.run(binaries / "abp", "--version")
     said = packaging.run(
         binaries / "abp", "doctor", "--json", cwd=tmp_path, env={"ABP_OUTPUT_DIR": str(tmp_path / "out")}

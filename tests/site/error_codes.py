@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from transports import errors
 from transports.errors import ABPError
@@ -20,63 +21,117 @@ Every error of the kit is an `ABPError`, and is imported from where a traceback 
 SizeMismatch`. Its `code` is stable, and its message says what to do next. Codes that an app answers are its own: they
 arrive as `CapabilityError`. A page that asks to sign in is a `NotAbpApp` with the code `PERMISSION_REQUIRED`.
 
-| code | raised as | may be repeated | the session goes on |
-|---|---|---|---|
+| code | raised as | what to do |
+|---|---|---|
 """
 _SINGLE = """
 Single errors have a code of their own, which says more than that of their class:
 
-| code | raised as | meaning |
+| code | raised as | what to do |
 |---|---|---|
 """
-#: The meaning of each code that is not the code of a class.
-_MEANINGS: Mapping[str, str] = {
-    "ADDRESS_UNAVAILABLE": "a server cannot listen at its port or address: another program does, or it is not allowed",
-    "CALL_ELSEWHERE": "a detached call belongs to another server, which alone can cancel it",
-    "CALL_EXPIRED": "the answer of a detached call was kept for its time and is gone; its files are not",
-    "CALL_NOT_FOUND": "no detached call has this id, or it is another user's",
-    "CANCELLED": "the call was cancelled, or the command was ended by a signal",
-    "INSUFFICIENT_SCOPE": "the token for the bridge lacks a scope; the message names it",
-    "INVALID_ANSWER": "the answer to a question of the app does not fit what it asked for",
-    "INVALID_TYPE": "a parameter is of another type than the schema says; the app of an adapter tells it",
-    "LIMIT_REACHED": "a limit is reached, such as of connected apps, running calls or requests; end one first",
-    "MISSING_PARAM": "a required parameter is missing; the app of an adapter tells it",
-    "NOT_FOUND": "there is no such app, run, page or tool, or it is another user's",
-    "NOT_INITIALIZED": "no app is connected yet",
-    "OUT_OF_MEMORY": "the memory of the machine is short, so a pool opens no more sessions until others end",
-    "PERMISSION_DENIED": "the user, the job or the token may not do this; an operator may allow it",
-    "PERMISSION_REQUIRED": "the page asks to sign in, or the token or a setting for it is missing or wrong",
-    "RATE_LIMITED": "too many requests at once; try again later",
-    "SESSION_EXPIRED": "the session of an agent was idle for too long; it begins a new one",
-    "SESSION_INVALID": "no connected app has this session; the message lists those that there are",
-    "UNKNOWN_CAPABILITY": "the app has no capability of this name; the message names the nearest",
+
+
+class _Single(NamedTuple):
+    meaning: str
+    what_to_do: str
+
+
+#: Each code that is not the code of a class.
+_SINGLES: Mapping[str, _Single] = {
+    "ADDRESS_UNAVAILABLE": _Single(
+        "a server cannot listen at its port or address: another program does, or it is not allowed",
+        "end that program, or name another port; 0 takes a free one",
+    ),
+    "CALL_ELSEWHERE": _Single(
+        "a detached call belongs to another server, which alone can cancel it",
+        "cancel it with `--server URL` of that server",
+    ),
+    "CALL_EXPIRED": _Single(
+        "the answer of a detached call was kept for its time and is gone; its files are not",
+        "find its files with `abp artifacts list`, or call again",
+    ),
+    "CALL_NOT_FOUND": _Single(
+        "no detached call has this id, or it is another user's",
+        "look the id up with `abp calls list`",
+    ),
+    "CANCELLED": _Single(
+        "the call was cancelled, or the command was ended by a signal",
+        "call again if that was not meant; the app may have done the work",
+    ),
+    "INSUFFICIENT_SCOPE": _Single(
+        "the token for the bridge lacks a scope",
+        "get a token with the scope that the message names",
+    ),
+    "INVALID_ANSWER": _Single(
+        "the answer to a question of the app does not fit what it asked for",
+        "correct `on_elicitation=`; the message names the fault",
+    ),
+    "INVALID_TYPE": _Single(
+        "a parameter is of another type than the schema says; the app of an adapter tells it",
+        "correct the parameter; `abp capabilities URL NAME` shows the schema",
+    ),
+    "LIMIT_REACHED": _Single(
+        "a limit is reached, such as of connected apps, running calls or requests",
+        "end one first, or wait until one ends",
+    ),
+    "MISSING_PARAM": _Single(
+        "a required parameter is missing; the app of an adapter tells it",
+        "add the parameter; `abp capabilities URL NAME` shows the schema",
+    ),
+    "NOT_FOUND": _Single(
+        "there is no such app, run, page or tool, or it is another user's",
+        "correct the name or the address; the message lists those that there are, where it may",
+    ),
+    "NOT_INITIALIZED": _Single(
+        "no app is connected yet",
+        "connect one first, with `abp_connect`",
+    ),
+    "OUT_OF_MEMORY": _Single(
+        "the memory of the machine is short, so a pool opens no more sessions until others end",
+        "end other programs, or lower `min_free_memory=` of the pool",
+    ),
+    "PERMISSION_DENIED": _Single(
+        "the user, the job or the token may not do this",
+        "ask the operator to allow it; the message names the option, where there is one",
+    ),
+    "PERMISSION_REQUIRED": _Single(
+        "the page asks to sign in, or the token or a setting for it is missing or wrong",
+        "sign in with `abp login NAME`, or correct the token or the setting",
+    ),
+    "RATE_LIMITED": _Single(
+        "too many requests at once",
+        "try again later",
+    ),
+    "SESSION_EXPIRED": _Single(
+        "the session of an agent was idle for too long",
+        "begin a new session",
+    ),
+    "SESSION_INVALID": _Single(
+        "no connected app has this session",
+        "name one of those that the message lists, or connect again",
+    ),
+    "UNKNOWN_CAPABILITY": _Single(
+        "the app has no capability of this name",
+        "use the name that the message suggests, or one of `abp capabilities URL`",
+    ),
 }
-_WHEN = """
-| class | meaning |
-|---|---|
-"""
-#: The first sentence of a docstring, and the names in it that Sphinx would link.
+#: The first sentence of a docstring, its advice, and the names in it that Sphinx would link.
 _SENTENCE = re.compile(r"(.+?)(?:\.(?:\s|$)|\n\n|$)", re.DOTALL)
+_ADVICE = re.compile(r"^What to do: (.+?)\.$", re.DOTALL | re.MULTILINE)
 _ROLE = re.compile(r":\w+:`[~.]*([^`]+)`")
 
 
 def errors_page() -> str:
-    """Return the page: a table of the codes, and one of the classes."""
+    """Return the page: a table of the classes by their codes, and one of the codes of single errors."""
     codes: dict[str, list[type[ABPError]]] = {}
-    for found in _classes():
-        codes.setdefault(found.code, []).append(found)
-    rows = "".join(_row(code, codes[code]) for code in sorted(codes))
+    for error_class in _classes():
+        codes.setdefault(error_class.code, []).append(error_class)
+    rows = "".join(_rows(code, codes[code]) for code in sorted(codes))
     single = codes_of_single_errors()
-    assert single.keys() == _MEANINGS.keys(), single.keys() ^ _MEANINGS.keys()
-    more = "".join(f"| `{code}` | {_shown(single[code])} | {_MEANINGS[code]} |\n" for code in sorted(single))
-    return (
-        _HEAD
-        + rows
-        + _SINGLE
-        + more
-        + _WHEN
-        + "".join(f"| `{found.__name__}` | {_when(found)} |\n" for found in _classes())
-    )
+    assert single.keys() == _SINGLES.keys(), single.keys() ^ _SINGLES.keys()
+    more = "".join(f"| `{code}` | {_shown(single[code])}: {' | '.join(_SINGLES[code])} |\n" for code in sorted(single))
+    return _HEAD + rows + _behaviour() + _SINGLE + more
 
 
 def classes_in_full() -> str:
@@ -88,24 +143,39 @@ def _classes() -> list[type[ABPError]]:
     return [found for name in errors.__all__ if _is_error(found := getattr(errors, name))]
 
 
-def _when(found: type[ABPError]) -> str:
-    sentence = _SENTENCE.match(inspect.getdoc(found) or "")
-    assert sentence, found
-    return _ROLE.sub(lambda name: f"`{name[1].rpartition('.')[2]}`", " ".join(sentence[1].replace("``", "`").split()))
+def _behaviour() -> str:
+    """Return which errors may be repeated, and which end the session."""
+    retryable = ", ".join(f"`{error_class.__name__}`" for error_class in _classes() if error_class.retryable)
+    ends = ", ".join(f"`{error_class.__name__}`" for error_class in _classes() if not error_class.session_survives)
+    return (
+        f"\nThe same call may succeed later (`retryable`) after {retryable}; after others, if the error says so."
+        f"\nThe session ends (`session_survives` is false) with {ends}; after others it goes on.\n"
+    )
+
+
+def _rows(code: str, classes: list[type[ABPError]]) -> str:
+    """Return a row for each class; the first one has the code."""
+    first_cells = [f"`{code}`", *[""] * (len(classes) - 1)]
+    return "".join(
+        f"| {cell} | `{error_class.__name__}`: {_meaning(error_class)} | {_part(error_class, _ADVICE)} |\n"
+        for cell, error_class in zip(first_cells, classes, strict=True)
+    )
+
+
+def _meaning(error_class: type[ABPError]) -> str:
+    sentence = _part(error_class, _SENTENCE).removeprefix("Raised ")
+    return sentence[0].lower() + sentence[1:]
+
+
+def _part(error_class: type[ABPError], pattern: re.Pattern[str]) -> str:
+    """Return the part of the docstring that ``pattern`` captures, as Markdown in one line."""
+    part = pattern.search(inspect.getdoc(error_class) or "")
+    assert part, f"the docstring of {error_class.__name__} has no {pattern.pattern}"
+    return _ROLE.sub(lambda name: f"`{name[1].rpartition('.')[2]}`", " ".join(part[1].replace("``", "`").split()))
 
 
 def _is_error(found: object) -> bool:
     return inspect.isclass(found) and issubclass(found, ABPError)
-
-
-def _row(code: str, classes: list[type[ABPError]]) -> str:
-    names = ", ".join(f"`{found.__name__}`" for found in classes)
-    answers = [_yes_or_no({found.retryable for found in classes}), _yes_or_no({c.session_survives for c in classes})]
-    return f"| `{code}` | {names} | {' | '.join(answers)} |\n"
-
-
-def _yes_or_no(values: set[bool]) -> str:
-    return "it depends" if len(values) > 1 else "yes" if values.pop() else "no"
 
 
 _PACKAGE = Path(errors.__file__).parents[1]

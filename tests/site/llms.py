@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["write_llms"]
+__all__ = ["leaves", "write_llms"]
 
-_FIRST_PARAGRAPH = re.compile(r"^# .+\n+((?:[A-Z`].*\n?)+)", re.MULTILINE)
+_FIRST_PARAGRAPH = re.compile(r"^# .+\n+(?:<div .+>\n+)?((?:[A-Z`].*\n?)+)", re.MULTILINE)
 
 
 def write_llms(pages: list[Path], site: Path) -> None:
@@ -19,7 +19,7 @@ def write_llms(pages: list[Path], site: Path) -> None:
     folder = pages[0].parent
     project = tomllib.loads((folder.parents[1] / "zensical.toml").read_text(encoding="utf-8"))["project"]
     index, whole = [f"# {project['site_name']}\n\n> {project['site_description']}\n"], []
-    for title, path in _leaves(project["nav"]):
+    for title, path in leaves(project["nav"]):
         if path is None:
             index.append(f"\n## {title}\n\n")
             continue
@@ -33,7 +33,8 @@ def write_llms(pages: list[Path], site: Path) -> None:
     (site / "llms-full.txt").write_text("\n\n".join(whole), encoding="utf-8")
 
 
-def _leaves(nav: list[dict[str, Any]], depth: int = 0) -> Iterator[tuple[str, str | None]]:
+def leaves(nav: list[dict[str, Any]], depth: int = 0) -> Iterator[tuple[str, str | None]]:
+    """Yield the title and the file of each page in a navigation, and of each part of it the title and ``None``."""
     for entry in nav:
         for title, below in entry.items():
             if isinstance(below, str):
@@ -41,4 +42,4 @@ def _leaves(nav: list[dict[str, Any]], depth: int = 0) -> Iterator[tuple[str, st
             else:
                 if depth == 0:
                     yield title, None
-                yield from _leaves(below, depth + 1)
+                yield from leaves(below, depth + 1)

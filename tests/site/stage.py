@@ -1,7 +1,9 @@
 """The pages of the site, put together in one folder: those of ``docs/``, those beside it, and the notebooks.
 
-On the site there is nothing beside the pages, so a link to a file of the project becomes its text. A picture that is
-there for light and for dark is shown in the one that fits.
+On the site there is nothing beside the pages, so a link to a file of the project becomes its text, and a link with the
+name of a file has the title of its page. A picture that is there for light and for dark is shown in the one that fits.
+The search finds a page about the project itself by its title alone, so that its many words do not stand before what
+users look for.
 """
 
 from __future__ import annotations
@@ -9,13 +11,17 @@ from __future__ import annotations
 import posixpath
 import re
 import shutil
-from functools import partial
+import tomllib
+from collections.abc import Mapping
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from tests.site.error_codes import classes_in_full
+from tests.site.llms import leaves
 from tests.site.notebooks import NOTEBOOKS, execute, page as page_of, read
 
-__all__ = ["ROOT", "stage"]
+__all__ = ["ROOT", "project_pages", "stage"]
 
 ROOT = Path(__file__).parents[2]
 #: Files beside ``docs/`` that are pages too, and the name of each page.
@@ -32,6 +38,11 @@ _PICTURE = re.compile(r'<picture>\s*<source [^>]*>\s*<img alt="([^"]*)" src="([^
 _LIGHT = re.compile(r"!\[([^\]]*)\]\(([^)\s]*)-light\.png\)")
 #: A bar in the code of a table, escaped as GitHub wants it; the site would show the backslash.
 _BAR_IN_CODE = re.compile(r"`[^`\n]*\\\|[^`\n]*`")
+#: What stands between the title of a page and its first section.
+_INTRODUCTION = re.compile(r"(?<=\n)\n(?:(?!##).*\n)+")
+_SECTION = re.compile(r"^##+ .+$", re.MULTILINE)
+#: What a link has for a text if it names the file that it leads to.
+_FILE_NAME = re.compile(r"^(?:docs/)?[\w-]+\.md\b")
 _INTO_DOCS = re.compile(r"\]\(docs/([^)\s]+)\)")
 
 
@@ -55,24 +66,48 @@ def stage(folder: Path, *, run: bool = False) -> list[Path]:
         shown = page_of(execute(name) if run else read(name), folder / page)
         (folder / page).write_text(shown, encoding="utf-8")
     pages = sorted(folder.rglob("*.md"))
+    about_the_project = project_pages()
     for path in pages:
         page = path.relative_to(folder).as_posix()
         text = _LINK.sub(partial(_inward, page), path.read_text(encoding="utf-8"))
         text = _LIGHT.sub(_both, _PICTURE.sub(_both, text))
+        if page in about_the_project:
+            text = _SECTION.sub(r"\g<0> { data-search-exclude }", text)
+            text = _INTRODUCTION.sub(r"\n<div data-search-exclude markdown>\n\g<0>\n</div>\n\n", text, count=1)
         path.write_text(_BAR_IN_CODE.sub(lambda code: code[0].replace("\\|", "|"), text), encoding="utf-8")
     return pages
 
 
+@cache
+def _navigation() -> list[dict[str, Any]]:
+    nav: list[dict[str, Any]] = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
+    return nav
+
+
+@cache
+def _titles() -> Mapping[str, str]:
+    """Return the title of each page in the navigation."""
+    return {page: title for title, page in leaves(_navigation()) if page is not None}
+
+
+def project_pages() -> list[str]:
+    """Return the pages about the project itself: those below ``Project`` in the navigation."""
+    return [page for part in _navigation() for entry in part.get("Project", ()) for page in entry.values()]
+
+
 def _inward(page: str, link: re.Match[str]) -> str:
-    """Return a link of a staged page: as it is if it leads to a file of ``docs/``, to the page of a file beside it, or
-    the text of the link."""
+    """Return a link of a staged page: to a file of ``docs/``, to the page of a file beside it, or the text of the
+    link."""
     image, text, target, anchor = link.groups()
     from_docs = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
     beside = from_docs.removeprefix("../")
-    if from_docs != beside and beside in (known := {**_BESIDE, **NOTEBOOKS}):
-        up = posixpath.relpath(known[beside], posixpath.dirname(page) or ".")
-        return f"{image}[{text}]({up}{anchor or ''})"
-    return text if from_docs.startswith("../") else link[0]
+    if from_docs != beside:
+        from_docs = {**_BESIDE, **NOTEBOOKS}.get(beside, "")
+        if not from_docs:
+            return text
+        target = posixpath.relpath(from_docs, posixpath.dirname(page) or ".")
+    text = _FILE_NAME.sub(_titles().get(from_docs, r"\g<0>"), text)
+    return f"{image}[{text}]({target}{anchor or ''})"
 
 
 def _both(picture: re.Match[str]) -> str:

@@ -126,9 +126,10 @@ def example_of_views(binaries: Path, folder: Path) -> str:
 
 
 def tutorial(binaries: Path, folder: Path) -> str:
-    """``docs/tutorial.md`` followed word for word, but for its installation and ports. All that it printed."""
+    """``docs/tutorial.md`` followed word for word, but for its environment and ports. All that it printed."""
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-    page = page[page.index("## A PDF from the shell") :]
+    page = page.replace("python3 -m venv .venv && . .venv/bin/activate\npip install 'abp-transports[test]'\n", "")
+    assert "pip install '" not in page  # the environment is there
     for port in re.findall(r"--port (\d+) &|http.server (\d+)", page):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -136,7 +137,7 @@ def tutorial(binaries: Path, folder: Path) -> str:
     script = ["set -e", "trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT"]
     for name, language, text in _BLOCK.findall(page):
         if name:
-            (folder / name).write_text(text, encoding="utf-8")
+            script.append(f"cat > {name} <<'END OF FILE'\n{text}END OF FILE")
         elif language == "sh":
             script.append(text)
             if serving := re.search(r"(\d{4,5}).* &\n$", text):

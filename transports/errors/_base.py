@@ -1,6 +1,7 @@
 """Classes of all errors (:mod:`transports.errors` draws their tree), and helpers for messages, retries, tracebacks.
 
-Docstrings of errors are part of the documentation: their first sentences are the table in docs/reference/errors.md.
+Docstrings of errors are part of the documentation: their first sentences, and what follows ``What to do:``, are
+the table in docs/reference/errors.md.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class ABPError(Exception):
 
     ``download_url`` is the whole address of a file that could not be downloaded, for the caller alone: it may hold
     credentials, so it is in no message, JSON, pickle, log, recording or trace.
-    """
+
+    What to do: follow the message; call again only if ``retryable``."""
 
     #: Not in the ``__dict__``, which tools for debugging show and pickles hold.
     __slots__ = ("download_url",)
@@ -162,16 +164,19 @@ class ABPError(Exception):
 
 class UsageError(ABPError):
     """Raised before anything is sent, when this library was called wrongly: an unknown target or option, a setting out
-    of range, parameters that do not fit the capability's schema. The session survives. Correct the call: the message
-    names the argument, and for parameters ``details`` holds ``path`` and ``faults``."""
+    of range, parameters that do not fit the capability's schema. The session survives.
+
+    What to do: correct the call: the message names the argument, and for parameters ``details`` holds ``path`` and
+    ``faults``."""
 
     code = "INVALID_PARAMS"
 
 
 class CapabilityError(ABPError):
     """Raised when the app answers ``success: false``. ``code``, ``retryable``, ``retry_after`` and ``alternatives`` are
-    the app's own; ``cancelled`` is true if the call was cancelled. The session survives. Call again if ``retryable``;
-    otherwise follow the app's message, or use one of ``alternatives``."""
+    the app's own; ``cancelled`` is true if the call was cancelled. The session survives.
+
+    What to do: call again if ``retryable``; otherwise follow the app's message, or use one of ``alternatives``."""
 
     code = "OPERATION_FAILED"
     cancelled: bool = False
@@ -181,7 +186,9 @@ class CapabilityError(ABPError):
 
 class PersonRequired(CapabilityError):
     """Raised when a tool waits for a person: a WebMCP form without ``toolautosubmit`` is filled in and not sent. The
-    session survives. Have a person send the form in a visible browser (``headless=False``), or do without the tool."""
+    session survives.
+
+    What to do: have a person send the form in a visible browser (``headless=False``), or do without the tool."""
 
     code = "PERSON_REQUIRED"
 
@@ -201,132 +208,163 @@ def first_line(error: BaseException | str) -> str:
 
 class BinaryError(ABPError):
     """Base of the errors of content. The faulty content is not visible in the store. The session survives, and
-    ``result`` has the other parts of the answer that were stored."""
+    ``result`` has the other parts of the answer that were stored.
+
+    What to do: correct the app, or call again in case the content was damaged on its way."""
 
 
 class SizeMismatch(BinaryError):
-    """Raised when content has another number of bytes than the app declared. The session survives. Call again, in case
-    the content was cut on its way; correct the app if it declares characters instead of bytes."""
+    """Raised when content has the wrong size: another number of bytes than the app declared. The session survives.
+
+    What to do: call again, in case the content was cut on its way; correct the app if it declares characters instead of
+    bytes."""
 
     code = "SIZE_MISMATCH"
 
 
 class BadDescriptor(BinaryError):
     """Raised when the description of content is invalid: a negative size, a field of the wrong type, a file without
-    content. The session survives. Correct the app, or the parameter if the description was the caller's."""
+    content. The session survives.
+
+    What to do: correct the app, or the parameter if the description was the caller's."""
 
     code = "PROTOCOL_ERROR"
 
 
 class BadEncoding(BinaryError):
-    """Raised when content is not strictly valid base64, or has an unknown encoding. The session survives. Correct the
-    app: padding, alphabet and length must be those of RFC 4648."""
+    """Raised when content is not strictly valid base64, or has an unknown encoding. The session survives.
+
+    What to do: correct the app: padding, alphabet and length must be those of RFC 4648."""
 
     code = "INVALID_ENCODING"
 
 
 class UnsupportedBinary(BinaryError):
     """Raised when there are no bytes to take: a detached buffer, a stream already read, content that the far side no
-    longer has. The session survives. Call again for new content; correct the app if that does not help."""
+    longer has. The session survives.
+
+    What to do: call again for new content; correct the app if that does not help."""
 
     code = "NOT_SUPPORTED"
 
 
 class TooLarge(BinaryError):
     """Raised when content passes a limit in bytes, which the message and ``details["limit"]`` name. The session
-    survives. Raise the limit (``ABP_MAX_ARTIFACT_BYTES``, ``max_bytes=``), or ask the app for less."""
+    survives.
+
+    What to do: raise the limit (``ABP_MAX_ARTIFACT_BYTES``, ``max_bytes=``), or ask the app for less."""
 
     code = "TOO_LARGE"
 
 
 class NotATable(BinaryError):
     """Raised by ``result.table()`` for a file that has no rows: it is not CSV, JSON or Parquet, or its content cannot
-    be read as its type says. The session survives. The file is whole, as the app sent it: read it with ``ref.open()``,
-    or correct the app."""
+    be read as its type says. The session survives.
+
+    What to do: read the file with ``ref.open()``: it is whole, as the app sent it; or correct the app."""
 
     code = "NOT_A_TABLE"
 
 
 class DownloadFailed(BinaryError):
     """Raised when a ``downloadUrl`` did not deliver a whole file: no connection, or a status such as 404.
-    ``details["url"]`` is the address without credentials, ``download_url`` the whole one. The session survives. Call
-    again if ``retryable``: that makes a new URL."""
+    ``details["url"]`` is the address without credentials, ``download_url`` the whole one. The session survives.
+
+    What to do: call again if ``retryable``, which makes a new URL; otherwise correct the app."""
 
     code = "DOWNLOAD_FAILED"
 
 
 class Truncated(DownloadFailed):
     """Raised when a download ended early, also after it was resumed; ``details`` holds ``received`` and ``expected`` in
-    bytes. The session survives. Call again."""
+    bytes. The session survives.
+
+    What to do: call again."""
 
     retryable = True
 
 
 class UrlExpired(DownloadFailed):
-    """Raised when the time in ``expiresAt`` of a download had passed. The session survives. Call the capability again
-    for a new URL; if the new URL has expired, too, compare the clocks."""
+    """Raised when the time in ``expiresAt`` of a download had passed. The session survives.
+
+    What to do: call again for a new URL; if that has expired, too, compare the clocks."""
 
     code = "REFERENCE_EXPIRED"
 
 
 class AddressBlocked(DownloadFailed):
     """Raised when a download leads to a private address that is not the app's own. Nothing was sent there. The session
-    survives. Set ``ABP_ALLOW_PRIVATE_ADDRESSES=1`` if such downloads are wanted."""
+    survives.
+
+    What to do: set ``ABP_ALLOW_PRIVATE_ADDRESSES=1`` if such downloads are wanted."""
 
     code = "BLOCKED_ADDRESS"
 
 
 class RedirectRefused(DownloadFailed):
-    """Raised when redirects loop, are too many, or lead to another scheme. The session survives. Have the app give the
-    final URL."""
+    """Raised when redirects loop, are too many, or lead to another scheme. The session survives.
+
+    What to do: have the app give the final URL."""
 
 
 class EncodingRefused(DownloadFailed):
     """Raised when a server compressed a file although it was asked not to: its size and hash would be those of the
     compressed file. With ``accept_compression``, raised for what cannot be decoded, or comes out 200 times larger. The
-    session survives. Configure the server to send files as they are."""
+    session survives.
+
+    What to do: configure the server to send files as they are."""
 
 
 class StoreError(ABPError):
     """Raised when the store could not read or write: a missing right, a symlink where a folder belongs, a file that
-    changed while it was read. The session survives. The message names the folder and what to change."""
+    changed while it was read. The session survives.
+
+    What to do: change the folder that the message names, or name another with ``ABP_OUTPUT_DIR``."""
 
     code = "STORE_ERROR"
 
 
 class StoreFull(StoreError):
     """Raised when no space is left on the disk, or when the limits of the retention are met and nothing may be deleted.
-    The session survives. Delete artifacts (``abp artifacts gc``), raise the limits, or name another store."""
+    The session survives.
+
+    What to do: delete artifacts (``abp artifacts gc``), raise the limits, or name another store."""
 
     code = "STORE_FULL"
 
 
 class StoreUnavailable(StoreError):
     """Raised when an object store does not answer, refuses the credentials, or has no such bucket. ``retryable`` is
-    true if waiting may help. The session survives. Check the address and the credentials."""
+    true if waiting may help. The session survives.
+
+    What to do: check the address and the credentials."""
 
     code = "STORE_UNAVAILABLE"
 
 
 class ArtifactNotFound(StoreError):
     """Raised when the store has no artifact with this id: it was deleted, expired, or belongs to another scope or
-    store. The session survives. ``abp artifacts list`` lists all artifacts."""
+    store. The session survives.
+
+    What to do: look the id up with ``abp artifacts list``."""
 
     code = "ARTIFACT_NOT_FOUND"
 
 
 class Corrupt(StoreError):
     """Raised when stored bytes or metadata no longer match their hash. Bytes that were already read must not be
-    trusted. The session survives. Delete the artifact and store it again; ``abp artifacts fsck`` finds all damaged
-    artifacts."""
+    trusted. The session survives.
+
+    What to do: delete the artifact and store it again; ``abp artifacts fsck`` finds all damaged artifacts."""
 
     code = "CORRUPT"
 
 
 class LedgerError(ABPError):
     """Raised when the ledger of a batch cannot be opened, read or written: a full disk, a database that does not
-    answer, a file of another version. The session survives. ``retryable`` is true if waiting may help. Nothing is lost:
-    the same command resumes from the ledger."""
+    answer, a file of another version. The session survives. ``retryable`` is true if waiting may help.
+
+    What to do: free space, or start the database; then give the same command again, which resumes from the ledger."""
 
     code = "LEDGER_ERROR"
 
@@ -396,29 +434,35 @@ NOTHING_LISTENS = "nothing listens there"
 
 class TransportError(ABPError):
     """Raised when communication with the app failed and no subclass fits, for example when content that stayed in the
-    page cannot be fetched. The session survives. The message says what failed; try the call again once."""
+    page cannot be fetched. The session survives.
+
+    What to do: try the call again once; the message says what failed."""
 
     code = "TRANSPORT_ERROR"
 
 
 class ConnectFailed(TransportError):
     """Raised by opening a session when nothing answers at the target, or when it is not an ABP server. There is no
-    session. Start the app or correct the address, then connect again."""
+    session.
+
+    What to do: start the app or correct the address, then connect again."""
 
     session_survives = False
 
 
 class BrowserNotFound(TransportError):
     """Raised by opening a session when no browser was found, or when the one found did not start. There is no session.
-    Run ``abp doctor --install``, or name an executable with ``ABP_BROWSER``."""
+
+    What to do: run ``abp doctor --install``, or name an executable with ``ABP_BROWSER``."""
 
     code = "BROWSER_ERROR"
     session_survives = False
 
 
 class ProfileInUse(TransportError):
-    """Raised by opening a session when another process has the browser profile open. There is no session. Close the
-    other browser, give another ``profile=``, or attach to that browser with ``cdp_url=``."""
+    """Raised by opening a session when another process has the browser profile open. There is no session.
+
+    What to do: close the other browser, give another ``profile=``, or attach to that browser with ``cdp_url=``."""
 
     code = "BROWSER_ERROR"
     retryable = True
@@ -435,8 +479,10 @@ class ProfileInUse(TransportError):
 
 class NotAbpApp(TransportError):
     """Raised by opening a session when the page has no ``window.abp``, or one without the functions of the protocol.
-    There is no session. Check the address: is it the app itself, and not a page that leads to it? The code of a page
-    that asks to sign in is ``PERMISSION_REQUIRED``: sign in with ``abp login``."""
+    There is no session.
+
+    What to do: check the address: is it the app itself, and not a page that leads to it? Sign in with ``abp login`` if
+    the code is ``PERMISSION_REQUIRED``, that of a page that asks to sign in."""
 
     code = "NOT_SUPPORTED"
     session_survives = False
@@ -444,14 +490,18 @@ class NotAbpApp(TransportError):
 
 class DiscoveryFailed(TransportError):
     """Raised by :func:`transports.discover` when a page gave no manifest that can be read; ``details`` holds the
-    ``url``. The session survives, if there is one. Connect anyway: a manifest is optional."""
+    ``url``. The session survives, if there is one.
+
+    What to do: connect anyway: a manifest is optional."""
 
     code = "DISCOVERY_FAILED"
 
 
 class CallTimeout(TransportError):
     """Raised when no answer came within the ``timeout`` of the call. The app has been asked to cancel it, but may have
-    done the work. The session survives. Give a longer ``timeout``, or call again if the capability may run twice."""
+    done the work. The session survives.
+
+    What to do: give a longer ``timeout``, or call again if the capability may run twice."""
 
     code = "TIMEOUT"
     retryable = True
@@ -460,28 +510,34 @@ class CallTimeout(TransportError):
 class OutcomeUnknown(TransportError):
     """Raised when a page or frame navigated while one of its WebMCP tools ran: the work may have been done or not. The
     call is never retried automatically, even if it is idempotent. The session survives, with the tools of the new page.
-    Look at the page before you call again."""
+
+    What to do: look at the page before you call again."""
 
     code = "OUTCOME_UNKNOWN"
 
 
 class ProtocolError(TransportError):
     """Raised when an answer is not valid ABP: unreadable JSON, a missing field, endless nesting. The session survives.
-    The fault is the app's: ``abp conformance`` shows its author which rule is broken."""
+
+    What to do: correct the app: ``abp conformance`` shows its author which rule is broken."""
 
     code = "PROTOCOL_ERROR"
 
 
 class NotRecorded(TransportError):
     """Raised by a replay when a request is not in its recording. The message shows the nearest entry, and
-    ``details["diff"]`` the difference. The session survives. Correct the test, or record again."""
+    ``details["diff"]`` the difference. The session survives.
+
+    What to do: correct the test, or record again."""
 
     code = "NOT_RECORDED"
 
 
 class BadRecording(TransportError):
-    """Raised by opening a replay when the recording cannot be read, or its content is missing.
-    ``details["line"]`` is the line at fault, counted from 1. There is no session. Record again."""
+    """Raised by opening a replay when the recording cannot be read, or its content is missing. ``details["line"]`` is
+    the line at fault, counted from 1. There is no session.
+
+    What to do: record again."""
 
     code = "BAD_RECORDING"
     session_survives = False
@@ -489,8 +545,10 @@ class BadRecording(TransportError):
 
 class Disconnected(TransportError):
     """Raised when the app is gone: the connection closed or broke, or the transport was closed during the call. The
-    session is over, except on a transport that reconnects (:class:`transports.Features`). Connect again; call again
-    if the capability may run twice. ``sent`` is ``False`` if the request never left."""
+    session is over, except on a transport that reconnects (:class:`transports.Features`). ``sent`` is ``False`` if the
+    request never left.
+
+    What to do: connect again, and call again if the capability may run twice."""
 
     code = "DISCONNECTED"
     retryable = True
@@ -498,18 +556,24 @@ class Disconnected(TransportError):
 
 
 class BrowserCrashed(Disconnected):
-    """Raised when the browser or its driver ended during a call. All sessions of that browser are over, except where
-    it is restarted for them. Connect again; if it happens again, use less memory."""
+    """Raised when the browser or its driver ended during a call. All sessions of that browser are over, except where it
+    is restarted for them.
+
+    What to do: connect again; if it happens again, use less memory."""
 
 
 class PageCrashed(Disconnected):
-    """Raised when the process that renders the app's page ended during a call. The page's session is over, except
-    where the page is opened again for it; other sessions of the browser go on. Connect again."""
+    """Raised when the process that renders the app's page ended during a call. The page's session is over, except where
+    the page is opened again for it; other sessions of the browser go on.
+
+    What to do: connect again; if it happens again, use less memory."""
 
 
 class ContextLost(Disconnected):
     """Raised when the page navigated or reloaded during a call; the app's state is lost. The session is over, except
-    where the transport initializes the new page. Call again."""
+    where the transport initializes the new page.
+
+    What to do: call again if the capability may run twice; connect again first if the session is over."""
 
 
 #: Errors after which it is unknown whether the call has run.

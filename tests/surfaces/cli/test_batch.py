@@ -37,6 +37,10 @@ def events(out: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
+def next_steps(out: str) -> list[str]:
+    return [line for line in out.splitlines() if line.startswith("To ")]
+
+
 def test_a_run_makes_files_and_the_same_command_again_nothing_more(
     abp: CommandLine, workbench: Fixture, tmp_path: Path
 ) -> None:
@@ -124,10 +128,10 @@ def test_a_correction_of_a_failed_line_makes_the_run_green(
         "Hint: html is carried along, not a parameter; name it params.html if it is one\n" in first.out
         and "Hint: t" not in first.out
     )
-    assert (
-        f"To run failed jobs again: the same command with --retry-failed\nTo look at them: abp serve --batch {out}"
-        in (first.out)
-    )
+    assert next_steps(first.out) == [
+        "To run failed jobs again: the same command with --retry-failed, or with a corrected copy of failed.jsonl "
+        "and --extend"
+    ]
     assert json.loads((out / "report.json").read_text())["copies"] == 2
     failed = events((out / "failed.jsonl").read_text())
     assert [one["id"] for one in failed] == ["j0", "j1", "j2"]
@@ -135,7 +139,8 @@ def test_a_correction_of_a_failed_line_makes_the_run_green(
     corrected = write_jobs(tmp_path / "corrected.jsonl", *jobs)
     second = abp("batch", "run", corrected, "--out", out, "--extend")
     assert second.status == 0 and "3 failed lines are replaced by" in second.err, second
-    assert second.out == f"Jobs: 3 succeeded\nManifest: {out / 'manifest.jsonl'}\n"
+    files = f"abp batch export {out} --files FOLDER"
+    assert second.out == f"Jobs: 3 succeeded\nManifest: {out / 'manifest.jsonl'}\nTo get the files: {files}\n"
     manifest = events((out / "manifest.jsonl").read_text())
     assert [(line["id"], line["status"]) for line in manifest] == [(f"j{n}", "succeeded") for n in range(3)]
     assert json.loads((out / "report.json").read_text())["replaced"] == 3
@@ -148,12 +153,15 @@ def test_a_run_that_is_cancelled_begins_nothing_and_a_worker_ends_with_it(
 ) -> None:
     path = write_jobs(tmp_path / "jobs.jsonl", *(slow_job(n, 50) for n in range(5)))
     run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--concurrency", "1")
-    assert abp(*run, "--deadline", "0.001").status == 3
+    stopped = abp(*run, "--deadline", "0.001")
+    assert stopped.status == 3 and next_steps(stopped.out) == ["To resume: the same `abp batch run` command"]
     left = abp("batch", "status", tmp_path / "run", "--json").document
     assert left["queued"] + left["succeeded"] == 5
     cancelled = abp("batch", "cancel", tmp_path / "run")
     assert cancelled.status == 0 and cancelled.out == f"Cancelled: {left['queued']} jobs\n"
     assert abp("batch", "worker", tmp_path / "run").status == 3
+    exported = abp("batch", "export", tmp_path / "run")
+    assert next_steps(exported.out) == ["To run cancelled jobs again: the same command with --retry-failed"]
     assert abp(*run, "--retry-failed").status == 0
 
 

@@ -360,8 +360,12 @@ def exit_status(counts: Counts) -> int:
     return 0 if counts[State.SUCCEEDED] == counts.total else _SOME_FAILED
 
 
-def print_report(report: Mapping[str, JSONValue], folder: Path, *, as_json: bool) -> None:
-    """Print the report of a run: job counts, errors, hints, and the places of its files."""
+def print_report(
+    report: Mapping[str, JSONValue], folder: Path, *, run: Path | None = None, as_json: bool = False
+) -> None:
+    """Print the report of a run: job counts, errors, hints, the places of its files, and the next step.
+
+    ``run`` is the run's folder, for a step that names it."""
     if as_json:
         print_event({"event": "report", "folder": str(folder), **report})
         return
@@ -379,13 +383,26 @@ def print_report(report: Mapping[str, JSONValue], folder: Path, *, as_json: bool
     print_text(f"Manifest: {folder / 'manifest.jsonl'}")
     if count.get("failed"):
         print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
-        print_text("To fix them, edit a copy of failed.jsonl and run the same command with it and --extend")
+    if step := _next_step(count, None if run is None else shlex.quote(str(run))):
+        print_text(step)
+
+
+def _next_step(count: Mapping[str, JSONValue], run: str | None) -> str | None:
+    """Return the step that matters most after a run with these counts of jobs."""
     if count.get("queued") or count.get("leased"):
-        print_text("To resume: the same `abp batch run` command")
-    if again := " and ".join(state for state in ("failed", "cancelled") if count.get(state)):
-        print_text(f"To run {again} jobs again: the same command with --retry-failed")
-    if any(number for state, number in count.items() if state != "succeeded"):
-        print_text(f"To look at them: abp serve --batch {shlex.quote(str(folder))}")
+        return "To resume: the same `abp batch run` command"
+    if count.get("failed"):
+        return (
+            "To run failed jobs again: the same command with --retry-failed, or with a corrected copy of failed.jsonl "
+            "and --extend"
+        )
+    if count.get("cancelled"):
+        return "To run cancelled jobs again: the same command with --retry-failed"
+    if run and count.get("unknown"):
+        return f"To look at the unknown jobs: abp serve --batch {run}"
+    if run and count.get("succeeded"):
+        return f"To get the files: abp batch export {run} --files FOLDER"
+    return None
 
 
 app = typer.Typer(help="Run many jobs, and resume interrupted runs.", rich_markup_mode=None)
@@ -474,7 +491,8 @@ def run_(
                 count = await opened.retry_failed()
                 print_note(f"{count} {'job is' if count == 1 else 'jobs are'} run again")
             status, browsers = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
-            print_report(await export_run(opened, out, browsers), out, as_json=as_json)
+            report = await export_run(opened, out, browsers)
+            print_report(report, out, run=out if ledger is None and working.store is None else None, as_json=as_json)
         return status
 
     return run_async(work)
@@ -579,7 +597,8 @@ async def export(
         raise UsageError(f"name {missing}")
     folder = Path(run) if out is None else out
     async with open_run(run, read_only=True) as ledger:
-        print_report(await export_run(ledger, folder), folder, as_json=as_json)
+        report = await export_run(ledger, folder)
+        print_report(report, folder, run=Path(run) if files is None and "://" not in run else None, as_json=as_json)
         if files is not None:
             async with open_store(store or Path(run) / "files") as opened:
                 count = await export_files(ledger, opened, files, name)
