@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.apps import answering
-from tests.support.mcp_clients import Apps, Serve, era, read_as_resource, serve
+from tests.support.mcp_clients import Apps, Serve, era, files_of, read_as_resource, serve
 from tests.support.web_client import running
 from transports.artifacts import LocalStore
 
@@ -36,7 +36,10 @@ async def test_the_bridge_links_the_files(serve: Serve) -> None:
         for tool, names in EXPECTED.items():
             answer = await client.call_tool(tool, {})
             links = {item.name: item for item in answer.content if item.type == "resource_link"}
-            assert set(links) == names == {one["filename"] for one in answer.structured_content["artifacts"]}
+            assert set(links) == names
+            assert {link.uri for link in links.values()} == {
+                file["uri"] for file in files_of(answer.structured_content)
+            }
             for name, link in links.items():
                 assert (link.mime_type, link.size) == (TYPES[name], len(CONTENT[name]))
                 assert await read_as_resource(client, link.uri) == CONTENT[name]
