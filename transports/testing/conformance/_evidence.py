@@ -176,9 +176,9 @@ class ViewTrial:
 class ServerViews:
     """Views of an MCP server.
 
-    ``tools`` are those that have a view, or metadata about views, as the server lists them. ``resources`` are the
-    entries of ``resources/list``, ``documents`` the answers to ``resources/read`` by address, ``results`` those of
-    tools that succeeded, by name, as JSON values of MCP.
+    ``tools`` are all tools as the server lists them, by name. ``resources`` are the entries of ``resources/list``,
+    ``documents`` the answers to ``resources/read`` by address, ``results`` those of tools that succeeded, by name, as
+    JSON values of MCP.
     """
 
     tools: Mapping[str, Mapping[str, object]] = field(default_factory=dict)

@@ -163,7 +163,7 @@ async def gather_views(
         evidence.initialize_answer = initialized.answer
         server = _server(client)
         views = evidence.views
-        views.tools = {name: tool for name, tool in server.tools.items() if _concerns_views(tool)}
+        views.tools = server.tools
         plan.on_step("resources")
         views.resources = await _listed_resources(server, plan.timeout)
         addresses = {name: address for name, tool in views.tools.items() if (address := _address(tool)) is not None}
@@ -189,11 +189,6 @@ async def gather_views(
 def _server(client: Client) -> MCPTransport:
     assert isinstance(client.transport, MCPTransport)
     return client.transport
-
-
-def _concerns_views(tool: Mapping[str, Any]) -> bool:
-    meta = tool.get("_meta")
-    return isinstance(meta, Mapping) and ("ui" in meta or _address(tool) is not None)
 
 
 def _address(tool: Mapping[str, Any]) -> str | None:
