@@ -14,7 +14,7 @@ from ._host import Decision, Host, HostContext, ViewHandlers, ViewRequest
 from ._look import is_blank
 from ._messages import DisplayMode
 from ._profiles import HostProfile, host_names, read_profile
-from ._transport import OpenedTool, ViewTransport
+from ._transport import OpenedTool, ViewTransport, WhyBlank
 
 __all__ = [
     "CspMode",
@@ -28,6 +28,7 @@ __all__ = [
     "ViewHandlers",
     "ViewRequest",
     "ViewTransport",
+    "WhyBlank",
     "host_names",
     "is_blank",
     "read_document",

@@ -74,7 +74,7 @@ class Report:
                 yield f"  {_MARKS[outcome.status]}  {check.id:<18} {check.level:<6} {check.title}", outcome.status
                 if outcome.status in ("failed", "warning"):
                     yield from ((f"          {text}", None) for text in outcome.findings)
-                    yield f"          how to fix it: {check.fix}", None
+                    yield from ((f"          how to fix it: {fix}", None) for fix in outcome.fixes)
                     yield f"          source: {check.source}", None
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
         more = " …" * (len(skipped) > _MAX_SKIPPED_SHOWN)
@@ -103,7 +103,8 @@ class Report:
         for outcome in self.outcomes:
             check = outcome.check
             case = ElementTree.SubElement(suite, "testcase", classname=f"abp.{check.theme}", name=check.id, time="0")
-            text = _printable("\n".join((*outcome.findings, f"how to fix it: {check.fix}", f"source: {check.source}")))
+            fixes = [f"how to fix it: {fix}" for fix in outcome.fixes]
+            text = _printable("\n".join((*outcome.findings, *fixes, f"source: {check.source}")))
             if outcome.status == "failed":
                 ElementTree.SubElement(case, "failure", message=f"{check.level}: {check.title}").text = text
             elif outcome.status == "not-applicable":

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 
 import pybase64
 
-from .._evidence import Evidence, NotApplicable, Rules, ServerViews, ViewTrial
+from .._evidence import Evidence, Finding, NotApplicable, Rules, ServerViews, ViewTrial
 
 RULES = Rules()
 
@@ -389,13 +389,13 @@ def _begun(app: Evidence) -> Sequence[ViewTrial]:
     source="MCP Apps, Lifecycle",
     fix="connect to the host while the document loads, with the App of the SDK or by hand",
 )
-def _initializes(app: Evidence) -> Iterator[str]:
+def _initializes(app: Evidence) -> Iterator[Finding]:
     silent = [view for view in _opened(app) if not view.asked("ui/initialize")]
-    if silent and all(view.missing_inputs for view in silent):  # the network, and not the view
-        raise NotApplicable(f"{silent[0].uri}: {silent[0].missing_inputs[0]}")
+    if silent and all(view.is_cut_off for view in silent):
+        raise NotApplicable(f"{silent[0].uri}: {silent[0].why_blank.text}")
     for view in silent:
-        if not view.missing_inputs:
-            yield f"{view.uri} sent none: {view.why_blank}"
+        if not view.is_cut_off:
+            yield Finding(f"{view.uri} sent none: {view.why_blank.text}", view.why_blank.fix)
 
 
 @RULES(
@@ -418,10 +418,10 @@ def _capabilities(app: Evidence) -> Iterator[str]:
     source="MCP Apps, Lifecycle",
     fix="send the notification once the answer is there; until then the host sends nothing",
 )
-def _initialized(app: Evidence) -> Iterator[str]:
+def _initialized(app: Evidence) -> Iterator[Finding]:
     for view in _begun(app):
         if not view.asked("ui/notifications/initialized"):
-            yield f"{view.uri} sent none: {view.why_blank}"
+            yield Finding(f"{view.uri} sent none: {view.why_blank.text}", view.why_blank.fix)
 
 
 @RULES(
@@ -493,12 +493,12 @@ def _modes(app: Evidence) -> Iterator[str]:
     source="docs/conformance.md, Views of MCP servers",
     fix="see the reason; `abp view TARGET TOOL --headed` shows the view",
 )
-def _shown(app: Evidence) -> Iterator[str]:
+def _shown(app: Evidence) -> Iterator[Finding]:
     if not _views(app).trials:
         raise NotApplicable("no view was opened")
     for view in app.views.trials:
         if view.blank:
-            yield f"{view.uri}: {view.why_blank}"
+            yield Finding(f"{view.uri}: {view.why_blank.text}", view.why_blank.fix)
 
 
 @RULES(
@@ -508,9 +508,9 @@ def _shown(app: Evidence) -> Iterator[str]:
     source="MCP Apps, UI Resource Format, McpUiResourceCsp",
     fix="declare the origin in _meta.ui.csp of the resource, or put the file into the document",
 )
-def _policy(app: Evidence) -> Iterator[str]:
+def _policy(app: Evidence) -> Iterator[Finding]:
     for view in _opened(app):
-        yield from (f"{view.uri}: {text}" for text in view.violations)
+        yield from (Finding(f"{view.uri}: {violation.text}", violation.fix) for violation in view.violations)
 
 
 @RULES(
