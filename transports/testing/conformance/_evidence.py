@@ -189,7 +189,7 @@ class Evidence:
     probe by name, ``None`` without a page object. ``transport_findings`` describe faults of frames and of posted
     messages, ``untimed`` are the types of frames without a timestamp. ``tool_facts`` are ``{tools, forms, api,
     secure}`` of a page with WebMCP tools, inspected by the script ``webmcp_tools.js`` after the calls. ``views`` is
-    filled for an MCP server only.
+    filled for an MCP server only. ``is_adapted`` is true if this kit answers for the capabilities of an adapter.
     """
 
     target: str
@@ -216,6 +216,7 @@ class Evidence:
     untimed: list[str] = field(default_factory=list)
     tool_facts: Mapping[str, object] = field(default_factory=dict)
     views: ServerViews = field(default_factory=ServerViews)
+    is_adapted: bool = False
 
     @property
     def session_info(self) -> Mapping[str, object]:

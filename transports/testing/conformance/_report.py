@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from xml.etree import ElementTree
@@ -19,14 +19,16 @@ _MAX_SKIPPED_SHOWN = 20
 class Report:
     """Outcomes of all checks of one app.
 
-    ``target`` holds no credentials. ``app`` is the app's name and version. ``called`` are the capabilities that were
-    called, ``skipped`` the others, each with the reason. ``seconds`` is the duration of the whole check.
+    ``target`` holds no credentials. ``app`` is the app's name and version. ``left_out`` are the ids of the checks of
+    what this kit itself answers for an adapter. ``called`` are the capabilities that were called, ``skipped`` the
+    others, each with the reason. ``seconds`` is the duration of the whole check.
     """
 
     target: str
     kind: Kind
     app: str
     outcomes: tuple[Outcome, ...]
+    left_out: tuple[str, ...]
     called: tuple[str, ...]
     skipped: Mapping[str, str]
     seconds: float
@@ -62,6 +64,7 @@ class Report:
             "counts": dict(self.counts),
         }
         about["checks"] = [outcome.as_dict() for outcome in self.outcomes]
+        about["left_out"] = list(self.left_out)
         return {**about, "called": list(self.called), "skipped": dict(self.skipped), "seconds": round(self.seconds, 2)}
 
     def lines(self) -> Iterator[tuple[str, Status | None]]:
@@ -76,6 +79,11 @@ class Report:
                     yield from ((f"          {text}", None) for text in outcome.findings)
                     yield from ((f"          how to fix it: {fix}", None) for fix in outcome.fixes)
                     yield f"          source: {check.source}", None
+        if self.left_out:
+            yield (
+                f"\nleft out, as the author of an adapter cannot change them: {', '.join(self._left_out_names())}",
+                None,
+            )
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
         more = " …" * (len(skipped) > _MAX_SKIPPED_SHOWN)
         yield f"\nnot called: {', '.join(skipped[:_MAX_SKIPPED_SHOWN])}{more}" if skipped else "", None
@@ -85,6 +93,12 @@ class Report:
         else:
             verdict = "conformant:" if self.conformant else "NOT CONFORMANT:"
         yield f"{verdict} {counted}, in {self.seconds:.1f} s", "passed" if self.conformant else "failed"
+
+    def _left_out_names(self) -> Iterable[str]:
+        """Return the ids of checks that are left out, with ``theme.*`` for a whole theme."""
+        judged = {outcome.check.theme for outcome in self.outcomes}
+        themes = [(name, name.partition(".")[0]) for name in self.left_out]
+        return dict.fromkeys(name if theme in judged else f"{theme}.*" for name, theme in themes)
 
     def junit(self) -> bytes:
         """Return the report as JUnit XML. A warning is a passed test with output; a rule not applicable is skipped."""
