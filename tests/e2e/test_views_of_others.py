@@ -211,18 +211,19 @@ async def test_policy_of_the_specification_is_named_where_a_declared_domain_is_f
                 pass
 
 
-async def test_script_that_a_server_answers_with_an_error_is_named_and_is_the_fault_of_the_view(
-    tmp_path: Path, browser: Browser
+@pytest.mark.parametrize(("status", "answered"), [(404, "404"), (200, "a page of HTML")])
+async def test_script_that_is_answered_with_something_else_is_named(
+    tmp_path: Path, browser: Browser, status: int, answered: str
 ) -> None:
     async def absent(route: Route) -> None:
-        await route.fulfill(status=404, body="not here")
+        await route.fulfill(status=status, body="<p>The start page", content_type="text/html")
 
-    head = '<script src="https://cdn.example/lib.js?v=1"></script>'
+    head = '<script type="module" src="https://cdn.example/lib.js?v=1"></script>'
     target = viewing(tmp_path, "lib.start(); start();", {"resourceDomains": ["https://cdn.example"]}, head=head)
     context = await browser.playwright.new_context()
     try:
         await context.route("https://cdn.example/**", absent)
-        said = r"script https://cdn\.example/lib\.js\?… was answered with 404; put the script into the document"
+        said = rf"script https://cdn\.example/lib\.js\?… was answered with {answered}; put the script into the document"
         async with connect(target, context=context, store="memory:") as app:
             with pytest.raises(NotAbpApp, match=said):
                 async with app.open_view("go", timeout=3):

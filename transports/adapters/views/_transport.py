@@ -335,15 +335,19 @@ class ViewTransport(PageTransport):
 
     def _on_response(self, response: Response) -> None:
         request = response.request
-        if response.status < 400 or request.resource_type not in _LOADED_BY_DOCUMENTS:
+        is_script = request.resource_type == "script"
+        is_page = is_script and response.headers.get("content-type", "").startswith("text/html")
+        if request.resource_type not in _LOADED_BY_DOCUMENTS or (response.status < 400 and not is_page):
             return
         address = redact_url(request.url) or request.url
         if request.url.startswith(self._address):
             failure = f"{request.resource_type} {address.removeprefix(self._address[:-1])} is not in the document"
+        elif response.status < 400:
+            failure = f"script {address} was answered with a page of HTML"
         else:
             failure = f"{request.resource_type} {address} was answered with {response.status}"
         _keep(self.load_failures, failure)
-        if request.resource_type == "script":
+        if is_script:
             _keep(self.refused_scripts, failure)
 
     async def _watch_policy(self, page: Page, frame: Frame) -> None:
