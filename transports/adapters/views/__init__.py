@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from ._document import CspMode, ViewDocument, read_document
+from ._document import CspMode, ViewDocument, policy_remedy, read_document
 from ._host import Decision, Host, HostContext, ViewHandlers, ViewRequest
 from ._look import is_blank
 from ._messages import DisplayMode
@@ -31,6 +31,7 @@ __all__ = [
     "WhyBlank",
     "host_names",
     "is_blank",
+    "policy_remedy",
     "read_document",
     "read_profile",
 ]

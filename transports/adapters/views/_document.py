@@ -40,7 +40,7 @@ _RESTRICTIVE = (
 )
 #: What the specification forbids to all views that declare nothing else.
 _ALWAYS = "frame-src 'none'; object-src 'none'; base-uri 'self'"
-_ORIGIN = re.compile(r"(?:https?|wss?)://[^/?#]+")
+_ORIGIN = re.compile(r"(?:https?|wss?)://[^/?#]{1,300}")
 #: What a server declares to allow what a directive forbids.
 _DOMAINS = {
     "script-src": "resourceDomains",
