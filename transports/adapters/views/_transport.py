@@ -399,7 +399,7 @@ class ViewTransport(PageTransport):
         reason, remedy = self.why_blank
         hints = self._opened.document.warnings[:1] if self._opened is not None else ()
         stayed = f"the view {self._target} stayed blank for {format_seconds(waited)}"
-        return NotAbpApp("; ".join((f"{stayed}: {reason}", remedy, *hints)))
+        return NotAbpApp("; ".join(filter(None, (f"{stayed}: {reason}", remedy, *hints))))
 
     @property
     def why_blank(self) -> WhyBlank:

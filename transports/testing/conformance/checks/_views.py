@@ -25,7 +25,7 @@ _ORIGIN = re.compile(r"(?:https?|wss?)://(?:\*\.)?[^\s/*]+")
 _HTML = re.compile(r"<html[\s>]", re.IGNORECASE)
 _DOMAINS = ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains")
 _PERMISSIONS = ("camera", "microphone", "geolocation", "clipboardWrite")
-_KEYS_OF_VIEWS = ("resourceUri", "ui/resourceUri", "ui.resourceUri", "openai/outputTemplate")
+_KEYS_OF_VIEWS = ("resourceUri", "ui/resourceUri", "openai/outputTemplate")
 #: Minimum similarity of a misspelt key, 0 to 1, without regard to case and punctuation.
 _LIKENESS = 0.85
 #: Characters of a document in which its beginning must be.
