@@ -18,7 +18,7 @@ from tests.support.mcp_clients import files_of
 from transports import Browser, PlaywrightTransport, UsageError, connect
 from transports.artifacts import open_store
 from transports.errors import CapabilityError, NotAbpApp
-from transports.testing.conformance import Plan, check_app
+from transports.testing.conformance import CHECKS, Plan, check_app
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -83,6 +83,7 @@ async def test_an_adapter_stays_at_its_origin_and_says_what_is_wrong(
             r"^the adapter own\.js failed \(own\.js:3\): mine; it ran in the page",
         ),
         ("abp.capability('x', {}, 7)", r"failed \(own\.js:1\): .*run is no function"),
+        ("abp.capability(7, {}, () => 1)", r"failed \(own\.js:1\): .*name is no text"),
         (
             f"// one\n{twice}",
             r"^the adapter own\.js failed \(own\.js:3\): the name \"x\" stands twice; it ran in the page at \S+ "
@@ -106,6 +107,13 @@ async def test_the_app_of_an_adapter_conforms(browser: Browser, tmp_path: Path) 
         warned = {one.check.id for one in report.outcomes if one.status == "warning"}
         assert warned <= {"binary.size_given", "schema.content"}
         assert report.kind == "page" and set(report.called) == {"table.csv", "chart.png"}
+        judged = {one.check.id for one in report.outcomes}
+        assert judged >= {"session.reachable", "page.reload", "answers.real", "errors.shape", "schema.valid"}
+        assert {"session.initialize", "page.call", "errors.unknown", "cancel.forms"} <= {*report.left_out} - judged
+        assert len(report.left_out) + len(judged) == len(CHECKS) and report.as_dict()["left_out"] == [*report.left_out]
+        (line,) = [text for text, _ in report.lines() if "left out" in text]
+        assert line.startswith("\nleft out, as the author of an adapter cannot change them: manifest.*, page.members, ")
+        assert "cancel.*" in line and "cancel.forms" not in line
         tools = tmp_path / "tools.js"
         tools.write_text(
             "document.modelContext.registerTool({name: 'title', description: 'The title of the page', "
@@ -115,6 +123,56 @@ async def test_the_app_of_an_adapter_conforms(browser: Browser, tmp_path: Path) 
         assert report.kind == "webmcp" and report.called == ("title",) and report.conformant
     with pytest.raises(UsageError, match="adapter= cannot go with an app that is not a top page"):
         await check_app(url, adapter=SCRIPT, browser=browser, transport="postmessage")
+
+
+async def test_all_rules_apply_to_an_adapter_that_has_a_page_object_of_its_own(
+    browser: Browser, tmp_path: Path
+) -> None:
+    script = tmp_path / "own.js"
+    script.write_text(
+        """
+        const app = { id: 'x', name: 'x', version: '1' }, capabilities = [{ name: 'x', available: true }];
+        window.abp = {
+          protocolVersion: '0.1', app,
+          initialize: async () => ({ sessionId: '1', protocolVersion: '0.1', app, capabilities }),
+          shutdown: async () => ({ success: true }), call: async () => ({ success: true, data: 1 }),
+        };
+        """
+    )
+    async with page() as url:
+        report = await check_app(url, Plan(), adapter=script, browser=browser)
+    assert report.left_out == () and len(report.outcomes) == len(CHECKS)
+    assert "errors.unknown" in {one.check.id for one in report.with_status("failed")}
+
+
+async def test_an_output_schema_of_an_adapter_is_listed_and_checked(browser: Browser, tmp_path: Path) -> None:
+    script = tmp_path / "own.js"
+    script.write_text(
+        """
+        const file = { properties: { content: {}, mimeType: { type: 'string' } }, required: ['mimeType'] };
+        const outputSchema = { type: 'object', properties: { rows: { type: 'integer' }, file }, required: ['rows'] };
+        const data = (rows) => ({ rows, file: { content: new Blob(['a']), mimeType: 'text/csv', size: 1 } });
+        abp.capability('good', { description: 'A table', outputSchema }, () => data(1));
+        abp.capability('bad', { description: 'A table', outputSchema }, () => data('one'));
+        abp.capability('none', { description: 'A table' }, () => data(1));
+        abp.capability('invalid', { description: 'A table', outputSchema: { type: 'table' } }, () => ({ rows: 1 }));
+        """
+    )
+    async with page() as url:
+        async with connect(url, adapter=script, browser=browser, store=tmp_path / "out") as app:
+            assert app.capabilities["good"].output_schema["required"] == ["rows"]
+            assert app.capabilities["good"].input_schema == {"type": "object"}
+            assert app.capabilities["none"].output_schema == {}
+            assert (await app.call("good")).warnings == ()
+            (warning,) = (await app.call("bad")).warnings
+            assert warning == 'outputSchema: data.rows: "one" is not of type "integer"'
+        report = await check_app(url, Plan(), adapter=script, browser=browser)
+    findings = {one.check.id: one.findings for one in report.outcomes if one.status in ("failed", "warning")}
+    assert [text.partition(":")[0] for text in findings.pop("schema.valid")] == ["invalid"]
+    assert findings == {
+        "schema.result": ('bad: outputSchema: data.rows: "one" is not of type "integer"',),
+        "schema.content": ("none: outputSchema does not say that file is content with mimeType",),
+    }
 
 
 async def test_the_bridge_offers_the_app_of_an_adapter(browser: Browser, tmp_path: Path) -> None:

@@ -108,5 +108,40 @@ def test_the_command_writes_a_report_with_the_official_ids(tmp_path: Path, capsy
     assert (case.get("classname"), case.get("name")) == ("abp.APP", "APP-002") and len(suite) == len(VIEW_CHECKS)
 
 
+def test_a_server_without_views_was_not_checked_and_does_not_conform(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    junit, badge = tmp_path / "junit.xml", tmp_path / "badge.json"
+    args = ["conformance", PlantedView("no view", "").target]
+    assert main([*args, "--junit", str(junit), "--badge", str(badge)]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    reason = "an MCP server is judged by its views, and no tool of this one has _meta.ui.resourceUri"
+    assert last.startswith(f"NOTHING WAS CHECKED: {reason}; 0 passed, 0 failed, 0 warnings, ")
+    suite = ElementTree.parse(junit).getroot()[0]
+    (error,) = suite.iter("error")
+    assert error.get("message") == f"nothing was checked: {reason}"
+    assert (suite.get("errors"), suite.get("failures"), suite.get("tests")) == ("1", "0", str(len(suite)))
+    assert json.loads(badge.read_text())["message"] == "nothing was checked"
+    assert main([*args, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["success"], document["why_unchecked"], document["counts"]["passed"]) == (False, reason, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("resourceURI", "_meta.ui.resourceURI"),
+        ("resource_uri beside visibility", "_meta.ui.resource_uri"),
+        ("ui/resourceuri", '_meta["ui/resourceuri"]'),
+        ("the address at another key", "_meta.planted.view"),
+    ],
+)
+@in_session
+async def test_a_misspelt_key_of_a_view_is_named(name: str, said: str, browser: Browser) -> None:
+    report = await checked(PlantedView(name, "APP-007"), browser)
+    expected = f"show: no host reads {said}, so its view was not checked; did you mean _meta.ui.resourceUri?"
+    assert found(report) == {"APP-007": (expected,)} and report.counts["passed"] == 0 and not report.conformant
+
+
 def test_the_type_of_views_is_that_of_the_client() -> None:
     assert checks.VIEW_TYPE == VIEW_TYPE

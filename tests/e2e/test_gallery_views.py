@@ -376,11 +376,14 @@ async def test_what_the_policy_of_a_live_view_forbids_is_listed_beside_it(
     async with serving(tmp_path, browser, views_address) as gallery, visited(gallery, browser) as page:
         view = await shown(page, "hollow")  # whose script is from elsewhere
         warned = page.get_by_role("list", name="Warnings of the view").get_by_role("listitem")
-        await expect(warned).to_have_text(["forbidden by its policy: script-src-elem, https://cdn.example/lib.js"])
+        declare = "declare https://cdn.example in _meta.ui.csp.resourceDomains of the resource"
+        await expect(warned).to_have_text(
+            [f"forbidden by its policy: script-src-elem, https://cdn.example/lib.js; {declare}"]
+        )
         await view.evaluate("document.body.append(Object.assign(new Image(), { src: 'https://a.example/<b>.png' }))")
         await eventually(lambda: sent_report(gallery, page))
         await view.evaluate("rpc('ping')")
-        await expect(warned.nth(1)).to_have_text("forbidden by its policy: img-src, https://a.example/%3Cb%3E.png")
+        await expect(warned.nth(1)).to_contain_text("forbidden by its policy: img-src, https://a.example/%3Cb%3E.png; ")
 
 
 async def sent_report(gallery: Gallery, page: Page) -> bool:
@@ -405,11 +408,12 @@ async def test_reports_of_a_policy_have_bounds(tmp_path: Path, browser: Browser,
             return list((await gallery.ask("GET", f"views/{call}"))["warnings"])
 
         assert await report(about("data")) == await report(about("data")) == 204
-        assert await warnings() == ["forbidden by its policy: img-src, data"]
+        remedy = "; no declared domain allows it: put it into the document, or do without it"
+        assert await warnings() == [f"forbidden by its policy: img-src, data{remedy}"]
         limit = 64 << 10
         at_the_limit = about("x" * (limit - len(about(""))))
         assert await report(at_the_limit) == 204 and await report(at_the_limit + b" ") == 413
-        assert len((await warnings())[1]) == len("forbidden by its policy: ") + 300
+        assert len((await warnings())[1]) == len("forbidden by its policy: ") + 300 + len(remedy)
         for odd in (b"", b"{", b"[]", b"7", b'{"csp-report": 7}', b"[" * 5000, b"\xff"):
             assert await report(odd) == 400, odd
         assert await report(about("a"), "violations?x") == await report(about("a"), "violation") == 404

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import Route
 
 from tests.support.canned_view import viewing
 from tests.support.eventually import eventually
-from transports import Disconnected, View, connect
+from transports import Browser, Disconnected, View, connect
 from transports.errors import ABPError, NotAbpApp
 from transports.testing.conformance import Plan, check_app
 
@@ -105,6 +107,129 @@ async def test_host_that_is_not_reached_is_named_and_not_the_fault_of_the_view(t
     report = await check_app(target, Plan(timeout=3))
     (judged,) = [outcome for outcome in report.outcomes if outcome.check.id == "APP-100"]
     assert judged.status == "not-applicable" and "did not load" in str(judged)
+
+
+_CALLS = "fetch('https://api.example:8443/v1?key=secret').then(start)"
+_FRAMES = "start().then(() => { document.body.innerHTML = '<iframe src=https://maps.example/a></iframe>'; })"
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "reason", "remedy"),
+    [
+        (
+            '<script src="https://cdn.example/lib.js"></script>',
+            "lib.start(); start();",
+            "its policy stops it: Loading the script 'https://cdn.example/lib.js' violates",
+            "declare https://cdn.example in _meta.ui.csp.resourceDomains of the resource",
+        ),
+        (
+            '<link rel="stylesheet" href="https://fonts.example/a.css">',
+            _CALLS,
+            "its policy stops it: Connecting to 'https://api.example:8443/v1",
+            "declare https://api.example:8443 in _meta.ui.csp.connectDomains of the resource",
+        ),
+        (
+            '<script src="http://127.0.0.1:5173/main.js"></script>',
+            "",
+            "its policy stops it: Loading the script 'http://127.0.0.1:5173/main.js' violates",
+            "http://127.0.0.1:5173 cannot be declared: it is this machine, where views have their own origins; "
+            'csp="loose" allows it in tests',
+        ),
+        (
+            "",
+            "eval('start()');",
+            "its policy stops it: Evaluating a string as JavaScript violates",
+            "no declared domain allows it: put it into the document, or do without it",
+        ),
+        (
+            '<script type="module" src="/assets/app.js"></script>',
+            "",
+            "script /assets/app.js is not in the document",
+            "put the script into the document, or correct its address",
+        ),
+        (
+            '<link rel="stylesheet" href="https://fonts.example/a.css">',
+            "lib.start(); start();",
+            "its script failed: ReferenceError: lib is not defined (line ",
+            "correct the script",
+        ),
+        (
+            "",
+            "request('ui/initialize', { appInfo: { name: 'V' }, appCapabilities: [] });",
+            "its host refused ui/initialize: Expected `object`, got `array` - at `$.appCapabilities`",
+            "correct the parameters",
+        ),
+        (
+            "",
+            "request('ui/initialize', { appInfo: { name: 'V' }, appCapabilities: {} });",
+            "it asked for its host and did not finish the handshake",
+            "send ui/notifications/initialized once the answer to ui/initialize is there",
+        ),
+        (
+            '<img src="https://cdn.example/a.png">',
+            "",
+            "it sent no ui/initialize",
+            "connect to the host while the document loads, with the App of the SDK or by hand",
+        ),
+    ],
+    ids=["script", "fetch", "this machine", "eval", "own script", "error", "refused", "half", "silent"],
+)
+async def test_blank_view_names_its_cause_and_the_next_step(
+    tmp_path: Path, head: str, body: str, reason: str, remedy: str
+) -> None:
+    target = viewing(tmp_path, body, head=head)
+    async with connect(target, store="memory:") as app:
+        with pytest.raises(NotAbpApp) as raised:
+            async with app.open_view("go", timeout=3):
+                pass
+    message = raised.value.message
+    assert re.search(rf"stayed blank for [\d.]+ s: {re.escape(reason)}", message), message
+    assert message.endswith(f"; {remedy}") and "blocked." not in message, message
+    report = await check_app(target, Plan(timeout=1.5))
+    (failed, *_) = [
+        outcome for outcome in report.outcomes if outcome.check.id in ("APP-100", "APP-102") and outcome.fixes
+    ]
+    assert failed.fixes == (remedy,) and f"ui://x/v sent none: {reason}" in failed.findings[0]
+    assert failed.as_dict()["fix"] == remedy
+    assert f"how to fix it: {remedy}".encode() in report.junit().replace(b"&quot;", b'"')
+
+
+async def test_view_that_begins_and_shows_a_forbidden_frame_alone_names_the_domain(tmp_path: Path) -> None:
+    report = await check_app(viewing(tmp_path, _FRAMES), Plan(timeout=1.5))
+    (policy,) = [outcome for outcome in report.outcomes if outcome.check.id == "view.policy"]
+    assert policy.fixes == ("declare https://maps.example in _meta.ui.csp.frameDomains of the resource",)
+
+
+async def test_policy_of_the_specification_is_named_where_a_declared_domain_is_forbidden(tmp_path: Path) -> None:
+    head = '<script src="https://cdn.example/lib.js"></script>'
+    target = viewing(tmp_path, "", {"resourceDomains": ["https://cdn.example"]}, head=head)
+    async with connect(target, store="memory:") as app:
+        with pytest.raises(
+            NotAbpApp, match='; this policy is that of views that declare nothing; csp="declared" grants'
+        ):
+            async with app.open_view("go", timeout=3, csp="spec"):
+                pass
+
+
+@pytest.mark.parametrize(("status", "answered"), [(404, "404"), (200, "a page of HTML")])
+async def test_script_that_is_answered_with_something_else_is_named(
+    tmp_path: Path, browser: Browser, status: int, answered: str
+) -> None:
+    async def absent(route: Route) -> None:
+        await route.fulfill(status=status, body="<p>The start page", content_type="text/html")
+
+    head = '<script type="module" src="https://cdn.example/lib.js?v=1"></script>'
+    target = viewing(tmp_path, "lib.start(); start();", {"resourceDomains": ["https://cdn.example"]}, head=head)
+    context = await browser.playwright.new_context()
+    try:
+        await context.route("https://cdn.example/**", absent)
+        said = rf"script https://cdn\.example/lib\.js\?… was answered with {answered}; put the script into the document"
+        async with connect(target, context=context, store="memory:") as app:
+            with pytest.raises(NotAbpApp, match=said):
+                async with app.open_view("go", timeout=3):
+                    pass
+    finally:
+        await context.close()
 
 
 async def test_missing_picture_does_not_excuse_a_view_that_never_starts(tmp_path: Path) -> None:

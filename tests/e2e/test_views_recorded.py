@@ -161,7 +161,9 @@ async def test_a_document_that_is_not_recorded_word_for_word_is_named(
         for tool in ("plain", "hollow"):
             async with app.open_view(tool):
                 pass
-        with pytest.raises(NotAbpApp, match=r"stayed blank for [\d.]+ s: [^;]+$"):
+        with pytest.raises(
+            NotAbpApp, match=r"stayed blank for [\d.]+ s: [^;]+\"; declare https://cdn.example in [^;]+$"
+        ):
             async with app.open_view("forbidden", timeout=3):
                 pass
     (said, _) = [one.message for one in caplog.records if one.name == "transports.recording"]

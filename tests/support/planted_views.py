@@ -39,9 +39,10 @@ PLANTED_VIEWS: tuple[PlantedView, ...] = (
     *listed("APP-005", "no such resource", "no contents"),
     *listed("APP-006", "the older key alone", "the key of ChatGPT alone"),
     *listed("APP-007", "metadata of the tool is a text", "resourceUri is a number", "visibility is a text"),
-    *listed("APP-007", "a policy at the tool"),
+    *listed("APP-007", "a policy at the tool", "resourceURI", "resource_uri beside visibility", "ui/resourceuri"),
+    *listed("APP-007", "the address at another key", "visibilty"),
     *listed("APP-008", "the policy is a list", "domains are a text", "a permission is true"),
-    *listed("APP-008", "prefersBorder is a text", "domain is a number"),
+    *listed("APP-008", "prefersBorder is a text", "domain is a number", "resource_domains", "clipboard-write"),
     *listed("APP-009", "any domain", "a domain without a scheme", "a domain with a path"),
     *opened("APP-010", "no content", "an empty text alone"),
     *listed("APP-011", "visible to users"),
@@ -60,5 +61,5 @@ PLANTED_VIEWS: tuple[PlantedView, ...] = (
 #: What a server may do: nothing is found.
 ALLOWED_VIEWS: tuple[PlantedView, ...] = (
     *opened("", "as a blob", "the tool fails"),
-    *listed("", "not listed", "both keys", "good metadata", "no view"),
+    *listed("", "not listed", "both keys", "good metadata"),
 )

@@ -83,6 +83,18 @@ def tool() -> dict[str, Any]:
             ui["visibility"] = "model"
         case "a policy at the tool":
             ui["csp"] = {"connectDomains": []}
+        case "resourceURI":
+            meta = {"ui": {"resourceURI": ADDRESS}}
+        case "resource_uri beside visibility":
+            meta = {"ui": {"resource_uri": ADDRESS, "visibility": ["model"]}}
+        case "ui/resourceuri":
+            meta = {"ui/resourceuri": ADDRESS}
+        case "the address at another key":
+            meta = {"planted": {"view": ADDRESS}}
+        case "visibilty":
+            ui["visibilty"] = ["app"]
+        case "no view":
+            meta = {"ui": {"visibility": ["model"]}, "planted": {"sourceUrl": "https://planted.example/"}}
         case "visible to users":
             ui["visibility"] = ["model", "app", "user"]
     return {"name": "show", "description": "Show it", "inputSchema": {"type": "object"}, "_meta": meta}
@@ -96,6 +108,8 @@ def metadata() -> dict[str, Any] | None:
         "a permission is true": {"permissions": {"camera": True}},
         "prefersBorder is a text": {"prefersBorder": "yes"},
         "domain is a number": {"domain": 7},
+        "resource_domains": {"csp": {"resource_domains": ["https://cdn.example"]}},
+        "clipboard-write": {"permissions": {"clipboard-write": {}}},
         "any domain": {"csp": {"connectDomains": ["*"]}},
         "a domain without a scheme": {"csp": {"resourceDomains": ["cdn.example"]}},
         "a domain with a path": {"csp": {"resourceDomains": ["https://cdn.example/lib"]}},
@@ -171,7 +185,7 @@ def main() -> None:
                 able: dict[str, Any] = {"tools": {}, "resources": {}}
                 result = {"protocolVersion": version, "capabilities": able, "serverInfo": info}
             case "tools/list":
-                result = {"tools": [tool()] if FAULT != "no view" else [{**tool(), "_meta": {}}]}
+                result = {"tools": [tool()]}
             case "resources/list":
                 result = {"resources": resources()}
             case "resources/read" if FAULT != "no such resource":

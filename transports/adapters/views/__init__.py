@@ -9,12 +9,12 @@
 
 from __future__ import annotations
 
-from ._document import CspMode, ViewDocument, read_document
+from ._document import CspMode, ViewDocument, policy_remedy, read_document
 from ._host import Decision, Host, HostContext, ViewHandlers, ViewRequest
 from ._look import is_blank
 from ._messages import DisplayMode
 from ._profiles import HostProfile, host_names, read_profile
-from ._transport import OpenedTool, ViewTransport
+from ._transport import OpenedTool, ViewTransport, WhyBlank
 
 __all__ = [
     "CspMode",
@@ -28,8 +28,10 @@ __all__ = [
     "ViewHandlers",
     "ViewRequest",
     "ViewTransport",
+    "WhyBlank",
     "host_names",
     "is_blank",
+    "policy_remedy",
     "read_document",
     "read_profile",
 ]

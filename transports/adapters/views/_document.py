@@ -40,6 +40,18 @@ _RESTRICTIVE = (
 )
 #: What the specification forbids to all views that declare nothing else.
 _ALWAYS = "frame-src 'none'; object-src 'none'; base-uri 'self'"
+_ORIGIN = re.compile(r"(?:https?|wss?)://[^/?#]{1,300}")
+#: What a server declares to allow what a directive forbids.
+_DOMAINS = {
+    "script-src": "resourceDomains",
+    "style-src": "resourceDomains",
+    "img-src": "resourceDomains",
+    "font-src": "resourceDomains",
+    "media-src": "resourceDomains",
+    "connect-src": "connectDomains",
+    "frame-src": "frameDomains",
+    "base-uri": "baseUriDomains",
+}
 _PERMISSIONS = {
     "camera": "camera",
     "microphone": "microphone",
@@ -187,6 +199,17 @@ def _sources(declared: object, warnings: list[str]) -> dict[str, Sequence[str]] 
         if len(domains) > _MAX_SOURCES:
             warnings.append(f"the view's policy leaves out {kind} after the first {_MAX_SOURCES}")
     return sources
+
+
+def policy_remedy(directive: str, address: str) -> str:
+    """Return what the author of a view does about a ``directive`` of its policy that has forbidden an ``address``."""
+    kind = _DOMAINS.get(directive.removesuffix("-elem").removesuffix("-attr"))
+    origin = _ORIGIN.match(address)
+    if kind is None or origin is None:
+        return "no declared domain allows it: put it into the document, or do without it"
+    if reason := _why_refused(origin[0]):
+        return f"{origin[0]} cannot be declared: {reason}"
+    return f"declare {origin[0]} in _meta.ui.csp.{kind} of the resource"
 
 
 def _why_refused(domain: object) -> str:

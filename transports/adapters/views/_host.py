@@ -199,6 +199,8 @@ class Host:
         self.app_info: Mapping[str, object] = {}
         self.app_capabilities: Mapping[str, object] = {}
         self.has_begun = False
+        #: Why ``ui/initialize`` was refused, if it was.
+        self.initialize_error = ""
         self.initialized = asyncio.Event()
         #: Set once the view has read ``window.openai``.
         self.openai_used = asyncio.Event()
@@ -229,6 +231,7 @@ class Host:
             return {"result": await self._result(method, params, request)}
         except Invalid as invalid:
             code, message = _INVALID_PARAMS, str(invalid)
+            self.initialize_error = message if method == "ui/initialize" else self.initialize_error
             self._ignored += not is_request
         except _Refused as refused:
             code, message = refused.code, str(refused)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mcp_types import INTERNAL_ERROR
 from playwright.async_api import Error as PlaywrightError
@@ -38,13 +38,13 @@ from ...protocol import encode_json, redact_url
 from ...protocol.messages import PROTOCOL_VERSION as ABP_VERSION, Message
 from ...tasks import in_thread, spawn
 from ..mcp import error_answer, result_warnings, to_answer, to_arguments
-from ._document import CspMode, ViewDocument
+from ._document import CspMode, ViewDocument, policy_remedy
 from ._host import Host, HostContext, Relay, ViewHandlers
 from ._look import syntax_errors
 from ._profiles import HostProfile, read_profile, with_openai
 
 if TYPE_CHECKING:
-    from playwright.async_api import Frame, Page, Request, Route
+    from playwright.async_api import Frame, Page, Request, Response, Route
 
 logger = logging.getLogger("transports.views")
 
@@ -76,9 +76,23 @@ _EXCEPTIONS = {
 _NOT_OF_THE_NETWORK = ("csp", "net::ERR_ABORTED", "NS_BINDING_ABORTED", "net::ERR_BLOCKED_BY_CSP")
 #: Types of Playwright's requests that a script may wait for before it begins.
 _INPUTS_OF_SCRIPTS = ("script", "fetch", "xhr")
-_VIOLATION = re.compile(r"violates the following Content Security Policy directive")
+#: Types of those that nobody waits for if they are answered with an error, as a script can wait for a ``fetch``.
+_LOADED_BY_DOCUMENTS = ("script", "stylesheet", "image", "font", "media")
+_VIOLATION = re.compile(
+    r"(?:'(?P<address>[^'\s]+)' )?violates the following Content Security Policy directive: "
+    r'"?(?P<directive>[\w-]+)[^"]*"?'
+)
+#: Directives without whose resources a script may never begin.
+_STOPS_SCRIPTS = ("script-src", "connect-src", "default-src")
 #: Addresses that hold a whole file would hide the directive.
 _LONG_ADDRESS = re.compile(r"'((?:data|blob):[^']{60})[^']+'")
+
+
+class WhyBlank(NamedTuple):
+    """The likely ``reason`` why a view shows nothing, and the ``remedy``: what its author does about it, if known."""
+
+    reason: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +151,11 @@ class ViewTransport(PageTransport):
         #: Reports of the browser about what the view's policy forbids, and errors of its scripts.
         self.violations: list[str] = []
         self.script_errors: list[str] = []
-        #: Parts of the view that could not be fetched, and those of them without which a script may never begin.
+        #: Parts of the view that could not be fetched. Without some a script may never begin: those that were not
+        #: reached, and scripts that were answered with an error.
         self.load_failures: list[str] = []
         self.missing_inputs: list[str] = []
+        self.refused_scripts: list[str] = []
         self._reloads = 0
 
     @property
@@ -205,7 +221,13 @@ class ViewTransport(PageTransport):
             current_call=lambda: self._effects.current_call,
         )
         self._reloads, self._frame = 0, None
-        for reports in (self.violations, self.script_errors, self.load_failures, self.missing_inputs):
+        for reports in (
+            self.violations,
+            self.script_errors,
+            self.load_failures,
+            self.missing_inputs,
+            self.refused_scripts,
+        ):
             reports.clear()
         own, views = (f"http://{kind}-{secrets.token_hex(8)}.localhost" for kind in ("abp-host", "abp-view"))
         granted = self._profile.csp_sources if self._csp == "declared" else None
@@ -218,12 +240,12 @@ class ViewTransport(PageTransport):
             page.route(f"{own}/**", _serving(_HOST_HTML, {"Content-Security-Policy": frames})),
             page.route(f"{views}/**", _serving(self._html(opened), opened.document.policy_headers(self._csp, granted))),
         )
+        self._address = f"{views}/"
         self._listen(page)
         await page.goto(f"{own}/")
         allow = "; ".join(opened.document.permissions)
         await agent.invoke("show", f"{views}/", views, _SANDBOX, allow, timeout=self._timeout)
         self._frame = page.main_frame.child_frames[0]
-        self._address = f"{views}/"
         # ends before the time for opening does, whose error would not say why the view stays blank
         patience = min(self._timeout / 2, 0.9 * (self._deadline - time.monotonic()))
         try:
@@ -297,7 +319,8 @@ class ViewTransport(PageTransport):
     def _listen(self, page: Page) -> None:
         on_error = listener(partial(self._on_script_error, page))
         on_failure = listener(self._on_load_failure)
-        for event, receive in (("pageerror", on_error), ("requestfailed", on_failure)):
+        on_response = listener(self._on_response)
+        for event, receive in (("pageerror", on_error), ("requestfailed", on_failure), ("response", on_response)):
             page.on(event, receive)  # type: ignore[call-overload]
             self._page_stack.callback(page.remove_listener, event, receive)
 
@@ -309,6 +332,23 @@ class ViewTransport(PageTransport):
         _keep(self.load_failures, failure)
         if request.resource_type in _INPUTS_OF_SCRIPTS:
             _keep(self.missing_inputs, failure)
+
+    def _on_response(self, response: Response) -> None:
+        request = response.request
+        is_script = request.resource_type == "script"
+        is_page = is_script and response.headers.get("content-type", "").startswith("text/html")
+        if request.resource_type not in _LOADED_BY_DOCUMENTS or (response.status < 400 and not is_page):
+            return
+        address = redact_url(request.url) or request.url
+        if request.url.startswith(self._address):
+            failure = f"{request.resource_type} {address.removeprefix(self._address[:-1])} is not in the document"
+        elif response.status < 400:
+            failure = f"script {address} was answered with a page of HTML"
+        else:
+            failure = f"{request.resource_type} {address} was answered with {response.status}"
+        _keep(self.load_failures, failure)
+        if is_script:
+            _keep(self.refused_scripts, failure)
 
     async def _watch_policy(self, page: Page, frame: Frame) -> None:
         """Collect reports about what the policy forbids. Where the browser has a log for these alone, what the view
@@ -356,20 +396,50 @@ class ViewTransport(PageTransport):
 
     def _blank(self, waited: float) -> NotAbpApp:
         """Return the error for a view that does not begin, with the likely reason."""
-        if self.violations:
-            why = f"its policy stops it: {self.violations[0]}"
-        elif self.missing_inputs:
-            why = self.missing_inputs[0]
-        elif self.script_errors:
-            why = f"its script failed: {self.script_errors[0]}"
-        elif self.host.app_info:
-            why = "it asked for its host and did not finish the handshake"
-        else:
-            why = "it sent no ui/initialize"
+        reason, remedy = self.why_blank
         hints = self._opened.document.warnings[:1] if self._opened is not None else ()
-        return NotAbpApp(
-            "; ".join((f"the view {self._target} stayed blank for {format_seconds(waited)}: {why}", *hints))
-        )
+        stayed = f"the view {self._target} stayed blank for {format_seconds(waited)}"
+        return NotAbpApp("; ".join(filter(None, (f"{stayed}: {reason}", remedy, *hints))))
+
+    @property
+    def why_blank(self) -> WhyBlank:
+        """The likely reason why the view shows nothing, and what its author does about it."""
+        for violation in self.violations:
+            if _blocked_by(violation)[0].startswith(_STOPS_SCRIPTS):
+                return self._forbidden(violation)
+        if self.refused_scripts:
+            return WhyBlank(self.refused_scripts[0], "put the script into the document, or correct its address")
+        if self.missing_inputs:
+            return WhyBlank(self.missing_inputs[0], "put it into the document, or make its host reachable")
+        if self.script_errors:
+            return WhyBlank(f"its script failed: {self.script_errors[0]}", "correct the script")
+        if not (self.host.initialized.is_set() or self.host.openai_used.is_set()):
+            return self._handshake_missing()
+        if self.violations:
+            return self._forbidden(self.violations[0])
+        if self.load_failures:
+            return WhyBlank(self.load_failures[0], "put it into the document, or correct its address")
+        return WhyBlank("its document draws nothing, and no script of it failed")
+
+    def _handshake_missing(self) -> WhyBlank:
+        if self.host.has_begun:
+            remedy = "send ui/notifications/initialized once the answer to ui/initialize is there"
+            return WhyBlank("it asked for its host and did not finish the handshake", remedy)
+        if self.host.initialize_error:
+            return WhyBlank(f"its host refused {self.host.initialize_error}", "correct the parameters")
+        remedy = "connect to the host while the document loads, with the App of the SDK or by hand"
+        return WhyBlank("it sent no ui/initialize", remedy)
+
+    def _forbidden(self, violation: str) -> WhyBlank:
+        report = _VIOLATION.search(violation)
+        what = violation[: report.end()] if report is not None else violation
+        return WhyBlank(f"its policy stops it: {what}", self.remedy_of(violation))
+
+    def remedy_of(self, violation: str) -> str:
+        """Return what the author of the view does about a report of its policy."""
+        if self._csp == "spec":
+            return 'this policy is that of views that declare nothing; csp="declared" grants what the server declares'
+        return policy_remedy(*_blocked_by(violation))
 
     # --- messages of the view -----------------------------------------------------------------------------------------
 
@@ -504,6 +574,12 @@ def _serving(html: str, policy_headers: Mapping[str, str]) -> Callable[[Route], 
             await route.fulfill(status=404, body="", headers=headers)
 
     return serve
+
+
+def _blocked_by(violation: str) -> tuple[str, str]:
+    """Return the directive that was violated, and the address that it forbids, or empty texts."""
+    report = _VIOLATION.search(violation)
+    return (report["directive"], report["address"] or "") if report is not None else ("", "")
 
 
 async def _as_text(value: object) -> str:

@@ -62,6 +62,7 @@
   };
   const app = {
     protocolVersion: "0.1",
+    adapter: file, // tells the conformance check that these functions are ours
     get app() { return { id: location.host, name: documentTitle(document) || location.host, version: "0" }; }, // a page has none
     async initialize() {
       session ??= `${random()}`;
@@ -106,13 +107,14 @@
 
   // The argument `abp` of the caller's script.
   const helper = {
-    // Adds a capability. schema: JSON Schema of the parameters, with title and description of the capability.
+    // Adds a capability. schema: JSON Schema of the parameters, with title, description and outputSchema of the capability.
     // run(params, {signal, progress}) returns the data: plain values, buffers, Blobs, {content, mimeType, filename}.
     capability(name, schema, work) {
+      if (typeof name !== "string" || !name) throw new Error(`abp.capability(${stringify(name)}, schema, run): name is no text`);
       if (typeof work !== "function") throw new Error(`abp.capability(${stringify(name)}, schema, run): run is no function`);
       if (running && capabilities.has(name)) throw new Error(`the name ${stringify(name)} stands twice`);
-      const { description = "", title = "", ...inputSchema } = schema ?? {};
-      capabilities.set(name, { name, title, description, inputSchema: { type: "object", ...inputSchema }, available: true, run: work });
+      const { description = "", title = "", outputSchema, ...params } = schema ?? {}, inputSchema = { type: "object", ...params };
+      capabilities.set(name, { name, title, description, inputSchema, outputSchema, available: true, run: work });
       const property = { __proto__: null, value: app, configurable: true, writable: true, enumerable: true };
       if (window.abp !== app && !defineProperty(window, "abp", property)) throw new Error("the page has a window.abp that cannot be replaced");
       if (session !== null) window.__abp_capabilities_changed?.({ added: filterList(listed(), (entry) => entry.name === name) });

@@ -249,10 +249,11 @@ def _print(view: View, document: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _why_blank(view: View) -> str:
-    if view.violations:
-        return f"its policy stops it: {view.violations[0]}"
-    failed = next((one for one in view.warnings if one.startswith("a script of the view failed")), None)
-    return failed or "its document draws nothing, and no script of it failed"
+    from ...adapters.views import ViewTransport
+
+    assert isinstance(view.transport, ViewTransport)
+    reason, remedy = view.transport.why_blank
+    return f"{reason}; {remedy}" if remedy else reason
 
 
 def _print_view(view: View, uri: str, results: Sequence[tuple[str, object]]) -> None:

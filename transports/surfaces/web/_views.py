@@ -274,7 +274,9 @@ async def _take_report(live: LiveView, request: web.Request) -> web.Response:
     """Keep a report of a browser about a policy (CSP 5.3). A view can forge one: it is shown as text."""
     match await read_json(request, "application/csp-report", _MAX_REPORT_BYTES):
         case {"csp-report": {"effective-directive": str(directive), "blocked-uri": str(blocked)}}:
-            text = f"{directive}, {blocked}"[:_MAX_REPORT]
+            from ...adapters.views import policy_remedy  # late: it needs the extra [mcp]
+
+            text = f"{f'{directive}, {blocked}'[:_MAX_REPORT]}; {policy_remedy(directive, blocked)}"
             if len(live.violations) < _MAX_REPORTS and text not in live.violations:
                 live.violations.append(text)
             return web.Response(status=204)

@@ -18,7 +18,7 @@ from ...protocol import redact_url
 from ._evidence import Check, Evidence, Outcome, Plan
 from ._gather import gather
 from ._report import Report
-from .checks import CHECKS, VIEW_CHECKS, WEBMCP_CHECKS
+from .checks import ANSWERED_BY_KIT, CHECKS, VIEW_CHECKS, WEBMCP_CHECKS
 
 if TYPE_CHECKING:
     from ...browser import Browser, StorageState
@@ -44,6 +44,7 @@ async def check_app(
     tools; ``"playwright"`` accepts only the first, ``"webmcp"`` only the second. An MCP server is judged by the rules
     for the views of its tools. ``plan`` restricts the capabilities that are called, for real.
     ``browser``, ``storage_state``, ``adapter``, ``headless`` and ``headers`` are those of :func:`transports.connect`.
+    For the capabilities of an ``adapter``, the rules about what this kit itself answers are left out.
 
     A page that is not an app, or refuses to be initialized, is a finding, not an exception. Raises
     :class:`~transports.errors.UsageError` for an invalid target or option,
@@ -62,13 +63,16 @@ async def check_app(
         headers=headers,
     )
     checks = {"webmcp": WEBMCP_CHECKS, "mcp": VIEW_CHECKS}.get(evidence.kind, CHECKS)
+    left_out = ANSWERED_BY_KIT if evidence.is_adapted else frozenset()
+    judged = [check for check in checks if not {check.id, check.theme} & left_out]
     about = evidence.session_info.get("app")
     named = [str(about[key]) for key in ("name", "version") if about.get(key)] if isinstance(about, dict) else []
     return Report(
         target=redact_url(target) or target,
         kind=evidence.kind,
         app=" ".join(named),
-        outcomes=tuple(check.outcome(evidence) for check in checks),
+        outcomes=tuple(check.outcome(evidence) for check in judged),
+        left_out=tuple(check.id for check in checks if check not in judged),
         called=tuple(dict.fromkeys(trial.name for trial, _ in evidence.called)),
         skipped={trial.name: trial.skipped for trial in evidence.trials if trial.skipped},
         seconds=time.perf_counter() - started,

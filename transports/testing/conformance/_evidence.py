@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from ...binary import BinaryData
 from ...browser import extension_folder
@@ -27,6 +27,13 @@ Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp"
 _MAX_FINDINGS = 20
 #: Maximum characters of one finding.
 _MAX_LENGTH = 300
+
+
+class Finding(NamedTuple):
+    """A breach of a rule, and how to ``fix`` it, empty for the advice of the rule itself."""
+
+    text: str
+    fix: str = ""
 
 
 @dataclass(slots=True)
@@ -135,8 +142,8 @@ class ViewTrial:
     ``opened`` is false if the document could not be shown at all. ``error`` is set if the view did not begin.
     ``messages`` are methods and parameters as the view sent them, ``malformed`` texts of messages that are not
     JSON-RPC. ``tools_answer`` is the answer to ``tools/list``, ``None`` if the view declares no tools. ``violations``
-    are the browser's reports about the view's policy, ``script_errors`` those of its scripts, ``load_failures`` those
-    of what could not be fetched, ``missing_inputs`` those of scripts and of what scripts fetch.
+    are the browser's reports about the view's policy, ``script_errors`` those of its scripts. ``why_blank`` is the
+    likely reason why it shows nothing; ``is_cut_off`` is true if that is the network, and not the view.
     """
 
     tool: str
@@ -147,38 +154,23 @@ class ViewTrial:
     malformed: list[str] = field(default_factory=list)
     tools_answer: Exchange | None = None
     blank: bool = True
-    violations: list[str] = field(default_factory=list)
+    violations: list[Finding] = field(default_factory=list)
     script_errors: list[str] = field(default_factory=list)
-    load_failures: list[str] = field(default_factory=list)
-    missing_inputs: list[str] = field(default_factory=list)
+    why_blank: Finding = field(default_factory=lambda: Finding(""))
+    is_cut_off: bool = False
 
     def asked(self, method: str) -> list[Mapping[str, object]]:
         """Return the parameters of the messages with this method."""
         return [params for sent, params in self.messages if sent == method]
-
-    @property
-    def why_blank(self) -> str:
-        """The likely reason why the view shows nothing."""
-        if self.error is not None:
-            return self.error.message.partition(f"the view {self.uri} ")[2] or self.error.message
-        if self.violations:
-            return f"its policy stops it: {self.violations[0]}"
-        if self.missing_inputs:
-            return self.missing_inputs[0]
-        if self.script_errors:
-            return f"its script failed: {self.script_errors[0]}"
-        if self.load_failures:
-            return self.load_failures[0]
-        return "its document draws nothing, and no script of it failed"
 
 
 @dataclass(slots=True)
 class ServerViews:
     """Views of an MCP server.
 
-    ``tools`` are those that have a view, or metadata about views, as the server lists them. ``resources`` are the
-    entries of ``resources/list``, ``documents`` the answers to ``resources/read`` by address, ``results`` those of
-    tools that succeeded, by name, as JSON values of MCP.
+    ``tools`` are all tools as the server lists them, by name. ``resources`` are the entries of ``resources/list``,
+    ``documents`` the answers to ``resources/read`` by address, ``results`` those of tools that succeeded, by name, as
+    JSON values of MCP.
     """
 
     tools: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -197,7 +189,7 @@ class Evidence:
     probe by name, ``None`` without a page object. ``transport_findings`` describe faults of frames and of posted
     messages, ``untimed`` are the types of frames without a timestamp. ``tool_facts`` are ``{tools, forms, api,
     secure}`` of a page with WebMCP tools, inspected by the script ``webmcp_tools.js`` after the calls. ``views`` is
-    filled for an MCP server only.
+    filled for an MCP server only. ``is_adapted`` is true if this kit answers for the capabilities of an adapter.
     """
 
     target: str
@@ -224,6 +216,7 @@ class Evidence:
     untimed: list[str] = field(default_factory=list)
     tool_facts: Mapping[str, object] = field(default_factory=dict)
     views: ServerViews = field(default_factory=ServerViews)
+    is_adapted: bool = False
 
     @property
     def session_info(self) -> Mapping[str, object]:
@@ -310,7 +303,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 Level: TypeAlias = Literal["MUST", "SHOULD"]
 Status: TypeAlias = Literal["passed", "failed", "warning", "not-applicable"]
 #: Function that yields descriptions of breaches of a rule, nothing if it is kept. May raise :class:`NotApplicable`.
-Judge: TypeAlias = Callable[[Evidence], Iterable[str]]
+Judge: TypeAlias = Callable[[Evidence], Iterable[str | Finding]]
 
 
 class NotApplicable(Exception):
@@ -320,15 +313,16 @@ class NotApplicable(Exception):
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Result of one check. ``findings`` are breaches of the rule, each once and at most twenty, or the reason why the
-    rule does not apply."""
+    rule does not apply. ``fixes`` is the advice for the breaches."""
 
     check: Check
     status: Status
     findings: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         """Return the outcome as JSON values, with ``fix`` only for breaches."""
-        fix = {"fix": self.check.fix} if self.status in ("failed", "warning") else {}
+        fix = {"fix": "; ".join(self.fixes)} if self.fixes else {}
         about = {"id": self.check.id, "level": self.check.level, "title": self.check.title}
         return {**about, "source": self.check.source, "status": self.status, "findings": list(self.findings), **fix}
 
@@ -352,14 +346,19 @@ class Check:
 
     def outcome(self, evidence: Evidence) -> Outcome:
         """Judge the evidence."""
+        fixes: dict[str, str] = {}
         try:
-            findings = tuple(dict.fromkeys(map(_one_line, islice(self.judge(evidence), 10 * _MAX_FINDINGS))))
+            for finding in islice(self.judge(evidence), 10 * _MAX_FINDINGS):
+                text, fix = finding if isinstance(finding, Finding) else (finding, "")
+                fixes.setdefault(_one_line(text), fix or self.fix)
         except NotApplicable as reason:
             return Outcome(self, "not-applicable", (str(reason),))
-        if not findings:
+        if not fixes:
             return Outcome(self, "passed")
-        more = (f"… and {len(findings) - _MAX_FINDINGS} more",) if len(findings) > _MAX_FINDINGS else ()
-        return Outcome(self, "failed" if self.level == "MUST" else "warning", (*findings[:_MAX_FINDINGS], *more))
+        shown = [*fixes][:_MAX_FINDINGS]
+        more = (f"… and {len(fixes) - len(shown)} more",) if len(fixes) > len(shown) else ()
+        advice = tuple(dict.fromkeys(fixes[text] for text in shown))
+        return Outcome(self, "failed" if self.level == "MUST" else "warning", (*shown, *more), advice)
 
 
 class Rules(list[Check]):

@@ -277,6 +277,8 @@ async def gather(
                 long_call=_long_call_of(evidence),
                 adapter=script,
             )
+            if script is not None and "adapter" in evidence.page_steps:
+                evidence.is_adapted = evidence.page_steps["adapter"].value == script.name
     return evidence
 
 

@@ -28,12 +28,12 @@ from ...adapters.views import (
 )
 from ...base import keeping_calls
 from ...browser import Browser, PageSource, ViewMessage
-from ...errors import ABPError, ProtocolError
+from ...errors import ABPError, NotAbpApp, ProtocolError
 from ...protocol import Capability, decode_json
 from ...protocol.messages import Message
 from ...session import Settings, transport_for
 from ._client import Client
-from ._evidence import Evidence, Exchange, Plan, Trial, ViewTrial
+from ._evidence import Evidence, Exchange, Finding, Plan, Trial, ViewTrial
 from ._inputs import CannotGenerate, generated_params
 
 if TYPE_CHECKING:
@@ -90,8 +90,10 @@ class StrictView(ViewTransport):
         with contextlib.suppress(PlaywrightError, TimeoutError):
             async with asyncio.timeout(1):
                 self._trial.malformed = [str(text) for text in await page.evaluate("window.__abpMalformed")]
-        self._trial.violations, self._trial.script_errors = [*self.violations], [*self.script_errors]
-        self._trial.load_failures, self._trial.missing_inputs = [*self.load_failures], [*self.missing_inputs]
+        self._trial.violations = [Finding(violation, self.remedy_of(violation)) for violation in self.violations]
+        self._trial.script_errors = [*self.script_errors]
+        self._trial.why_blank = Finding(*self.why_blank)
+        self._trial.is_cut_off = self.why_blank.reason in self.missing_inputs
 
     async def observe(self, timeout: float) -> None:
         """Watch the open view until it is quiet, then ask for its tools if it declares some, and look at it."""
@@ -163,7 +165,7 @@ async def gather_views(
         evidence.initialize_answer = initialized.answer
         server = _server(client)
         views = evidence.views
-        views.tools = {name: tool for name, tool in server.tools.items() if _concerns_views(tool)}
+        views.tools = server.tools
         plan.on_step("resources")
         views.resources = await _listed_resources(server, plan.timeout)
         addresses = {name: address for name, tool in views.tools.items() if (address := _address(tool)) is not None}
@@ -189,11 +191,6 @@ async def gather_views(
 def _server(client: Client) -> MCPTransport:
     assert isinstance(client.transport, MCPTransport)
     return client.transport
-
-
-def _concerns_views(tool: Mapping[str, Any]) -> bool:
-    meta = tool.get("_meta")
-    return isinstance(meta, Mapping) and ("ui" in meta or _address(tool) is not None)
 
 
 def _address(tool: Mapping[str, Any]) -> str | None:
@@ -292,3 +289,5 @@ async def _open(
             await transport.observe(timeout)
     except ABPError as error:
         view.error = error
+        if not isinstance(error, NotAbpApp):
+            view.why_blank = Finding(error.message.partition(f"the view {view.uri} ")[2] or error.message)

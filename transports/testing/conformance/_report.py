@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from xml.etree import ElementTree
@@ -19,22 +19,30 @@ _MAX_SKIPPED_SHOWN = 20
 class Report:
     """Outcomes of all checks of one app.
 
-    ``target`` holds no credentials. ``app`` is the app's name and version. ``called`` are the capabilities that were
-    called, ``skipped`` the others, each with the reason. ``seconds`` is the duration of the whole check.
+    ``target`` holds no credentials. ``app`` is the app's name and version. ``left_out`` are the ids of the checks of
+    what this kit itself answers for an adapter. ``called`` are the capabilities that were called, ``skipped`` the
+    others, each with the reason. ``seconds`` is the duration of the whole check.
     """
 
     target: str
     kind: Kind
     app: str
     outcomes: tuple[Outcome, ...]
+    left_out: tuple[str, ...]
     called: tuple[str, ...]
     skipped: Mapping[str, str]
     seconds: float
 
     @property
+    def why_unchecked(self) -> str | None:
+        """Reason why no rule applies to the app, so that nothing was checked; ``None`` if something was."""
+        applies = any(outcome.status != "not-applicable" for outcome in self.outcomes)
+        return None if applies else self.outcomes[0].findings[0]
+
+    @property
     def conformant(self) -> bool:
-        """True if no MUST is broken."""
-        return not self.with_status("failed")
+        """True if something was checked, and no MUST is broken."""
+        return self.why_unchecked is None and not self.with_status("failed")
 
     def with_status(self, status: Status) -> list[Outcome]:
         """Return the outcomes of one status, in the order of the checks."""
@@ -49,8 +57,14 @@ class Report:
     def as_dict(self) -> dict[str, object]:
         """Return the report as JSON values, with ``success`` true if the app conforms."""
         about: dict[str, object] = {"success": self.conformant, "target": self.target, "kind": self.kind}
-        about |= {"app": self.app, "abp": PROTOCOL_VERSION, "counts": dict(self.counts)}
+        about |= {
+            "why_unchecked": self.why_unchecked,
+            "app": self.app,
+            "abp": PROTOCOL_VERSION,
+            "counts": dict(self.counts),
+        }
         about["checks"] = [outcome.as_dict() for outcome in self.outcomes]
+        about["left_out"] = list(self.left_out)
         return {**about, "called": list(self.called), "skipped": dict(self.skipped), "seconds": round(self.seconds, 2)}
 
     def lines(self) -> Iterator[tuple[str, Status | None]]:
@@ -63,37 +77,57 @@ class Report:
                 yield f"  {_MARKS[outcome.status]}  {check.id:<18} {check.level:<6} {check.title}", outcome.status
                 if outcome.status in ("failed", "warning"):
                     yield from ((f"          {text}", None) for text in outcome.findings)
-                    yield f"          how to fix it: {check.fix}", None
+                    yield from ((f"          how to fix it: {fix}", None) for fix in outcome.fixes)
                     yield f"          source: {check.source}", None
+        if self.left_out:
+            yield (
+                f"\nleft out, as the author of an adapter cannot change them: {', '.join(self._left_out_names())}",
+                None,
+            )
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
         more = " …" * (len(skipped) > _MAX_SKIPPED_SHOWN)
         yield f"\nnot called: {', '.join(skipped[:_MAX_SKIPPED_SHOWN])}{more}" if skipped else "", None
         counted = ", ".join(_counted(status, number) for status, number in self.counts.items())
-        verdict = "conformant" if self.conformant else "NOT CONFORMANT"
-        yield f"{verdict}: {counted}, in {self.seconds:.1f} s", "passed" if self.conformant else "failed"
+        if self.why_unchecked is not None:
+            verdict = f"NOTHING WAS CHECKED: {self.why_unchecked};"
+        else:
+            verdict = "conformant:" if self.conformant else "NOT CONFORMANT:"
+        yield f"{verdict} {counted}, in {self.seconds:.1f} s", "passed" if self.conformant else "failed"
+
+    def _left_out_names(self) -> Iterable[str]:
+        """Return the ids of checks that are left out, with ``theme.*`` for a whole theme."""
+        judged = {outcome.check.theme for outcome in self.outcomes}
+        themes = [(name, name.partition(".")[0]) for name in self.left_out]
+        return dict.fromkeys(name if theme in judged else f"{theme}.*" for name, theme in themes)
 
     def junit(self) -> bytes:
         """Return the report as JUnit XML. A warning is a passed test with output; a rule not applicable is skipped."""
         counts = self.counts
+        why_unchecked = self.why_unchecked
+        errors = 0 if why_unchecked is None else 1
         suite = ElementTree.Element(
             "testsuite",
             name=f"abp conformance {self.target}",
-            tests=str(len(self.outcomes)),
+            tests=str(len(self.outcomes) + errors),
             failures=str(counts["failed"]),
             skipped=str(counts["not-applicable"]),
-            errors="0",
+            errors=str(errors),
             time=f"{self.seconds:.2f}",
         )
         for outcome in self.outcomes:
             check = outcome.check
             case = ElementTree.SubElement(suite, "testcase", classname=f"abp.{check.theme}", name=check.id, time="0")
-            text = _printable("\n".join((*outcome.findings, f"how to fix it: {check.fix}", f"source: {check.source}")))
+            fixes = [f"how to fix it: {fix}" for fix in outcome.fixes]
+            text = _printable("\n".join((*outcome.findings, *fixes, f"source: {check.source}")))
             if outcome.status == "failed":
                 ElementTree.SubElement(case, "failure", message=f"{check.level}: {check.title}").text = text
             elif outcome.status == "not-applicable":
                 ElementTree.SubElement(case, "skipped", message=_printable("; ".join(outcome.findings)))
             elif outcome.status == "warning":
                 ElementTree.SubElement(case, "system-out").text = f"warning: {check.title}\n{text}"
+        if why_unchecked is not None:  # skipped tests alone would pass in a CI
+            case = ElementTree.SubElement(suite, "testcase", classname="abp", name="conformance", time="0")
+            ElementTree.SubElement(case, "error", message=_printable(f"nothing was checked: {why_unchecked}"))
         root = ElementTree.Element("testsuites")
         root.append(suite)
         return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
@@ -101,14 +135,14 @@ class Report:
     def badge(self) -> dict[str, object]:
         """Return the JSON for badge services (``schemaVersion`` 1)."""
         warnings = self.counts["warning"]
-        message = (
-            "not conformant"
-            if not self.conformant
-            else f"conformant ({_counted('warning', warnings)})"
-            if warnings
-            else "conformant"
-        )
-        colour = "red" if not self.conformant else "yellowgreen" if warnings else "brightgreen"
+        if self.why_unchecked is not None:
+            message, colour = "nothing was checked", "lightgrey"
+        elif not self.conformant:
+            message, colour = "not conformant", "red"
+        elif warnings:
+            message, colour = f"conformant ({_counted('warning', warnings)})", "yellowgreen"
+        else:
+            message, colour = "conformant", "brightgreen"
         return {"schemaVersion": 1, "label": f"ABP {PROTOCOL_VERSION}", "message": message, "color": colour}
 
 

@@ -20,6 +20,7 @@ async ({ unknownName, stepTimeout, longCall }) => {
   await step('members', () => Object.fromEntries(functions.map((name) => [name, typeof abp[name]])));
   await step('protocolVersion', () => abp.protocolVersion);
   await step('app', () => abp.app);
+  await step('adapter', () => abp.adapter);
   const params = {
     agent: { name: 'abp-conformance', version: '1' }, protocolVersion: '0.1',
     features: { notifications: true, progress: true, elicitation: true },

@@ -15,7 +15,7 @@ from . import (
     _webmcp as webmcp,
 )
 
-__all__ = ["CHECKS", "VIEW_CHECKS", "WEBMCP_CHECKS"]
+__all__ = ["ANSWERED_BY_KIT", "CHECKS", "VIEW_CHECKS", "WEBMCP_CHECKS"]
 
 #: All checks. Their ids are stable.
 CHECKS: tuple[Check, ...] = (
@@ -26,6 +26,35 @@ CHECKS: tuple[Check, ...] = (
     *answers.RULES,
     *binaries.RULES,
     *errors.RULES,
+)
+#: Ids, and whole themes, of the checks of what this kit itself answers for an adapter (``adapter.js``).
+#: Authors of adapters cannot change it.
+ANSWERED_BY_KIT = frozenset(
+    {
+        "manifest",
+        "wire",
+        "cancel",
+        "page.members",
+        "page.describe",
+        "page.supports",
+        "page.list",
+        "page.call",
+        "session.initialize",
+        "session.version",
+        "session.features",
+        "session.list",
+        "session.early",
+        "session.twice",
+        "session.shutdown",
+        "session.again",
+        "session.reopened",
+        "schema.alternatives",
+        "answers.shape",
+        "errors.unknown",
+        "errors.missing",
+        "errors.type",
+        "errors.deprecated",
+    }
 )
 #: Checks of a page with WebMCP tools, which need not speak ABP.
 WEBMCP_CHECKS: tuple[Check, ...] = (*webmcp.RULES, *schemas.RULES, *binaries.RULES)

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import pybase64
 
-from .._evidence import Evidence, NotApplicable, Rules, ServerViews, ViewTrial
+from .._evidence import Evidence, Finding, NotApplicable, Rules, ServerViews, ViewTrial
 
 RULES = Rules()
 
@@ -24,6 +25,9 @@ _ORIGIN = re.compile(r"(?:https?|wss?)://(?:\*\.)?[^\s/*]+")
 _HTML = re.compile(r"<html[\s>]", re.IGNORECASE)
 _DOMAINS = ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains")
 _PERMISSIONS = ("camera", "microphone", "geolocation", "clipboardWrite")
+_KEYS_OF_VIEWS = ("resourceUri", "ui/resourceUri", "openai/outputTemplate")
+#: Minimum similarity of a misspelt key, 0 to 1, without regard to case and punctuation.
+_LIKENESS = 0.85
 #: Characters of a document in which its beginning must be.
 _HEAD = 1024
 _METHODS = {
@@ -57,19 +61,23 @@ def _ui(entry: Mapping[str, Any]) -> object:
 
 
 def _views(app: Evidence) -> ServerViews:
-    if not app.views.tools:
-        raise NotApplicable("no tool of the server has a view")
+    if not any(isinstance(address, str) for _, address in _addresses(app)):
+        raise NotApplicable("an MCP server is judged by its views, and no tool of this one has _meta.ui.resourceUri")
     return app.views
 
 
 def _addresses(app: Evidence) -> Iterator[tuple[str, object]]:
-    """Yield each tool with the address of its view, of any key."""
-    for name, tool in _views(app).tools.items():
-        ui, meta = _ui(tool), tool.get("_meta")
-        given = ui.get("resourceUri") if _is_object(ui) else None
-        older = [meta[key] for key in _LEGACY if key in meta] if _is_object(meta) else []
-        for address in ([given] if given is not None else older)[:1]:
+    """Yield each tool that has a view with its address, of any key."""
+    for name, tool in app.views.tools.items():
+        if (address := _address(tool)) is not None:
             yield name, address
+
+
+def _address(tool: Mapping[str, Any]) -> object:
+    ui, meta = _ui(tool), tool.get("_meta")
+    current = ui.get("resourceUri") if _is_object(ui) else None
+    older = [meta[key] for key in _LEGACY if key in meta] if _is_object(meta) else []
+    return next((address for address in (current, *older) if address is not None), None)
 
 
 def _contents(app: Evidence) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -110,6 +118,7 @@ def _html(content: Mapping[str, Any]) -> str | None:
     fix="name the resource ui://…, in the tool and in the list of resources",
 )
 def _scheme(app: Evidence) -> Iterator[str]:
+    _views(app)
     for name, address in _addresses(app):
         if isinstance(address, str) and not address.startswith("ui://"):
             yield f"the tool {name} has the view {address}"
@@ -209,18 +218,54 @@ def _current_key(app: Evidence) -> Iterator[str]:
     fix="_meta.ui is {resourceUri: text, visibility: [texts]}; csp and permissions belong to the resource",
 )
 def _tool_metadata(app: Evidence) -> Iterator[str]:
-    for name, tool in _views(app).tools.items():
-        ui = _ui(tool)
-        if ui is None:
-            continue
-        if not _is_object(ui):
-            yield f"{name}: _meta.ui is {_kind(ui)}"
-            continue
+    faults = [f"{name}: {fault}" for name, tool in app.views.tools.items() for fault in _faults_of_tool(tool)]
+    if not faults:
+        _views(app)
+    yield from faults
+
+
+def _faults_of_tool(tool: Mapping[str, Any]) -> Iterator[str]:
+    ui = _ui(tool)
+    if _is_object(ui):
         if not isinstance(ui.get("resourceUri", ""), str):
-            yield f"{name}: resourceUri is {_kind(ui['resourceUri'])}"
+            yield f"resourceUri is {_kind(ui['resourceUri'])}"
         if not isinstance(ui.get("visibility", []), list):
-            yield f"{name}: visibility is {_kind(ui['visibility'])}"
-        yield from (f"{name}: {key} belongs to the resource" for key in ("csp", "permissions") if key in ui)
+            yield f"visibility is {_kind(ui['visibility'])}"
+        yield from (f"{key} belongs to the resource" for key in ("csp", "permissions") if key in ui)
+        yield from _misspelt_keys("_meta.ui", ui, ("visibility",))
+    elif ui is not None:
+        yield f"_meta.ui is {_kind(ui)}"
+    place = _misplaced_address("_meta", tool.get("_meta")) if _address(tool) is None else None
+    if place is not None:
+        yield f"no host reads {place}, so its view was not checked; did you mean _meta.ui.resourceUri?"
+
+
+def _misplaced_address(place: str, metadata: object) -> str | None:
+    """Return the place of a text in a tool's metadata that is likely meant as the address of its view."""
+    for key, value in metadata.items() if _is_object(metadata) else ():
+        inner = f"{place}.{key}" if key.isidentifier() else f'{place}["{key}"]'
+        if isinstance(value, str) and (value.startswith("ui://") or _similar_key(key, _KEYS_OF_VIEWS) is not None):
+            return inner
+        if (deeper := _misplaced_address(inner, value)) is not None:
+            return deeper
+    return None
+
+
+def _misspelt_keys(place: str, declared: Mapping[str, Any], known: Sequence[str]) -> Iterator[str]:
+    for key in declared:
+        meant = None if key in known else _similar_key(key, known)
+        if meant is not None:
+            yield f"{place}.{key} is not known; did you mean {meant}?"
+
+
+def _similar_key(key: str, known: Iterable[str]) -> str | None:
+    by_letters = {_letters(name): name for name in known}
+    close = difflib.get_close_matches(_letters(key), by_letters, n=1, cutoff=_LIKENESS)
+    return by_letters[close[0]] if close else None
+
+
+def _letters(key: str) -> str:
+    return re.sub(r"[\W_]", "", key[:100]).lower()
 
 
 @RULES(
@@ -247,12 +292,14 @@ def _faults_of_metadata(ui: object) -> Iterator[str]:
             domains = csp.get(key, [])
             if not isinstance(domains, list) or not all(isinstance(one, str) for one in domains):
                 yield f"csp.{key} is not a list of texts"
+        yield from _misspelt_keys("csp", csp, _DOMAINS)
     if not _is_object(permissions):
         yield f"permissions is {_kind(permissions)}"
     else:
         for key in _PERMISSIONS:
             if not _is_object(permissions.get(key, {})):
                 yield f"permissions.{key} is {_kind(permissions[key])}, not {{}}"
+        yield from _misspelt_keys("permissions", permissions, _PERMISSIONS)
     if not isinstance(ui.get("domain", ""), str):
         yield f"domain is {_kind(ui['domain'])}"
     if not isinstance(ui.get("prefersBorder", True), bool):
@@ -304,12 +351,16 @@ def _is_meaningful(block: object) -> bool:
     fix='write ["model"], ["app"] or both, or leave it out',
 )
 def _visibility(app: Evidence) -> Iterator[str]:
-    for name, tool in _views(app).tools.items():
+    unknown: list[str] = []
+    for name, tool in app.views.tools.items():
         ui = _ui(tool)
         visibility = ui.get("visibility") if _is_object(ui) else None
         for one in visibility if isinstance(visibility, list) else ():
             if one not in ("model", "app"):
-                yield f"{name}: {one!r}"
+                unknown.append(f"{name}: {one!r}")
+    if not unknown:
+        _views(app)
+    yield from unknown
 
 
 # --- the views themselves ---------------------------------------------------------------------------------------------
@@ -338,13 +389,13 @@ def _begun(app: Evidence) -> Sequence[ViewTrial]:
     source="MCP Apps, Lifecycle",
     fix="connect to the host while the document loads, with the App of the SDK or by hand",
 )
-def _initializes(app: Evidence) -> Iterator[str]:
+def _initializes(app: Evidence) -> Iterator[Finding]:
     silent = [view for view in _opened(app) if not view.asked("ui/initialize")]
-    if silent and all(view.missing_inputs for view in silent):  # the network, and not the view
-        raise NotApplicable(f"{silent[0].uri}: {silent[0].missing_inputs[0]}")
+    if silent and all(view.is_cut_off for view in silent):
+        raise NotApplicable(f"{silent[0].uri}: {silent[0].why_blank.text}")
     for view in silent:
-        if not view.missing_inputs:
-            yield f"{view.uri} sent none: {view.why_blank}"
+        if not view.is_cut_off:
+            yield Finding(f"{view.uri} sent none: {view.why_blank.text}", view.why_blank.fix)
 
 
 @RULES(
@@ -367,10 +418,10 @@ def _capabilities(app: Evidence) -> Iterator[str]:
     source="MCP Apps, Lifecycle",
     fix="send the notification once the answer is there; until then the host sends nothing",
 )
-def _initialized(app: Evidence) -> Iterator[str]:
+def _initialized(app: Evidence) -> Iterator[Finding]:
     for view in _begun(app):
         if not view.asked("ui/notifications/initialized"):
-            yield f"{view.uri} sent none: {view.why_blank}"
+            yield Finding(f"{view.uri} sent none: {view.why_blank.text}", view.why_blank.fix)
 
 
 @RULES(
@@ -442,12 +493,12 @@ def _modes(app: Evidence) -> Iterator[str]:
     source="docs/conformance.md, Views of MCP servers",
     fix="see the reason; `abp view TARGET TOOL --headed` shows the view",
 )
-def _shown(app: Evidence) -> Iterator[str]:
+def _shown(app: Evidence) -> Iterator[Finding]:
     if not _views(app).trials:
         raise NotApplicable("no view was opened")
     for view in app.views.trials:
         if view.blank:
-            yield f"{view.uri}: {view.why_blank}"
+            yield Finding(f"{view.uri}: {view.why_blank.text}", view.why_blank.fix)
 
 
 @RULES(
@@ -457,9 +508,9 @@ def _shown(app: Evidence) -> Iterator[str]:
     source="MCP Apps, UI Resource Format, McpUiResourceCsp",
     fix="declare the origin in _meta.ui.csp of the resource, or put the file into the document",
 )
-def _policy(app: Evidence) -> Iterator[str]:
+def _policy(app: Evidence) -> Iterator[Finding]:
     for view in _opened(app):
-        yield from (f"{view.uri}: {text}" for text in view.violations)
+        yield from (Finding(f"{view.uri}: {violation.text}", violation.fix) for violation in view.violations)
 
 
 @RULES(
