@@ -383,11 +383,17 @@ def shortened(error: E) -> E:
 
 
 def _is_of_caller(traceback: TracebackType | None) -> bool:
-    while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen")):
-            return True
-        traceback = traceback.tb_next
-    return False
+    return callers_traceback(traceback) is not None
+
+
+def callers_traceback(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the frames of a traceback that are in code of the caller: neither in this package nor in a library."""
+    if traceback is None:
+        return None
+    rest = callers_traceback(traceback.tb_next)
+    if traceback.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen")):
+        return rest
+    return TracebackType(rest, traceback.tb_frame, traceback.tb_lasti, traceback.tb_lineno)
 
 
 #: Reason of a refused connection, for messages.

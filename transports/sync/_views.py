@@ -92,6 +92,8 @@ class BlockingPlaywright:
         return f"<blocking {self._wrapped!r}>"
 
     def __getattr__(self, name: str) -> object:
+        from playwright.async_api import Error
+
         found = getattr(self._wrapped, name)
         if not inspect.ismethod(found):
             return self._shown(found)
@@ -99,8 +101,11 @@ class BlockingPlaywright:
         def call(*args: object, **kwargs: object) -> object:
             __tracebackhide__ = True
             taken = {key: _plain(value) for key, value in kwargs.items()}
-            made: Any = found(*map(_plain, args), **taken)
-            return self._shown(self._runner.run(made) if inspect.iscoroutine(made) else made)
+            try:
+                made: Any = found(*map(_plain, args), **taken)
+                return self._shown(self._runner.run(made) if inspect.iscoroutine(made) else made)
+            except (AssertionError, Error) as error:
+                raise error.with_traceback(None)  # noqa: B904 - it is the same error, without Playwright's frames
 
         return call
 

@@ -31,6 +31,7 @@ from urllib.parse import quote
 import pytest
 
 from .. import browser as browsers, session as sessions, sync
+from ..errors import ABPError, UsageError, callers_traceback, shortened
 from ..protocol import is_page
 from ..sync import SHARED
 
@@ -108,7 +109,6 @@ def add_options(parser: pytest.Parser) -> None:
 def check_options(config: pytest.Config) -> None:
     """Raise :class:`pytest.UsageError` for an invalid number or invalid kinds of evidence."""
     if text := _evidence_text(config):
-        from ..errors import UsageError
         from ..session import read_evidence
 
         try:
@@ -230,13 +230,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Write the report of a failed test, and name it in pytest's own report."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Write the report of a failed test, and name it in pytest's own report.
+
+    An error of this package is shown with the caller's lines only, unless pytest was started with ``--full-trace``."""
+    error = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(error, ABPError) and not item.config.getoption("fulltrace"):
+        call.excinfo = _with_callers_lines(error)
     report = yield
     failure_report = item.stash.get(_REPORT, None)
     if failure_report is not None and report.failed and report.when in ("setup", "call"):
         report.sections.append(("abp", failure_report.write()))
     return report
+
+
+def _with_callers_lines(error: ABPError) -> pytest.ExceptionInfo[BaseException]:
+    traceback = error.__traceback__
+    callers = callers_traceback(traceback)
+    excinfo = pytest.ExceptionInfo.from_exception(shortened(error).with_traceback(callers or traceback))
+    if callers is None:
+        excinfo.traceback = excinfo.traceback.filter(lambda frame: False)
+    return excinfo
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -258,7 +274,7 @@ def _abp_no_running_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     it as running and refuses any other loop. It is restored before fixtures of a wider scope end.
     """
     if "page" in request.fixturenames and request.config.pluginmanager.hasplugin("playwright"):
-        raise pytest.UsageError(
+        raise UsageError(
             f"{request.node.nodeid}: `page` of pytest-playwright blocks, so a test with an event loop cannot use it: "
             "make it a plain function with `page` and `abp_app`, or leave `page` out and take `abp_app_async`"
         )
@@ -299,7 +315,6 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
     An HTML file beside the test is served, with its folder; a Python file is started as an MCP server; a ``.jsonl``
     file is a recording to replay. Override the fixture for an app whose address is known only at run time.
     """
-    __tracebackhide__ = True
     marker = request.node.get_closest_marker("abp")
     given = marker.args[0] if marker is not None and marker.args else request.config.getoption("--abp-target")
     if given:
@@ -307,12 +322,12 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
         if file.suffix not in _FILES or ":" in str(given):
             return str(given)
         if not file.is_file():
-            raise pytest.UsageError(f"{request.node.nodeid}: no such file beside the test: {file}")
+            raise UsageError(f"{request.node.nodeid}: no such file beside the test: {file}")
         if file.suffix == ".py":
             return f"mcp+stdio:{shlex.join((sys.executable, str(file)))}"
         return f"replay:{file}" if file.suffix == ".jsonl" else _abp_pages(file)
     if "abp_fixture_app" not in request.fixturenames:
-        raise pytest.UsageError(f"{request.node.nodeid}: which app is meant? Say it with {_WAYS_TO_NAME_AN_APP}")
+        raise UsageError(f"{request.node.nodeid}: which app is meant? Say it with {_WAYS_TO_NAME_AN_APP}")
     served: Fixture = request.getfixturevalue("abp_fixture_app")
     own = {"websocket": served.ws_url, "postmessage": served.embed_url, "webmcp": served.webmcp_url}
     return own.get(abp_transport, served.url)
@@ -370,7 +385,6 @@ def abp_app(
 
     In a test that also uses ``page`` of pytest-playwright it drives that page, otherwise a page of :func:`abp_browser`.
     """
-    __tracebackhide__ = True
     options = _options(request, abp_target, abp_transport)
     shows_views = "abp_open_view" in request.fixturenames and is_server(abp_target)
     if starts_browser(abp_target, options, shows_views=shows_views):
@@ -427,7 +441,6 @@ def abp_open_view(request: pytest.FixtureRequest, abp_app: BlockingSession) -> I
     with contextlib.ExitStack() as stack:
 
         def opened(capability: str, params: Mapping[str, object] | None = None, **options: Any) -> BlockingView:
-            __tracebackhide__ = True
             view = abp_app.open_view(capability, params, **options)
             report.watch_view(view.wrapped, view._runner.run)
             stack.enter_context(view)
