@@ -139,6 +139,7 @@ def test_a_view_that_stays_blank_fails_at_the_line_of_the_test(pytester: pytest.
     pytester.makepyfile(
         test_lines="""
         import pytest
+        from transports.sync import expect
 
         pytestmark = pytest.mark.abp("server.py")
 
@@ -152,6 +153,9 @@ def test_a_view_that_stays_blank_fails_at_the_line_of_the_test(pytester: pytest.
         def test_click(abp_open_view):
             abp_open_view("plain").frame.get_by_role("button", name="missing").click(timeout=100)
 
+        def test_expect(abp_open_view):
+            expect(abp_open_view("plain").frame.get_by_role("heading")).to_have_text("Missing", timeout=100)
+
         @pytest.mark.asyncio
         async def test_async_fixture(abp_open_view_async):
             async with abp_open_view_async("fails", timeout=8):
@@ -159,9 +163,9 @@ def test_a_view_that_stays_blank_fails_at_the_line_of_the_test(pytester: pytest.
     """
     )
     result = ran(pytester)
-    result.assert_outcomes(failed=4)
+    result.assert_outcomes(failed=5)
     places = [line for line in result.outlines if re.match(r"\S+\.py:\d+: ", line)]
-    assert [place.partition(":")[0] for place in places] == ["test_lines.py"] * 4, places
+    assert [place.partition(":")[0] for place in places] == ["test_lines.py"] * 5, places
     assert sum("stayed blank" in line for line in result.outlines) >= 3
 
 
