@@ -207,6 +207,8 @@ def test_an_error_of_the_kit_is_shown_with_the_lines_of_the_test_alone(
     result.assert_outcomes(failed=9, errors=2)
     places = [line.partition(":")[0] for line in result.outlines if re.match(r"\S+\.py:\d+: ", line)]
     assert len(places) == 11 and set(places) == {"test_lines.py"}
+    message = "transports.errors.ConnectFailed: cannot connect to ws://127.0.0.1:9/: *"
+    result.stdout.fnmatch_lines(["*ERROR at setup of test_fixture *", message], consecutive=True)
     whole = pytester.runpytest_subprocess(*ARGS, "--full-trace", "-k", "test_stack", timeout=60)
     whole.stdout.fnmatch_lines(["*/contextlib.py:[0-9]*"])
 

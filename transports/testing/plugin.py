@@ -275,22 +275,19 @@ def pytest_runtest_makereport(
 
     An error of this package is shown with the caller's lines only, unless pytest was started with ``--full-trace``."""
     error = call.excinfo.value if call.excinfo is not None else None
-    if isinstance(error, ABPError) and not item.config.getoption("fulltrace"):
-        call.excinfo = _with_callers_lines(error)
-    report = yield
+    if not isinstance(error, ABPError) or item.config.getoption("fulltrace"):
+        report = yield
+    elif (callers := callers_traceback(error.__traceback__)) is not None:
+        call.excinfo = pytest.ExceptionInfo.from_exception(shortened(error).with_traceback(callers))
+        report = yield
+    else:
+        report = yield
+        if report.failed:
+            report.longrepr = pytest.ExceptionInfo.from_exception(error).exconly()
     failure_report = item.stash.get(_REPORT, None)
     if failure_report is not None and report.failed and report.when in ("setup", "call"):
         report.sections.append(("abp", failure_report.write()))
     return report
-
-
-def _with_callers_lines(error: ABPError) -> pytest.ExceptionInfo[BaseException]:
-    traceback = error.__traceback__
-    callers = callers_traceback(traceback)
-    excinfo = pytest.ExceptionInfo.from_exception(shortened(error).with_traceback(callers or traceback))
-    if callers is None:
-        excinfo.traceback = excinfo.traceback.filter(lambda frame: False)
-    return excinfo
 
 
 @pytest.hookimpl(tryfirst=True)
