@@ -108,7 +108,7 @@ def expect(actual: Locator | Page, message: str | None = None) -> LocatorAsserti
 
 
 class _NamesExpect(type):
-    """Class whose name ends in the advice: ``playwright.sync_api.expect`` shows the type of what it refuses."""
+    """Metaclass that puts advice in the error of ``playwright.sync_api.expect``, which shows the type it refuses."""
 
     def __repr__(cls) -> str:
         return f"{super().__repr__()}; use the expect of transports.sync"
@@ -125,13 +125,13 @@ class BlockingPlaywright(metaclass=_NamesExpect):
         return f"<blocking {self._wrapped!r}>"
 
     def __getattr__(self, name: str) -> object:
-        from playwright.async_api import Error
-
         found = getattr(self._wrapped, name)
         if not inspect.ismethod(found):
             return self._shown(found)
 
         def call(*args: object, **kwargs: object) -> object:
+            from playwright.async_api import Error
+
             __tracebackhide__ = True
             taken = {key: _plain(value) for key, value in kwargs.items()}
             try:

@@ -253,8 +253,10 @@ class _PlaywrightFixtures:
 
 def _is_installed(executable: str) -> bool:
     """Return whether Playwright has its Chromium, or the headless shell of the same version, in a folder beside it."""
-    folders = (folder for folder in Path(executable).parents if folder.name.startswith("chromium-"))
-    return any(any(folder.parent.glob(folder.name.replace("-", "*-"))) for folder in folders)
+    for folder in Path(executable).parents:
+        if folder.name.startswith("chromium-"):
+            return any(folder.parent.glob(folder.name.replace("-", "*-")))
+    return Path(executable).is_file()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
