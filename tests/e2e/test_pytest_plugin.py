@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import sync_playwright
 
 from transports import CapabilityError, MemoryTransport, connect as async_connect
 from transports.browser import find_browser
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).parents[2]
 #: As in an environment of its own, where the entry point loads the plugin and nothing is known of ours.
-ARGS = ("-p", "no:abp_transports", "-p", "transports.testing.plugin", "-p", "no:playwright", "-p", "no:cacheprovider")
+WITH_PLAYWRIGHT = ("-p", "no:abp_transports", "-p", "transports.testing.plugin", "-p", "no:cacheprovider")
+ARGS = (*WITH_PLAYWRIGHT, "-p", "no:playwright")
 
 
 def ran(pytester: pytest.Pytester, *args: str, plugins: tuple[str, ...] = ARGS) -> pytest.RunResult:
@@ -296,22 +298,16 @@ def test_golden_files(pytester: pytest.Pytester) -> None:
 @pytest.mark.slow
 def test_pages_of_pytest_playwright_and_tests_with_an_event_loop_in_one_run(pytester: pytest.Pytester) -> None:
     """pytest-playwright leaves an event loop in this thread that asyncio takes for running."""
-    choice = find_browser()
-    assert choice is not None
-    pytester.makepyfile(f"""
+    pytester.makepyfile("""
         import asyncio, time
         import pytest
-
-        @pytest.fixture(scope="session")
-        def browser_type_launch_args(browser_type_launch_args):
-            return {{**browser_type_launch_args, "executable_path": {choice.path!r}, "args": ["--no-sandbox"]}}
 
         @pytest.fixture
         def anyio_backend():
             return "asyncio"
 
         def test_both(abp_fixture_app, page, abp_app):
-            abp_app.call("job.run", {{"steps": 1, "delay": 1, "label": "seen"}})
+            abp_app.call("job.run", {"steps": 1, "delay": 1, "label": "seen"})
             assert page.url == abp_fixture_app.url
             assert "job.run" in page.locator("#log").inner_text()
 
@@ -340,39 +336,96 @@ def test_pages_of_pytest_playwright_and_tests_with_an_event_loop_in_one_run(pyte
         @pytest.mark.asyncio
         async def test_refused(abp_fixture_app, page, abp_app_async): ...
     """)
-    result = ran(
-        pytester,
-        "--abp-slowmo=50",
-        plugins=tuple(
-            arg for pair in zip(ARGS[::2], ARGS[1::2], strict=True) if pair[1] != "no:playwright" for arg in pair
-        ),
-    )
+    result = ran(pytester, "--abp-slowmo=50", plugins=WITH_PLAYWRIGHT)
     result.assert_outcomes(passed=5, errors=1)
     result.stdout.fnmatch_lines(["*test_refused*: `page` of pytest-playwright blocks, so a test with an event loop*"])
+
+
+PAGE = """
+    def test_it(page):
+        page.goto("data:text/html,<h1>hello")
+        assert page.locator("h1").inner_text() == "hello"
+"""
+
+
+@pytest.fixture
+def no_browser_of_playwright(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The empty folder in which Playwright looks for its browsers."""
+    folder = pytester.mkdir("browsers")
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(folder))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "plugins", [WITH_PLAYWRIGHT, ("-p", "pytest_playwright.pytest_playwright", *ARGS)], ids=["before", "after"]
+)
+@pytest.mark.usefixtures("no_browser_of_playwright")
+def test_pytest_playwright_starts_the_browser_that_doctor_finds(
+    pytester: pytest.Pytester, plugins: tuple[str, ...]
+) -> None:
+    """In whatever order the two plugins are loaded."""
+    pytester.makepyfile(PAGE)
+    ran(pytester, plugins=plugins).assert_outcomes(passed=1)
+
+
+LAUNCH_ARGS = """
+    import pytest
+
+    @pytest.fixture(scope="session")
+    def browser_type_launch_args(browser_type_launch_args):
+        return {{**browser_type_launch_args, {}}}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("conftest", "args", "message"),
+    [
+        (LAUNCH_ARGS.format('"executable_path": "/nowhere/mine"'), (), "*/nowhere/mine*"),
+        (LAUNCH_ARGS.format('"channel": "chrome-canary"'), (), "*'chrome-canary'*"),
+        ("", ("--browser-channel=chrome-canary",), "*'chrome-canary'*"),
+        ("", ("--browser=firefox",), "*Executable doesn't exist at */browsers/firefox-*"),
+    ],
+    ids=["executable_path", "channel", "--browser-channel", "--browser"],
+)
+@pytest.mark.usefixtures("no_browser_of_playwright")
+def test_pytest_playwright_starts_the_browser_that_the_user_names(
+    pytester: pytest.Pytester, conftest: str, args: tuple[str, ...], message: str
+) -> None:
+    """None of them is installed, so that Playwright's error shows which it is."""
+    pytester.makeconftest(conftest)
+    pytester.makepyfile(PAGE)
+    result = ran(pytester, *args, plugins=WITH_PLAYWRIGHT)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([message])
+
+
+@pytest.mark.slow
+def test_pytest_playwright_starts_its_own_headless_shell_where_it_is_installed(
+    pytester: pytest.Pytester, no_browser_of_playwright: Path
+) -> None:
+    with sync_playwright() as playwright:
+        version = Path(playwright.chromium.executable_path).relative_to(no_browser_of_playwright).parts[0]
+    (no_browser_of_playwright / version.replace("-", "_headless_shell-")).mkdir()  # without the file, for its error
+    pytester.makepyfile(PAGE)
+    result = ran(pytester, plugins=WITH_PLAYWRIGHT)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*Executable doesn't exist at */browsers/chromium_headless_shell-*"])
 
 
 @pytest.mark.slow
 def test_the_test_on_the_first_page_of_the_documentation_passes(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    choice = find_browser()
-    assert choice is not None
     page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     (block,) = (
         text for text in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if "(page)" in text
     )
-    pytester.makeconftest(f"""
-        import pytest
-
-        @pytest.fixture(scope="session")
-        def browser_type_launch_args(browser_type_launch_args):
-            return {{**browser_type_launch_args, "executable_path": {choice.path!r}, "args": ["--no-sandbox"]}}
-    """)
     monkeypatch.setenv("ABP_OUTPUT_DIR", str(tmp_path / "out"))
     with serve_fixture_app() as app:
         pytester.makepyfile(block.replace("http://127.0.0.1:8000/", app.url))
-        pairs = [pair for pair in zip(ARGS[::2], ARGS[1::2], strict=True) if pair[1] != "no:playwright"]
-        ran(pytester, plugins=tuple(arg for pair in pairs for arg in pair)).assert_outcomes(passed=1)
+        ran(pytester, plugins=WITH_PLAYWRIGHT).assert_outcomes(passed=1)
     assert [path for path in (tmp_path / "out").iterdir() if path.suffix == ".pdf"]
 
 

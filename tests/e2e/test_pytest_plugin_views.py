@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -131,6 +132,41 @@ def test_a_failure_leaves_what_the_view_asked_and_its_picture(pytester: pytest.P
     blank = json.loads((kept(pytester, "blank") / "view.json").read_text())
     assert "TypeError" in blank["warnings"][0] and not (kept(pytester, "blank") / "view.png").exists()
     assert len([*(pytester.path / "abp-results").glob("*/*")]) == 3
+
+
+@pytest.mark.slow
+def test_a_view_that_stays_blank_fails_at_the_line_of_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_lines="""
+        import pytest
+        from transports.sync import expect
+
+        pytestmark = pytest.mark.abp("server.py")
+
+        def test_fixture(abp_open_view):
+            abp_open_view("fails", timeout=8)
+
+        def test_with(abp_app):
+            with abp_app.open_view("fails", timeout=8):
+                pass
+
+        def test_click(abp_open_view):
+            abp_open_view("plain").frame.get_by_role("button", name="missing").click(timeout=100)
+
+        def test_expect(abp_open_view):
+            expect(abp_open_view("plain").frame.get_by_role("heading")).to_have_text("Missing", timeout=100)
+
+        @pytest.mark.asyncio
+        async def test_async_fixture(abp_open_view_async):
+            async with abp_open_view_async("fails", timeout=8):
+                pass
+    """
+    )
+    result = ran(pytester)
+    result.assert_outcomes(failed=5)
+    places = [line for line in result.outlines if re.match(r"\S+\.py:\d+: ", line)]
+    assert [place.partition(":")[0] for place in places] == ["test_lines.py"] * 5, places
+    assert sum("stayed blank" in line for line in result.outlines) >= 3
 
 
 @pytest.mark.slow

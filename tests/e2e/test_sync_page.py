@@ -18,7 +18,7 @@ from transports import ABPError, CallTimeout, Disconnected, UsageError
 from transports.browser import PageAgent, PageRunner, find_browser, to_async
 from transports.browser.page import _syncpage as syncpage
 from transports.browser.page._channels import open_channel
-from transports.sync import connect
+from transports.sync import connect, expect
 
 pytestmark = pytest.mark.browser
 
@@ -54,6 +54,14 @@ def test_our_agent_works_in_a_blocking_page(workbench: str, page: sync_api.Page)
     assert isinstance(page.context.browser, sync_api.Browser) and isinstance(page.context.pages[0], sync_api.Page)
     page.close()
     assert isinstance(runner.run(asyncio.wait_for(agent.lost, 5)), Disconnected)
+
+
+def test_assertions_about_a_page_of_playwright(page: sync_api.Page) -> None:
+    page.set_content("<title>Note</title><h1>Hello</h1>")
+    expect(page).to_have_title("Note")
+    expect(page.get_by_role("heading")).to_have_text("Hello")
+    with pytest.raises(AssertionError, match="Hello"):
+        expect(page.get_by_role("heading")).not_to_have_text("Hello", timeout=100)
 
 
 def test_who_may_run_where(page: sync_api.Page) -> None:

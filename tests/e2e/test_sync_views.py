@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import playwright.sync_api
 import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.mcp_servers import target
-from transports.sync import connect
+from transports.sync import connect, expect
 
 pytestmark = pytest.mark.browser
 ASK = "([method, params]) => rpc(method, params)"
@@ -35,3 +36,18 @@ def test_a_view_as_a_blocking_context_manager(tmp_path: Path) -> None:
             assert view.model_context is None and view.files == () and view.violations == () and len(view.warnings) == 1
             assert view.screenshot().artifact().mime_type == "image/png"
             assert view.render_to_pdf("<p>Hi").artifact().mime_type == "application/pdf"
+
+
+def test_assertions_of_playwright_about_a_blocking_view(tmp_path: Path) -> None:
+    with connect(target("views"), store=tmp_path) as app, app.open_view("board") as view:
+        heading = view.frame.get_by_role("heading")
+        expect(heading).to_have_text("A view")
+        expect(heading).not_to_have_text("Another view")
+        expect(view.frame.locator("h1").filter(has_text="view").first).to_be_visible()
+        expect(view.frame.page).not_to_have_title("A title")
+        view.frame.evaluate("setTimeout(() => { document.querySelector('h1').textContent = 'Later' }, 300)")
+        expect(heading).to_have_text("Later")
+        with pytest.raises(AssertionError, match=r"the heading\n(.|\n)*Sooner(.|\n)*Later"):
+            expect(heading, "the heading").to_have_text("Sooner", timeout=100)
+        with pytest.raises(ValueError, match=r"Unsupported type: .*; use the expect of transports\.sync"):
+            playwright.sync_api.expect(heading)

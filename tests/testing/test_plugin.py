@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from transports.testing.plugin import new_run_name, remove_older_runs
 pytest_plugins = ("pytester",)
 
 ARGS = ("-p", "no:abp_transports", "-p", "transports.testing.plugin", "-p", "no:playwright", "-p", "no:cacheprovider")
+ROOT = Path(__file__).parents[2]
 #: A line of the kit's in a traceback, which would hide the test's own.
 KIT = "*/transports/*.py:[0-9]*"
 #: A number that no process has.
@@ -94,7 +96,7 @@ def test_a_file_of_the_marker_that_is_missing(pytester: pytest.Pytester) -> None
     pytester.makepyfile("import pytest\n\n@pytest.mark.abp('pages/app.html')\ndef test_it(abp_app): ...")
     result = ran(pytester)
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines([f"*::test_it: no such file beside the test: {pytester.path}/pages/app.html"])
+    result.stdout.fnmatch_lines([f"*::test_it: no such file beside the test: {pytester.path}/pages/app.html *"])
     result.stdout.no_fnmatch_line(KIT)
 
 
@@ -135,6 +137,80 @@ def test_a_failure_without_anything_to_keep_makes_no_folder(pytester: pytest.Pyt
     result.stdout.fnmatch_lines(["nothing was kept: *"])
     result.stdout.no_fnmatch_line(KIT)
     assert not (pytester.path / "abp-results").exists()
+
+
+def test_an_error_of_the_kit_is_shown_with_the_lines_of_the_test_alone(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    pytester.makepyfile(
+        test_lines="""
+        import asyncio, contextlib
+        import pytest
+        import transports, transports.batch, transports.sync as sync
+
+        NOBODY = "ws://127.0.0.1:9/"
+
+        def test_with():
+            with sync.connect(NOBODY):
+                pass
+
+        def test_stack():
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(sync.connect(NOBODY))
+
+        def test_wrong_arguments():
+            with sync.connect("memory:", transport=transports.MemoryTransport({})) as app:
+                app.call("a", {}, "more")
+
+        def test_store(tmp_path):
+            for _ in sync.open_store(str(tmp_path / "store")).open("a" * 64):
+                pass
+
+        def test_scheme_of_a_store():
+            sync.open_store("gopher://nowhere/")
+
+        @pytest.mark.asyncio
+        async def test_async_with():
+            async with transports.connect(NOBODY):
+                pass
+
+        @pytest.mark.asyncio
+        async def test_cause(tmp_path):
+            await transports.batch.run(tmp_path / "missing.jsonl", tmp_path / "out")
+
+        def test_loop():
+            async def main():
+                async with transports.connect(NOBODY):
+                    pass
+            asyncio.run(main())
+
+        @pytest.fixture
+        def own_app():
+            with sync.connect(NOBODY) as app:
+                yield app
+
+        def test_own_fixture(own_app): ...
+
+        @pytest.mark.abp(NOBODY)
+        def test_fixture(abp_app): ...
+
+        @pytest.mark.asyncio
+        @pytest.mark.abp(NOBODY)
+        async def test_async_fixture(abp_app_async):
+            async with abp_app_async():
+                pass
+    """
+    )
+    result = pytester.runpytest_subprocess(*ARGS, timeout=60)
+    result.assert_outcomes(failed=9, errors=2)
+    places = [line.partition(":")[0] for line in result.outlines if re.match(r"\S+\.py:\d+: ", line)]
+    assert len(places) == 11 and set(places) == {"test_lines.py"}
+    message = "transports.errors.ConnectFailed: cannot connect to ws://127.0.0.1:9/: *"
+    result.stdout.fnmatch_lines(["*ERROR at setup of test_fixture *", message], consecutive=True)
+    whole = pytester.runpytest_subprocess(*ARGS, "--full-trace", "-k", "test_stack", timeout=60)
+    whole.stdout.fnmatch_lines(["*/contextlib.py:[0-9]*"])
 
 
 @pytest.mark.load

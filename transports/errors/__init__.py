@@ -89,6 +89,7 @@ from ._base import (
     UnsupportedBinary,
     UrlExpired,
     UsageError,
+    callers_traceback as callers_traceback,
     connection_failure as connection_failure,
     first_line,
     format_seconds,

@@ -398,7 +398,7 @@ def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutin
                 logger.debug("%s", error.message, exc_info=error)
             raise shortened(error)  # noqa: B904 - it is the same error
         except asyncio.CancelledError as stop:  # Ctrl-C, or a timeout of the caller: no fault, so only where it waited
-            if _is_of_caller(stop.__traceback__):
+            if callers_traceback(stop.__traceback__) is not None:
                 raise
             raise stop.with_traceback(None)  # noqa: B904 - it is the same exception
 
@@ -414,18 +414,23 @@ def shortened(error: E) -> E:
     seen: set[int] = set()
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        if cause is error or not _is_of_caller(cause.__traceback__):
+        if cause is error or callers_traceback(cause.__traceback__) is None:
             cause.__traceback__ = None
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return error
 
 
-def _is_of_caller(traceback: TracebackType | None) -> bool:
+def callers_traceback(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the frames of a traceback that are in code of the caller: neither in this package nor in a library."""
+    frames = []
     while traceback is not None:
         if not traceback.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen")):
-            return True
+            frames.append(traceback)
         traceback = traceback.tb_next
-    return False
+    callers = None
+    for frame in reversed(frames):
+        callers = TracebackType(callers, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return callers
 
 
 #: Reason of a refused connection, for messages.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         discover,
         open_store,
     )
-    from ._views import View
+    from ._views import View, expect
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -58,7 +58,7 @@ else:
                 "discover",
                 "open_store",
             ),
-            "_views": ("View",),
+            "_views": ("View", "expect"),
         },
     )
 
@@ -74,5 +74,6 @@ __all__ = [
     "View",
     "connect",
     "discover",
+    "expect",
     "open_store",
 ]

@@ -86,6 +86,7 @@ class Background:
         """Run as :meth:`Runner.run`, in the caller's context.
 
         Raises :class:`~transports.errors.UsageError` in the thread of the loop, which would wait for itself."""
+        __tracebackhide__ = True
         if threading.current_thread() is self._thread:
             coroutine.close()
             raise UsageError(
@@ -97,6 +98,9 @@ class Background:
             tasks: list[asyncio.Task[T]] = []
             try:
                 thread.begin_task(coroutine, outcome, tasks)
+                error = outcome.exception()
+                if error is not None:
+                    raise error  # result() would add its own frames
                 return outcome.result()
             except BaseException:
                 if not outcome.done():  # the wait was interrupted, the work was not
@@ -104,7 +108,8 @@ class Background:
                     concurrent.futures.wait((outcome,), timeout=_CANCEL_TIMEOUT)
                 raise
             finally:
-                del outcome  # its exception refers to this frame: without this, a reference cycle
+                error = None
+                del outcome  # the exception refers to this frame: without these two lines, a reference cycle
 
     @contextlib.contextmanager
     def _using(self, coroutine: Coroutine[Any, Any, object]) -> Iterator[_LoopThread]:

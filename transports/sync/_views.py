@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from .. import session
 from ..artifacts import ArtifactRef
@@ -12,7 +12,13 @@ from ._bridge import Runner, described
 from ._session import Session
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Frame
+    from playwright.sync_api import (  # type: ignore[attr-defined]  # the assertions are not in its __all__
+        Frame,
+        Locator,
+        LocatorAssertions,
+        Page,
+        PageAssertions,
+    )
 
     from ..adapters.views import DisplayMode, ViewRequest
     from ..routing import Result
@@ -57,7 +63,7 @@ class View(Session):
     def frame(self) -> Frame:
         """The view's frame, with the methods of ``playwright.sync_api``: ``view.frame.get_by_role("button").click()``.
 
-        Its locators are not those that ``playwright.sync_api.expect`` takes."""
+        Assertions about it are those of :func:`expect`."""
         return cast("Frame", BlockingPlaywright(self.wrapped.frame, self._runner))
 
     @property
@@ -81,7 +87,34 @@ class View(Session):
         return self.wrapped.warnings
 
 
-class BlockingPlaywright:
+@overload
+def expect(actual: Locator, message: str | None = None) -> LocatorAssertions: ...
+@overload
+def expect(actual: Page, message: str | None = None) -> PageAssertions: ...
+def expect(actual: Locator | Page, message: str | None = None) -> LocatorAssertions | PageAssertions:
+    """Return Playwright's assertions about a locator of :attr:`View.frame`, or about anything of
+    ``playwright.sync_api``::
+
+        expect(view.frame.get_by_role("heading")).to_have_text("Hello", timeout=2000)
+
+    They wait until they hold, 5 seconds by default. ``playwright.sync_api.expect`` refuses objects of a blocking view.
+    """
+    from playwright import async_api, sync_api
+
+    if not isinstance(actual, BlockingPlaywright):
+        return sync_api.expect(actual, message)
+    assertions: object = async_api.expect(cast("async_api.Locator", actual._wrapped), message)
+    return cast("LocatorAssertions", BlockingPlaywright(assertions, actual._runner))
+
+
+class _NamesExpect(type):
+    """Metaclass that puts advice in the error of ``playwright.sync_api.expect``, which shows the type it refuses."""
+
+    def __repr__(cls) -> str:
+        return f"{super().__repr__()}; use the expect of transports.sync"
+
+
+class BlockingPlaywright(metaclass=_NamesExpect):
     """An object of ``playwright.async_api``, whose coroutine functions block, and which gives such objects."""
 
     def __init__(self, wrapped: object, runner: Runner) -> None:
@@ -97,10 +130,15 @@ class BlockingPlaywright:
             return self._shown(found)
 
         def call(*args: object, **kwargs: object) -> object:
+            from playwright.async_api import Error
+
             __tracebackhide__ = True
             taken = {key: _plain(value) for key, value in kwargs.items()}
-            made: Any = found(*map(_plain, args), **taken)
-            return self._shown(self._runner.run(made) if inspect.iscoroutine(made) else made)
+            try:
+                made: Any = found(*map(_plain, args), **taken)
+                return self._shown(self._runner.run(made) if inspect.iscoroutine(made) else made)
+            except (AssertionError, Error) as error:
+                raise error.with_traceback(None)  # noqa: B904 - it is the same error, without Playwright's frames
 
         return call
 

@@ -31,10 +31,13 @@ from urllib.parse import quote
 import pytest
 
 from .. import browser as browsers, session as sessions, sync
+from ..errors import ABPError, UsageError, callers_traceback, shortened
 from ..protocol import is_page
 from ..sync import SHARED
 
 if TYPE_CHECKING:
+    from playwright.sync_api import BrowserType
+
     from webapp_fixture import Fixture
 
     from ..session import Session, View
@@ -108,7 +111,6 @@ def add_options(parser: pytest.Parser) -> None:
 def check_options(config: pytest.Config) -> None:
     """Raise :class:`pytest.UsageError` for an invalid number or invalid kinds of evidence."""
     if text := _evidence_text(config):
-        from ..errors import UsageError
         from ..session import read_evidence
 
         try:
@@ -217,6 +219,44 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "abp(target, transport='auto', **options): the app of abp_app; options are those of connect()"
     )
     config.addinivalue_line("markers", "abp_transports(*names): run the test once over each of these transports")
+    if any(hasattr(plugin, "launch_browser") for plugin in config.pluginmanager.get_plugins()):
+        config.pluginmanager.register(_PlaywrightFixtures(), "abp_playwright_fixtures")
+
+
+class _PlaywrightFixtures:
+    """Fixtures that replace those of pytest-playwright, but not the user's own.
+
+    Of two plugins with one fixture, pytest takes that of the later one: so this is registered when all are loaded.
+    """
+
+    @pytest.fixture(scope="session")
+    def launch_browser(
+        self,
+        launch_browser: Callable[..., object],
+        browser_type_launch_args: Mapping[str, object],
+        browser_type: BrowserType,
+        connect_options: Mapping[str, object] | None,
+    ) -> Callable[..., object]:
+        """Start the browser that ``abp doctor`` finds, if Playwright has no Chromium of its own and none is named."""
+        if connect_options or browser_type.name != "chromium" or _is_installed(browser_type.executable_path):
+            return launch_browser
+
+        def launch(**options: object) -> object:
+            named = {"executable_path", "channel"} & (browser_type_launch_args.keys() | options.keys())
+            choice = None if named else browsers.find_browser()
+            if choice is not None:
+                options["executable_path"] = choice.path
+            return launch_browser(**options)
+
+        return launch
+
+
+def _is_installed(executable: str) -> bool:
+    """Return whether Playwright has its Chromium, or the headless shell of the same version, in a folder beside it."""
+    for folder in Path(executable).parents:
+        if folder.name.startswith("chromium-"):
+            return any(folder.parent.glob(folder.name.replace("-", "*-")))
+    return Path(executable).is_file()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -230,9 +270,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Write the report of a failed test, and name it in pytest's own report."""
-    report = yield
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Write the report of a failed test, and name it in pytest's own report.
+
+    An error of this package is shown with the caller's lines only, unless pytest was started with ``--full-trace``."""
+    error = call.excinfo.value if call.excinfo is not None else None
+    if not isinstance(error, ABPError) or item.config.getoption("fulltrace"):
+        report = yield
+    elif (callers := callers_traceback(error.__traceback__)) is not None:
+        call.excinfo = pytest.ExceptionInfo.from_exception(shortened(error).with_traceback(callers))
+        report = yield
+    else:
+        report = yield
+        if report.failed:
+            report.longrepr = pytest.ExceptionInfo.from_exception(error).exconly()
     failure_report = item.stash.get(_REPORT, None)
     if failure_report is not None and report.failed and report.when in ("setup", "call"):
         report.sections.append(("abp", failure_report.write()))
@@ -258,7 +311,7 @@ def _abp_no_running_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     it as running and refuses any other loop. It is restored before fixtures of a wider scope end.
     """
     if "page" in request.fixturenames and request.config.pluginmanager.hasplugin("playwright"):
-        raise pytest.UsageError(
+        raise UsageError(
             f"{request.node.nodeid}: `page` of pytest-playwright blocks, so a test with an event loop cannot use it: "
             "make it a plain function with `page` and `abp_app`, or leave `page` out and take `abp_app_async`"
         )
@@ -299,7 +352,6 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
     An HTML file beside the test is served, with its folder; a Python file is started as an MCP server; a ``.jsonl``
     file is a recording to replay. Override the fixture for an app whose address is known only at run time.
     """
-    __tracebackhide__ = True
     marker = request.node.get_closest_marker("abp")
     given = marker.args[0] if marker is not None and marker.args else request.config.getoption("--abp-target")
     if given:
@@ -307,12 +359,12 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
         if file.suffix not in _FILES or ":" in str(given):
             return str(given)
         if not file.is_file():
-            raise pytest.UsageError(f"{request.node.nodeid}: no such file beside the test: {file}")
+            raise UsageError(f"{request.node.nodeid}: no such file beside the test: {file}")
         if file.suffix == ".py":
             return f"mcp+stdio:{shlex.join((sys.executable, str(file)))}"
         return f"replay:{file}" if file.suffix == ".jsonl" else _abp_pages(file)
     if "abp_fixture_app" not in request.fixturenames:
-        raise pytest.UsageError(f"{request.node.nodeid}: which app is meant? Say it with {_WAYS_TO_NAME_AN_APP}")
+        raise UsageError(f"{request.node.nodeid}: which app is meant? Say it with {_WAYS_TO_NAME_AN_APP}")
     served: Fixture = request.getfixturevalue("abp_fixture_app")
     own = {"websocket": served.ws_url, "postmessage": served.embed_url, "webmcp": served.webmcp_url}
     return own.get(abp_transport, served.url)
@@ -370,7 +422,6 @@ def abp_app(
 
     In a test that also uses ``page`` of pytest-playwright it drives that page, otherwise a page of :func:`abp_browser`.
     """
-    __tracebackhide__ = True
     options = _options(request, abp_target, abp_transport)
     shows_views = "abp_open_view" in request.fixturenames and is_server(abp_target)
     if starts_browser(abp_target, options, shows_views=shows_views):
@@ -427,7 +478,6 @@ def abp_open_view(request: pytest.FixtureRequest, abp_app: BlockingSession) -> I
     with contextlib.ExitStack() as stack:
 
         def opened(capability: str, params: Mapping[str, object] | None = None, **options: Any) -> BlockingView:
-            __tracebackhide__ = True
             view = abp_app.open_view(capability, params, **options)
             report.watch_view(view.wrapped, view._runner.run)
             stack.enter_context(view)

@@ -107,6 +107,7 @@ class PageRunner:
         :class:`~transports.errors.Disconnected` if Playwright has been stopped. If the wait is interrupted, by Ctrl-C
         say, the coroutine is cancelled and gets ten seconds to end.
         """
+        __tracebackhide__ = True
         try:
             self._check_usable()
         except BaseException:
