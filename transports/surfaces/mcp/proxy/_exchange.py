@@ -13,20 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, PROTOCOL_VERSION_META_KEY
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ....artifacts import ArtifactStore, Scope
 from ....binary.detect import Place
 from ....errors import ABPError, ProtocolError, TooLarge
 from ....protocol import MAX_CAPABILITIES, encode_json
 from ....tasks import in_thread
-from .._resources import TEMPLATE, list_resources, read_resource
+from .._artifacts import TEMPLATE, list_artifacts, read_artifact
 from ._files import Ask, FileParams, Roots
 from ._messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
     MAX_BYTES,
+    PROTOCOL_VERSION,
+    STATELESS_VERSIONS,
+    SUBSCRIPTION_ID,
     Ends,
     Key,
     Message,
@@ -48,6 +49,8 @@ logger = logging.getLogger("transports")
 _MAX_OPEN = 10_000
 #: Largest artifact in bytes that is read in one piece.
 _MAX_READ = 64 << 20
+#: Most characters of a URI in an error.
+_MAX_URI = 300
 #: Fields that results have since protocol 2026-07-28 only.
 _COMPLETE: Mapping[str, object] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 #: Requests whose results may have large content.
@@ -206,20 +209,17 @@ class Exchange:
         try:
             async with self._shared.reading:
                 if message.method == "resources/read":
-                    read = await read_resource(store, params.uri, _MAX_READ, view)
-                    result = read.model_dump(mode="json", by_alias=True, exclude_none=True)
+                    result = await read_artifact(store, params.uri, _MAX_READ, view)
                 elif message.method == "resources/list":
-                    listed = await list_resources(store, None, view)
-                    result = listed.model_dump(mode="json", by_alias=True, exclude_none=True)
+                    result = await list_artifacts(store, None, view)
                 else:
-                    template = TEMPLATE.model_dump(mode="json", by_alias=True, exclude_none=True)
-                    result = {"resourceTemplates": [template]}
-                result = {name: value for name, value in result.items() if name not in _COMPLETE}
-                if _is_modern(params.meta):
+                    result = {"resourceTemplates": [TEMPLATE]}
+                if _is_stateless(params.meta):
                     result |= _COMPLETE
                 return result_message(identity, await asyncio.to_thread(encode_json, result))
-        except MCPError as error:
-            return error_message(identity, error.error.code, error.error.message, error.error.data)
+        except ABPError as error:
+            about = {"uri": params.uri[:_MAX_URI]} if params.uri else {}
+            return error_message(identity, INVALID_PARAMS, error.message, {**about, "code": error.code})
 
     def files_in(self, message: Message) -> dict[Place, str]:
         """Return the files that a call names and the proxy sends to the server, by their places in its arguments."""
@@ -328,7 +328,7 @@ class Exchange:
         if message.method == "notifications/progress":
             token = key_or_none(params.progress_token)
             return None if token is None else self._progress.get(token)
-        return key_or_none(params.meta.get(SUBSCRIPTION_ID_META_KEY, msgspec.Raw()))
+        return key_or_none(params.meta.get(SUBSCRIPTION_ID, msgspec.Raw()))
 
     async def _answered(self, message: Message, request: _Request) -> bytes:
         if request.progress is not None:
@@ -438,10 +438,9 @@ def _client_capabilities(message: Message) -> Mapping[str, object]:
         return {}
 
 
-def _is_modern(meta: Mapping[str, msgspec.Raw]) -> bool:
+def _is_stateless(meta: Mapping[str, msgspec.Raw]) -> bool:
+    """Return whether a request names a protocol version without sessions."""
     try:
-        return (
-            msgspec.json.decode(meta.get(PROTOCOL_VERSION_META_KEY, msgspec.Raw(b"null"))) in MODERN_PROTOCOL_VERSIONS
-        )
-    except (ValueError, TypeError):
+        return msgspec.json.decode(meta.get(PROTOCOL_VERSION, b'""'), type=str) in STATELESS_VERSIONS
+    except ValueError:
         return False
