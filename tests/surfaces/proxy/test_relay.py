@@ -18,6 +18,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.eventually import eventually
 from tests.support.relayed import LARGE, relayed
+from transports.artifacts import Retention, open_store
 from transports.surfaces.mcp import read_log, table
 
 LIMIT = 64 * 1024
@@ -358,6 +359,29 @@ async def test_a_message_of_very_many_values_is_an_error_of_its_request(tmp_path
         answer = await client.answer(client.ask("tools/call", name="give", arguments={"result": fields}))
         assert answer["error"]["data"]["code"] == "TOO_LARGE"
         assert await client.request("ping") == {}
+
+
+async def test_files_are_listed_page_by_page(tmp_path: Path) -> None:
+    async with relayed(tmp_path, "--bare", max_inline=1000) as client:
+        blobs = [{"type": "image", "data": f"@base64:{2000 + number}", "mimeType": "image/png"} for number in range(51)]
+        await client.give({"content": blobs})
+        first = await client.request("resources/list")
+        last = await client.request("resources/list", cursor=first["nextCursor"])
+        assert len({resource["uri"] for page in (first, last) for resource in page["resources"]}) == 51
+        assert "nextCursor" not in last
+        refused = await client.answer(client.ask("resources/list", cursor="nowhere"))
+        assert "cursor is not valid" in refused["error"]["message"]
+
+
+async def test_the_next_run_reads_files_of_the_last_one_until_their_time_is_over(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        (link,) = links(await client.give({"content": [{"type": "image", "data": "@base64:90000"}]}))
+    async with relayed(tmp_path) as client:
+        assert await client.content(link["uri"]) == bytes_of(90_000)
+    # the default folder is that of `abp call` too, whose files have no owner and stay
+    async with open_store(tmp_path / "store", retention=Retention.only(ttl_seconds=0, keep_unscoped=True)) as store:
+        await store.gc()
+        assert await store.list() == []
 
 
 async def test_bytes_are_counted_by_tool(tmp_path: Path) -> None:

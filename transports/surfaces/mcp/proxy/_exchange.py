@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -123,9 +124,13 @@ class Shared:
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
 
     def exchange(self, scope: Scope | None = None, facts: Facts | None = None) -> Exchange:
-        """Return a new exchange, whose artifacts belong to ``scope``."""
+        """Return a new exchange, whose artifacts belong to ``scope``, and which reads only these.
+
+        Without a scope, its artifacts belong to a session of their own, since files without an owner would stay for
+        ever, and it reads all of the store: a client that starts again has the links of its last session."""
         store = self.store if scope is None else self.store.scoped(scope)
-        return Exchange(facts or Facts(), self.rewriter(store), self)
+        owner = scope or Scope(session=secrets.token_urlsafe(12))
+        return Exchange(facts or Facts(), self.rewriter(self.store.scoped(owner)), store, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +151,14 @@ class _Request:
 
 
 class Exchange:
-    """The messages between one client and one server. ``facts`` may be shared with other clients of the server."""
+    """The messages between one client and one server. ``facts`` may be shared with other clients of the server, and
+    artifacts are read from ``store``."""
 
-    def __init__(self, facts: Facts, rewriter: Rewriter, shared: Shared) -> None:
+    def __init__(self, facts: Facts, rewriter: Rewriter, store: ArtifactStore, shared: Shared) -> None:
         self.facts = facts
         self.roots = Roots(shared.roots)
         self._rewriter = rewriter
+        self._store = store
         self._shared = shared
         self._open: OrderedDict[Key, _Request] = OrderedDict()
         self._progress: OrderedDict[Key, Key] = OrderedDict()
@@ -204,14 +211,14 @@ class Exchange:
 
     async def answer(self, message: Message) -> bytes:
         """Return the proxy's own answer to a request."""
-        store, view = self._rewriter.store, self._rewriter.view
+        store, view = self._store, self._rewriter.view
         identity, params = bytes(message.envelope.id), message.params
         try:
             async with self._shared.reading:
                 if message.method == "resources/read":
                     result = await read_artifact(store, params.uri, _MAX_READ, view)
                 elif message.method == "resources/list":
-                    result = await list_artifacts(store, None, view)
+                    result = await list_artifacts(store, params.cursor, view)
                 else:
                     result = {"resourceTemplates": [TEMPLATE]}
                 if _is_stateless(params.meta):
@@ -235,7 +242,7 @@ class Exchange:
         has_paths = any(not text.startswith("artifact:") for text in named.values())
         folders = await self.roots.folders(ask) if has_paths else []
         async with self._shared.reading:
-            raw = await tool.files.filled(message, named, self._rewriter.store, folders)
+            raw = await tool.files.filled(message, named, self._store, folders)
         return await read_message(raw)
 
     def _tool_of(self, message: Message) -> ToolFacts | None:

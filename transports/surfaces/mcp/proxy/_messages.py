@@ -57,6 +57,7 @@ class Params(msgspec.Struct):
 
     name: str = ""
     uri: str = ""
+    cursor: str | None = None
     task_id: str = msgspec.field(name="taskId", default="")
     request_id: msgspec.Raw = msgspec.field(name="requestId", default=msgspec.Raw())
     progress_token: msgspec.Raw = msgspec.field(name="progressToken", default=msgspec.Raw())
