@@ -64,7 +64,10 @@ async def proxy(
     ] = None,
     stats: Annotated[
         bool,
-        typer.Option("--stats", help="Print bytes by tool: of this run at its end; without a server, of all runs."),
+        typer.Option(
+            "--stats",
+            help="Print bytes and pictures by tool: of this run at its end; without a server, of all runs.",
+        ),
     ] = False,
     ttl: Ttl = None,
     limits: Limits = None,

@@ -8,5 +8,5 @@
 * :mod:`._upstreams` — the server: :mod:`._process` if it is started, :mod:`._upstream` behind an address.
 * :mod:`._running` — the proxy over stdio; :mod:`._serving` — over HTTP: :mod:`._sessions` with a server for each
   session, and :mod:`._reverse` before an address.
-* :mod:`._stats` — bytes from the server and to the client.
+* :mod:`._stats` — bytes and pictures from the server and to the client.
 """

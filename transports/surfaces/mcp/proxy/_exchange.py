@@ -41,7 +41,7 @@ from ._messages import (
     result_message,
 )
 from ._rewriting import FIELDS, Caller, Rewriter, Rewritten
-from ._stats import Stats
+from ._stats import Stats, measure_answer
 
 logger = logging.getLogger("transports")
 
@@ -352,7 +352,9 @@ class Exchange:
         if rewritten is not None:
             raw, files = result_message(bytes(message.envelope.id), rewritten.result), rewritten.files
         if request.method in _COUNTED:
-            self._shared.stats.count(request.tool or request.method, len(message.raw), len(raw), files)
+            received = await measure_answer(message.raw, message.envelope.result)
+            sent = received if rewritten is None else await measure_answer(raw, rewritten.result)
+            self._shared.stats.count(request.tool or request.method, received, sent, files)
         return raw
 
     async def _rewritten(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
