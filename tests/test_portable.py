@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.support.local_store import run_script
-from transports.adapters.mcp import _connection as process
+from transports.adapters.mcp import _connection as connection, _process as process
 from transports.adapters.mcp._servers import StdioServer
 from transports.artifacts._files import ExportFile
 from transports.batch import SqliteDatabase
@@ -155,7 +155,7 @@ async def test_what_an_mcp_server_started_ends_with_it_where_processes_have_no_g
     started = tmp_path / "pid"
     server = StdioServer("sh", ("-c", f"sleep 1000 & echo $! > {started}.new; mv {started}.new {started}; cat"))
     async with asyncio.timeout(30):
-        async with process.stdio_streams(server, process.Stderr(server), max_bytes=1000, on_exit=print):
+        async with connection.stdio_streams(server, connection.Stderr(server), max_bytes=1000, on_exit=print):
             while not started.exists():
                 await asyncio.sleep(0.01)
             child = psutil.Process(int(started.read_text()))

@@ -7,7 +7,7 @@ import base64
 import json
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +103,10 @@ class Client:
 @asynccontextmanager
 async def relayed_to(server: Server, folder: Path, log: Path | None = None, **options: Any) -> AsyncIterator[Client]:
     """A client of a server behind the proxy, after the handshake."""
-    async with open_store(folder / "store") as store:
+    async with open_store(folder / "store") as store, aclosing(await open_upstream(server)) as upstream:
         stats = Stats("large", log)
         client = Client(store, stats)
         shared = shared_by(store, ProxyOptions(**options), stats)
-        upstream = await open_upstream(server)
 
         async def chunks() -> AsyncIterator[bytes]:
             while chunk := await client.chunks.get():

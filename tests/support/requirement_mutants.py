@@ -48,7 +48,7 @@ REMOVALS: Mapping[str, tuple[str, str, str]] = {
     ),
     "R2-6.4l": ("transports/session/_session.py", "stack.push_async_callback(self.store.end_session)", "pass"),
     "R3-7c": ("transports/surfaces/shared/_previews.py", " and len(data) <= max_bytes", ""),
-    "R4-3e": ("transports/surfaces/mcp/_results.py", "*_warnings(ref), ", ""),
+    "R4-3e": ("transports/surfaces/mcp/_artifacts.py", "*_warnings(ref), ", ""),
     "R4-14d": ("transports/surfaces/mcp/_users.py", "Scope(tenant=session, user=name)", "Scope(tenant=session)"),
 }
 #: Names a test's context in the coverage data, and keeps the names of tests that do not pass.

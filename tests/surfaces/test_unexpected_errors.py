@@ -116,7 +116,7 @@ async def test_runs_are_still_watched_after_a_change_that_could_not_be_told(
 
 _READ = """
 import asyncio, os
-from transports.surfaces.mcp._stdio import Stdin
+from transports.surfaces.mcp._stdin import Stdin
 
 async def main():
     stdin, read = Stdin(), os.read

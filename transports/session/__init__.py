@@ -36,8 +36,6 @@ if TYPE_CHECKING:
         CommonOptions as CommonOptions,
         ConnectOptions as ConnectOptions,
         connect as connect,
-        open_configured_store as open_configured_store,
-        uses_own_store as uses_own_store,
     )
     from ._dispatch import OnElicitation as OnElicitation, OnNotification as OnNotification, OnProgress as OnProgress
     from ._events import (
@@ -70,6 +68,7 @@ if TYPE_CHECKING:
         unread as unread,
     )
     from ._sign_in import sign_in as sign_in
+    from ._stores import open_configured_store as open_configured_store, uses_own_store as uses_own_store
     from ._targets import (
         is_mcp_server as is_mcp_server,
         reject_options as reject_options,
@@ -98,8 +97,6 @@ else:
                 "CommonOptions",
                 "ConnectOptions",
                 "connect",
-                "open_configured_store",
-                "uses_own_store",
             ),
             "_dispatch": (
                 "OnElicitation",
@@ -136,6 +133,7 @@ else:
                 "trust_found_file",
             ),
             "_sign_in": ("sign_in",),
+            "_stores": ("open_configured_store", "uses_own_store"),
             "_targets": ("is_mcp_server", "reject_options", "transport_for"),
             "_views": ("View", "ViewOptions", "server_of"),
         },

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from .. import adapters
 from .._options import showing
-from ..artifacts import ArtifactStore, HostFacade, HostStore, Retention, discover_store, open_store
+from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
 from ..base import Transport
 from ..errors import ABPError, UsageError, shortened, spelled
 from ..protocol import check_address
@@ -22,6 +22,7 @@ from ._evidence import evidence_for
 from ._secrets import Guard, Guarded, Secrets, guarded
 from ._session import Session
 from ._settings import ConfigFile, Settings, read_config, retention_settings, routing_of
+from ._stores import open_configured_store
 from ._targets import discovery_for, reject_options, transport_for
 
 if TYPE_CHECKING:
@@ -32,43 +33,6 @@ if TYPE_CHECKING:
     from ..browser import Browser, BrowserLender, StorageState
     from ..http import Discovery
     from ._evidence import Evidence
-
-
-def open_configured_store(
-    settings: Settings, url: str | Path | None = None, *, retention: Retention | None
-) -> ArtifactStore:
-    """Return the store at ``url``, by default that of ``settings``, with their limits and audit log.
-
-    ``ABP_MAX_SESSION_BYTES`` becomes a limit of the retention. Without a retention, content over the limit is refused
-    and nothing is evicted.
-
-    Raises :class:`~transports.errors.UsageError`, which names the variable at fault.
-    """
-    try:
-        return open_store(
-            settings.store or settings.output_dir if url is None else url,
-            max_bytes=settings.max_artifact_bytes,
-            retention=_limited(retention, settings.max_session_bytes),
-            audit=settings.audit_log,
-            search_index=settings.search_index,
-            min_free_bytes=settings.min_free_disk,
-        )
-    except UsageError as error:
-        raise error if url is not None else UsageError(f"ABP_STORE: {error.message}") from None
-
-
-def _limited(retention: Retention | None, max_session_bytes: int | None) -> Retention | None:
-    if max_session_bytes is None:
-        return retention
-    if retention is None:
-        return Retention.only(max_session_bytes=max_session_bytes, cleanup_strategy="none")
-    own = retention.max_session_bytes
-    return replace(retention, max_session_bytes=max_session_bytes if own is None else min(own, max_session_bytes))
-
-
-def uses_own_store(settings: Settings) -> bool:
-    """Return whether artifacts go to the kit's own folder or to memory, since no other place is configured."""
-    return settings.store == "memory:" or not (settings.store or settings.output_dir)
 
 
 class CommonOptions(TypedDict, total=False):

@@ -40,7 +40,8 @@ from transports.adapters.memory import Handler
 from transports.artifacts import MemoryStore
 from transports.errors import AddressBlocked, SizeMismatch
 from transports.protocol import encode_json
-from transports.surfaces.mcp._results import ArtifactView, call_result, error_result
+from transports.surfaces.mcp._artifacts import ArtifactView
+from transports.surfaces.mcp._results import call_result, error_result
 from transports.surfaces.shared import ImageLimits
 from transports.testing import Call
 

@@ -32,7 +32,7 @@ from tests.support.slow import slow_but
 from tests.surfaces.proxy.test_stdio import alive
 from transports.adapters.mcp import HttpServer, Server
 from transports.artifacts import open_store
-from transports.surfaces.mcp import ProxyOptions, Stats, parse_tokens, run_proxy, server_of
+from transports.surfaces.mcp import ProxyOptions, Stats, parse_tokens, run_http, server_of
 
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
 USERS = parse_tokens(f"ann={ANN},bob={BOB}")
@@ -46,15 +46,7 @@ async def served(folder: Path, server: Server, **options: Any) -> AsyncIterator[
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with open_store(folder) as store:
         running = asyncio.ensure_future(
-            run_proxy(
-                server,
-                store,
-                ProxyOptions(**options),
-                Stats("test"),
-                http=("127.0.0.1", 0),
-                users=USERS,
-                on_started=started.set_result,
-            )
+            run_http(server, store, ProxyOptions(**options), Stats("test"), ("127.0.0.1", 0), USERS, started.set_result)
         )
         try:
             yield await started

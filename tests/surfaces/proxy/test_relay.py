@@ -8,6 +8,7 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.eventually import eventually
 from tests.support.relayed import LARGE, relayed
+from transports.artifacts import Retention, open_store
 from transports.surfaces.mcp import read_log, table
 
 LIMIT = 64 * 1024
@@ -360,10 +362,33 @@ async def test_a_message_of_very_many_values_is_an_error_of_its_request(tmp_path
         assert await client.request("ping") == {}
 
 
+async def test_files_are_listed_page_by_page(tmp_path: Path) -> None:
+    async with relayed(tmp_path, "--bare", max_inline=1000) as client:
+        blobs = [{"type": "image", "data": f"@base64:{2000 + number}", "mimeType": "image/png"} for number in range(51)]
+        await client.give({"content": blobs})
+        first = await client.request("resources/list")
+        last = await client.request("resources/list", cursor=first["nextCursor"])
+        assert len({resource["uri"] for page in (first, last) for resource in page["resources"]}) == 51
+        assert "nextCursor" not in last
+        refused = await client.answer(client.ask("resources/list", cursor="nowhere"))
+        assert "cursor is not valid" in refused["error"]["message"]
+
+
+async def test_the_next_run_reads_files_of_the_last_one_until_their_time_is_over(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        (link,) = links(await client.give({"content": [{"type": "image", "data": "@base64:90000"}]}))
+    async with relayed(tmp_path) as client:
+        assert await client.content(link["uri"]) == bytes_of(90_000)
+    # the default folder is that of `abp call` too, whose files have no owner and stay
+    async with open_store(tmp_path / "store", retention=Retention.only(ttl_seconds=0, keep_unscoped=True)) as store:
+        await store.gc()
+        assert await store.list() == []
+
+
 async def test_bytes_are_counted_by_tool(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     async with relayed(tmp_path, log=log) as client:
-        await client.give({"content": [{"type": "image", "data": "@base64:300000", "mimeType": "image/png"}]})
+        await client.give({"content": [{"type": "audio", "data": "@base64:300000", "mimeType": "audio/wav"}]})
         await client.give({"content": []})
         counted = client.stats.tools["give"]
         assert (counted.calls, counted.files) == (2, 1)
@@ -371,3 +396,40 @@ async def test_bytes_are_counted_by_tool(tmp_path: Path) -> None:
     assert read_log(log) == {"large": {"give": counted}}
     assert log.stat().st_mode & 0o077 == 0
     assert "give" in table(read_log(log))[1]
+
+
+def picture(size: int) -> dict[str, object]:
+    return {"type": "image", "data": f"@base64:{size}", "mimeType": "image/png"}
+
+
+@pytest.mark.parametrize(
+    ("given", "pictures_in", "pictures_out"),
+    [
+        ({"content": [picture(30_000), {"type": "text", "text": "two"}, picture(40_000)]}, 2, 2),
+        ({"content": [picture(30_000), picture(300_000)]}, 2, 1),
+        ({"content": [{"type": "text", "text": '"image"'}]}, 0, 0),
+        ({"content": [{"type": "image"}, "image", {"type": ["image"]}]}, 0, 0),
+    ],
+    ids=["small", "one-large", "a-word", "malformed"],
+)
+async def test_a_picture_is_counted_as_one_and_not_as_its_base64(
+    tmp_path: Path, given: dict[str, object], pictures_in: int, pictures_out: int
+) -> None:
+    log = tmp_path / "log.jsonl"
+    async with relayed(tmp_path, log=log) as client:
+        await client.give(given)
+        counted = client.stats.tools["give"]
+        assert (counted.pictures_in, counted.pictures_out) == (pictures_in, pictures_out)
+        assert 0 < counted.bytes_in < 1000 and 0 < counted.bytes_out < 4000
+    assert read_log(log) == {"large": {"give": counted}}
+    headings, row = table(read_log(log))
+    assert "pictures to the model" in headings
+    assert row.split() == ["large", "give", *(f"{number:,}" for number in astuple(counted))]
+
+
+async def test_a_picture_of_a_prompt_is_counted(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        result = {"messages": [{"role": "user", "content": picture(30_000)}]}
+        await client.request("prompts/get", name="p", arguments={"result": result})
+        counted = client.stats.tools["prompts/get"]
+        assert (counted.pictures_in, counted.pictures_out) == (1, 1) and counted.bytes_in < 1000

@@ -94,7 +94,7 @@ async def test_twenty_kills(tmp_path: Path) -> None:
 @pytest.mark.load
 def test_the_command_says_what_is_missing(abp: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A proxy that is started takes the stdin of its process and ends the process, which is that of the tests here.
-    monkeypatch.setattr("transports.surfaces.mcp.run_proxy", None)
+    monkeypatch.setattr("transports.surfaces.mcp.run_stdio", None)
     none = abp("proxy")
     assert none.status == 2 and "abp proxy -- COMMAND" in none.err and none.out == ""
     both = abp("proxy", "--url", "https://mcp.example/mcp", "--", "server")
@@ -137,7 +137,8 @@ def test_a_run_over_pipes_and_its_stats(abp: CommandLine, tmp_path: Path) -> Non
     assert out == b"" and process.returncode == 0
     assert b"bytes to the model" in said and b"give" in said
     counted = abp("proxy", "--stats", "--json").document["large"]["give"]
-    assert counted["calls"] == 1 and counted["bytes_in"] > 200_000 and counted["bytes_out"] < 3000
+    assert counted["calls"] == 1 and counted["bytes_in"] < 1000 and counted["bytes_out"] < 3000
+    assert (counted["pictures_in"], counted["pictures_out"]) == (1, 0)
 
 
 #: A server that ends with status 3 while a process that it has started holds its stdout.

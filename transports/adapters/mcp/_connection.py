@@ -11,11 +11,8 @@ import asyncio
 import contextlib
 import functools
 import logging
-import os
 import re
 import secrets
-import shutil
-import signal
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -55,7 +52,8 @@ from pydantic import ValidationError
 from ...errors import ABPError, ConnectFailed, TransportError, first_line, format_seconds
 from ...protocol import PARSED_ON_LOOP, is_larger, without_half_pairs
 from ...protocol.messages import Message, package_version
-from ...tasks import begin, cancel_and_wait, finished
+from ...tasks import begin, cancel_and_wait
+from ._process import CHUNK_BYTES, GRACE, end_process, end_stdout, exit_reason, start_process
 from ._servers import HttpServer, Server, StdioServer
 from ._wire import LineReader, Questions, encode_line, encode_message, parse_message, unreadable, unsent_error
 
@@ -79,16 +77,8 @@ _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
 _SIZE_ERROR = "over the limit of"
 #: Seconds for connecting and sending. Each call has its own limit for the answer.
 _CONNECT_TIMEOUT = 30.0
-_CHUNK_BYTES = 1 << 20
 #: Bytes of stderr that are kept, and characters of stderr in a message.
 _STDERR_BYTES, _STDERR_CHARS = 8192, 500
-#: Seconds for a server to end after each step: closing its stdin, terminating it, killing it.
-_GRACE = 1.0
-#: Whether processes have groups, which are signalled together.
-_HAS_GROUPS = hasattr(os, "killpg")
-_POLL_INTERVAL = 0.01
-#: Seconds between two looks whether a server has ended whose stdout is still open.
-_EXIT_CHECK = 0.5
 #: Seconds to find out which transport an address has that cannot be connected.
 _PROBE_TIMEOUT = 3.0
 #: Seconds until a broken stream of changes is opened again.
@@ -459,7 +449,7 @@ async def stdio_streams(
 
     Raises :class:`~transports.errors.ConnectFailed` if the server cannot be started.
     """
-    process, closing = await start_process(server), False
+    process, closing = await start_process(server, get_default_environment() | dict(server.env)), False
 
     def lose() -> None:
         if not closing:  # a server that ends because it was told to is not lost
@@ -490,45 +480,6 @@ async def stdio_streams(
                     await asyncio.wait(tasks)
 
 
-async def start_process(
-    server: StdioServer, stderr: int | None = asyncio.subprocess.PIPE
-) -> asyncio.subprocess.Process:
-    """Start a server in a process group of its own. With ``stderr=None`` its stderr is that of this process. If the
-    caller is cancelled, the server is ended, with what it has started.
-
-    Raises :class:`~transports.errors.ConnectFailed` if it cannot be started."""
-    starting = asyncio.ensure_future(_start_process(server, stderr))
-    try:
-        return await finished(starting)
-    except asyncio.CancelledError:
-        if not starting.cancelled() and starting.exception() is None:
-            await end_process(starting.result())
-        raise
-
-
-async def _start_process(server: StdioServer, stderr: int | None) -> asyncio.subprocess.Process:
-    try:
-        return await asyncio.create_subprocess_exec(
-            _executable(server.command),
-            *server.args,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=stderr,
-            env=get_default_environment() | dict(server.env),
-            cwd=server.cwd,
-            start_new_session=True,  # a process group, which can be ended as a whole
-            limit=_CHUNK_BYTES,
-        )
-    except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-        raise ConnectFailed(f"{server} cannot be started ({reason}); install it, or correct its command") from None
-
-
-def _executable(command: str) -> str:
-    """Return the file of a command. Windows starts no process by the name ``npx``: its file is ``npx.cmd``."""
-    return (shutil.which(command) if os.name == "nt" else None) or command
-
-
 async def _read(
     process: asyncio.subprocess.Process,
     lines: LineReader,
@@ -538,12 +489,12 @@ async def _read(
     assert process.stdout is not None
     try:
         with received:
-            while chunk := await process.stdout.read(_CHUNK_BYTES):
+            while chunk := await process.stdout.read(CHUNK_BYTES):
                 for line in lines.split(chunk):
                     for message in await lines.parse(line):
                         await received.send(message)
             with contextlib.suppress(TimeoutError):  # a closed stdout means that the server is about to exit
-                async with asyncio.timeout(_GRACE):
+                async with asyncio.timeout(GRACE):
                     await process.wait()
             on_exit()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -569,84 +520,10 @@ async def _write(
             await process.stdin.drain()
 
 
-async def end_stdout(process: asyncio.subprocess.Process) -> None:
-    """End the stdout of a process a second after its exit: a process that it has started may hold the pipe open."""
-    assert process.stdout is not None
-    while process.returncode is None:
-        await asyncio.sleep(_EXIT_CHECK)
-    await asyncio.sleep(_GRACE)  # for what it has written
-    process.stdout.feed_eof()
-
-
 async def _listen(process: asyncio.subprocess.Process, stderr: Stderr) -> None:
     assert process.stderr is not None
     while chunk := await process.stderr.read(_STDERR_BYTES):
         stderr.add(chunk)
-
-
-def exit_reason(server: StdioServer, process: asyncio.subprocess.Process, said: str = "") -> str:
-    """Return how a server ended, for a message, and what it ``said`` before."""
-    code = process.returncode
-    how = "closed its stdout" if code is None else f"ended with status {code}" if code >= 0 else _signal_name(-code)
-    return f"{server} {how}{said}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return f"was ended by {signal.Signals(number).name}"
-    except ValueError:
-        return f"was ended by signal {number}"
-
-
-async def end_process(process: asyncio.subprocess.Process) -> None:
-    """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
-
-    The whole group is killed even if the server has ended, since its children may hold its pipes. Without process
-    groups (Windows) the server's current descendants are killed, none if the server has ended by itself. A cancellation
-    of the caller is raised when the server has ended.
-    """
-    await finished(asyncio.ensure_future(_end_process(process)))
-
-
-async def _end_process(process: asyncio.subprocess.Process) -> None:
-    if not _HAS_GROUPS:
-        from ...browser import kill, process_tree
-
-        started = process_tree([process.pid])
-    if process.stdin is not None:
-        process.stdin.close()
-    if not await _wait_for_exit(process):
-        _signal_group(process, "SIGTERM")
-        await _wait_for_exit(process)
-    if _HAS_GROUPS:
-        _signal_group(process, "SIGKILL")
-    else:
-        await kill(started)
-    if not await _wait_for_exit(process):
-        logger.warning("process %d is still running after it was killed", process.pid)
-    transport = process._transport  # type: ignore[attr-defined]  # closing waits for other holders of the pipes
-    transport.close()
-
-
-async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:
-    """Return whether the process ends within a second.
-
-    ``process.wait()`` would also wait for other processes that hold its pipes.
-    """
-    deadline = asyncio.get_running_loop().time() + _GRACE
-    while process.returncode is None:
-        if asyncio.get_running_loop().time() >= deadline:
-            return False
-        await asyncio.sleep(_POLL_INTERVAL)
-    return True
-
-
-def _signal_group(process: asyncio.subprocess.Process, name: str) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if _HAS_GROUPS:
-            os.killpg(process.pid, signal.Signals[name])
-        else:
-            process.terminate()
 
 
 class Connection:
@@ -767,7 +644,7 @@ class Connection:
             ):
                 if not response.headers.get("content-type", "").startswith("text/event-stream"):
                     return False
-                async for event in httpx2.EventSource(response, max_event_size=_CHUNK_BYTES):
+                async for event in httpx2.EventSource(response, max_event_size=CHUNK_BYTES):
                     return event.event == "endpoint"
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, TimeoutError, ValueError):
             pass

@@ -91,12 +91,18 @@ class _Reader:
         return self._typers().coerce(value, param=param, ctx=ctx)
 
 
+#: Most digits of a number that is read without Typer.
+_MAX_DIGITS = 18
+
+
 def _plain(value: Any, kind: Any) -> Iterator[object]:
-    """Yield the converted value if it needs no validation: texts, counts, and paths without conditions."""
+    """Yield the converted value if it needs no other validation: texts, whole numbers, and paths without conditions."""
     given, wanted, info = type(value), kind.annotation, kind.parameter_info
     if info.parser is not None or info.path_type is not None:
         return
-    if given is wanted and (wanted is str or (wanted is int and info.min is None and info.max is None)):
+    if wanted is int and given is str and value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS:
+        value, given = int(value), int
+    if given is wanted and (wanted is str or (wanted is int and _is_between(value, info.min, info.max))):
         yield value
     elif wanted == list[str] and given in (list, tuple) and all(type(one) is str for one in value):
         yield [*value]
@@ -106,6 +112,10 @@ def _plain(value: Any, kind: Any) -> Iterator[object]:
             return
         if os.access(path, os.R_OK) or not os.path.exists(value):  # noqa: PTH110 - unlike that of Path it never raises
             yield path
+
+
+def _is_between(number: int, least: float | None, most: float | None) -> bool:
+    return (least is None or number >= least) and (most is None or number <= most)
 
 
 app = typer.Typer(

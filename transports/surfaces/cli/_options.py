@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast, get_ty
 import typer
 
 from ...errors import ConnectFailed, UsageError
-from ...protocol import MAX_TIMEOUT, folder_of, is_page, parse_duration
+from ...protocol import MAX_TIMEOUT, folder_of, format_duration, is_page, parse_duration
 from ._output import print_note
 from ._params import read_text, refuse_file_name
 from ._questions import at_terminal
@@ -378,8 +378,8 @@ def open_limited_store(
     """Return the store at ``url`` (default: the settings) with the retention of the options, variables and settings
     file.
 
-    ``own`` is the default retention if neither the options nor the settings name a store. The effective retention is
-    printed on stderr.
+    ``own`` is the default retention if neither the options nor the settings name a store. How long files stay is one
+    line on stderr.
     """
     from ...session import Settings, open_configured_store, read_config, retention_settings, uses_own_store
 
@@ -391,8 +391,16 @@ def open_limited_store(
     )
     store = open_configured_store(settings, url, retention=retention)
     if store.retention:
-        print_note(f"each artifact in {store.url} is {store.retention} (--ttl, --retention, ABP_RETENTION_…)")
+        print_note(_retention_note(store.url, store.retention))
     return store
+
+
+def _retention_note(url: str, retention: Retention) -> str:
+    if retention.ttl_seconds is not None:
+        return f"files stay in {url} for {format_duration(retention.ttl_seconds)} (--ttl, --retention)"
+    if retention.counts and retention.cleanup_strategy != "none":
+        return f"files stay in {url} until a session is over its limits (--retention)"
+    return f"files stay in {url} until they are deleted"
 
 
 def _retention_options(ttl: str | None, limits: Sequence[str] | None) -> Mapping[str, object]:

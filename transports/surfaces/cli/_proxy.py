@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...errors import UsageError
 from ._options import Headers, Json, Limits, Output, Ttl, headers_of, open_limited_store
 from ._output import asynchronous, print_line, print_note, print_text
 
 if TYPE_CHECKING:
     from ...adapters.mcp import Server
-    from ..mcp import Count
+    from ..mcp import Count, Upstream
 
 
 @asynchronous
@@ -62,59 +64,86 @@ async def proxy(
     ] = None,
     stats: Annotated[
         bool,
-        typer.Option("--stats", help="Print bytes by tool: of this run at its end; without a server, of all runs."),
+        typer.Option(
+            "--stats",
+            help="Print bytes and pictures by tool: of this run at its end; without a server, of all runs.",
+        ),
     ] = False,
     ttl: Ttl = None,
     limits: Limits = None,
     as_json: Json = False,
 ) -> int:
     """Run another MCP server, with its large content as links."""
-    from ...artifacts import sweeping
-    from ...errors import UsageError
-    from ...routing import ABP, named_preset
-    from ...session import BRIDGE_RETENTION
-    from ..shared import parse_address
-
-    try:
-        from ..mcp import ProxyOptions, Stats, log_file, parse_tokens, run_proxy
-    except ImportError as error:
-        raise UsageError(
-            f"`abp proxy` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
-        ) from error
     server = _server(command or (), url, header)
     if server is None:
         return _all_stats(as_json=as_json, wanted=stats)
     if roots and http is None:
         raise UsageError("--roots is for --http; over stdin and stdout, the client's own roots are used")
-    options = ProxyOptions(max_inline, named_preset(preset) if preset else ABP, json_previews, tuple(roots or ()))
-    listen, users = None, {}
-    if http is not None:
-        listen = parse_address(http, "--http", None)
-        given = token or os.environ.get("ABP_MCP_TOKEN") or secrets.token_urlsafe()
-        if not token and not os.environ.get("ABP_MCP_TOKEN"):
-            print_note(f"clients need this token: {given}", always=True)
-        users = parse_tokens(given)
-    counted = Stats(str(server), log_file())
-    async with open_limited_store(output, ttl, limits, config=None, own=BRIDGE_RETENTION) as store, sweeping(store):
+    async with AsyncExitStack() as stack:
+        upstream = None
+        if http is None:
+            upstream = await stack.enter_async_context(aclosing(await _open_server(server)))
+        from ...artifacts import sweeping  # late: all of this is imported while the server starts
+        from ...routing import ABP, named_preset
+        from ...session import BRIDGE_RETENTION
+        from ..mcp import ProxyOptions, Stats, log_file, run_http, run_stdio
+
+        options = ProxyOptions(max_inline, named_preset(preset) if preset else ABP, json_previews, tuple(roots or ()))
+        counted = Stats(str(server), log_file())
+        store = open_limited_store(output, ttl, limits, config=None, own=BRIDGE_RETENTION)
+        await stack.enter_async_context(store)
+        await stack.enter_async_context(sweeping(store))
         try:
-            return await run_proxy(
-                server,
-                store,
-                options,
-                counted,
-                http=listen,
-                users=users,
-                on_started=lambda at: print_note(f"serving at {at}", always=True),
-            )
+            if upstream is not None:
+                return await run_stdio(upstream, store, options, counted)
+            assert http is not None
+            address, users = _address_and_users(http, token)
+            await run_http(server, store, options, counted, address, users, _print_address)
+            return 0
         finally:
             if stats:
                 _print(counted.as_dict(), {counted.server: counted.tools}, as_json=as_json, out=print_line)
 
 
+async def _open_server(server: Server) -> Upstream:
+    """Start a server, or prepare to speak with one behind an address."""
+    from ..mcp import open_upstream
+
+    try:
+        return await open_upstream(server)
+    except ImportError as error:
+        raise _missing_sdk("--url", error) from error
+
+
+def _address_and_users(http: str, token: str | None) -> tuple[tuple[str, int], Mapping[str, str]]:
+    """Return the address to listen on, and the users by their tokens. A new token is printed."""
+    from ..shared import parse_address
+
+    try:
+        from ..mcp import parse_tokens
+    except ImportError as error:
+        raise _missing_sdk("--http", error) from error
+    address = parse_address(http, "--http", None)
+    tokens = token or os.environ.get("ABP_MCP_TOKEN")
+    if not tokens:
+        tokens = secrets.token_urlsafe()
+        print_note(f"clients need this token: {tokens}", always=True)
+    return address, parse_tokens(tokens)
+
+
+def _print_address(url: str) -> None:
+    print_note(f"serving at {url}", always=True)
+
+
+def _missing_sdk(option: str, error: ImportError) -> UsageError:
+    return UsageError(
+        f"`abp proxy {option}` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
+    )
+
+
 def _server(command: Sequence[str], url: str | None, header: Sequence[str] | None) -> Server | None:
     """Return the server of a command or an address, or ``None`` without both."""
     from ...adapters.mcp import parse_server
-    from ...errors import UsageError
     from ..mcp import server_of
 
     if command and url is not None:
@@ -128,7 +157,6 @@ def _server(command: Sequence[str], url: str | None, header: Sequence[str] | Non
 
 def _all_stats(*, as_json: bool, wanted: bool) -> int:
     """Print the counts of the activity log."""
-    from ...errors import UsageError
     from ..mcp import log_file, read_log
 
     if not wanted:

@@ -67,11 +67,12 @@ from ...telemetry import (
 )
 from ..shared import Activity, App, Apps, Connect, DetachedCalls, tool_name
 from ._access import all_scopes, app_is_in_scope, require_scopes
+from ._artifacts import TEMPLATE, ArtifactView, Link
 from ._calls import Context, ProgressReporter
 from ._detached import add_tasks
 from ._options import Options
-from ._resources import TEMPLATE, list_resources, read_app_resource, read_resource
-from ._results import ArtifactView, Link, error_result, for_version
+from ._resources import list_resources, read_app_resource, read_resource
+from ._results import error_result, for_version
 from ._tool_list import OPEN_VIEW, capability_tools, fixed_tools, has_views
 from ._tools import Answer, Tools, app_name
 from ._users import NO_APPS, User, Users, connection_key
@@ -467,7 +468,9 @@ class Bridge:
         return await list_resources(user.store, params.cursor if params else None, self._view)
 
     async def _list_templates(self, _: Context, __: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-        return ListResourceTemplatesResult(resource_templates=[TEMPLATE] if self._view.as_resources else [])
+        return ListResourceTemplatesResult.model_validate(
+            {"resourceTemplates": [TEMPLATE] if self._view.as_resources else []}
+        )
 
     async def _read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         user, limit = self._registered(ctx), self.options.max_resource_bytes

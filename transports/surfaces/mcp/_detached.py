@@ -29,9 +29,10 @@ from ...protocol import decode_json, iso_utc, plain_line
 from ...routing import Result
 from ...session import CallFinished, CallStatus
 from ..shared import MAX_AGE, App, CallRecord, KeptCall, MakeContent, call_record, listed_in
+from ._artifacts import ArtifactView
 from ._calls import TASKS, Context, ProgressReporter, Question, ToolCall, is_modern
 from ._options import Options
-from ._results import ArtifactView, error_result, text_result
+from ._results import error_result, text_result
 from ._users import User
 
 #: Default ``wait`` of `abp_result` in seconds, and timeout for the result of an ended call to be written.

@@ -6,93 +6,50 @@ import base64
 import codecs
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, urlsplit
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INVALID_PARAMS,
-    BlobResourceContents,
     CallToolResult,
     ListResourcesResult,
     ReadResourceResult,
-    ResourceTemplate,
     TextContent,
-    TextResourceContents,
 )
 
 from ...artifacts import ArtifactRef, ArtifactStore
-from ...errors import ABPError, ArtifactNotFound, Corrupt, UsageError
+from ...errors import ABPError, ArtifactNotFound, Corrupt, TooLarge, UsageError
 from ...protocol import encode_json, plain_text
 from ...routing import Result, is_textual
 from ..shared import App
-from ._results import ArtifactView
+from ._artifacts import ArtifactView, Fields, artifact_contents, list_artifacts, over_limit, read_artifact
 
 #: Function that returns the bytes of a range, given its offset and length.
 ReadRange: TypeAlias = Callable[[int, int], Awaitable[bytes]]
 
-_PAGE = 50
 #: Most characters of a URI in an error.
 _MAX_URI = 300
 
-TEMPLATE = ResourceTemplate(
-    uri_template="artifact://{id}{?offset,length}",
-    name="artifact",
-    description="An artifact, or `length` bytes of it from `offset`.",
-)
-
 
 async def list_resources(store: ArtifactStore, cursor: str | None, view: ArtifactView) -> ListResourcesResult:
-    """Return one page of 50 artifacts, newest first. Raises :class:`MCPError` for an invalid cursor, which includes
-    that of a removed artifact."""
-    refs = (await store.list())[::-1]
-    start = 0
-    if cursor is not None:
-        start = 1 + next((at for at, ref in enumerate(refs) if ref.id == cursor), len(refs))
-        if start > len(refs):
-            raise MCPError(INVALID_PARAMS, "this cursor is not valid; list the resources from the beginning")
-    page = refs[start : start + _PAGE]
-    more = page[-1].id if len(refs) > start + _PAGE else None
-    return ListResourcesResult(resources=[view.resource(ref) for ref in page], next_cursor=more)
+    """Return one page of artifacts, newest first. Raises :class:`MCPError` for an invalid cursor."""
+    try:
+        return ListResourcesResult.model_validate(await list_artifacts(store, cursor, view))
+    except UsageError as error:
+        raise MCPError(INVALID_PARAMS, error.message) from error
 
 
 async def read_resource(store: ArtifactStore, uri: str, max_bytes: int, view: ArtifactView) -> ReadResourceResult:
-    """Return the content of ``artifact://ID``, or of a range of bytes, ``artifact://ID?offset=0&length=1000``: text as
-    it is, anything else as base64.
+    """Return the content of ``artifact://ID``, or of a range of bytes.
 
     Raises :class:`MCPError` for an unknown or damaged artifact, and above ``max_bytes``."""
     try:
-        parts = urlsplit(uri)
-        query = dict(parse_qsl(parts.query))
-        ref = await store.stat(parts.netloc)
-        offset, length = int(query.get("offset", 0)), int(query.get("length", ref.size_bytes))
-        size = max(0, min(length, ref.size_bytes - offset))
-        if size > max_bytes:
-            raise _over_limit(ref, max_bytes)
-        data = await store.get(ref) if not query else await store.get(ref, offset=offset, length=size)
-    except (ArtifactNotFound, Corrupt, UsageError) as error:
-        raise MCPError(INVALID_PARAMS, error.message, {"uri": uri[:_MAX_URI], "code": error.code}) from error
-    except ValueError:
-        message = "the URI must be artifact://ID, with offset and length in whole numbers of bytes"
-        raise MCPError(INVALID_PARAMS, message, {"uri": uri[:_MAX_URI]}) from None
-    meta = {**view.meta(ref), "offset": offset, "length": len(data)}
-    return ReadResourceResult(contents=[_contents(uri, ref, data, meta)])
+        return ReadResourceResult.model_validate(await read_artifact(store, uri, max_bytes, view))
+    except (ArtifactNotFound, Corrupt, TooLarge, UsageError) as error:
+        raise _unreadable(uri, error) from error
 
 
-def _over_limit(ref: ArtifactRef, max_bytes: int) -> MCPError:
-    return MCPError(
-        INVALID_PARAMS,
-        f"the artifact has {ref.size_bytes} bytes and {max_bytes} are read at once; read ranges: "
-        f"{ref.uri}?offset=0&length={max_bytes}",
-    )
-
-
-def _contents(
-    uri: str, ref: ArtifactRef, data: bytes, meta: dict[str, Any]
-) -> TextResourceContents | BlobResourceContents:
-    text = _text(ref, data)
-    if text is not None:
-        return TextResourceContents(uri=uri, mime_type=ref.mime_type, text=text, _meta=meta)
-    return BlobResourceContents(uri=uri, mime_type=ref.mime_type, blob=base64.b64encode(data).decode(), _meta=meta)
+def _unreadable(uri: str, error: ABPError) -> MCPError:
+    return MCPError(INVALID_PARAMS, error.message, {"uri": uri[:_MAX_URI], "code": error.code})
 
 
 async def read_app_resource(apps: Iterable[App], uri: str, max_bytes: int, view: ArtifactView) -> ReadResourceResult:
@@ -111,7 +68,11 @@ async def read_app_resource(apps: Iterable[App], uri: str, max_bytes: int, view:
         except ABPError as error:
             problem, about["code"] = error.message, error.code
             continue
-        return ReadResourceResult(contents=await _stored_contents(app, result, max_bytes, view))
+        try:
+            contents = await _stored_contents(app, result, max_bytes, view)
+        except ABPError as error:
+            raise _unreadable(uri, error) from error
+        return ReadResourceResult.model_validate({"contents": contents})
     raise MCPError(INVALID_PARAMS, problem, about)
 
 
@@ -122,39 +83,25 @@ async def _lists(app: App, uri: str) -> bool:
         return False
 
 
-async def _stored_contents(
-    app: App, result: Result, max_bytes: int, view: ArtifactView
-) -> list[TextResourceContents | BlobResourceContents]:
+async def _stored_contents(app: App, result: Result, max_bytes: int, view: ArtifactView) -> list[Fields]:
     """Return the contents of a resource: short text from the result, other content from the store."""
     data: Any = result.data
-    contents: list[TextResourceContents | BlobResourceContents] = []
+    contents: list[Fields] = []
     for index, item in enumerate(data["contents"]):
         if not isinstance(item, dict):
             continue
         uri, mime_type = str(item.get("uri", "")), item.get("mimeType")
         places = [place for key in ("blob", "text") if (place := f"contents.{index}.{key}") in result.artifacts]
         if not places:
-            contents.append(TextResourceContents(uri=uri, mime_type=mime_type, text=str(item.get("text", ""))))
+            contents.append({"uri": uri, "mimeType": mime_type, "text": str(item.get("text", ""))})
             continue
         ref = result.artifacts[places[0]]
         max_bytes -= ref.size_bytes
         if max_bytes < 0:
-            raise _over_limit(ref, max_bytes + ref.size_bytes)
-        try:
-            content = await app.session.store.get(ref)
-        except ABPError as error:
-            raise MCPError(INVALID_PARAMS, error.message, {"uri": uri[:_MAX_URI], "code": error.code}) from error
-        contents.append(_contents(uri, ref, content, {**view.meta(ref), "artifact": ref.id}))
+            raise over_limit(ref, max_bytes + ref.size_bytes)
+        content = await app.session.store.get(ref)
+        contents.append(artifact_contents(uri, ref, content, {**view.meta(ref), "artifact": ref.id}))
     return contents
-
-
-def _text(ref: ArtifactRef, data: bytes) -> str | None:
-    if is_textual(ref.mime_type):
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return None
-    return None
 
 
 async def read_slice(

@@ -1,16 +1,13 @@
-"""Results of tools: a text, a JSON document, images and links, within a size limit.
-
-:class:`ArtifactView` describes artifacts to clients, :func:`call_result` and :func:`error_result` make the messages."""
+"""Results of tools: a text, a JSON document, images and links, within a size limit."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import cast
 
-from mcp_types import Annotations, CallToolResult, ContentBlock, ImageContent, Resource, ResourceLink, TextContent
+from mcp_types import CallToolResult, ContentBlock, ImageContent, ResourceLink, TextContent
 from mcp_types.version import is_version_at_least
 
 from ...artifacts import ArtifactRef, ArtifactStore
@@ -18,122 +15,14 @@ from ...errors import ABPError, CapabilityError
 from ...protocol import JSONValue, format_duration, plain_line, plain_text, plain_tree
 from ...routing import (
     MIN_BYTES,
-    FileLimits,
     Result,
     answered_files,
-    auto_read_safe,
     clamp,
-    estimated_tokens,
     json_size,
-    large_file_warning,
 )
 from ...tasks import in_thread
 from ..shared import Advice, ImageLimits, Pictures, error_lines, read_pictures, read_texts, with_tool_names
-
-#: Function that returns a URL of an artifact, such as a signed one, or ``None``.
-Link: TypeAlias = Callable[[ArtifactRef], str | None]
-
-_LARGE = "large: read ranges, artifact://ID?offset=0&length=1000000, or use the local file"
-#: Most URLs of artifacts in one text.
-_MAX_URLS = 5
-#: Most characters of the name of a capability.
-_MAX_NAME = 200
-
-
-def _warnings(ref: ArtifactRef) -> list[str]:
-    """Return the first five warnings of the call that an artifact is of."""
-    listed = ref.source.get("warnings")
-    return [plain_line(str(item)) for item in listed[:5]] if isinstance(listed, list) else []
-
-
-@dataclass(frozen=True, slots=True)
-class ArtifactView:
-    """Description of artifacts for clients: metadata, resources, links and URLs.
-
-    ``limits`` decide which artifacts count as large, and which may be read without asking. ``link`` returns a URL that
-    opens an artifact. Without ``as_resources`` results hold no links to artifacts, since clients cannot read them."""
-
-    limits: FileLimits = field(default_factory=FileLimits)
-    link: Link | None = None
-    as_resources: bool = True
-
-    def meta(self, ref: ArtifactRef) -> dict[str, Any]:
-        """Return the ``_meta`` of a resource: size in bytes, SHA-256, estimated tokens of its content with the
-        resulting flags, at most five warnings of its call, and its ``url`` if there is one.
-
-        ``readOnlyHint`` and ``idempotentHint`` mean that reading changes nothing and may be repeated; MCP has no such
-        annotations for resources."""
-        meta = {
-            "size_bytes": ref.size_bytes,
-            "sha256": ref.sha256,
-            **self._reading(ref),
-            "warnings": [*_warnings(ref), *([_LARGE] if self.is_large(ref) else [])],
-            "readOnlyHint": True,
-            "idempotentHint": True,
-        }
-        url = self.url(ref)
-        return meta if url is None else {**meta, "url": url}
-
-    def entry(self, ref: ArtifactRef) -> dict[str, object]:
-        """Return an artifact as an entry of ``abp_artifacts``: its reference, its estimated tokens, and its flags."""
-        url = self.url(ref)
-        return {**ref.as_dict(), **self._reading(ref), **({"url": url} if url else {})}
-
-    def _reading(self, ref: ArtifactRef) -> dict[str, object]:
-        return {
-            "estimated_tokens": estimated_tokens(ref),
-            "large_file_warning": self.is_large(ref),
-            "auto_read_safe": auto_read_safe(ref, self.limits),
-        }
-
-    def is_large(self, ref: ArtifactRef) -> bool:
-        """Return whether the content of an artifact is large for the context of a model."""
-        return large_file_warning(ref, self.limits)
-
-    def resource(self, ref: ArtifactRef) -> Resource:
-        """Return an artifact as an entry of a list of resources. Its description has its size, its capability, and the
-        first warning of its call."""
-        capability, created = ref.source.get("capability"), ref.source.get("created")
-        parts = [f"{ref.size_bytes:,} bytes", *([plain_line(f"from {capability}", _MAX_NAME)] if capability else [])]
-        if self.is_large(ref):
-            parts.append(f"about {estimated_tokens(ref):,} tokens; {_LARGE}")
-        return Resource(
-            uri=ref.uri,
-            name=ref.filename,
-            description="; ".join([", ".join(parts), *(plain_line(one, _MAX_NAME) for one in _warnings(ref)[:1])]),
-            mime_type=ref.mime_type,
-            size=ref.size_bytes,
-            annotations=Annotations(last_modified=created) if isinstance(created, str) else None,
-            _meta=self.meta(ref),
-        )
-
-    def links(self, refs: Sequence[ArtifactRef]) -> list[ResourceLink]:
-        """Return artifacts as links that say all about them; empty without ``as_resources``."""
-        return [ResourceLink(**self.resource(ref).model_dump()) for ref in refs] if self.as_resources else []
-
-    def short_links(self, refs: Sequence[ArtifactRef]) -> list[ResourceLink]:
-        """Return artifacts as links of a result that describes them; empty without ``as_resources``."""
-        if not self.as_resources:
-            return []
-        return [
-            ResourceLink(
-                uri=ref.uri,
-                name=ref.filename,
-                mime_type=ref.mime_type,
-                size=ref.size_bytes,
-                description=self.resource(ref).description if self.is_large(ref) else None,
-            )
-            for ref in refs
-        ]
-
-    def url(self, ref: ArtifactRef) -> str | None:
-        """Return the URL that opens an artifact, if there is one."""
-        return self.link(ref) if self.link else None
-
-    def url_lines(self, refs: Sequence[ArtifactRef]) -> list[str]:
-        """Return lines with the URLs of the first five artifacts, if they have any, for people and models."""
-        return [f"Open: {url}" for ref in refs[:_MAX_URLS] if (url := self.url(ref))]
-
+from ._artifacts import ArtifactView
 
 #: Most characters of a summary.
 _MAX_SUMMARY = 4000
@@ -294,7 +183,8 @@ def _fit(
 def _result(
     text: str, document: object, refs: Sequence[ArtifactRef], view: ArtifactView, is_error: bool
 ) -> CallToolResult:
-    content: list[ContentBlock] = [TextContent(text=text), *view.short_links(refs)]
+    links = [ResourceLink.model_validate(link) for link in view.short_links(refs)]
+    content: list[ContentBlock] = [TextContent(text=text), *links]
     return CallToolResult(content=content, structured_content=document, is_error=is_error)
 
 

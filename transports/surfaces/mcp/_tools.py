@@ -56,11 +56,12 @@ from ..shared import (
     tool_name,
 )
 from ._access import require_app_scopes, require_scopes
+from ._artifacts import ArtifactView
 from ._calls import Context, ProgressReporter, Question, ToolCall, takes_tasks
 from ._detached import TASK_AFTER, DetachedTools, new_task
 from ._options import Options
 from ._resources import read_slice
-from ._results import ArtifactView, call_result, text_result
+from ._results import call_result, text_result
 from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools
 from ._users import User
 from ._views import VIEW_SIZE, open_view, opened_view, view_document

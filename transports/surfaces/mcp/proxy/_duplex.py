@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeAlias
 
-from mcp_types import INVALID_REQUEST
-
 from ....binary.detect import Place
 from ....errors import ProtocolError, TooLarge
 from ....tasks import begin, cancel_and_wait
 from ._exchange import Exchange, Passed, failure_of, refusal
 from ._messages import (
+    INVALID_REQUEST,
     MAX_BYTES,
     Ends,
     Key,

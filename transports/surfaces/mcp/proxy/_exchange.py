@@ -7,26 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, PROTOCOL_VERSION_META_KEY
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ....artifacts import ArtifactStore, Scope
 from ....binary.detect import Place
 from ....errors import ABPError, ProtocolError, TooLarge
 from ....protocol import MAX_CAPABILITIES, encode_json
 from ....tasks import in_thread
-from .._resources import TEMPLATE, list_resources, read_resource
+from .._artifacts import TEMPLATE, list_artifacts, read_artifact
 from ._files import Ask, FileParams, Roots
 from ._messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
     MAX_BYTES,
+    PROTOCOL_VERSION,
+    STATELESS_VERSIONS,
+    SUBSCRIPTION_ID,
     Ends,
     Key,
     Message,
@@ -39,7 +41,7 @@ from ._messages import (
     result_message,
 )
 from ._rewriting import FIELDS, Caller, Rewriter, Rewritten
-from ._stats import Stats
+from ._stats import Stats, measure_answer
 
 logger = logging.getLogger("transports")
 
@@ -48,6 +50,8 @@ logger = logging.getLogger("transports")
 _MAX_OPEN = 10_000
 #: Largest artifact in bytes that is read in one piece.
 _MAX_READ = 64 << 20
+#: Most characters of a URI in an error.
+_MAX_URI = 300
 #: Fields that results have since protocol 2026-07-28 only.
 _COMPLETE: Mapping[str, object] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 #: Requests whose results may have large content.
@@ -120,9 +124,13 @@ class Shared:
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
 
     def exchange(self, scope: Scope | None = None, facts: Facts | None = None) -> Exchange:
-        """Return a new exchange, whose artifacts belong to ``scope``."""
+        """Return a new exchange, whose artifacts belong to ``scope``, and which reads only these.
+
+        Without a scope, its artifacts belong to a session of their own, since files without an owner would stay for
+        ever, and it reads all of the store: a client that starts again has the links of its last session."""
         store = self.store if scope is None else self.store.scoped(scope)
-        return Exchange(facts or Facts(), self.rewriter(store), self)
+        owner = scope or Scope(session=secrets.token_urlsafe(12))
+        return Exchange(facts or Facts(), self.rewriter(self.store.scoped(owner)), store, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +151,14 @@ class _Request:
 
 
 class Exchange:
-    """The messages between one client and one server. ``facts`` may be shared with other clients of the server."""
+    """The messages between one client and one server. ``facts`` may be shared with other clients of the server, and
+    artifacts are read from ``store``."""
 
-    def __init__(self, facts: Facts, rewriter: Rewriter, shared: Shared) -> None:
+    def __init__(self, facts: Facts, rewriter: Rewriter, store: ArtifactStore, shared: Shared) -> None:
         self.facts = facts
         self.roots = Roots(shared.roots)
         self._rewriter = rewriter
+        self._store = store
         self._shared = shared
         self._open: OrderedDict[Key, _Request] = OrderedDict()
         self._progress: OrderedDict[Key, Key] = OrderedDict()
@@ -201,25 +211,22 @@ class Exchange:
 
     async def answer(self, message: Message) -> bytes:
         """Return the proxy's own answer to a request."""
-        store, view = self._rewriter.store, self._rewriter.view
+        store, view = self._store, self._rewriter.view
         identity, params = bytes(message.envelope.id), message.params
         try:
             async with self._shared.reading:
                 if message.method == "resources/read":
-                    read = await read_resource(store, params.uri, _MAX_READ, view)
-                    result = read.model_dump(mode="json", by_alias=True, exclude_none=True)
+                    result = await read_artifact(store, params.uri, _MAX_READ, view)
                 elif message.method == "resources/list":
-                    listed = await list_resources(store, None, view)
-                    result = listed.model_dump(mode="json", by_alias=True, exclude_none=True)
+                    result = await list_artifacts(store, params.cursor, view)
                 else:
-                    template = TEMPLATE.model_dump(mode="json", by_alias=True, exclude_none=True)
-                    result = {"resourceTemplates": [template]}
-                result = {name: value for name, value in result.items() if name not in _COMPLETE}
-                if _is_modern(params.meta):
+                    result = {"resourceTemplates": [TEMPLATE]}
+                if _is_stateless(params.meta):
                     result |= _COMPLETE
                 return result_message(identity, await asyncio.to_thread(encode_json, result))
-        except MCPError as error:
-            return error_message(identity, error.error.code, error.error.message, error.error.data)
+        except ABPError as error:
+            about = {"uri": params.uri[:_MAX_URI]} if params.uri else {}
+            return error_message(identity, INVALID_PARAMS, error.message, {**about, "code": error.code})
 
     def files_in(self, message: Message) -> dict[Place, str]:
         """Return the files that a call names and the proxy sends to the server, by their places in its arguments."""
@@ -235,7 +242,7 @@ class Exchange:
         has_paths = any(not text.startswith("artifact:") for text in named.values())
         folders = await self.roots.folders(ask) if has_paths else []
         async with self._shared.reading:
-            raw = await tool.files.filled(message, named, self._rewriter.store, folders)
+            raw = await tool.files.filled(message, named, self._store, folders)
         return await read_message(raw)
 
     def _tool_of(self, message: Message) -> ToolFacts | None:
@@ -328,7 +335,7 @@ class Exchange:
         if message.method == "notifications/progress":
             token = key_or_none(params.progress_token)
             return None if token is None else self._progress.get(token)
-        return key_or_none(params.meta.get(SUBSCRIPTION_ID_META_KEY, msgspec.Raw()))
+        return key_or_none(params.meta.get(SUBSCRIPTION_ID, msgspec.Raw()))
 
     async def _answered(self, message: Message, request: _Request) -> bytes:
         if request.progress is not None:
@@ -345,7 +352,9 @@ class Exchange:
         if rewritten is not None:
             raw, files = result_message(bytes(message.envelope.id), rewritten.result), rewritten.files
         if request.method in _COUNTED:
-            self._shared.stats.count(request.tool or request.method, len(message.raw), len(raw), files)
+            received = await measure_answer(message.raw, message.envelope.result)
+            sent = received if rewritten is None else await measure_answer(raw, rewritten.result)
+            self._shared.stats.count(request.tool or request.method, received, sent, files)
         return raw
 
     async def _rewritten(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
@@ -438,10 +447,9 @@ def _client_capabilities(message: Message) -> Mapping[str, object]:
         return {}
 
 
-def _is_modern(meta: Mapping[str, msgspec.Raw]) -> bool:
+def _is_stateless(meta: Mapping[str, msgspec.Raw]) -> bool:
+    """Return whether a request names a protocol version without sessions."""
     try:
-        return (
-            msgspec.json.decode(meta.get(PROTOCOL_VERSION_META_KEY, msgspec.Raw(b"null"))) in MODERN_PROTOCOL_VERSIONS
-        )
-    except (ValueError, TypeError):
+        return msgspec.json.decode(meta.get(PROTOCOL_VERSION, b'""'), type=str) in STATELESS_VERSIONS
+    except ValueError:
         return False

@@ -27,8 +27,15 @@ from ....tasks import in_thread
 MAX_BYTES = 137 << 20
 #: Bytes at both ends of a message that is not decoded, in which its id is looked for.
 _END = 4096
-#: Error code for a request of which the proxy has no answer.
+#: Error codes of JSON-RPC, and the code for a request of which the proxy has no answer. These and the names below are
+#: written here, since loading the SDK takes longer than anything else that a proxy does.
+PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32602, -32603
 UNAVAILABLE = -32000
+#: Fields of ``_meta`` that name the protocol version of a request, and the subscription of a notification.
+PROTOCOL_VERSION = "io.modelcontextprotocol/protocolVersion"
+SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
+#: Protocol versions without a handshake and sessions, and the first one with links to resources as content.
+STATELESS_VERSIONS, LINKS_SINCE = ("2026-07-28",), "2025-06-18"
 
 #: An id, or a token of progress, as a JSON value: ``1`` and ``1.0`` are equal, ``1`` and ``"1"`` are not.
 Key: TypeAlias = "str | int | float | tuple[bytes]"
@@ -50,6 +57,7 @@ class Params(msgspec.Struct):
 
     name: str = ""
     uri: str = ""
+    cursor: str | None = None
     task_id: str = msgspec.field(name="taskId", default="")
     request_id: msgspec.Raw = msgspec.field(name="requestId", default=msgspec.Raw())
     progress_token: msgspec.Raw = msgspec.field(name="progressToken", default=msgspec.Raw())

@@ -7,11 +7,14 @@ import logging
 import os
 import subprocess
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ....adapters.mcp import StdioServer, end_process, end_stdout, exit_reason, start_process
 from ....tasks import begin, finished
-from ._duplex import Deliver
 from ._messages import LineReader
+
+if TYPE_CHECKING:
+    from ._duplex import Deliver
 
 logger = logging.getLogger("transports")
 
@@ -39,7 +42,7 @@ class ProcessServer:
     @classmethod
     async def start(cls, server: StdioServer) -> ProcessServer:
         """Start a server. Raises :class:`~transports.errors.ConnectFailed`."""
-        return cls(server, await start_process(server, stderr=None))
+        return cls(server, await start_process(server, server.env, stderr=None))
 
     async def run(self, deliver: Deliver) -> None:
         """Deliver the server's lines until it closes its stdout."""

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
-from mcp_types import INVALID_REQUEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from ....errors import TooLarge
 from ....tasks import cancel_and_wait
-from ._messages import MAX_BYTES
+from ._messages import INVALID_REQUEST, MAX_BYTES
 
 #: Most bytes of a user's requests while they arrive, and of one that is too large and is read and dropped: a client
 #: reads no response before it has sent its request.

@@ -10,7 +10,6 @@ from contextlib import aclosing, asynccontextmanager
 from http.cookiejar import DefaultCookiePolicy
 
 import httpx2
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,7 +19,7 @@ from ....binary.detect import Place
 from ....errors import ABPError, ProtocolError, TooLarge
 from ....tasks import cancel_and_wait
 from ._exchange import Exchange, Facts, Shared, refusal as request_refusal
-from ._messages import UNAVAILABLE, Message, error_message, read_message
+from ._messages import STATELESS_VERSIONS, UNAVAILABLE, Message, error_message, read_message
 from ._responses import Bodies, event, refusal, stream_response
 from ._upstream import (
     SESSION,
@@ -130,7 +129,7 @@ class ReverseProxy:
 
     def _exchange_of(self, request: Request, user: str) -> Exchange:
         session = request.headers.get(SESSION, "")
-        if request.headers.get(VERSION) in MODERN_PROTOCOL_VERSIONS:  # clients of a user may use the same ids
+        if request.headers.get(VERSION) in STATELESS_VERSIONS:  # clients of a user may use the same ids
             return self._shared.exchange(Scope(user=user), self._facts.setdefault(user, Facts()))
         exchange = self._exchanges[user].get(session)
         if exchange is None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import cast
 
 import msgspec
-from mcp_types.version import is_version_at_least
 
 from ....artifacts import ArtifactRef, ArtifactStore
 from ....binary import BinaryData, Encoded
@@ -17,7 +16,8 @@ from ....protocol import JSONValue, decode_json, encode_json, without_half_pairs
 from ....protocol.schema import fits_at
 from ....routing import MIN_BYTES, RoutingPolicy, clamp, match_fields
 from ....tasks import in_thread
-from .._results import ArtifactView
+from .._artifacts import ArtifactView
+from ._messages import LINKS_SINCE
 
 #: Head of the names of the proxy's fields in ``_meta``.
 META = "abp-transports/"
@@ -72,7 +72,7 @@ class Caller:
     @property
     def has_links(self) -> bool:
         """True if the client knows links to resources as content."""
-        return not self.version or is_version_at_least(self.version, "2025-06-18")
+        return not self.version or self.version >= LINKS_SINCE
 
 
 class Rewriter:
@@ -84,14 +84,13 @@ class Rewriter:
     def __init__(
         self,
         store: ArtifactStore,
-        view: ArtifactView,
         *,
         max_inline: int,
         policy: RoutingPolicy,
         json_previews: bool = False,
     ) -> None:
         self.store = store
-        self.view = view
+        self.view = ArtifactView()
         self.max_inline = max_inline
         self.policy = policy
         self.json_previews = json_previews
@@ -239,11 +238,10 @@ class _Rewriting:
             about[f"{META}uri"] = resource["uri"]
         links: list[object] = []
         for link in self._rewriter.view.links(new):
-            fields = link.model_dump(mode="json", by_alias=True, exclude_none=True)
-            fields["_meta"] = {**about, **fields["_meta"]}
+            link["_meta"] = {**about, **_object_of(link["_meta"])}
             if isinstance(block.get("annotations"), dict):
-                fields["annotations"] = block["annotations"]
-            links.append(fields)
+                link["annotations"] = block["annotations"]
+            links.append(link)
         return links
 
     # --- resources ----------------------------------------------------------------------------------------------------
@@ -415,16 +413,7 @@ class _Rewriting:
     # --- storing ------------------------------------------------------------------------------------------------------
 
     def _facts(self, ref: ArtifactRef) -> dict[str, object]:
-        facts: dict[str, object] = {
-            "uri": ref.uri,
-            "mimeType": ref.mime_type,
-            "size": ref.size_bytes,
-            "sha256": ref.sha256,
-        }
-        url = self._rewriter.view.url(ref)
-        if url:
-            facts["url"] = url
-        return facts
+        return {"uri": ref.uri, "mimeType": ref.mime_type, "size": ref.size_bytes, "sha256": ref.sha256}
 
     def _warn(self, place: str, error: Exception) -> None:
         reason = error.message if isinstance(error, ABPError) else str(error)

@@ -1,4 +1,4 @@
-"""The proxy as a whole: its options, and the proxy over stdio for a client that starts it."""
+"""The proxy as a whole: its options, and the proxy over stdio for a client that starts it, or over HTTP."""
 
 from __future__ import annotations
 
@@ -8,22 +8,18 @@ import select
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from ....adapters.mcp import Server, StdioServer
+from ....adapters.mcp import Server
 from ....artifacts import ArtifactStore, write_all
 from ....routing import ABP, RoutingPolicy
 from ....tasks import cancel_and_wait
-from .._results import ArtifactView
-from .._stdio import Stdin, exit_within
-from ._duplex import Deliver, Duplex
+from .._stdin import Stdin, exit_within
+from ._duplex import Duplex
 from ._exchange import Passed, Shared
 from ._messages import LineReader
-from ._process import ProcessServer
 from ._rewriting import Rewriter
-from ._serving import serve_proxy
 from ._stats import Stats
-from ._upstream import AddressServer
+from ._upstreams import Upstream
 
 #: Default of the largest value in bytes that stays in an answer.
 MAX_INLINE = 64 * 1024
@@ -46,11 +42,6 @@ class ProxyOptions:
     roots: Sequence[Path] = ()
 
 
-def server_of(command: Sequence[str]) -> StdioServer:
-    """Return the server of a command, which inherits all variables of this process."""
-    return StdioServer(command[0], tuple(command[1:]), env=dict(os.environ))
-
-
 def shared_by(
     store: ArtifactStore, options: ProxyOptions, stats: Stats, *, roots: Sequence[Path] | None = None
 ) -> Shared:
@@ -59,7 +50,6 @@ def shared_by(
     def rewriter(scoped: ArtifactStore) -> Rewriter:
         return Rewriter(
             scoped,
-            ArtifactView(),
             max_inline=options.max_inline,
             policy=options.policy,
             json_previews=options.json_previews,
@@ -68,76 +58,43 @@ def shared_by(
     return Shared(store, rewriter, stats, roots)
 
 
-async def run_proxy(
-    server: Server,
-    store: ArtifactStore,
-    options: ProxyOptions,
-    stats: Stats,
-    *,
-    http: tuple[str, int] | None = None,
-    users: Mapping[str, str] | None = None,
-    on_started: Callable[[str], object] = lambda _: None,
-) -> int:
-    """Proxy for the client on stdin and stdout, or for clients over HTTP until cancelled. Return the exit status: that
-    of a server that has ended, otherwise 0.
-
-    ``http`` is the address to listen on, and ``users`` are the users by their tokens. Raises
-    :class:`~transports.errors.ConnectFailed` if the server cannot be started, and
-    :class:`~transports.errors.UsageError` for an address that cannot be listened on."""
-    if http is not None:
-        shared = shared_by(store, options, stats, roots=options.roots)
-        try:
-            await serve_proxy(server, shared, http, users or {}, on_started)
-        finally:
-            stats.flush()
-        return 0
+async def run_stdio(upstream: Upstream, store: ArtifactStore, options: ProxyOptions, stats: Stats) -> int:
+    """Proxy for the client on stdin and stdout. Return the exit status: that of a server that has ended, otherwise
+    0."""
     stdout = _Stdout()
     try:
-        shared = shared_by(store, options, stats)
-        return await relay(await open_upstream(server), shared, Stdin(), stdout.write)
+        return await relay(upstream, shared_by(store, options, stats), Stdin(), stdout.write)
     except BrokenPipeError:
         return 0  # the client has ended
     finally:
         exit_within()
 
 
-async def open_upstream(server: Server) -> Upstream:
-    """Start a server, or prepare to speak with one behind an address.
+async def run_http(
+    server: Server,
+    store: ArtifactStore,
+    options: ProxyOptions,
+    stats: Stats,
+    address: tuple[str, int],
+    users: Mapping[str, str],
+    on_started: Callable[[str], object] = lambda _: None,
+) -> None:
+    """Proxy for clients over HTTP until cancelled. ``address`` is the one to listen on, and ``users`` are the users by
+    their tokens.
 
-    Raises :class:`~transports.errors.ConnectFailed` if it cannot be started."""
-    return await ProcessServer.start(server) if isinstance(server, StdioServer) else AddressServer(server)
+    Raises :class:`~transports.errors.UsageError` for an address that cannot be listened on."""
+    from ._serving import serve_proxy  # late: it needs the SDK
 
-
-class Upstream(Protocol):
-    """A server that runs or can be reached.
-
-    ``grace`` is the time in seconds for it to end by itself once its client has ended and it owes no answer."""
-
-    @property
-    def grace(self) -> float:
-        """Seconds to end by itself."""
-
-    async def run(self, deliver: Deliver) -> None:
-        """Deliver the server's messages until it ends."""
-
-    async def send(self, line: bytes) -> None:
-        """Send a message. Nothing happens if the server has ended."""
-
-    def close_input(self) -> None:
-        """Tell the server that its client has ended."""
-
-    @property
-    def status(self) -> int:
-        """Exit status of a server that has ended."""
-
-    async def aclose(self) -> None:
-        """End the server."""
+    try:
+        await serve_proxy(server, shared_by(store, options, stats, roots=options.roots), address, users, on_started)
+    finally:
+        stats.flush()
 
 
 async def relay(
     upstream: Upstream, shared: Shared, chunks: AsyncIterable[bytes], write: Callable[[Passed], Awaitable[None]]
 ) -> int:
-    """Relay between one client, whose ``chunks`` are read and which ``write`` reaches, and a server, which is ended.
+    """Relay between one client, whose ``chunks`` are read and which ``write`` reaches, and a server.
 
     When the client ends, the server's input is closed, and its answers still pass. Return the status of a server that
     has ended by itself, otherwise 0."""
@@ -155,7 +112,6 @@ async def relay(
     finally:
         await cancel_and_wait((client, server))
         await duplex.aclose()
-        await upstream.aclose()
         shared.stats.flush()
 
 

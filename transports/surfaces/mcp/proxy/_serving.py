@@ -11,8 +11,6 @@ from typing import Protocol
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, BearerAuthBackend, RequireAuthMiddleware
 from mcp.server.transport_security import TransportSecurityMiddleware
-from mcp_types import PARSE_ERROR
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
@@ -29,7 +27,7 @@ from .._access import BearerVerifier
 from .._http import PATH, local_security, serve_app
 from .._request_limits import SlowReply
 from ._exchange import Shared
-from ._messages import UNAVAILABLE, Message, read_message
+from ._messages import PARSE_ERROR, STATELESS_VERSIONS, UNAVAILABLE, Message, read_message
 from ._responses import Bodies, event, refusal, stream_response
 from ._reverse import ReverseProxy
 from ._sessions import Session
@@ -131,7 +129,7 @@ class Sessions:
 
     async def serve(self, request: Request, user: str) -> Response:
         """Answer one request."""
-        is_modern = request.headers.get(VERSION) in MODERN_PROTOCOL_VERSIONS
+        is_modern = request.headers.get(VERSION) in STATELESS_VERSIONS
         name = request.headers.get(SESSION, "")
         session = self._sessions.get((user, name))
         if session is not None and not session.is_alive:

@@ -11,8 +11,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 
 import msgspec
-from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 
 from ....adapters.mcp import StdioServer
 from ....errors import ProtocolError
@@ -20,7 +18,17 @@ from ....protocol import encode_json
 from ....tasks import begin, cancel_and_wait
 from ._duplex import Duplex
 from ._exchange import Exchange, Passed
-from ._messages import UNAVAILABLE, Key, Message, error_message, key_of, read_message
+from ._messages import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    SUBSCRIPTION_ID,
+    UNAVAILABLE,
+    Key,
+    Message,
+    error_message,
+    key_of,
+    read_message,
+)
 from ._process import ProcessServer
 from ._rewriting import FIELDS, fields_of
 
@@ -241,7 +249,7 @@ def _with_ids_inside(value: msgspec.Raw, restored: Mapping[Key, msgspec.Raw]) ->
         _restore(fields, ("progressToken", "requestId"), restored)
         if "_meta" in fields:
             meta = FIELDS.decode(fields["_meta"])
-            _restore(meta, (SUBSCRIPTION_ID_META_KEY,), restored)
+            _restore(meta, (SUBSCRIPTION_ID,), restored)
             fields["_meta"] = msgspec.Raw(encode_json(meta))
         return msgspec.Raw(encode_json(fields))
     except ValueError:  # parameters or a result of another form

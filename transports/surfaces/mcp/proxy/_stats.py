@@ -1,5 +1,6 @@
-"""Counts of a proxy: bytes from the server and bytes to the client, for each tool.
+"""Counts of a proxy: bytes and pictures from the server and to the client, for each tool.
 
+* :func:`measure_answer` — the size of an answer. A model gets a picture as such, so its base64 is not counted as bytes.
 * :class:`Stats` — the counts of one run, with its entries in the activity log.
 * :func:`read_log`, :func:`table` — the log as counts, and counts as lines of text."""
 
@@ -11,13 +12,16 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
+
+import msgspec
 
 from ....artifacts import state_folder
 from ....errors import StoreError
 from ....privacy import Redactor
-from ....protocol import encode_json, iso_utc, plain_line
+from ....protocol import PARSED_ON_LOOP, encode_json, iso_utc, plain_line
+from ....tasks import in_thread
 
 logger = logging.getLogger("transports")
 
@@ -26,25 +30,90 @@ _MAX_TOOLS = 1000
 #: Most characters of a tool's name, and bytes of the log, of which one older part is kept.
 _MAX_NAME, _MAX_LOG = 200, 4 << 20
 _OTHERS = "(others)"
+#: Headings of the table: of a server, a tool, and the fields of its :class:`Count`.
+_HEADINGS = (
+    *("server", "tool", "calls", "bytes in", "pictures in"),
+    *("bytes to the model", "pictures to the model", "files"),
+)
 #: Seconds of calls that are written to the log together: a write for each took 40 µs, a sixth of a small call.
 _INTERVAL = 1.0
 
 
+class _Block(msgspec.Struct):
+    type: str = ""
+    data: msgspec.Raw = msgspec.Raw()
+
+
+class _Message(msgspec.Struct):
+    content: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Result(msgspec.Struct):
+    content: list[msgspec.Raw] = []
+    messages: list[_Message] = []
+
+
+_RESULT, _BLOCK = msgspec.json.Decoder(_Result), msgspec.json.Decoder(_Block)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Size of an answer: its bytes without the base64 of pictures, and the number of pictures."""
+
+    bytes: int
+    pictures: int = 0
+
+
+async def measure_answer(answer: bytes, result: bytes | msgspec.Raw) -> Size:
+    """Return the size of an answer with this result. A large one is decoded in a thread."""
+    if b'"image"' not in answer:
+        return Size(len(answer))
+    if len(answer) <= PARSED_ON_LOOP:
+        return _size_of(answer, result)
+    return await in_thread(_size_of, answer, result)
+
+
+def _size_of(answer: bytes, result: bytes | msgspec.Raw) -> Size:
+    pictures = _pictures_in(result)
+    return Size(len(answer) - sum(pictures), len(pictures))
+
+
+def _pictures_in(result: bytes | msgspec.Raw) -> list[int]:
+    """Return the bytes of the base64 of each image among the blocks of a result or the messages of a prompt."""
+    try:
+        decoded = _RESULT.decode(result)
+    except (ValueError, RecursionError):  # a result of another form
+        return []
+    sizes: list[int] = []
+    for written in (*decoded.content, *(message.content for message in decoded.messages)):
+        try:
+            block = _BLOCK.decode(written)
+        except (ValueError, RecursionError):
+            continue
+        if block.type == "image" and bytes(memoryview(block.data)[:1]) == b'"':
+            sizes.append(len(block.data) - len('""'))
+    return sizes
+
+
 @dataclass(slots=True)
 class Count:
-    """Counts of one tool: its calls, the bytes of the server's answers and of those that the client got, and the
-    stored files."""
+    """Counts of one tool: its calls, the bytes and pictures of the server's answers and of those that the client got,
+    and the stored files."""
 
     calls: int = 0
     bytes_in: int = 0
+    pictures_in: int = 0
     bytes_out: int = 0
+    pictures_out: int = 0
     files: int = 0
 
-    def add(self, received: int, sent: int, files: int) -> None:
+    def add(self, received: Size, sent: Size, files: int) -> None:
         """Count one call."""
         self.calls += 1
-        self.bytes_in += received
-        self.bytes_out += sent
+        self.bytes_in += received.bytes
+        self.pictures_in += received.pictures
+        self.bytes_out += sent.bytes
+        self.pictures_out += sent.pictures
         self.files += files
 
 
@@ -56,13 +125,13 @@ class Stats:
         self.tools: dict[str, Count] = {}
         self.server = plain_line(Redactor().text(server), _MAX_NAME)
         self._log = log
-        self._unwritten: list[tuple[float, str, str, int, int, int]] = []
+        self._unwritten: list[tuple[float, str, str, Size, Size, int]] = []
 
     def name(self, server: str) -> None:
         """Call the server by its own name, if it has one."""
         self.server = plain_line(server, _MAX_NAME) or self.server
 
-    def count(self, tool: str, received: int, sent: int, files: int) -> None:
+    def count(self, tool: str, received: Size, sent: Size, files: int) -> None:
         """Count one call of a tool, or of a method."""
         name = plain_line(tool, _MAX_NAME)
         name = name if name in self.tools or len(self.tools) < _MAX_TOOLS else _OTHERS
@@ -84,8 +153,10 @@ class Stats:
                     "at": iso_utc(ended),
                     "server": server,
                     "tool": tool,
-                    "bytes_in": received,
-                    "bytes_out": sent,
+                    "bytes_in": received.bytes,
+                    "pictures_in": received.pictures,
+                    "bytes_out": sent.bytes,
+                    "pictures_out": sent.pictures,
                     "files": files,
                 }
             )
@@ -131,9 +202,9 @@ def read_log(log: Path) -> dict[str, dict[str, Count]]:
                 entry = json.loads(line)
                 tools = servers.setdefault(plain_line(str(entry["server"]), _MAX_NAME), {})
                 name = plain_line(str(entry["tool"]), _MAX_NAME)
-                tools.setdefault(name, Count()).add(
-                    int(entry["bytes_in"]), int(entry["bytes_out"]), int(entry["files"])
-                )
+                received = Size(int(entry["bytes_in"]), int(entry["pictures_in"]))
+                sent = Size(int(entry["bytes_out"]), int(entry["pictures_out"]))
+                tools.setdefault(name, Count()).add(received, sent, int(entry["files"]))
             except (ValueError, KeyError, TypeError):  # half a line of a full disk
                 continue
     except OSError as error:
@@ -150,15 +221,15 @@ def _lines(log: Path) -> Iterator[bytes]:
 
 def table(servers: Mapping[str, Mapping[str, Count]]) -> Sequence[str]:
     """Return counts as lines of a table, the tools with the most bytes first."""
-    rows: list[tuple[str, ...]] = [("server", "tool", "calls", "bytes in", "bytes to the model", "files")]
+    rows: list[tuple[str, ...]] = [_HEADINGS]
     for server, tools in sorted(servers.items()):
-        for name, one in sorted(tools.items(), key=lambda item: -item[1].bytes_in):
-            rows.append((server, name, *(f"{n:,}" for n in (one.calls, one.bytes_in, one.bytes_out, one.files))))
-    widths = [max(len(row[at]) for row in rows) for at in range(6)]
+        for name, count in sorted(tools.items(), key=lambda item: -item[1].bytes_in):
+            rows.append((server, name, *(f"{number:,}" for number in astuple(count))))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
-            cell.ljust(width) if at < 2 else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if column < 2 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import httpx2
 import msgspec
 from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_param_headers, x_mcp_header_map
-from mcp_types import PROTOCOL_VERSION_META_KEY
 
 from ....adapters.mcp import HttpServer
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
@@ -20,6 +19,7 @@ from ._duplex import Deliver
 from ._exchange import failure_of
 from ._messages import (
     MAX_BYTES,
+    PROTOCOL_VERSION,
     UNAVAILABLE,
     Key,
     Message,
@@ -224,7 +224,7 @@ class AddressServer:
         """Return the headers of a message: those of protocol 2026-07-28 repeat parts of it."""
         params = message.params
         try:
-            version = msgspec.json.decode(params.meta.get(PROTOCOL_VERSION_META_KEY, b'""'), type=str)
+            version = msgspec.json.decode(params.meta.get(PROTOCOL_VERSION, b'""'), type=str)
         except ValueError:
             return {}
         if not version:

@@ -1,0 +1,47 @@
+"""The store that the settings choose. It is opened without the rest of a session: ``abp proxy`` needs no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..artifacts import ArtifactStore, Retention, open_store
+from ..errors import UsageError
+from ._settings import Settings
+
+
+def open_configured_store(
+    settings: Settings, url: str | Path | None = None, *, retention: Retention | None
+) -> ArtifactStore:
+    """Return the store at ``url``, by default that of ``settings``, with their limits and audit log.
+
+    ``ABP_MAX_SESSION_BYTES`` becomes a limit of the retention. Without a retention, content over the limit is refused
+    and nothing is evicted.
+
+    Raises :class:`~transports.errors.UsageError`, which names the variable at fault.
+    """
+    try:
+        return open_store(
+            settings.store or settings.output_dir if url is None else url,
+            max_bytes=settings.max_artifact_bytes,
+            retention=_limited(retention, settings.max_session_bytes),
+            audit=settings.audit_log,
+            search_index=settings.search_index,
+            min_free_bytes=settings.min_free_disk,
+        )
+    except UsageError as error:
+        raise error if url is not None else UsageError(f"ABP_STORE: {error.message}") from None
+
+
+def _limited(retention: Retention | None, max_session_bytes: int | None) -> Retention | None:
+    if max_session_bytes is None:
+        return retention
+    if retention is None:
+        return Retention.only(max_session_bytes=max_session_bytes, cleanup_strategy="none")
+    own = retention.max_session_bytes
+    return replace(retention, max_session_bytes=max_session_bytes if own is None else min(own, max_session_bytes))
+
+
+def uses_own_store(settings: Settings) -> bool:
+    """Return whether artifacts go to the kit's own folder or to memory, since no other place is configured."""
+    return settings.store == "memory:" or not (settings.store or settings.output_dir)

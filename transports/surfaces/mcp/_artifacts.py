@@ -1,0 +1,193 @@
+"""Artifacts as resources, in the form of the messages of MCP. Needs nothing of the SDK: ``abp proxy`` does without."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from urllib.parse import parse_qsl, urlsplit
+
+from ...artifacts import ArtifactRef, ArtifactStore
+from ...errors import TooLarge, UsageError
+from ...protocol import plain_line
+from ...routing import FileLimits, auto_read_safe, estimated_tokens, is_textual, large_file_warning
+
+#: Resource, link, content, or other object of a message.
+Fields: TypeAlias = dict[str, object]
+#: Function that returns a URL of an artifact, such as a signed one, or ``None``.
+Link: TypeAlias = Callable[[ArtifactRef], str | None]
+
+
+_LARGE = "large: read ranges, artifact://ID?offset=0&length=1000000, or use the local file"
+#: Most URLs of artifacts in one text.
+_MAX_URLS = 5
+#: Most characters of the name of a capability.
+_MAX_NAME = 200
+
+
+def _warnings(ref: ArtifactRef) -> list[str]:
+    """Return the first five warnings of the call that an artifact is of."""
+    listed = ref.source.get("warnings")
+    return [plain_line(str(item)) for item in listed[:5]] if isinstance(listed, list) else []
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactView:
+    """Description of artifacts for clients: metadata, resources, links and URLs.
+
+    ``limits`` decide which artifacts count as large, and which may be read without asking. ``link`` returns a URL that
+    opens an artifact. Without ``as_resources`` results hold no links to artifacts, since clients cannot read them."""
+
+    limits: FileLimits = field(default_factory=FileLimits)
+    link: Link | None = None
+    as_resources: bool = True
+
+    def meta(self, ref: ArtifactRef) -> Fields:
+        """Return the ``_meta`` of a resource: size in bytes, SHA-256, estimated tokens of its content with the
+        resulting flags, at most five warnings of its call, and its ``url`` if there is one.
+
+        ``readOnlyHint`` and ``idempotentHint`` mean that reading changes nothing and may be repeated; MCP has no such
+        annotations for resources."""
+        meta: Fields = {
+            "size_bytes": ref.size_bytes,
+            "sha256": ref.sha256,
+            **self._reading(ref),
+            "warnings": [*_warnings(ref), *([_LARGE] if self.is_large(ref) else [])],
+            "readOnlyHint": True,
+            "idempotentHint": True,
+        }
+        url = self.url(ref)
+        return meta if url is None else {**meta, "url": url}
+
+    def entry(self, ref: ArtifactRef) -> Fields:
+        """Return an artifact as an entry of ``abp_artifacts``: its reference, its estimated tokens, and its flags."""
+        url = self.url(ref)
+        return {**ref.as_dict(), **self._reading(ref), **({"url": url} if url else {})}
+
+    def _reading(self, ref: ArtifactRef) -> Fields:
+        return {
+            "estimated_tokens": estimated_tokens(ref),
+            "large_file_warning": self.is_large(ref),
+            "auto_read_safe": auto_read_safe(ref, self.limits),
+        }
+
+    def is_large(self, ref: ArtifactRef) -> bool:
+        """Return whether the content of an artifact is large for the context of a model."""
+        return large_file_warning(ref, self.limits)
+
+    def resource(self, ref: ArtifactRef) -> Fields:
+        """Return an artifact as an entry of a list of resources. Its description has its size, its capability, and the
+        first warning of its call."""
+        capability, created = ref.source.get("capability"), ref.source.get("created")
+        parts = [f"{ref.size_bytes:,} bytes", *([plain_line(f"from {capability}", _MAX_NAME)] if capability else [])]
+        if self.is_large(ref):
+            parts.append(f"about {estimated_tokens(ref):,} tokens; {_LARGE}")
+        resource: Fields = {
+            "uri": ref.uri,
+            "name": ref.filename,
+            "description": "; ".join([", ".join(parts), *(plain_line(one, _MAX_NAME) for one in _warnings(ref)[:1])]),
+            "mimeType": ref.mime_type,
+            "size": ref.size_bytes,
+            "_meta": self.meta(ref),
+        }
+        if isinstance(created, str):
+            resource["annotations"] = {"lastModified": created}
+        return resource
+
+    def links(self, refs: Sequence[ArtifactRef]) -> list[Fields]:
+        """Return artifacts as links that say all about them; empty without ``as_resources``."""
+        return [{"type": "resource_link", **self.resource(ref)} for ref in refs] if self.as_resources else []
+
+    def short_links(self, refs: Sequence[ArtifactRef]) -> list[Fields]:
+        """Return artifacts as links of a result that describes them. Only that of a large one says how to read it."""
+        links = self.links(refs)
+        for link, ref in zip(links, refs, strict=False):
+            del link["_meta"]
+            link.pop("annotations", None)
+            if not self.is_large(ref):
+                del link["description"]
+        return links
+
+    def url(self, ref: ArtifactRef) -> str | None:
+        """Return the URL that opens an artifact, if there is one."""
+        return self.link(ref) if self.link else None
+
+    def url_lines(self, refs: Sequence[ArtifactRef]) -> list[str]:
+        """Return lines with the URLs of the first five artifacts, if they have any, for people and models."""
+        return [f"Open: {url}" for ref in refs[:_MAX_URLS] if (url := self.url(ref))]
+
+
+_PAGE = 50
+#: The template of the addresses of artifacts.
+TEMPLATE: Fields = {
+    "uriTemplate": "artifact://{id}{?offset,length}",
+    "name": "artifact",
+    "description": "An artifact, or `length` bytes of it from `offset`.",
+}
+
+
+async def list_artifacts(store: ArtifactStore, cursor: str | None, view: ArtifactView) -> Fields:
+    """Return one page of 50 artifacts, newest first, as the result of ``resources/list``.
+
+    Raises :class:`~transports.errors.UsageError` for an invalid cursor, which includes that of a removed artifact."""
+    refs = (await store.list())[::-1]
+    start = 0
+    if cursor is not None:
+        start = 1 + next((at for at, ref in enumerate(refs) if ref.id == cursor), len(refs))
+        if start > len(refs):
+            raise UsageError("this cursor is not valid; list the resources from the beginning")
+    page = refs[start : start + _PAGE]
+    listed: Fields = {"resources": [view.resource(ref) for ref in page]}
+    if len(refs) > start + _PAGE:
+        listed["nextCursor"] = page[-1].id
+    return listed
+
+
+async def read_artifact(store: ArtifactStore, uri: str, max_bytes: int, view: ArtifactView) -> Fields:
+    """Return the content of ``artifact://ID``, or of a range of bytes, ``artifact://ID?offset=0&length=1000``, as the
+    result of ``resources/read``: text as it is, anything else as base64.
+
+    Raises :class:`~transports.errors.ABPError` for an unknown or damaged artifact, and above ``max_bytes``."""
+    try:
+        parts = urlsplit(uri)
+        query = dict(parse_qsl(parts.query))
+        ref = await store.stat(parts.netloc)
+        offset, length = int(query.get("offset", 0)), int(query.get("length", ref.size_bytes))
+        size = max(0, min(length, ref.size_bytes - offset))
+        if size > max_bytes:
+            raise over_limit(ref, max_bytes)
+        data = await store.get(ref) if not query else await store.get(ref, offset=offset, length=size)
+    except ValueError:
+        message = "the URI must be artifact://ID, with offset and length in whole numbers of bytes"
+        raise UsageError(message) from None
+    meta = {**view.meta(ref), "offset": offset, "length": len(data)}
+    return {"contents": [artifact_contents(uri, ref, data, meta)]}
+
+
+def over_limit(ref: ArtifactRef, max_bytes: int) -> TooLarge:
+    """Return the error for an artifact that is too large to be read at once."""
+    return TooLarge(
+        f"the artifact has {ref.size_bytes} bytes and {max_bytes} are read at once; read ranges: "
+        f"{ref.uri}?offset=0&length={max_bytes}"
+    )
+
+
+def artifact_contents(uri: str, ref: ArtifactRef, data: bytes, meta: Fields) -> Fields:
+    """Return content of an artifact as an item of the result of ``resources/read``: as text, or else as base64."""
+    contents: Fields = {"uri": uri, "mimeType": ref.mime_type, "_meta": meta}
+    text = _text(ref, data)
+    if text is None:
+        contents["blob"] = base64.b64encode(data).decode()
+    else:
+        contents["text"] = text
+    return contents
+
+
+def _text(ref: ArtifactRef, data: bytes) -> str | None:
+    if is_textual(ref.mime_type):
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return None
+    return None
