@@ -10,8 +10,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -102,16 +102,35 @@ async def test_serve_with_an_app_and_calls_of_another_process(tmp_path: Path) ->
         assert status == 130 and text == "" and "Traceback" not in complaint
 
 
+@contextmanager
+def two_hours_ago(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as past:
+        now, elapsed = time.time() - 7200, store_clock.elapsed() - 7200
+        past.setattr(time, "time", lambda: now)
+        past.setattr(store_clock, "elapsed", lambda: elapsed)
+        yield
+
+
+@pytest.mark.parametrize("command", [("mcp",), ("proxy", "--", "cat")], ids=lambda command: command[0])
+async def test_files_in_the_default_folder_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    store = LocalStore(tmp_path / "abp-mcp-bridge")
+    with two_hours_ago(monkeypatch):
+        old = await store.scoped(Scope(user="local", session="1")).put_bytes(b"of two hours ago")
+    async with abp(tmp_path, *command, ABP_OUTPUT_DIR="", TMPDIR=str(tmp_path)) as program:
+        _, errors = await asyncio.wait_for(program.process.communicate(b""), 60)
+    assert (program.process.returncode, errors) == (0, b"")
+    assert [ref.id for ref in await store.list()] == [old.id]
+
+
 @pytest.mark.requirement("R2-6.4q")
 @pytest.mark.parametrize("command", [("mcp",), ("serve",), ("proxy", "--", "cat")], ids=lambda command: command[0])
 async def test_a_server_removes_expired_artifacts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     store = LocalStore(tmp_path / "out")
-    with monkeypatch.context() as past:
-        two_hours_ago, elapsed = time.time() - 7200, store_clock.elapsed() - 7200
-        past.setattr(time, "time", lambda: two_hours_ago)
-        past.setattr(store_clock, "elapsed", lambda: elapsed)
+    with two_hours_ago(monkeypatch):
         expired = await store.put_bytes(b"of two hours ago")
     kept = await store.put_bytes(b"of now")
     name, *rest = command

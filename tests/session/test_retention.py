@@ -11,7 +11,7 @@ import pytest
 from tests.support.apps import PDF, pdf
 from transports import MemoryTransport, Result, Retention, Session, UsageError, connect
 from transports.artifacts import ArtifactStore, Scope, open_store
-from transports.session import BRIDGE_RETENTION, read_config, retention_settings
+from transports.session import read_config, retention_settings
 from transports.testing import Call
 
 
@@ -42,12 +42,9 @@ def test_options_go_before_variables_and_variables_before_the_file(
 
 def test_what_is_not_set_is_no_limit_unless_retention_is_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert retention_settings() is None
-    assert retention_settings(default=BRIDGE_RETENTION) is BRIDGE_RETENTION
-    assert retention_settings(options={"enabled": "false"}, default=BRIDGE_RETENTION) is None
+    assert retention_settings(options={"enabled": "false"}) is None
     assert retention_settings(options={"enabled": "true"}) == Retention()
-    assert retention_settings(options={"ttl_seconds": "7d"}, default=BRIDGE_RETENTION) == Retention.only(
-        ttl_seconds=7 * 86400
-    )
+    assert retention_settings(options={"ttl_seconds": "7d"}) == Retention.only(ttl_seconds=7 * 86400)
     monkeypatch.setenv("ABP_RETENTION_ENABLED", "1")
     assert retention_settings(options={"ttl_seconds": "none"}) == Retention(ttl_seconds=None)
 
@@ -80,9 +77,7 @@ def test_a_bad_value_names_its_place(
 
 def test_a_file_that_was_only_found_removes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "abp.toml").write_text("[retention]\nttl_seconds = 0\n")
-    assert retention_settings(file=read_config(), default=Retention.only(ttl_seconds=9)) == Retention.only(
-        ttl_seconds=9
-    )
+    assert retention_settings(file=read_config()) is None
     assert "abp.toml: ignored retention.ttl_seconds: " in caplog.text and "--config abp.toml" in caplog.text
     assert retention_settings(file=read_config(Path("abp.toml"))) == Retention.only(ttl_seconds=0)
 
@@ -145,12 +140,11 @@ async def test_what_a_session_stored_goes_at_its_end_if_the_retention_says_so(cl
 
 @pytest.mark.requirement("R2-7.1a", "R2-7.1b", "R2-7.1c", "R2-7.1d", "R2-7.1e", "R2-7.1f")
 async def test_without_a_retention_nothing_of_a_call_is_limited(tmp_path: Path) -> None:
-    """More files than a trace may have by default, and so too in the bridge's own folder."""
+    """More files than a trace may have by default."""
     async with connect("memory:", transport=MemoryTransport({"file.make": make}), store=tmp_path / "out") as app:
         assert app.store.retention is None
         result = await app.call("file.make", {"count": 101, "name": "many"})
         assert await held(app.store, result) == [True] * 102 and not result.warnings  # and the answer as JSON
-    assert BRIDGE_RETENTION.limits("trace") == (None, None) and BRIDGE_RETENTION.max_artifact_bytes is None
     limited = connect(
         "memory:", transport=MemoryTransport({"file.make": make}), store=open_store("memory:", retention=Retention())
     )

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from ._resources import READ_HINT as READ_HINT, Resources as Resources
     from ._session import Session as Session
     from ._settings import (
-        BRIDGE_RETENTION as BRIDGE_RETENTION,
         Settings as Settings,
         read_config as read_config,
         require_known as require_known,
@@ -68,7 +67,7 @@ if TYPE_CHECKING:
         unread as unread,
     )
     from ._sign_in import sign_in as sign_in
-    from ._stores import open_configured_store as open_configured_store, uses_own_store as uses_own_store
+    from ._stores import open_configured_store as open_configured_store
     from ._targets import (
         is_mcp_server as is_mcp_server,
         reject_options as reject_options,
@@ -120,7 +119,6 @@ else:
             "_resources": ("READ_HINT", "Resources"),
             "_session": ("Session",),
             "_settings": (
-                "BRIDGE_RETENTION",
                 "Settings",
                 "read_config",
                 "retention_settings",
@@ -133,7 +131,7 @@ else:
                 "trust_found_file",
             ),
             "_sign_in": ("sign_in",),
-            "_stores": ("open_configured_store", "uses_own_store"),
+            "_stores": ("open_configured_store",),
             "_targets": ("is_mcp_server", "reject_options", "transport_for"),
             "_views": ("View", "ViewOptions", "server_of"),
         },

