@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias
 
 import pybase64
 
-from ..errors import BadEncoding, SizeMismatch, UsageError
+from ..errors import BadEncoding, SizeMismatch, UsageError, checked
 from ..files import open_regular
 from ._media import sniff
 
@@ -145,6 +145,7 @@ class BinaryData:
     extra: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
+    @checked
     def from_path(cls, path: str | Path, *, mime_type: str | None = None) -> BinaryData:
         """Return a file as a parameter. Its content is read when the call is sent, or by the browser.
 
@@ -162,6 +163,7 @@ class BinaryData:
         return cls(LocalFile(path), mime_type or sniff(head), size, path.name)
 
     @classmethod
+    @checked
     def from_bytes(
         cls, data: bytes | bytearray | memoryview, *, mime_type: str | None = None, filename: str | None = None
     ) -> BinaryData:

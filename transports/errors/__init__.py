@@ -96,9 +96,13 @@ from ._base import (
     may_have_run as may_have_run,
     no_answer,
     repeat_advice as repeat_advice,
+    status_phrase as status_phrase,
+)
+from ._decorators import (
+    checked as checked,
+    checked_fields as checked_fields,
     short_traceback as short_traceback,
     shortened as shortened,
-    status_phrase as status_phrase,
 )
 
 __all__ = [

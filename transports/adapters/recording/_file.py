@@ -38,6 +38,7 @@ from ...errors import (
     StoreError,
     TransportError,
     UsageError,
+    checked_fields,
     spelled,
 )
 from ...files import open_regular, read_regular, regular_file
@@ -236,6 +237,7 @@ def _map_os_errors(folder: Path) -> AbstractContextManager[None]:
     return map_os_errors("write the recording", folder, other=other)
 
 
+@checked_fields
 @dataclass(frozen=True, slots=True)
 class Recording:
     """File to record a conversation in, with rules for additional secrets.
