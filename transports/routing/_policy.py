@@ -514,7 +514,9 @@ def _changed(base: RoutingPolicy, settings: Mapping[str, object], where: str) ->
     try:
         checked = _adapter().validate_python(readable)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        faults = error.errors(include_url=False, include_input=False)
+        # an unknown key comes before a missing one, which may be this one misspelt
+        first = min(faults, key=lambda fault: fault["type"] != "unexpected_keyword_argument")
         raise UsageError(f"{where}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     except UsageError as error:  # a value of the right type that makes no sense
         raise UsageError(f"{where}: {error.message}") from error
