@@ -169,9 +169,7 @@ def _mcp_transport(target: str, seconds: float, settings: Settings, **options: A
     try:
         make = adapters.MCPTransport
     except ImportError as error:
-        raise UsageError(
-            f"MCP servers need the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
-        ) from error
+        raise UsageError(f"an MCP server: {error}") from error
     return make(target, timeout=seconds, max_bytes=settings.max_message_bytes, **options)
 
 

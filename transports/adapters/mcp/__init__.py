@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..._extras import needing
 from ..._lazy import lazy_names
-from ._servers import HttpServer, Server, StdioServer, parse_server
-from ._transport import MCPTransport
+
+with needing("the MCP SDK", "mcp"):
+    from ._servers import HttpServer, Server, StdioServer, parse_server
+    from ._transport import MCPTransport
 
 if TYPE_CHECKING:
     from ._connection import (

@@ -78,9 +78,7 @@ async def proxy(
     try:
         from ..mcp import ProxyOptions, Stats, log_file, parse_tokens, run_proxy
     except ImportError as error:
-        raise UsageError(
-            f"`abp proxy` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
-        ) from error
+        raise UsageError(f"`abp proxy`: {error}") from error
     server = _server(command or (), url, header)
     if server is None:
         return _all_stats(as_json=as_json, wanted=stats)

@@ -6,13 +6,16 @@ importing this package without the extra raises :class:`ImportError`.
 
 from __future__ import annotations
 
-from ._access import parse_tokens
-from ._bridge import Bridge
-from ._http import serve_http
-from ._options import Options
-from ._stdio import serve_stdio
-from .proxy._running import MAX_INLINE, ProxyOptions, open_upstream, relay, run_proxy, server_of, shared_by
-from .proxy._stats import Count, Stats, log_file, read_log, table
+from ..._extras import needing
+
+with needing("the MCP SDK", "mcp"):
+    from ._access import parse_tokens
+    from ._bridge import Bridge
+    from ._http import serve_http
+    from ._options import Options
+    from ._stdio import serve_stdio
+    from .proxy._running import MAX_INLINE, ProxyOptions, open_upstream, relay, run_proxy, server_of, shared_by
+    from .proxy._stats import Count, Stats, log_file, read_log, table
 
 __all__ = [
     "MAX_INLINE",
