@@ -229,8 +229,9 @@ def _runtime_kinds(part: object) -> list[tuple[type, tuple[type, ...]]]:
         return [(Mapping, ())]
     if not isinstance(kind, type) or kind is Any or not _is_checkable(kind):
         return [(object, ())]
+    # not of an Iterable: a generator would be used up
     items = tuple(item for item in arguments if isinstance(item, type))
-    has_items = kind in (Mapping, *_LISTS) and len(items) == len(arguments) and object not in items
+    has_items = kind in (Mapping, Sequence, Collection) and len(items) == len(arguments) and object not in items
     return [(kind, items if has_items else ())]
 
 
