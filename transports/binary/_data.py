@@ -159,7 +159,7 @@ class BinaryData:
                 size = os.fstat(file.fileno()).st_size
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
             reason = error.strerror if isinstance(error, OSError) else error
-            raise UsageError(f"cannot read {str(path)!r}: {reason}") from error
+            raise UsageError(f"{str(path)!r} cannot be read ({reason}); correct the path") from error
         return cls(LocalFile(path), mime_type or sniff(head), size, path.name)
 
     @classmethod

@@ -66,7 +66,7 @@ def test_the_list_of_capabilities_has_no_empty_places_and_no_endless_lines(
     ]
     print_capabilities(app, listed)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:3] == [head, "  bare", "  bare.old   [deprecated]"]
+    assert lines[:3] == [head, "  bare", "  bare.old  [deprecated]"]
     assert lines[3].startswith("  long      word word") and lines[3].endswith("…") and len(lines[3]) <= 140
     print_capability(listed[2])
     assert " ".join(["word"] * 200) in capsys.readouterr().out  # alone it is whole

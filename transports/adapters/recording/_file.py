@@ -374,7 +374,8 @@ class Reader:
         except OSError as error:
             reason = error.strerror or str(error)
             raise BadRecording(
-                f"cannot read the recording {path}: {reason}; make one with {spelled('record= or ')}`abp call --record`"
+                f"the recording {path} cannot be read ({reason}); make one with "
+                f"{spelled('record= or ')}`abp call --record`"
             ) from None
         *lines, rest = data.split(b"\n")
         if not lines or b'"abp_recording"' not in lines[0]:

@@ -36,6 +36,7 @@ from ._output import (
     print_json,
     print_note,
     print_result,
+    print_rows,
     print_text,
     print_warnings,
     run_async,
@@ -80,16 +81,13 @@ def print_capability(capability: Capability, target: Sequence[str] = ()) -> None
     print_text(f"{plain_line(capability.name)}{flags_of(capability)}")
     if capability.description:
         print_text(plain_line(capability.description))
-    rows = [tuple(map(plain_line, row)) for row in islice(_rows(capability.input_schema), _MAX_ROWS + 1)]
+    rows = list(islice(_rows(capability.input_schema), _MAX_ROWS + 1))
     if rows:
         if len(rows) > _MAX_ROWS:
             rows[_MAX_ROWS:] = [("…", "", "", "", "and more")]
         head = ("parameter", "type", "needed", "default", "description")
-        widths = [max(len(row[n]) for row in (head, *rows)) for n in range(4)]
         print_text("")
-        for row in (head, *rows):
-            cells = (f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True))
-            print_text("  " + "  ".join(cells).rstrip())
+        print_rows((head, *rows), indent="  ")
     else:
         print_text("It declares no parameters.")
     print_text(f"\nexample: {plain_line(_example(capability, target))}")
@@ -170,7 +168,7 @@ def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
             found = json_lines(lines, f"--each {file}", "of parameters")
             out = [(number, params) for number, _, params in found]
     except OSError as error:
-        raise UsageError(f"--each {file}: cannot be read ({error.strerror})") from error
+        raise UsageError(f"--each {file}: cannot be read ({error.strerror}); correct the file name") from error
     if not out:
         raise UsageError(f"--each {file} has no lines")
     return out
@@ -421,11 +419,11 @@ def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> No
 
 def print_names(capabilities: Collection[Capability]) -> None:
     """Print a line with name, description and flags for each capability."""
-    names = [plain_line(capability.name) for capability in capabilities]
-    width = max(map(len, names), default=0)
-    for name, capability in zip(names, capabilities, strict=True):
-        about = plain_line(capability.description, _MAX_DESCRIPTION)
-        print_text(f"  {name:<{width}}  {about}{flags_of(capability)}".rstrip())
+    rows = [
+        (capability.name, plain_line(capability.description, _MAX_DESCRIPTION) + flags_of(capability))
+        for capability in capabilities
+    ]
+    print_rows(rows, indent="  ")
 
 
 _PRINTED = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}

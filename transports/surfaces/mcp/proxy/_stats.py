@@ -18,6 +18,7 @@ from ....artifacts import state_folder
 from ....errors import StoreError
 from ....privacy import Redactor
 from ....protocol import encode_json, iso_utc, plain_line
+from ...shared import aligned_rows
 
 logger = logging.getLogger("transports")
 
@@ -154,11 +155,4 @@ def table(servers: Mapping[str, Mapping[str, Count]]) -> Sequence[str]:
     for server, tools in sorted(servers.items()):
         for name, one in sorted(tools.items(), key=lambda item: -item[1].bytes_in):
             rows.append((server, name, *(f"{n:,}" for n in (one.calls, one.bytes_in, one.bytes_out, one.files))))
-    widths = [max(len(row[at]) for row in rows) for at in range(6)]
-    return [
-        "  ".join(
-            cell.ljust(width) if at < 2 else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    return aligned_rows(rows, numbers=range(2, 6))
