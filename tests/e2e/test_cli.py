@@ -472,7 +472,7 @@ def test_fixture_prints_its_addresses_and_serves_until_a_signal(
         process.send_signal(number)
         out, err = process.communicate(timeout=10)
     assert (process.returncode, out) == (status, b"")  # no second document
-    assert len(err.splitlines()) == 1 and b"[CANCELLED]" in err
+    assert err == b""  # the signal is how it ends
 
 
 def test_fixture_prints_text_without_json_and_a_signal_that_was_ignored_stays_ignored(abp: Cli) -> None:
