@@ -14,7 +14,7 @@ import typer
 
 from ...errors import ABPError, ProtocolError, UsageError
 from ...protocol import decode_json, plain_line
-from ...protocol.schema import check_output, is_file
+from ...protocol.schema import check_output, declared_parameters, is_file
 from ._detached import Detach, ServerUrl, start_detached
 from ._options import (
     ConnectionOptions,
@@ -58,8 +58,8 @@ _HINTS = {
     "consequentialHint": "consequential",
     "untrustedContentHint": "untrusted content",
 }
-#: Most levels of nested objects, and most rows, in the table of parameters.
-_MAX_DEPTH, _MAX_ROWS = 4, 100
+#: Most rows in the table of parameters.
+_MAX_ROWS = 100
 #: Most characters of a description in the list of all capabilities; that of one capability is whole.
 _MAX_DESCRIPTION = 120
 #: Most characters of a cell, except the last of a row, and of the choices of an enum.
@@ -93,16 +93,11 @@ def print_capability(capability: Capability, target: Sequence[str] = ()) -> None
     print_text(f"\nexample: {plain_line(_example(capability, target))}")
 
 
-def _rows(schema: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterator[tuple[str, ...]]:
-    properties = schema.get("properties")
-    required = schema.get("required")
-    for name, inner in properties.items() if isinstance(properties, Mapping) else ():
-        one = inner if isinstance(inner, Mapping) else {}
-        needed = "yes" if isinstance(required, list) and name in required else ""
-        default = _cut(json.dumps(one["default"], ensure_ascii=False)) if "default" in one else ""
-        yield _cut(f"{above}{name}"), _type_of(one), needed, default, str(one.get("description", ""))
-        if depth < _MAX_DEPTH and not is_file(one):
-            yield from _rows(one, f"{above}{name}.", depth + 1)
+def _rows(schema: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for place, declared, needed in declared_parameters(schema):
+        default = _cut(json.dumps(declared["default"], ensure_ascii=False)) if "default" in declared else ""
+        about = str(declared.get("description", ""))
+        yield _cut(place), _type_of(declared), "yes" if needed else "", default, about
 
 
 def _cut(text: str) -> str:
