@@ -152,13 +152,13 @@ def _unknown_option(name: str, options: Mapping[str, object]) -> str:
 
 
 class _Parameter:
-    """Parameter of a public function, called ``label`` in messages.
+    """Parameter of a public function, written as ``name=`` if it is an ``option``.
 
     ``hint`` is its annotation, or the text of that; ``names`` are those of its module."""
 
-    def __init__(self, name: str, label: str, hint: object, names: Mapping[str, object]) -> None:
+    def __init__(self, name: str, hint: object, names: Mapping[str, object], *, option: bool) -> None:
         self._name = name
-        self._label = label
+        self._is_option = option
         self._hint = hint
         self._names = names
         #: Types whose values all fit, as far as is known.
@@ -174,7 +174,8 @@ class _Parameter:
                 return
             if all(map(isinstance, _items(value), cycle(items))):
                 return
-        raise UsageError(f"{self._label} must be {self._expected()}, not {_kind_of(value)}")
+        label = spelled(f"{self._name}=") if self._is_option else self._name
+        raise UsageError(f"{label} must be {self._expected()}, not {_kind_of(value)}")
 
     def _expected(self) -> str:
         if self._name in _SAID:
@@ -277,11 +278,10 @@ def _parameters(function: Callable[..., object]) -> Mapping[str, _Parameter | No
             parameters[name] = None
         elif parameter.kind is not parameter.VAR_KEYWORD:
             optional = parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty
-            label = spelled(f"{name}=") if optional and name != "params" else name
-            parameters[name] = _Parameter(name, label, parameter.annotation, names)
+            parameters[name] = _Parameter(name, parameter.annotation, names, option=optional and name != "params")
         else:
             (options,) = get_args(eval(parameter.annotation, {}, _Names(names)))  # of Unpack[…]
             for option, hint in options.__annotations__.items():
                 of_options = vars(sys.modules[hint.__forward_module__])
-                parameters[option] = _Parameter(option, spelled(f"{option}="), hint.__forward_arg__, of_options)
+                parameters[option] = _Parameter(option, hint.__forward_arg__, of_options, option=True)
     return parameters
