@@ -31,6 +31,14 @@ def command(*args: str) -> str:
 
 
 @pytest.mark.load
+def test_a_package_that_is_too_old_names_its_extra_too() -> None:
+    program = "import sys, types; sys.modules['mcp'] = types.ModuleType('mcp'); sys.modules['mcp'].__path__ = []\n"
+    program += "import transports\ntransports.connect('mcp+stdio:x')"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert "pip install 'abp-transports[mcp]'" in ran.stderr.splitlines()[-1]
+
+
+@pytest.mark.load
 @pytest.mark.parametrize(
     ("package", "program", "extra"),
     [

@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
+class MissingExtra(ImportError):
+    """Raised for a package of an extra that is missing, or too old."""
+
+
 @contextmanager
 def needing(package: str, extra: str) -> Iterator[None]:
-    """Let the :class:`ImportError` of a block that imports ``package`` name the extra that installs it."""
+    """Raise :class:`MissingExtra`, which names the extra, if a block cannot import ``package``."""
     try:
         yield
-    except ModuleNotFoundError as error:
+    except MissingExtra:
+        raise
+    except ImportError as error:
         message = f"{package} is needed ({error}); install it: pip install 'abp-transports[{extra}]'"
-        raise ImportError(message, name=error.name) from error
+        raise MissingExtra(message, name=error.name) from error
