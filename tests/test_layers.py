@@ -13,6 +13,7 @@ import transports
 #: Every room of ``transports`` and its rank: a room may import rooms of a lower rank, never its equals. Modules of one
 #: room import each other freely, but not in a ring. Each adapter and each surface is a room of its own.
 RANKS = {
+    "_extras": 0,
     "_lazy": 0,
     "notebook": 2,
     "readers": 1,

@@ -250,6 +250,14 @@ def test_capabilities_in_a_notebook() -> None:
     assert len(one._repr_html_()) < 60_000
 
 
+def test_a_capability_shows_the_parameters_inside_of_objects() -> None:
+    options = {"type": "object", "properties": {"format": {"type": "string"}}, "required": ["format"]}
+    schema: dict[str, object] = {"properties": {"html": {"type": "string"}, "options": options}}
+    markup = Capability(name="export.pdf", input_schema=schema)._repr_html_()
+    rows = [Seen(row).words for row in markup.split("<tr>")[2:]]
+    assert rows == ["htmlstring\n", "optionsobject\n", "options.formatstringyes\n"]
+
+
 def test_a_long_answer_is_cut() -> None:
     result = Result("x", {"rows": [{"text": "y" * 5000}] * 500}, {}, warnings=(EVIL,) * 50)
     seen = Seen(result._repr_html_()).check()

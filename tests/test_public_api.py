@@ -96,6 +96,13 @@ def test_the_version_is_that_of_the_distribution() -> None:
     assert transports.__version__ == importlib.metadata.version("abp-transports")
 
 
+def test_every_error_is_imported_from_the_package() -> None:
+    classes = [value for name in errors.__all__ if inspect.isclass(value := getattr(errors, name))]
+    names = {value.__name__ for value in classes if issubclass(value, errors.ABPError)}
+    assert "SizeMismatch" in names
+    assert not names - set(transports.__all__)
+
+
 def test_the_name_of_a_test_helper_is_not_among_them() -> None:
     assert "Call" not in transports.__all__
     assert testing.Call.__name__ == "Call"

@@ -1,12 +1,17 @@
 """A connection that is refused has one name, whichever library says so."""
 
+import asyncio
 import errno
 import socket
+import sys
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import aiohttp
 import pytest
 
+from transports import connect
 from transports.adapters.websocket._transport import open_error
 from transports.browser import require_listener
 from transports.errors import ConnectFailed, connection_failure, is_refused
@@ -56,3 +61,56 @@ async def test_a_listener_and_a_host_elsewhere_pass(silent_port: int) -> None:
         one.bind(("127.0.0.1", 0))
         one.listen()
         await require_listener(f"http://localhost:{one.getsockname()[1]}/")
+
+
+@pytest.fixture
+def unknown_host(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a host that no name server knows, on a machine without a proxy or a desktop."""
+
+    def look_up(*_: object, **__: object) -> object:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    for name in ("http_proxy", "https_proxy", "all_proxy", "XDG_CURRENT_DESKTOP"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    return "http://nosuch.invalid/"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system may have a proxy that cannot be seen")
+async def test_a_browser_is_not_started_for_a_host_without_an_address(
+    unknown_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nsleep 60\n")
+    browser.chmod(0o700)
+    monkeypatch.setenv("ABP_BROWSER", str(browser))
+    with pytest.raises(ConnectFailed, match=r"nosuch\.invalid/: the host name is not known; correct the address"):
+        async with connect(unknown_host, store="memory:", timeout=20):
+            pass
+    assert not (tmp_path / "started").exists()
+
+
+async def test_a_name_is_not_looked_up_where_the_browser_may_use_a_proxy(
+    unknown_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    await require_listener(unknown_host)
+    monkeypatch.delenv("http_proxy")
+    monkeypatch.setenv("XDG_CURRENT_DESKTOP", "GNOME")
+    await require_listener(unknown_host)
+
+
+async def test_a_slow_look_up_is_left_to_the_browser(unknown_host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+
+    def look_up(*_: object, **__: object) -> object:
+        answered.wait(30)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    try:
+        async with asyncio.timeout(20):
+            await require_listener(unknown_host)
+    finally:
+        answered.set()

@@ -48,6 +48,12 @@ async def test_of_an_asynchronous_session(app_of: Connect) -> None:
         check(caught)
 
 
+def test_of_an_argument_of_a_wrong_type() -> None:
+    with pytest.raises(UsageError, match="on_progress= must be a function, not int") as refused:
+        connect("http://127.0.0.1:9/", on_progress=3)  # type: ignore[arg-type]
+    check(refused)
+
+
 async def test_of_a_cancellation(app_of: Connect) -> None:
     """Ctrl-C prints it: where the caller waited, and not the places in the library or in Playwright."""
     async with app_of({"hang": hang}) as app:

@@ -14,13 +14,15 @@ from io import BufferedReader, FileIO, UnsupportedOperation
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from fsspec.spec import AbstractFileSystem
-
 from . import artifacts, sync
+from ._extras import needing
 from .artifacts import ArtifactRef, Pieces, map_os_errors, open_file_of, verified, write_all
 from .errors import ArtifactNotFound, UsageError
 from .session import Settings, open_configured_store, retention_settings
 from .tasks import in_thread
+
+with needing("fsspec", "data"):
+    from fsspec.spec import AbstractFileSystem
 
 __all__ = ["ArtifactFileSystem"]
 

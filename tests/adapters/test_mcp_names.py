@@ -89,7 +89,7 @@ def test_invalid_entries_are_refused(tmp_path: Path, servers: Any, name: str, sa
         ("mcp+stdio:'unclosed", "cannot be split"),
         ("mcp+http://", "not an address"),
         ("mcp+http://[", "not an address"),
-        ("mcp:/nowhere/mcp.json#x", "cannot read"),
+        ("mcp:/nowhere/mcp.json#x", "cannot be read"),
         ("mcp+ftp://x", "is not a target"),
     ],
 )

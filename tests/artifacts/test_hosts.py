@@ -232,7 +232,7 @@ async def test_a_router_takes_a_host() -> None:
         {"content": "JVBERi0xLjQK" + "A" * 1200, "name": "Sales"}, capability="download_workbook"
     )
     assert host.contents[routed.artifacts["content"].id].startswith(b"%PDF-1.4")
-    with pytest.raises(UsageError, match="not a dict"):
+    with pytest.raises(UsageError, match=r"store must be a store, .* or an object that has one, not dict"):
         Router({})  # type: ignore[arg-type]
 
 

@@ -78,6 +78,7 @@ def test_what_is_said_of_a_server_comes_before_what_is_said_of_all_and_both_befo
         ("[routing.agent]\nmax_chars = 3", "abp.toml: routing.agent.max_chars: Unexpected keyword argument"),
         ("[[routing.tool_fields.x]]\npath = '$.a['", "abp.toml: routing: '$.a[' is not a JSONPath"),
         ("[[routing.tool_fields.x]]\nmime_type = 'a/b'", "abp.toml: routing.tool_fields.x.0.path: Field required"),
+        ("[[routing.tool_fields.x]]\npth = '$.a'", "routing.tool_fields.x.0.pth: Unexpected keyword argument"),
         ("[[routing.signatures]]\nmagic = 'zz'", "abp.toml: routing.signatures: magic must be hexadecimal digits"),
     ],
 )

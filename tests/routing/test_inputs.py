@@ -95,7 +95,7 @@ async def test_what_was_accepted_is_a_parameter_of_a_call(store: LocalStore) -> 
         ({"content": "YQ==", "filename": 7}, BadDescriptor, "filename must be text"),
         ({}, BadDescriptor, "needs its content"),
         ({"id": "nobody_000000000000"}, ArtifactNotFound, "no artifact"),
-        (Path("/nowhere/at/all"), UsageError, "cannot read"),
+        (Path("/nowhere/at/all"), UsageError, "cannot be read"),
         (7, UsageError, "cannot be given as int"),
         (bytes(1001), TooLarge, "1,001 bytes; at most 1,000"),
         ({"content": b64(bytes(1001))}, TooLarge, "at most 1,000"),

@@ -13,13 +13,14 @@ import pytest
 from transports import LocalStore, NoneStore, Router, Scope
 from transports.artifacts import MemoryStore
 from transports.binary import BinaryData, Handle
-from transports.errors import BadEncoding, ProtocolError, SizeMismatch, StoreFull, UsageError
+from transports.errors import ABPError, BadEncoding, ProtocolError, SizeMismatch, StoreFull, UsageError
 from transports.protocol import JSONValue, encode_json
 from transports.routing import (
     GITHUB,
     TABLEAU,
     AgentLimits,
     CustomEvent,
+    Fetcher,
     FieldRule,
     ObservationClamped,
     Result,
@@ -141,8 +142,8 @@ async def test_a_transformer_that_gives_nothing_leaves_the_answer_to_the_others(
 async def test_content_that_a_transformer_leaves_out_is_let_go() -> None:
     released: list[object] = []
 
-    class Fetcher:
-        async def release(self, binary: object) -> None:
+    class Releasing(Fetcher):
+        async def release(self, binary: BinaryData | ABPError) -> None:
             released.append(cast(BinaryData, binary).content)
 
     def explode(capability: str, answer: object, context: object) -> object:
@@ -151,7 +152,7 @@ async def test_content_that_a_transformer_leaves_out_is_let_go() -> None:
     answer = {"kept": b"x", "dropped": Handle("7", 3)}
     for transformer in (lambda capability, answer, context: {"kept": answer["kept"]}, explode):
         policy = RoutingPolicy(transformer=transformer)
-        router = Router(MemoryStore(), fetcher=Fetcher(), policy=policy)  # type: ignore[arg-type]
+        router = Router(MemoryStore(), fetcher=Releasing(), policy=policy)
         if transformer is explode:
             with pytest.raises(ValueError, match="no"):
                 await router.route(answer, capability="x")

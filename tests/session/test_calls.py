@@ -403,8 +403,8 @@ async def test_arguments_of_a_wrong_kind_are_said(app_of: Connect) -> None:
         name: Any = app.capabilities["a.b"]
         texts: Any = "text"
         cases: list[tuple[Callable[[], Awaitable[object]], str]] = [
-            (lambda: app.call(name), r"by its name, which is text, not Capability: app\.call\("),
-            (lambda: app.call("a.b", texts), r"a\.b: params must be a mapping of names to values, .* not str"),
+            (lambda: app.call(name), r"capability must be a name as text, such as 'export\.pdf', not Capability"),
+            (lambda: app.call("a.b", texts), "params must be a mapping of names to values, .* not str"),
             (lambda: app.call("a.b", timeout=texts), "positive number of seconds, .* not 'text'"),
         ]
         for make, message in cases:

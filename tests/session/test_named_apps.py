@@ -138,6 +138,8 @@ async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog
     ("text", "said"),
     [
         ('[apps.crm]\nurl = "ws://a.test/"\nstorage = "x"', r"apps\.crm\.storage: unknown; do you mean storage_st"),
+        ('[apps.crm]\nur = "ws://a.test/"', r"team\.toml: apps\.crm\.ur: unknown; do you mean url\?"),
+        ('[secrets.X]\nenv = "A"\norigin = ["http://a.test"]', r"secrets\.X\.origin: unknown; do you mean origins\?"),
         ('[apps.crm]\ntransport = "auto"', r"team\.toml: apps\.crm\.url: Field required"),
         ('[apps.crm]\nurl = "ws://a.test/${SECRET:X}"', r"crm\.url: messages show the address; put the secret into"),
         ('[apps.crm]\nurl = "ws://a.test/"\nheaders = {a = "${SECRET:NO}"}', r"crm: there is no table \[secrets\.NO"),

@@ -245,5 +245,5 @@ def test_a_target_that_is_not_text_is_told_by_its_name(target: Any) -> None:
 
 async def test_an_address_of_a_manifest_that_is_not_text_is_told_by_its_name() -> None:
     given: Any = 8000
-    with pytest.raises(UsageError, match=r"url must be text, .* not int"):
+    with pytest.raises(UsageError, match=r"url must be text, not int"):
         await transports.discover(given)

@@ -17,9 +17,9 @@ __all__ = ["classes_in_full", "codes_of_single_errors", "errors_page"]
 
 _HEAD = """# Errors
 
-Every error of the kit is an `ABPError`, and is imported from where a traceback says: `from transports.errors import
-SizeMismatch`. Its `code` is stable, and its message says what to do next. Codes that an app answers are its own: they
-arrive as `CapabilityError`. A page that asks to sign in is a `NotAbpApp` with the code `PERMISSION_REQUIRED`.
+Every error of the kit is an `ABPError`, and is imported by its name: `from transports import SizeMismatch`. Its
+`code` is stable, and its message says what to do next. Codes that an app answers are its own: they arrive as
+`CapabilityError`. A page that asks to sign in is a `NotAbpApp` with the code `PERMISSION_REQUIRED`.
 
 | code | raised as | what to do |
 |---|---|---|

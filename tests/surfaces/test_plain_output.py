@@ -35,10 +35,10 @@ from transports.surfaces.cli._output import (
     _print_value,
     print_event,
     print_json,
+    print_rows,
     report_error,
     start_output,
 )
-from transports.surfaces.cli._resources import _line
 from transports.surfaces.mcp import Bridge, Options
 from transports.testing import Call
 
@@ -251,7 +251,7 @@ def test_a_terminal_gets_plain_words(capsys: pytest.CaptureFixture[str]) -> None
     print_capabilities(AppInfo(id=EVIL, name=EVIL, version=EVIL), [capability])
     resource = Resource(uri=EVIL, name=EVIL, mime_type=EVIL)
     print_capability(capability)
-    print(_line(resource.uri, resource.mime_type, resource.name))
+    print_rows([(resource.uri, resource.mime_type or "", resource.name)])
     report_error(CapabilityError(EVIL, code=EVIL, alternatives=[EVIL]), as_json=False)
     record = logging.LogRecord("transports", logging.WARNING, "", 0, "%s", (EVIL,), None)
     print(_PlainFormatter("abp: %(message)s").format(record))

@@ -54,6 +54,7 @@ from ..errors import (
     ProtocolError,
     TransportError,
     UsageError,
+    checked,
     format_seconds,
 )
 from ..protocol import redact_url
@@ -279,6 +280,7 @@ class PostMessageTransport(PageTransport):
     _scripts = ("codec.js", "effects.js", "harness.js")
 
     @showing(PageOptions, headless=True)
+    @checked
     def __init__(
         self,
         url: str,

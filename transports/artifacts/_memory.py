@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
-from ..errors import Corrupt
+from ..errors import Corrupt, checked
 from ._audit import AuditLog
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from ._content import Description, Meter
@@ -28,6 +28,7 @@ class MemoryStore(ArtifactStore):
 
     url = "memory:"
 
+    @checked
     def __init__(
         self,
         *,

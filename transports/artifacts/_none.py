@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Unpack
 
 from ..binary import is_binary_mime
-from ..errors import ArtifactNotFound, UsageError, spelled
+from ..errors import ArtifactNotFound, UsageError, checked, spelled
 from ..telemetry import ARTIFACT_BYTES, record, span
 from ._audit import AuditLog
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
@@ -35,6 +35,7 @@ class NoneStore(ArtifactStore):
 
     url = "none:"
 
+    @checked
     def __init__(
         self,
         *,

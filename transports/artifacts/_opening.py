@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from ..errors import UsageError
+from ..errors import UsageError, checked
 from ..protocol import redact_url
 from ._audit import AuditLog
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore
@@ -21,6 +21,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _CLOUD = re.compile(r"(s3|s3a|gs|az|abfs|abfss|azure|adl)://", re.IGNORECASE)
 
 
+@checked
 def open_store(
     url: str | Path | None = None,
     *,

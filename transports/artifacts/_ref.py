@@ -26,7 +26,7 @@ import msgspec
 
 from .. import notebook
 from ..binary import is_binary_mime
-from ..errors import ArtifactNotFound, Corrupt, UsageError
+from ..errors import ArtifactNotFound, Corrupt, UsageError, checked
 from ..protocol import MAX_JSON_DEPTH, encode_json, has_more_levels, parser_limits
 from ._content import Description, Meter
 from ._files import ExportFile, copy_out
@@ -175,6 +175,7 @@ class ArtifactRef:
             out["source"] = {name: out[name] for name in ("warning", "truncated") if name in out}
         return out
 
+    @checked
     def save_as(self, path: str | os.PathLike[str]) -> Path:
         """Copy the local file to ``path``, and return the absolute path. It blocks.
 

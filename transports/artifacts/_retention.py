@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
-from ..errors import StoreFull, TooLarge, UsageError
+from ..errors import StoreFull, TooLarge, UsageError, checked_fields
 from ..protocol import format_duration
 from ._ref import Scope
 
@@ -59,6 +59,7 @@ class Limits(TypedDict, total=False):
     on_removal: Callable[[Removal], object] | None
 
 
+@checked_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
     """The limits of a store (docs/requirements.md R2-7.1, with its defaults). ``None`` means no limit; sizes are in

@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias
 
 import pybase64
 
-from ..errors import BadEncoding, SizeMismatch, UsageError
+from ..errors import BadEncoding, SizeMismatch, UsageError, checked
 from ..files import open_regular
 from ._media import sniff
 
@@ -145,6 +145,7 @@ class BinaryData:
     extra: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
+    @checked
     def from_path(cls, path: str | Path, *, mime_type: str | None = None) -> BinaryData:
         """Return a file as a parameter. Its content is read when the call is sent, or by the browser.
 
@@ -158,10 +159,11 @@ class BinaryData:
                 size = os.fstat(file.fileno()).st_size
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
             reason = error.strerror if isinstance(error, OSError) else error
-            raise UsageError(f"cannot read {str(path)!r}: {reason}") from error
+            raise UsageError(f"{str(path)!r} cannot be read ({reason}); correct the path") from error
         return cls(LocalFile(path), mime_type or sniff(head), size, path.name)
 
     @classmethod
+    @checked
     def from_bytes(
         cls, data: bytes | bytearray | memoryview, *, mime_type: str | None = None, filename: str | None = None
     ) -> BinaryData:

@@ -1,4 +1,4 @@
-"""Detection of binary content in answers, in one walk that applies all rules to every node, and in parameters. No I/O.
+"""Detection of binary content in answers, in one walk that applies all rules to every node, and in parameters.
 
 * :func:`find` — the search in an answer; :func:`find_values` — the same by type alone; :func:`is_plain` — a fast check.
 * :func:`read_descriptor`, :func:`read_flat_form`, :func:`read_block` — the forms of docs/protocol.md 9 and of MCP.
@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import struct
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace as replace_fields
 from itertools import chain
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias, cast
 from urllib.parse import unquote, unquote_to_bytes
 
 from ..errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, UnsupportedBinary, UsageError
@@ -28,6 +29,7 @@ __all__ = [
     "DESCRIPTOR_KEYS",
     "MAX_DEPTH",
     "MIN_GUESSED",
+    "FileToRead",
     "Found",
     "Heuristics",
     "Layer",
@@ -790,9 +792,15 @@ def _check_depth(path: Place) -> None:
 _INDEX = re.compile(r"[0-9]{1,9}")
 
 
-def prepare_params(params: object) -> tuple[object, list[Found]]:
-    """Return a copy of ``params`` with every ``bytes``, ``Path`` and :class:`BinaryData` as a :class:`BinaryData`, and
-    their places.
+class FileToRead(Exception):
+    """Raised for an open file in parameters that are prepared in an event loop; prepare them in a thread."""
+
+
+def prepare_params(params: object, *, read_files: bool = True) -> tuple[object, list[Found]]:
+    """Return a copy of ``params`` with every ``bytes``, ``Path``, open binary file and :class:`BinaryData` as a
+    :class:`BinaryData`, and their places.
+
+    Open files are read from where they stand to their end; without ``read_files`` they raise :class:`FileToRead`.
 
     ``{"content": b"…", "mimeType": "image/png"}`` is one binary: the descriptor and its content together. The
     descriptor takes precedence over properties of the content.
@@ -801,7 +809,7 @@ def prepare_params(params: object) -> tuple[object, list[Found]]:
     content, and nesting deeper than :data:`MAX_DEPTH`, the limit for answers, too.
     """
     found: list[Found] = []
-    return _prepare(params, (), found), found
+    return _prepare(params, (), found, read_files), found
 
 
 def set_path(params: dict[str, Any], path: Sequence[str], value: object) -> None:
@@ -826,7 +834,7 @@ def set_path(params: dict[str, Any], path: Sequence[str], value: object) -> None
         inner = inner[at]
 
 
-def _prepare(node: object, path: Place, found: list[Found]) -> object:
+def _prepare(node: object, path: Place, found: list[Found], read_files: bool) -> object:
     match node:
         case None | bool() | int():
             return node
@@ -839,36 +847,38 @@ def _prepare(node: object, path: Place, found: list[Found]) -> object:
         case dict() | list() | tuple() if len(path) >= MAX_DEPTH:
             raise UsageError(f"params are nested deeper than {MAX_DEPTH} levels at {_dotted(path[:6])}…")
         case dict():
-            binary = _described(node, path)
+            binary = _described(node, path, read_files)
             if binary is None:
-                return {_text(key, path): _prepare(value, (*path, key), found) for key, value in node.items()}
+                return {
+                    _text(key, path): _prepare(value, (*path, key), found, read_files) for key, value in node.items()
+                }
         case list() | tuple():
-            return [_prepare(value, (*path, index), found) for index, value in enumerate(node)]
+            return [_prepare(value, (*path, index), found, read_files) for index, value in enumerate(node)]
         case _:
-            binary = _content(node)
+            binary = _content(node, path, read_files)
             if binary is None:
                 raise UsageError(
                     f"params: {type(node).__name__} at {_dotted(path)} cannot be sent; "
-                    "use JSON values, bytes, pathlib.Path or BinaryData"
+                    "use JSON values, bytes, pathlib.Path, a file that is open in binary mode, or BinaryData"
                 )
     found.append(Found(path, binary))
     return binary
 
 
-def _described(node: dict[object, object], path: Place) -> BinaryData | None:
+def _described(node: dict[object, object], path: Place, read_files: bool) -> BinaryData | None:
     """Return the content of a descriptor; ``None`` if ``node`` is not a descriptor."""
     mime_type, filename = node.get("mimeType"), node.get("filename")
-    if not isinstance(mime_type, str) or (raw := _content(node.get("content"))) is None:
+    if not isinstance(mime_type, str) or (raw := _content(node.get("content"), path, read_files)) is None:
         return None
     inner: list[Found] = []
-    extra = _prepare({key: value for key, value in node.items() if key not in DESCRIPTOR_KEYS}, path, inner)
+    extra = _prepare({key: value for key, value in node.items() if key not in DESCRIPTOR_KEYS}, path, inner, read_files)
     if inner or not isinstance(extra, dict):
         raise UsageError(f"params: the binary at {_dotted(path)} holds another binary beside its content")
     filename = filename if isinstance(filename, str) else raw.filename
     return BinaryData(raw.content, mime_type, raw.size, filename, {**raw.extra, **extra})
 
 
-def _content(node: object) -> BinaryData | None:
+def _content(node: object, path: Place, read_files: bool) -> BinaryData | None:
     match node:
         case BinaryData():
             return node
@@ -876,8 +886,25 @@ def _content(node: object) -> BinaryData | None:
             return BinaryData.from_bytes(node)
         case Path():
             return BinaryData.from_path(node)
-        case _:
+        case None | str():
             return None
+        case _:
+            file = getattr(node, "file", node)  # of a temporary file, or of an upload
+            if not isinstance(file, io.IOBase):
+                return None
+            if isinstance(file, io.TextIOBase):
+                raise UsageError(f"params: the file at {_dotted(path)} is open as text; open it with open(path, 'rb')")
+            if not read_files:
+                raise FileToRead
+            return _read_file(file, getattr(node, "name", None), path)
+
+
+def _read_file(file: io.IOBase, name: object, path: Place) -> BinaryData:
+    try:
+        data = cast(BinaryIO, file).read()
+    except (OSError, ValueError) as error:  # ValueError: it is closed
+        raise UsageError(f"params: the file at {_dotted(path)} cannot be read: {error}") from error
+    return BinaryData.from_bytes(data, filename=Path(name).name if isinstance(name, str) else None)
 
 
 def _text(text: object, path: Place) -> str:

@@ -20,7 +20,16 @@ from playwright.async_api import Error
 from .._options import showing
 from ..base import Features
 from ..binary import Handle
-from ..errors import ConnectFailed, ContextLost, OutcomeUnknown, PersonRequired, TransportError, UsageError, first_line
+from ..errors import (
+    ConnectFailed,
+    ContextLost,
+    OutcomeUnknown,
+    PersonRequired,
+    TransportError,
+    UsageError,
+    checked,
+    first_line,
+)
 from ..protocol import origin_of, redact_url
 from ..protocol.messages import Message, Sender
 from ..tasks import cancel_and_wait, spawn
@@ -116,6 +125,7 @@ class TopPageTransport(PageTransport):
     _default_grace: ClassVar[float] = 5.0
 
     @showing(PageOptions, headless=True)
+    @checked
     def __init__(
         self,
         url: str,

@@ -89,7 +89,6 @@ from ._base import (
     UnsupportedBinary,
     UrlExpired,
     UsageError,
-    callers_traceback as callers_traceback,
     connection_failure as connection_failure,
     first_line,
     format_seconds,
@@ -97,9 +96,14 @@ from ._base import (
     may_have_run as may_have_run,
     no_answer,
     repeat_advice as repeat_advice,
+    status_phrase as status_phrase,
+)
+from ._decorators import (
+    callers_traceback as callers_traceback,
+    checked as checked,
+    checked_fields as checked_fields,
     short_traceback as short_traceback,
     shortened as shortened,
-    status_phrase as status_phrase,
 )
 
 __all__ = [

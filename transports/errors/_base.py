@@ -1,4 +1,4 @@
-"""Classes of all errors (:mod:`transports.errors` draws their tree), and helpers for messages, retries, tracebacks.
+"""Classes of all errors (:mod:`transports.errors` draws their tree), and helpers for messages and retries.
 
 Docstrings of errors are part of the documentation: their first sentences, and what follows ``What to do:``, are
 the table in docs/reference/errors.md.
@@ -6,17 +6,13 @@ the table in docs/reference/errors.md.
 
 from __future__ import annotations
 
-import asyncio
 import errno
-import functools
 import logging
 import re
-import sysconfig
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
+from typing import ClassVar, Protocol, Self
 
 from ._arguments import spelled
 
@@ -367,70 +363,6 @@ class LedgerError(ABPError):
     What to do: free space, or start the database; then give the same command again, which resumes from the ledger."""
 
     code = "LEDGER_ERROR"
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-E = TypeVar("E", bound=ABPError)
-
-
-_PACKAGE = str(Path(__file__).parents[1])
-#: Folders of code that is not the caller's: this package, other packages and the standard library.
-_LIBRARIES = (_PACKAGE, *(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")))
-
-
-def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Decorate a public function that returns an awaitable: an :class:`ABPError` gets the :func:`shortened` traceback,
-    a cancellation none unless code of the caller is in it.
-
-    The decorated function is a coroutine function. The whole traceback is logged at the level DEBUG of the logger
-    ``transports``. Other exceptions are faults of this library or of a callback, and keep their tracebacks. Pytest
-    hides the frame of the decorator, too.
-    """
-
-    @functools.wraps(function)
-    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        __tracebackhide__ = True
-        try:
-            return await function(*args, **kwargs)
-        except ABPError as error:
-            if logger.isEnabledFor(logging.DEBUG):
-                logger.debug("%s", error.message, exc_info=error)
-            raise shortened(error)  # noqa: B904 - it is the same error
-        except asyncio.CancelledError as stop:  # Ctrl-C, or a timeout of the caller: no fault, so only where it waited
-            if callers_traceback(stop.__traceback__) is not None:
-                raise
-            raise stop.with_traceback(None)  # noqa: B904 - it is the same exception
-
-    return call
-
-
-def shortened(error: E) -> E:
-    """Return ``error`` without its traceback, and without tracebacks of causes that have no code of the caller.
-
-    Frames of this library do not help a user: the message says what happened and what to do.
-    """
-    cause: BaseException | None = error
-    seen: set[int] = set()
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        if cause is error or callers_traceback(cause.__traceback__) is None:
-            cause.__traceback__ = None
-        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
-    return error
-
-
-def callers_traceback(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the frames of a traceback that are in code of the caller: neither in this package nor in a library."""
-    frames = []
-    while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen")):
-            frames.append(traceback)
-        traceback = traceback.tb_next
-    callers = None
-    for frame in reversed(frames):
-        callers = TracebackType(callers, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
-    return callers
 
 
 #: Reason of a refused connection, for messages.

@@ -24,8 +24,8 @@ from yarl import URL
 from .. import protocol
 from ..binary import normalise_mime
 from ..binary.detect import MAX_DEPTH
-from ..errors import DiscoveryFailed, ProtocolError, UsageError
-from ..protocol import check_address, decode_json, is_deeper
+from ..errors import DiscoveryFailed, ProtocolError, UsageError, short_traceback
+from ..protocol import decode_json, is_deeper
 from ..protocol.messages import PROTOCOL_VERSION
 from ._headers import http_date, is_json, one_line
 from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
@@ -421,6 +421,7 @@ class Discovery:
     reason: DiscoveryFailed | None = None
 
 
+@short_traceback
 async def discover(
     url: str,
     *,
@@ -445,7 +446,6 @@ async def discover(
     """
     from ._redirects import RedirectedGet, UserHost  # late, as it imports aiohttp
 
-    check_address(url, "url")
     try:
         user_target = parse(url)
     except BadUrl as error:

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
         Progress as Progress,
     )
     from ._plain_text import (
-        check_address as check_address,
         folder_of as folder_of,
         is_address as is_address,
         is_loopback as is_loopback,
@@ -140,7 +139,6 @@ else:
                 "Progress",
             ),
             "_plain_text": (
-                "check_address",
                 "folder_of",
                 "is_address",
                 "is_loopback",

@@ -7,6 +7,7 @@ unknown fields are ignored, a null counts as missing, and most fields have a def
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -15,6 +16,9 @@ from pydantic.alias_generators import to_camel
 from .. import notebook
 from ..errors import ProtocolError
 from .messages import PROTOCOL_VERSION
+
+#: Parameters that a notebook counts; a table shows fewer.
+_MAX_SHOWN = 1000
 
 
 class Model(BaseModel):
@@ -109,13 +113,11 @@ class Capability(Model):
 
     def _repr_html_(self) -> str:
         """Return the capability for a notebook: a table of its parameters."""
-        declared, needed = self.input_schema.get("properties"), self.input_schema.get("required")
-        properties = declared if isinstance(declared, dict) else {}
-        required = needed if isinstance(needed, list) else []
+        from .schema import declared_parameters  # late: only notebooks show them
+
         rows = [
-            (name, one.get("type", ""), "yes" if name in required else "", one.get("description", ""))
-            for name, one in properties.items()
-            if isinstance(one, dict)
+            (place, declared.get("type", ""), "yes" if needed else "", declared.get("description", ""))
+            for place, declared, needed in islice(declared_parameters(self.input_schema), _MAX_SHOWN)
         ]
         head = ("parameter", "type", "needed", "description")
         parameters = notebook.table(head, rows, title=self.name, count=len(rows))

@@ -14,8 +14,6 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ..errors import UsageError
-
 #: Control characters except tab and newline, and the marks, embeddings, overrides and isolates of bidirectional text
 #: (UAX #9).
 _OBEYED = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
@@ -147,12 +145,6 @@ def redact_url(url: str) -> str:
     bare, _, _ = url.partition("#")
     bare, mark, _ = bare.partition("?")
     return _USERINFO.sub(r"\1", bare) + ("?…" if mark else "")
-
-
-def check_address(address: object, name: str) -> None:
-    """Raise :class:`~transports.errors.UsageError`, which names the argument, for an address that is not text."""
-    if not isinstance(address, str):
-        raise UsageError(f"{name} must be text, such as 'http://127.0.0.1:8000/', not {type(address).__name__}")
 
 
 def is_address(target: str) -> bool:

@@ -38,6 +38,7 @@ __all__ = [
     "check_value",
     "count_steps",
     "count_values",
+    "declared_parameters",
     "format_error",
     "is_fault",
     "is_file",
@@ -281,6 +282,23 @@ def is_file(schema: Mapping[str, object]) -> bool:
     """Return whether a parameter is a file, by the fields of its descriptor (docs/protocol.md 9.2)."""
     properties = schema.get("properties")
     return isinstance(properties, Mapping) and {"content", "mimeType"} <= properties.keys()
+
+
+#: Levels of nested objects in a list of parameters.
+_MAX_LEVELS = 4
+
+
+def declared_parameters(
+    schema: Mapping[str, object], above: str = "", level: int = 1
+) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
+    """Yield the place of each parameter, its schema, and whether it is required; those inside of objects follow their
+    object, such as ``options.format``."""
+    properties, required = schema.get("properties"), schema.get("required")
+    for name, inner in properties.items() if isinstance(properties, Mapping) else ():
+        declared = inner if isinstance(inner, Mapping) else {}
+        yield f"{above}{name}", declared, isinstance(required, list) and name in required
+        if level < _MAX_LEVELS and not is_file(declared):
+            yield from declared_parameters(declared, f"{above}{name}.", level + 1)
 
 
 def misgiven_files(schema: Mapping[str, object], params: object) -> list[str]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, cast
 from ..artifacts import ArtifactStore, Scope
 from ..binary import type_of_extension
 from ..binary.detect import MAX_DEPTH, MIN_GUESSED, Heuristics, Place, Signature
-from ..errors import UsageError
+from ..errors import UsageError, checked_fields
 from ..plugins import installed_plugins, load_plugin
 from ._guard import MAX_BYTES, MAX_FIELD_CHARS, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
 
@@ -277,6 +277,7 @@ class AgentLimits:
             raise UsageError(f"AgentLimits: truncation_suffix must have at most {_MAX_SUFFIX} characters")
 
 
+@checked_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingPolicy:
     """Settings of the routing layers (docs/requirements.md R2-4.1, defaults of R2-4.2), which work in this order:
@@ -513,7 +514,9 @@ def _changed(base: RoutingPolicy, settings: Mapping[str, object], where: str) ->
     try:
         checked = _adapter().validate_python(readable)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        faults = error.errors(include_url=False, include_input=False)
+        # an unknown key comes before a missing one, which may be this one misspelt
+        first = min(faults, key=lambda fault: fault["type"] != "unexpected_keyword_argument")
         raise UsageError(f"{where}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     except UsageError as error:  # a value of the right type that makes no sense
         raise UsageError(f"{where}: {error.message}") from error

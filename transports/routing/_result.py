@@ -13,7 +13,7 @@ from .. import notebook
 from ..artifacts import ArtifactRef, files_table, shown_picture
 from ..binary import is_binary_mime, normalise_mime, sniff
 from ..binary.detect import Place, field_of, replace
-from ..errors import UsageError
+from ..errors import UsageError, checked
 from ..protocol import JSONValue, encode_json
 from ..protocol.messages import Effect
 from ..tables import is_table, read_table
@@ -175,6 +175,7 @@ class Result:
         forms = {"text/plain": repr(self), "text/html": "".join(parts)}
         return forms if shown is None else {**forms, shown.mime_type: shown.content}
 
+    @checked
     def artifact(self, place: str | None = None) -> ArtifactRef:
         """Return the reference at ``place``, or the only one.
 
@@ -290,6 +291,7 @@ class Result:
             document["evidence"] = [{"kind": kind, **ref.as_dict()} for kind, ref in self.evidence.items()]
         return document
 
+    @checked
     def for_agent(self, *, max_bytes: int | None = None) -> dict[str, JSONValue]:
         """Return the result for a model: JSON of at most ``max_bytes`` as compact UTF-8 (docs/requirements.md R2-4.4).
 
@@ -371,6 +373,7 @@ class Result:
         text = msgspec.json.format(encode_json(self.data), indent=0).decode()
         return text if len(text) <= max_chars else None
 
+    @checked
     def summary(self, *, max_chars: int = 1000, with_answer: bool = True) -> str:
         """Return the result as lines for a person or a model, as docs/protocol.md 12.4 words them.
 

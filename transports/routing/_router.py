@@ -38,7 +38,7 @@ from ..artifacts import (
 )
 from ..binary import OCTET_STREAM, BinaryData, Encoded, LocalFile, contradicts, is_binary_mime, normalise_mime, sniff
 from ..binary.detect import DESCRIPTOR_KEYS, Found, Place, field_of, replace
-from ..errors import ABPError, BadDescriptor, BadEncoding, BinaryError, TooLarge, UsageError
+from ..errors import ABPError, BadDescriptor, BadEncoding, BinaryError, TooLarge, UsageError, checked
 from ..privacy import MAX_MASKED_BYTES, KnownSecrets, known_to
 from ..protocol import JSONValue, encode_json, redact_url
 from ..protocol.messages import Effect, Sender
@@ -353,6 +353,7 @@ class Router:
     synced to the disk.
     """
 
+    @checked
     def __init__(
         self,
         store: ArtifactStore | HostStore | HostFacade,

@@ -145,12 +145,14 @@ def _below(folder: Path, entry: E, *keys: str) -> E:
 
 
 def _error(error: ValidationError, file: Path) -> UsageError:
-    first = error.errors(include_url=False, include_input=False)[0]
-    *place, key = map(str, first["loc"])
-    if first["type"] == "extra_forbidden":
+    faults = error.errors(include_url=False, include_input=False)
+    unknown = next((fault for fault in faults if fault["type"] == "extra_forbidden"), None)
+    if unknown is not None:  # comes before a missing key, which may be this one misspelt
+        *place, key = map(str, unknown["loc"])
         known = AppEntry if place[:1] == ["apps"] else SecretEntry
         close = difflib.get_close_matches(key, known.model_fields, n=1)
         hint = f"; do you mean {close[0]}?" if close else f"; there is {', '.join(known.model_fields)}"
         return UsageError(f"{file}: {'.'.join((*place, key))}: unknown{hint}")
+    first = faults[0]
     where = ".".join(str(step) for step in first["loc"] if step != "[key]")
     return settings_error(error, lambda _: f"{file}: {where}")

@@ -8,17 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-from .. import adapters
+from .. import adapters, browser as browsers
 from .._options import showing
 from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
 from ..base import Transport
-from ..errors import ABPError, UsageError, shortened, spelled
-from ..protocol import check_address
+from ..errors import ABPError, UsageError, checked, spelled
 from ..routing import RoutingConfig, RoutingPolicy, named_preset
 from ..telemetry import use_global_providers
 from ._apps import NamedApp, find_app, secrets_for
 from ._dispatch import OnElicitation, OnNotification, OnProgress
-from ._evidence import evidence_for
+from ._evidence import Evidence, GeneralEvidence, evidence_for
 from ._secrets import Guard, Guarded, Secrets, guarded
 from ._session import Session
 from ._settings import ConfigFile, Settings, read_config, retention_settings, routing_of
@@ -30,9 +29,8 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
     from ..adapters.recording import Recording
-    from ..browser import Browser, BrowserLender, StorageState
+    from ..browser import Browser
     from ..http import Discovery
-    from ._evidence import Evidence
 
 
 class CommonOptions(TypedDict, total=False):
@@ -41,7 +39,7 @@ class CommonOptions(TypedDict, total=False):
     transport: str | Transport
     headless: bool | None
     profile: str | Path | None
-    storage_state: StorageState | None
+    storage_state: browsers.StorageState | None
     cdp_url: str | None
     browser_server: str | None
     extension_page: str | None
@@ -56,7 +54,7 @@ class CommonOptions(TypedDict, total=False):
     routing: RoutingPolicy | RoutingConfig | str | None
     record: Recording | str | Path | None
     config: str | Path | None
-    evidence: Evidence | None
+    evidence: Evidence | GeneralEvidence | None
     accept_compression: bool | None
 
 
@@ -64,12 +62,13 @@ class ConnectOptions(CommonOptions, total=False):
     """Options of :func:`connect`, which describes them. What the session does not take goes to its transport."""
 
     store: ArtifactStore | HostStore | HostFacade | str | Path | None
-    browser: Browser | BrowserLender | str | None
+    browser: Browser | browsers.BrowserLender | str | None
     page: Page | None
     context: BrowserContext | None
 
 
 @showing(ConnectOptions, transport="auto", requested_capabilities=())
+@checked
 def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     """Return a session with the app at ``target``, opened and closed by ``async with connect(…) as app``.
 
@@ -127,7 +126,6 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     """
     for name in options.keys() - ConnectOptions.__annotations__.keys():
         raise TypeError(f"connect() got an unexpected keyword argument {name!r}")
-    check_address(target, "target")
     store, config = options.pop("store", None), options.pop("config", None)
     record, evidence = options.pop("record", None), options.pop("evidence", None)
     routing, on_elicitation = options.pop("routing", None), options.pop("on_elicitation", None)
@@ -145,18 +143,14 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     given = {name: value for name, value in options.items() if value is not None}
     if app is not None:
         target, given = app.entry.url, app.entry.options | given
-    __tracebackhide__ = True
-    try:
-        transport = _transport(
-            target,
-            given,
-            settings=settings,
-            sampling=on_elicitation is not None,
-            app=app,
-            secrets=secrets_for(file, user),
-        )
-    except ABPError as error:
-        raise shortened(error)  # noqa: B904 - it is the same error
+    transport = _transport(
+        target,
+        given,
+        settings=settings,
+        sampling=on_elicitation is not None,
+        app=app,
+        secrets=secrets_for(file, user),
+    )
     clean = _cleaner(transport) if app is not None else None
     discovery = discovery_for(target, transport, settings)
     if record is not None:

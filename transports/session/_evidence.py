@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Literal, ParamSpec, TypeAlias, TypeVar
 
 from ..browser import KINDS, EvidenceKind
-from ..errors import UsageError
+from ..errors import UsageError, checked_fields
 from ..protocol import parse_duration
 
 P = ParamSpec("P")
@@ -24,6 +24,7 @@ _MODES: Mapping[object, EvidenceMode] = {
 }  # fmt: skip
 
 
+@checked_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Evidence of each call, kept as artifacts besides its answer: ``connect(…, evidence=Evidence(trace="on"))``.

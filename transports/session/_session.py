@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from .. import http, notebook
 from ..artifacts import ArtifactRef, ArtifactStore, Scope, shown_picture
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport, WebResource
-from ..binary.detect import prepare_params
+from ..binary.detect import FileToRead, Found, prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError, short_traceback
 from ..protocol import response_metadata, with_suggestions
 from ..protocol.messages import new_id
@@ -42,18 +42,6 @@ if TYPE_CHECKING:
     from ._call_evidence import EvidenceOfCalls
     from ._events import Event
     from ._evidence import Evidence
-
-
-def check_arguments(capability: object, params: object) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a capability that is not text, or parameters without names."""
-    if not isinstance(capability, str):
-        kind = type(capability).__name__
-        raise UsageError(f"a capability is called by its name, which is text, not {kind}: app.call('export.pdf')")
-    if params is not None and not isinstance(params, Mapping):
-        raise UsageError(
-            f"{capability}: params must be a mapping of names to values, such as {{'html': '<h1>Hi</h1>'}}, "
-            f"not {type(params).__name__}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +67,13 @@ class Caller:
 
         Raises the errors of :meth:`Session.call <transports.session._session.Session.call>`."""
         started = time.perf_counter()
-        prepared, content = prepare_params(dict(params)) if params else ({}, [])
+        prepared: object = {}
+        content: list[Found] = []
+        if params:
+            try:
+                prepared, content = prepare_params(dict(params), read_files=False)
+            except FileToRead:
+                prepared, content = await asyncio.to_thread(prepare_params, dict(params))
         known, declared, warnings = self.handshake.capabilities, None, list[str]()
         if capability in known:
             declared = known[capability]
@@ -407,9 +401,10 @@ class Session(OpenedHere):
     ) -> Awaitable[Result]:
         """Call a capability and store its answer.
 
-        ``params`` are JSON values; ``bytes``, :class:`pathlib.Path` and :class:`~transports.BinaryData` may stand
-        anywhere in them. ``timeout`` in seconds is for the app's answer, by default the session's, else
-        ``ABP_CALL_TIMEOUT``; ``math.inf`` is no limit. Cancelling the awaiting task cancels the call in the app.
+        ``params`` are JSON values; ``bytes``, :class:`pathlib.Path`, files that are open in binary mode and
+        :class:`~transports.BinaryData` may stand anywhere in them. ``timeout`` in seconds is for the app's answer, by
+        default the session's, else ``ABP_CALL_TIMEOUT``; ``math.inf`` is no limit. Cancelling the awaiting task cancels
+        the call in the app.
 
         Retries: a call that the app refused before it ran (``RATE_LIMITED``, a forgotten session) and says is
         ``retryable`` is sent again within ``timeout``, after the delay that the app requests. A call that may have run
@@ -434,7 +429,6 @@ class Session(OpenedHere):
         """
         # A plain function that returns the awaitable: each coroutine that only passes it on costs a small call time.
         self._require_open()
-        check_arguments(capability, params)
         call, seconds = call_id or new_id(), self._timeout_or_default(timeout)
         again: Repeats = "never" if once else "idempotent" if idempotent else "not run"
         work: Awaitable[Result] = self._caller.call(call, capability, params, seconds, on_progress, again)
@@ -520,7 +514,7 @@ class Session(OpenedHere):
         self._require_open()
         from . import View  # late: it is a session, needs the extra [mcp], and few sessions show views
 
-        return View(self, capability, params, options)
+        return View(self, capability, params, **options)
 
     def _timeout_or_default(self, timeout: float | None) -> float:
         return self._call_timeout if timeout is None else timeout_seconds(timeout, 0)

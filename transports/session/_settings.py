@@ -282,7 +282,7 @@ def read_config(named: Path | None = None) -> ConfigFile:
             document = tomllib.loads(content.decode())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{file} cannot be read: {reason}") from error
+        raise UsageError(f"{file} cannot be read ({reason})") from error
     for key, table in document.items():
         if key not in TABLES:
             known = ", ".join(f"[{name}]" for name in TABLES)

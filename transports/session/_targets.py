@@ -31,6 +31,8 @@ _TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("web
 _REPLAY = "replay:"
 #: An address whose scheme was left out: a host with a port, or this machine.
 _HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]|$)")
+#: What may be meant as the name of an app.
+_WORD = re.compile(r"[\w-]{1,64}")
 #: Beginning of the path of a folder.
 _FOLDER = re.compile(r"(?:\.{1,2}|~)?/|\.{1,2}$")
 #: Schemes of MCP servers (:mod:`transports.adapters.mcp._servers`).
@@ -169,9 +171,7 @@ def _mcp_transport(target: str, seconds: float, settings: Settings, **options: A
     try:
         make = adapters.MCPTransport
     except ImportError as error:
-        raise UsageError(
-            f"MCP servers need the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
-        ) from error
+        raise UsageError(f"an MCP server: {error}") from error
     return make(target, timeout=seconds, max_bytes=settings.max_message_bytes, **options)
 
 
@@ -197,11 +197,12 @@ def _transport_names(target: str) -> tuple[str, ...]:
     if not known:
         if meant := _meant_address(target):
             raise UsageError(f"{redact_url(target)!r} is not a target; {meant}")
+        named = f"; no app is called {target!r} in the settings file ([apps.NAME])" if _WORD.fullmatch(target) else ""
         also = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins(GROUP))
         raise UsageError(
             f"{redact_url(target)!r} is not a target; give the app's address, such as http://127.0.0.1:8000/ or "
             f"ws://127.0.0.1:8000/abp, the folder of a Chrome extension, an MCP server (mcp+stdio:COMMAND), or "
-            f"replay:FILE{also}"
+            f"replay:FILE{also}{named}"
         )
     return _TRANSPORTS[parts.scheme]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Literal, Self, TypedDict, Unpack
 
 from ..adapters.views import (
     CspMode,
@@ -25,11 +25,11 @@ from ..artifacts import ArtifactRef, files_table
 from ..base import Transport, ViewTools, WrappedTransport, keeping_calls, view_tools
 from ..binary import BinaryData
 from ..browser import PageSource
-from ..errors import NotRecorded, UsageError, short_traceback, spelled
+from ..errors import NotRecorded, UsageError, checked, short_traceback, spelled
 from ..privacy import REDACTED
 from ..protocol.messages import new_id
 from ..routing import Result
-from ._session import Session, check_arguments
+from ._session import Session
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame
@@ -68,10 +68,14 @@ class View(Session):
 
     Results go to the store of the session that opened it, which must stay open."""
 
+    @checked
     def __init__(
-        self, parent: Session, capability: str, params: Mapping[str, object] | None, options: ViewOptions
+        self,
+        parent: Session,
+        capability: str,
+        params: Mapping[str, object] | None = None,
+        **options: Unpack[ViewOptions],
     ) -> None:
-        check_arguments(capability, params)
         server = server_of(parent.transport)
         declared = parent.capabilities.get(capability)
         if declared is None or declared.view is None:
@@ -194,6 +198,7 @@ class View(Session):
         declared = document.warnings if document is not None else ()
         return (*super().warnings, *declared, *host.warnings, *failed, *flood)
 
+    @short_traceback
     async def update(
         self,
         *,
@@ -213,6 +218,7 @@ class View(Session):
         old, new = before.as_json({}, self._profile), after.as_json({}, self._profile)
         await self._view.update(after, {name: value for name, value in new.items() if value != old[name]})
 
+    @short_traceback
     async def send_input(self, partial: Mapping[str, object]) -> None:
         """Send arguments that are not complete yet, as while a model writes them (``tool-input-partial``)."""
         self._require_open()

@@ -37,7 +37,6 @@ from ._bridge import (
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
-    from ..browser import BrowserLender
     from ..protocol import AppInfo, Capability
     from ..session import ViewOptions
     from . import View
@@ -316,7 +315,7 @@ class ConnectOptions(session.CommonOptions, total=False):
     """Options of :func:`connect`: blocking objects in the places of asynchronous ones."""
 
     store: ArtifactStore | HostStore | HostFacade | str | Path | None
-    browser: Browser | BrowserLender | str | None
+    browser: Browser | browsers.BrowserLender | str | None
     page: Page | None
     context: BrowserContext | None
 

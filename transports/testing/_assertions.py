@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
+from .._extras import needing
 from ..artifacts import ArtifactRef
 from ..binary import sniff
 from ..binary.detect import find
@@ -118,7 +119,8 @@ class Golden:
 
     def _compare_pixels(self, data: bytes, expected: bytes, golden: Path, tolerance: int, differing: float) -> str:
         """Return a description of the difference between two images, or an empty text, and write a picture of it."""
-        from PIL import Image, UnidentifiedImageError
+        with needing("Pillow", "test"):
+            from PIL import Image, UnidentifiedImageError
 
         golden_image = Image.open(io.BytesIO(expected)).convert("RGBA")
         try:
@@ -203,7 +205,8 @@ def _compare_pages(data: bytes, expected: bytes, golden: Path) -> str:
 
 def _texts(data: bytes) -> list[str]:
     """Return the text of every page, with white space collapsed."""
-    import pypdfium2
+    with needing("pypdfium2", "test"):
+        import pypdfium2
 
     with pypdfium2.PdfDocument(data) as document:
         return [" ".join(page.get_textpage().get_text_range().split()) for page in document]

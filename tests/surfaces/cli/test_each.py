@@ -39,7 +39,7 @@ def test_each_line_is_a_call_over_one_connection(abp: CommandLine, workbench: Fi
         (b'{"a": 1}\n[1]\n', "line 2 is not a JSON object of parameters"),
         (b"\n \n", "has no lines"),
         (b"\xff\n", "is not UTF-8 text"),
-        (None, "cannot be read (No such file or directory)"),
+        (None, "cannot be read (No such file or directory); correct the file name"),
     ],
 )
 def test_a_file_with_a_fault_is_refused_before_any_call(

@@ -49,6 +49,14 @@ def test_a_file_that_gives_no_text_is_refused(tmp_path: Path, monkeypatch: pytes
         assert caught.value.message.startswith(f"-p x=@{tmp_path}/{name}") and message in caught.value.message
 
 
+def test_a_missing_file_is_told_in_the_same_words_by_each_option(abp: CommandLine, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    for option, value in (("--params", f"@{gone}"), ("-p", f"x=@{gone}"), ("--file", f"x={gone}"), ("--each", gone)):
+        ran = abp("call", "ws://127.0.0.1:9/", "x", option, value)
+        assert ran.status == 2 and f"abp: {option} {value}: " in ran.err, ran
+        assert "cannot be read (No such file or directory); correct the " in ran.err
+
+
 def test_the_example_of_a_capability_gives_a_text_that_begins_with_at_as_it_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

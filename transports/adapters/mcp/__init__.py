@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..._extras import needing
 from ..._lazy import lazy_names
 from ._servers import HttpServer, Server, StdioServer, parse_server
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         to_arguments as to_arguments,
     )
 else:
-    __getattr__ = lazy_names(
+    _load = lazy_names(
         __name__,
         {
             "_connection": ("VIEW_TYPE",),
@@ -39,5 +40,10 @@ else:
             "_wire": ("error_answer", "result_warnings", "to_answer", "to_arguments"),
         },
     )
+
+    def __getattr__(name: str) -> object:
+        with needing("the MCP SDK", "mcp"):
+            return _load(name)
+
 
 __all__ = ["HttpServer", "MCPTransport", "Server", "StdioServer", "parse_server"]

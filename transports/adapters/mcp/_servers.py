@@ -136,7 +136,7 @@ def _from_file(place: str) -> Server:
         with parser_limits(text):  # not decode_given(): texts of the history may hold half of a surrogate pair
             document = json.loads(text)
     except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}; give mcp:FILE#NAME") from None
+        raise UsageError(f"{file} cannot be read ({error.strerror}); give mcp:FILE#NAME") from None
     except ValueError as error:
         raise UsageError(f"{file} is not JSON ({type(error).__name__}); correct it") from None
     listed = document.get("mcpServers", document.get("servers")) if isinstance(document, dict) else None

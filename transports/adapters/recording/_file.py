@@ -38,6 +38,7 @@ from ...errors import (
     StoreError,
     TransportError,
     UsageError,
+    checked_fields,
     spelled,
 )
 from ...files import open_regular, read_regular, regular_file
@@ -236,6 +237,7 @@ def _map_os_errors(folder: Path) -> AbstractContextManager[None]:
     return map_os_errors("write the recording", folder, other=other)
 
 
+@checked_fields
 @dataclass(frozen=True, slots=True)
 class Recording:
     """File to record a conversation in, with rules for additional secrets.
@@ -372,7 +374,8 @@ class Reader:
         except OSError as error:
             reason = error.strerror or str(error)
             raise BadRecording(
-                f"cannot read the recording {path}: {reason}; make one with {spelled('record= or ')}`abp call --record`"
+                f"the recording {path} cannot be read ({reason}); make one with "
+                f"{spelled('record= or ')}`abp call --record`"
             ) from None
         *lines, rest = data.split(b"\n")
         if not lines or b'"abp_recording"' not in lines[0]:

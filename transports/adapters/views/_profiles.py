@@ -86,7 +86,7 @@ def read_profile(host: str | Path) -> HostProfile:
     try:
         content = read_regular(path, _MAX_PROFILE)
     except OSError as error:
-        raise UsageError(f"the profile {path} cannot be read: {error.strerror or error}") from None
+        raise UsageError(f"the profile {path} cannot be read ({error.strerror or error}); correct the path") from None
     return _decoded(content, path.suffix, str(path))
 
 

@@ -45,6 +45,7 @@ from ...errors import (
     Disconnected,
     ProtocolError,
     TooLarge,
+    checked,
     connection_failure,
     first_line,
     format_seconds,
@@ -259,6 +260,7 @@ class WebSocketTransport(Transport):
 
     name = "websocket"
 
+    @checked
     def __init__(
         self,
         url: str,

@@ -25,7 +25,7 @@ from threading import Thread
 from typing import Any, NoReturn, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from ...errors import Corrupt, StoreError, StoreFull, StoreUnavailable
+from ...errors import Corrupt, StoreError, StoreFull, StoreUnavailable, checked
 from ...tasks import finished, in_thread
 from .._audit import AuditLog
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
@@ -437,6 +437,7 @@ class LocalStore(ArtifactStore):
     in it is a symlink, or if the default root (``None``) belongs to another user.
     """
 
+    @checked
     def __init__(
         self,
         root: Path | str | None = None,

@@ -30,7 +30,7 @@ import psutil
 
 from ...artifacts import ArtifactStore
 from ...browser import Browser
-from ...errors import UsageError, short_traceback
+from ...errors import UsageError, checked, short_traceback
 from ...protocol import JSONValue
 from ...routing import Result
 from ...session import (
@@ -166,6 +166,7 @@ class Pool(OpenedHere):
     Raises :class:`~transports.errors.UsageError` for invalid options.
     """
 
+    @checked
     def __init__(
         self,
         browsers: int | None = None,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...artifacts import ArtifactRef, ArtifactStore, remove_left, temporary_path
 from ...binary import safe_filename
-from ...errors import ABPError, Corrupt, LedgerError, StoreError, UsageError
+from ...errors import ABPError, Corrupt, LedgerError, StoreError, UsageError, short_traceback
 from ...files import open_regular
 from ...protocol import JSONValue
 from ...session import OnProgress
@@ -103,6 +103,7 @@ def telling(counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> O
     return settled
 
 
+@short_traceback
 async def run(
     jobs: Source,
     out: str | os.PathLike[str],

@@ -58,7 +58,7 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
         script = read_regular(path, _MAX_ADAPTER).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"the adapter {str(path)!r} cannot be read: {reason}") from error
+        raise UsageError(f"the adapter {str(path)!r} cannot be read ({reason}); correct the path") from error
     return Adapter(path.name, script, origin)
 
 

@@ -26,6 +26,7 @@ from ...errors import (
     BrowserNotFound,
     ProfileInUse,
     UsageError,
+    checked,
     first_line,
     format_seconds,
     short_traceback,
@@ -213,6 +214,7 @@ class Browser(OpenedHere):
     #: Switches of a Chromium.
     _switches: ClassVar[Sequence[str]] = ()
 
+    @checked
     def __init__(
         self,
         *,

@@ -9,7 +9,7 @@ import gc
 import sys
 from collections.abc import Sequence
 
-from ._signals import Stopped, handle_signals, on_signal
+from ._signals import Stopped, handle_signals, is_expected, on_signal
 
 __all__ = ["main"]
 
@@ -38,7 +38,8 @@ def _run(given: list[str], *, final: bool) -> int:
                 raise stop
             return run(given)
     except Stopped as stop:
-        from ._output import print_error
+        if not is_expected():
+            from ._output import print_error
 
-        print_error("CANCELLED", str(stop), as_json="--json" in given, cancelled=True)
+            print_error("CANCELLED", str(stop), as_json="--json" in given, cancelled=True)
         return stop.status

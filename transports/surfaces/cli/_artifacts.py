@@ -16,7 +16,7 @@ import typer
 
 from ...protocol import plain_text
 from ._options import Json, Output, seconds_between, spread_groups
-from ._output import asynchronous, print_error, print_json, print_note, print_text
+from ._output import asynchronous, print_error, print_json, print_note, print_rows
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactRef, ArtifactStore, Query, Retention
@@ -32,11 +32,7 @@ def print_list(refs: Sequence[ArtifactRef], as_json: bool, none: str) -> None:
     if as_json:
         print_json({"success": True, "artifacts": [document_of(ref) for ref in refs]})
         return
-    id_width = max((len(ref.id) for ref in refs), default=0)
-    type_width = max((len(ref.mime_type) for ref in refs), default=0)
-    for ref in refs:
-        start = f"{ref.id:<{id_width}} {ref.size_bytes:>12,}  {ref.mime_type:<{type_width}}"
-        print_text(f"{start} {_date(ref):<16}  {ref.filename}")
+    print_rows([(ref.id, f"{ref.size_bytes:,}", ref.mime_type, _date(ref), ref.filename) for ref in refs], numbers=(1,))
     if not refs:
         print_note(none)
 
@@ -173,9 +169,7 @@ async def gc(
             }
         )
         return 0
-    width = max((len(one.id) for one in removed), default=0)
-    for one in removed:
-        print_text(f"{one.kind:<10} {one.id:<{width}} {one.size_bytes:>12,}  {one.reason}")
+    print_rows([(one.kind, one.id, f"{one.size_bytes:,}", one.reason) for one in removed], numbers=(2,))
     files = f"{len(removed):,} file{'' if len(removed) == 1 else 's'}"
     print_note(f"{'would remove' if dry_run else 'removed'} {files}, {size:,} bytes")
     return 0
@@ -210,9 +204,7 @@ async def fsck(
             error = {"code": "CORRUPT", "message": message, "retryable": False}
             print_json({"success": False, "error": error, "cancelled": False, **report.as_dict()})
         else:
-            width = max((len(problem.id) for problem in report.problems), default=0)
-            for problem in report.problems:
-                print_text(f"{problem.kind:<10} {problem.id:<{width}} {problem.message}")
+            print_rows([(problem.kind, problem.id, problem.message) for problem in report.problems])
         print_note(f"{message} [CORRUPT]", always=True)
         return 1
 
@@ -297,8 +289,7 @@ async def show(artifact_id: Id, output: Output = None, as_json: Json = False) ->
     if as_json:
         print_json({"success": True, "artifact": document_of(ref)})
     else:
-        for key, value in {**ref.as_dict(), **ref.source}.items():
-            print_text(f"{key:<20} {value}")
+        print_rows([(key, str(value)) for key, value in {**ref.as_dict(), **ref.source}.items()])
 
 
 @app.command()

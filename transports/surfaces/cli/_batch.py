@@ -46,6 +46,7 @@ from ._output import (
     print_event,
     print_json,
     print_note,
+    print_rows,
     print_text,
     run_async,
 )
@@ -544,8 +545,7 @@ async def status(run: RunPlace, as_json: Json = False) -> None:
     if as_json:
         print_json({"success": True, **counts.as_dict()})
     else:
-        for name, count in counts.as_dict().items():
-            print_text(f"{name:<9}  {count}")
+        print_rows([(name, str(count)) for name, count in counts.as_dict().items()], numbers=(1,))
 
 
 @app.command()

@@ -14,7 +14,7 @@ import typer
 
 from ...errors import ABPError, ProtocolError, UsageError
 from ...protocol import decode_json, plain_line
-from ...protocol.schema import check_output, is_file
+from ...protocol.schema import check_output, declared_parameters, is_file
 from ._detached import Detach, ServerUrl, start_detached
 from ._options import (
     ConnectionOptions,
@@ -37,6 +37,7 @@ from ._output import (
     print_json,
     print_note,
     print_result,
+    print_rows,
     print_text,
     print_warnings,
     run_async,
@@ -58,8 +59,8 @@ _HINTS = {
     "consequentialHint": "consequential",
     "untrustedContentHint": "untrusted content",
 }
-#: Most levels of nested objects, and most rows, in the table of parameters.
-_MAX_DEPTH, _MAX_ROWS = 4, 100
+#: Most rows in the table of parameters.
+_MAX_ROWS = 100
 #: Most characters of a description in the list of all capabilities; that of one capability is whole.
 _MAX_DESCRIPTION = 120
 #: Most characters of a cell, except the last of a row, and of the choices of an enum.
@@ -81,31 +82,23 @@ def print_capability(capability: Capability, target: Sequence[str] = ()) -> None
     print_text(f"{plain_line(capability.name)}{flags_of(capability)}")
     if capability.description:
         print_text(plain_line(capability.description))
-    rows = [tuple(map(plain_line, row)) for row in islice(_rows(capability.input_schema), _MAX_ROWS + 1)]
+    rows = list(islice(_rows(capability.input_schema), _MAX_ROWS + 1))
     if rows:
         if len(rows) > _MAX_ROWS:
             rows[_MAX_ROWS:] = [("…", "", "", "", "and more")]
         head = ("parameter", "type", "needed", "default", "description")
-        widths = [max(len(row[n]) for row in (head, *rows)) for n in range(4)]
         print_text("")
-        for row in (head, *rows):
-            cells = (f"{cell:<{width}}" for cell, width in zip(row, (*widths, 0), strict=True))
-            print_text("  " + "  ".join(cells).rstrip())
+        print_rows((head, *rows), indent="  ")
     else:
         print_text("It declares no parameters.")
     print_text(f"\nexample: {plain_line(_example(capability, target))}")
 
 
-def _rows(schema: Mapping[str, Any], above: str = "", depth: int = 1) -> Iterator[tuple[str, ...]]:
-    properties = schema.get("properties")
-    required = schema.get("required")
-    for name, inner in properties.items() if isinstance(properties, Mapping) else ():
-        one = inner if isinstance(inner, Mapping) else {}
-        needed = "yes" if isinstance(required, list) and name in required else ""
-        default = _cut(json.dumps(one["default"], ensure_ascii=False)) if "default" in one else ""
-        yield _cut(f"{above}{name}"), _type_of(one), needed, default, str(one.get("description", ""))
-        if depth < _MAX_DEPTH and not is_file(one):
-            yield from _rows(one, f"{above}{name}.", depth + 1)
+def _rows(schema: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for place, declared, needed in declared_parameters(schema):
+        default = _cut(json.dumps(declared["default"], ensure_ascii=False)) if "default" in declared else ""
+        about = str(declared.get("description", ""))
+        yield _cut(place), _type_of(declared), "yes" if needed else "", default, about
 
 
 def _cut(text: str) -> str:
@@ -171,7 +164,7 @@ def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
             found = json_lines(lines, f"--each {file}", "of parameters")
             out = [(number, params) for number, _, params in found]
     except OSError as error:
-        raise UsageError(f"--each {file}: cannot be read ({error.strerror})") from error
+        raise UsageError(f"--each {file}: cannot be read ({error.strerror}); correct the file name") from error
     if not out:
         raise UsageError(f"--each {file} has no lines")
     return out
@@ -420,11 +413,11 @@ def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> No
 
 def print_names(capabilities: Collection[Capability]) -> None:
     """Print a line with name, description and flags for each capability."""
-    names = [plain_line(capability.name) for capability in capabilities]
-    width = max(map(len, names), default=0)
-    for name, capability in zip(names, capabilities, strict=True):
-        about = plain_line(capability.description, _MAX_DESCRIPTION)
-        print_text(f"  {name:<{width}}  {about}{flags_of(capability)}".rstrip())
+    rows = [
+        (capability.name, plain_line(capability.description, _MAX_DESCRIPTION) + flags_of(capability))
+        for capability in capabilities
+    ]
+    print_rows(rows, indent="  ")
 
 
 _PRINTED = {"name", "description", "input_schema", "output_schema", "experimental", "deprecated"}

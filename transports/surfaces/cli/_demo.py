@@ -16,6 +16,7 @@ import typer
 from ..shared import cannot_listen
 from ._options import OUT, local_folder
 from ._output import asynchronous, print_json, print_note, print_text
+from ._signals import expect_signal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -183,6 +184,7 @@ async def fixture(
                     print_text(f"{label + ':':<30} {getattr(served, name)}")
                 print_text(f"{'with faults, for tests:':<30} {served.url}?faults")
                 print_text("Ctrl-C ends it.")
+            expect_signal()
             await asyncio.Event().wait()
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ABPError, CapabilityError, OutcomeUnknown, UsageError
-from ...protocol import plain_line
 from ._options import Json
-from ._output import asynchronous, print_json, print_note, print_result, print_text, run_async
+from ._output import asynchronous, print_json, print_note, print_result, print_rows, print_text, run_async
 from ._params import ParamOptions
 
 if TYPE_CHECKING:
@@ -98,9 +97,14 @@ async def list_calls(server: ServerUrl = None, token: _Token = None, as_json: Js
         calls = await opened.calls()
     if as_json:
         print_json({"success": True, "calls": calls})
-    for call in calls if not as_json else ():
-        began = datetime.fromisoformat(call["started"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        print_text(plain_line(f"{call['id']}  {call['status']:<14}  {began}  {call['capability']}  {call['app']}"))
+        return
+    print_rows(
+        [(call["id"], call["status"], _began(call["started"]), call["capability"], call["app"]) for call in calls]
+    )
+
+
+def _began(started: str) -> str:
+    return datetime.fromisoformat(started).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 @app.command("wait")

@@ -25,11 +25,18 @@ async def login(
 ) -> None:
     """Sign in to an app in a visible browser, for later calls."""
     from ...errors import UsageError
-    from ...session import find_app, read_config, sign_in
+    from ...protocol import redact_url
+    from ...session import find_app, is_app_name, read_config, sign_in
 
-    app = find_app(read_config(config), name, None)
+    file = read_config(config)
+    app = find_app(file, name, None)
     if app is None:
-        raise UsageError(f"there is no table [apps.{name}] in abp.toml; `abp login` signs in to an app by its name")
+        if not is_app_name(name):
+            raise UsageError(
+                f"{redact_url(name)!r} is not the name of an app; `abp login` takes the name of a table [apps.NAME] in "
+                "the settings file"
+            )
+        raise UsageError(f"no app is called {name!r} in {file.path or 'abp.toml'}; add it: [apps.{name}] with its url")
     kept = await sign_in(app, _enter, headless=headless)
     if as_json:
         print_json({"success": True, "app": app.name, "kept": str(kept)})

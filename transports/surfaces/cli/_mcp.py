@@ -15,6 +15,7 @@ import typer
 
 from ._options import AdapterFile, InlineData, Limits, OnOff, Output, SharedBrowsers, State, Ttl, open_limited_store
 from ._output import print_note, print_text, run_async
+from ._signals import expect_signal
 
 if TYPE_CHECKING:
     from ...artifacts import ArtifactStore
@@ -135,6 +136,7 @@ def mcp(
             activity, link, connections = (
                 (served.activity, served.link, served.connections) if served else (None, None, None)
             )
+            expect_signal()
             public = f"{options.public_url}/mcp" if options.public_url else None
             bridge = Bridge(options, store, connect=reach, activity=activity, link=link, calls=calls, named=named)
             if http is None:

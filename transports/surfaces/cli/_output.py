@@ -15,7 +15,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial, wraps
@@ -221,6 +221,14 @@ def print_text(text: str) -> None:
     if _has_stdout():
         encoding = sys.stdout.encoding or "utf-8"
         _write(sys.stdout, (plain_text(text) + "\n").encode(encoding, "replace").decode(encoding))
+
+
+def print_rows(rows: Iterable[Sequence[str]], *, indent: str = "", numbers: Collection[int] = ()) -> None:
+    """Print rows in aligned columns on stdout; the columns ``numbers`` are aligned to the right."""
+    from ..shared import aligned_rows  # late: only for lists
+
+    for line in aligned_rows(rows, numbers=numbers):
+        print_text(indent + line)
 
 
 def print_json(document: Mapping[str, object]) -> None:

@@ -105,7 +105,10 @@ def read_file(path: str, source: str) -> BinaryData:
     file = Path(path)
     if file.exists() and not file.is_file():
         raise UsageError(f"{source}: {path} is not a regular file; name one, or save its content to one first")
-    return BinaryData.from_path(file)
+    try:
+        return BinaryData.from_path(file)
+    except UsageError as error:
+        raise UsageError(f"{source}: {error.message}") from None
 
 
 def require_folder(file: Path | None) -> None:

@@ -106,12 +106,14 @@ async def proxy(
 
 async def _open_server(server: Server) -> Upstream:
     """Start a server, or prepare to speak with one behind an address."""
+    from ..._extras import needing
     from ..mcp import open_upstream
 
     try:
-        return await open_upstream(server)
+        with needing("the MCP SDK", "mcp"):
+            return await open_upstream(server)
     except ImportError as error:
-        raise _missing_sdk("--url", error) from error
+        raise UsageError(f"`abp proxy --url`: {error}") from error
 
 
 def _address_and_users(http: str, token: str | None) -> tuple[tuple[str, int], Mapping[str, str]]:
@@ -121,7 +123,7 @@ def _address_and_users(http: str, token: str | None) -> tuple[tuple[str, int], M
     try:
         from ..mcp import parse_tokens
     except ImportError as error:
-        raise _missing_sdk("--http", error) from error
+        raise UsageError(f"`abp proxy --http`: {error}") from error
     address = parse_address(http, "--http", None)
     tokens = token or os.environ.get("ABP_MCP_TOKEN")
     if not tokens:
@@ -132,12 +134,6 @@ def _address_and_users(http: str, token: str | None) -> tuple[tuple[str, int], M
 
 def _print_address(url: str) -> None:
     print_note(f"serving at {url}", always=True)
-
-
-def _missing_sdk(option: str, error: ImportError) -> UsageError:
-    return UsageError(
-        f"`abp proxy {option}` needs the MCP SDK ({error}); install it: pip install 'abp-transports[mcp]'"
-    )
 
 
 def _server(command: Sequence[str], url: str | None, header: Sequence[str] | None) -> Server | None:

@@ -9,7 +9,7 @@ import typer
 
 from ...protocol import plain_line
 from ._options import Headers, Json, Output, Timeout, Token, headers_of, open_app
-from ._output import asynchronous, print_event, print_json, print_text
+from ._output import asynchronous, print_event, print_json, print_rows, print_text
 
 if TYPE_CHECKING:
     from ...session import Session
@@ -92,14 +92,10 @@ async def _print_list(app: Session, timeout: float | None, as_json: bool) -> Non
             }
         )
         return
-    lines = [f"{plain_line(app.info.name)} has {len(listed)} resources and {len(templates)} templates of addresses"]
+    print_text(f"{plain_line(app.info.name)} has {len(listed)} resources and {len(templates)} templates of addresses")
+    rows = []
     for one in listed:
-        size = None if one.size is None else f"{one.size:,} bytes"
-        lines.append(_line(one.uri, one.mime_type, size, one.title or one.name))
-    for template in templates:
-        lines.append(_line(template.uri_template, template.mime_type, template.name))
-    print_text("\n".join(lines))
-
-
-def _line(*parts: str | None) -> str:
-    return "  ".join(plain_line(part) for part in parts if part)
+        size = "" if one.size is None else f"{one.size:,} bytes"
+        rows.append((one.uri, one.mime_type or "", size, one.title or one.name))
+    rows += [(template.uri_template, template.mime_type or "", "", template.name) for template in templates]
+    print_rows(rows, numbers=(2,))

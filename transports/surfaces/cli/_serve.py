@@ -12,6 +12,7 @@ import typer
 from ._artifacts import Id, find, store_at
 from ._options import AdapterFile, Json, Limits, Output, SharedBrowsers, State, Ttl, open_limited_store
 from ._output import asynchronous, print_json, print_text
+from ._signals import expect_signal
 
 
 def variables() -> set[str]:
@@ -81,6 +82,7 @@ async def serve(
         else:
             print_text(f"Open {served.page}")
             print_text("Ctrl-C ends it.")
+        expect_signal()
         await asyncio.Event().wait()
 
 

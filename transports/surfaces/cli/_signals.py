@@ -18,6 +18,7 @@ _REASONS = {
 }
 
 _received: int | None = None
+_expected = False
 _drained = False
 _callback: Callable[[], object] | None = None
 _interrupt: Callable[[], object] | None = None
@@ -37,8 +38,8 @@ def handle_signals(*, final: bool = False) -> Iterator[None]:
     """Handle signals while the context lasts: the first one raises :class:`Stopped`, or calls the callback of
     :func:`on_signal`. A signal that the parent process set to be ignored (``nohup``, a background job) stays ignored.
     With ``final`` the process ends after the context: further signals do not interrupt its exit either."""
-    global _received, _drained
-    _received, _drained = None, False
+    global _received, _expected, _drained
+    _received, _expected, _drained = None, False, False
     numbers = [getattr(signal, name) for name in _REASONS if hasattr(signal, name)]
     handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, _handle) for number in handled}
@@ -60,6 +61,17 @@ def _handle(number: int, _: FrameType | None) -> None:
         if _callback is None:
             raise Stopped(number)
         _callback()
+
+
+def expect_signal() -> None:
+    """Declare that a signal is how this command ends, such as a server: nothing is said of it."""
+    global _expected
+    _expected = True
+
+
+def is_expected() -> bool:
+    """Return whether :func:`expect_signal` was called."""
+    return _expected
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..._extras import needing
 from ..._lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     )
     from .proxy._upstreams import Upstream as Upstream, open_upstream as open_upstream, server_of as server_of
 else:
-    __getattr__ = lazy_names(
+    _load = lazy_names(
         __name__,
         {
             "_access": ("parse_tokens",),
@@ -45,6 +46,11 @@ else:
             "proxy._upstreams": ("Upstream", "open_upstream", "server_of"),
         },
     )
+
+    def __getattr__(name: str) -> object:
+        with needing("the MCP SDK", "mcp"):
+            return _load(name)
+
 
 __all__ = [
     "Bridge",

@@ -334,7 +334,11 @@ class Bridge:
         self._named = named
         for target in options.apps:
             if is_app_name(target) and target not in named:
-                raise UsageError(f"--app {target}: the settings file has no table [apps.{target}]", code="NOT_FOUND")
+                raise UsageError(
+                    f"--app {target} is not an address, and no app of the settings file has this name; give an "
+                    f"address, such as http://127.0.0.1:8000/, or add [apps.{target}]",
+                    code="NOT_FOUND",
+                )
         self._view = ArtifactView(options.files, link, options.enable_artifact_resources)
         self._fixed_tools = fixed_tools(options)
         self._calls = calls or DetachedCalls()

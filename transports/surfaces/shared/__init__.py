@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         type_name as type_name,
         with_tool_names as with_tool_names,
     )
+    from ._columns import aligned_rows as aligned_rows
     from ._connections import SLOW_BODY as SLOW_BODY, BodyDeadline as BodyDeadline, Connections as Connections
     from ._detached import (
         MAX_AGE as MAX_AGE,
@@ -104,6 +105,7 @@ else:
                 "type_name",
                 "with_tool_names",
             ),
+            "_columns": ("aligned_rows",),
             "_connections": (
                 "BodyDeadline",
                 "Connections",

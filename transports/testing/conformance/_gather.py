@@ -232,8 +232,10 @@ async def gather(
         reject_options(
             {"storage_state": storage_state} if storage_state else {}, f"an MCP server; give {spelled('headers=')}"
         )
-        from ._gather_views import gather_views  # late: it needs the extra [mcp]
-
+        try:
+            from ._gather_views import gather_views  # late: it needs the extra [mcp]
+        except ImportError as error:
+            raise UsageError(f"an MCP server: {error}") from error
         await gather_views(evidence, plan, browser=browser, headless=headless, headers=headers)
         return evidence
     script = read_adapter(adapter, target) if adapter is not None else None

@@ -23,7 +23,10 @@ that does not occur is a failure, so the list cannot become stale.
 
 from __future__ import annotations
 
-from ._behaviour import Behaviour, Subject
-from ._suite import BEHAVIOURS, verify
+from ..._extras import needing
+
+with needing("pytest", "test"):
+    from ._behaviour import Behaviour, Subject
+    from ._suite import BEHAVIOURS, verify
 
 __all__ = ["BEHAVIOURS", "Behaviour", "Subject", "verify"]

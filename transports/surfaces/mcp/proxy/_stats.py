@@ -22,6 +22,7 @@ from ....errors import StoreError
 from ....privacy import Redactor
 from ....protocol import PARSED_ON_LOOP, encode_json, iso_utc, plain_line
 from ....tasks import in_thread
+from ...shared import aligned_rows
 
 logger = logging.getLogger("transports")
 
@@ -225,11 +226,4 @@ def table(servers: Mapping[str, Mapping[str, Count]]) -> Sequence[str]:
     for server, tools in sorted(servers.items()):
         for name, count in sorted(tools.items(), key=lambda item: -item[1].bytes_in):
             rows.append((server, name, *(f"{number:,}" for number in astuple(count))))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if column < 2 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    return aligned_rows(rows, numbers=range(2, len(_HEADINGS)))

@@ -1,0 +1,158 @@
+"""Arguments of a wrong type: each is told in one line before anything begins."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Connect
+from transports import Browser, Evidence, Recording, Retention, Router, UsageError, connect, open_store, sync
+from transports.adapters.memory import Call
+from transports.batch import Pool
+from transports.session import ConnectOptions, ViewOptions
+
+URL = "http://127.0.0.1:9/"
+#: Values of types that only few options take.
+WRONG = (3, ["a"], {"a": 1}, object())
+#: Wrong values that these options take.
+TAKEN: Mapping[str, tuple[type, ...]] = {"requested_capabilities": (list,), "storage_state": (dict,), "timeout": (int,)}
+
+
+async def content_of(params: Mapping[str, object], call: Call) -> object:
+    file: Any = params["file"]
+    return {"text": file.read().decode(), "filename": file.filename, "size": file.size}
+
+
+@pytest.mark.parametrize("option", ConnectOptions.__annotations__)
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: type(value).__name__)
+def test_each_option_of_connect_refuses_a_value_of_another_type(option: str, value: object) -> None:
+    if isinstance(value, TAKEN.get(option, ())):
+        pytest.skip("the option takes this")
+    options: dict[str, Any] = {option: value}
+    for connecting in (connect, sync.connect):
+        with pytest.raises(UsageError, match=rf"^{option}=? must be .*, not ") as refused:
+            connecting(URL, **options)
+        assert "\n" not in refused.value.message
+
+
+def test_the_message_names_the_option_and_what_it_takes() -> None:
+    wrong: dict[str, Any] = {"headers": ["a"], "on_progress": 3, "requested_capabilities": "export.pdf"}
+    messages = {
+        "headers": "headers= must be a mapping of text to text, not list of str",
+        "on_progress": "on_progress= must be a function, not int",
+        "requested_capabilities": "requested_capabilities= must be a list of text, not str",
+    }
+    for option, message in messages.items():
+        with pytest.raises(UsageError) as refused:
+            connect("ws://127.0.0.1:9/", **{option: wrong[option]})
+        assert refused.value.message == message
+
+
+def test_a_secret_in_a_wrong_value_is_not_shown() -> None:
+    headers: Any = {"Authorization": b"Bearer s3cret"}
+    with pytest.raises(UsageError, match="not dict of str, bytes") as refused:
+        connect("ws://127.0.0.1:9/", headers=headers)
+    assert "s3cret" not in refused.value.message
+
+
+async def test_each_argument_of_a_session_refuses_a_value_of_another_type(app_of: Connect, tmp_path: Path) -> None:
+    async with app_of({"x": content_of}) as session:
+        app: Any = session
+        options = ("on_progress", "idempotent", "once", "call_id")
+        attempts: list[Callable[[Any], Awaitable[object]]] = [
+            *(lambda value, name=name: app.call("x", {}, **{name: value}) for name in options),
+            *(lambda value, name=name: app.start("x", {}, **{name: value}) for name in options),
+            lambda value: app.call(value),
+            lambda value: app.save(value, tmp_path / "file"),
+            lambda value: app.save("id", value),
+            lambda value: app.render_to_pdf(value),
+            lambda value: app.screenshot(full_page=value),
+            lambda value: app.resources.read(value),
+        ]
+        for attempt in attempts:
+            for value in WRONG:
+                with pytest.raises(UsageError, match=r"must be .*, not "):
+                    await attempt(value)
+        for option in {*ViewOptions.__annotations__} - {"timeout", "size"}:
+            for value in WRONG:
+                with pytest.raises(UsageError, match=f"^{option}= must be .*, not "):
+                    app.open_view("x", **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("make", "argument"),
+    [
+        (lambda value: open_store(value), "url="),
+        (lambda value: open_store("memory:", retention=value), "retention="),
+        (lambda value: Router(value), "store"),
+        (lambda value: Router(open_store("memory:"), policy=value), "policy="),
+        (lambda value: Browser(headless=value), "headless="),
+        (lambda value: Pool(store=value), "store="),
+        (lambda value: Recording(value), "path"),
+        (lambda value: Evidence(max_age=str(value)), "max_age="),  # type: ignore[arg-type]
+        (lambda value: Retention(ttl_seconds=str(value)), "ttl_seconds="),  # type: ignore[arg-type]
+    ],
+)
+def test_other_objects_refuse_it_too(make: Callable[[Any], object], argument: str) -> None:
+    with pytest.raises(UsageError, match=f"^{argument} must be .*, not "):
+        make(["a"])
+
+
+async def test_a_parameter_of_the_app_as_a_keyword_is_told_where_it_belongs(app_of: Connect) -> None:
+    async with app_of({"x": content_of}) as session:
+        app: Any = session
+        for attempt in (app.call, app.start, app.open_view):
+            with pytest.raises(UsageError, match=r"unknown option rows=; .* such as app\.call\('x', {'rows': …}\)"):
+                await attempt("x", rows=5)
+        with pytest.raises(UsageError, match=r"unknown option timout=; did you mean timeout=\?"):
+            await app.call("x", timout=5)
+
+
+async def test_an_open_file_is_read_in_a_thread_from_where_it_stands(app_of: Connect, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"head and text")
+    threads: list[threading.Thread] = []
+
+    class Noting(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            threads.append(threading.current_thread())
+            return super().read(size)
+
+    async with app_of({"x": content_of}) as app:
+        with path.open("rb") as file:
+            file.seek(9)
+            data = (await app.call("x", {"file": file})).data
+            assert data == {"text": "text", "filename": "a.txt", "size": 4}
+            assert not file.closed
+        assert (await app.call("x", {"file": Noting(b"ab")})).data == {"text": "ab", "filename": None, "size": 2}
+        with tempfile.NamedTemporaryFile() as temporary:
+            temporary.write(b"cd")
+            temporary.seek(0)
+            assert (await app.call("x", {"file": temporary})).data == {
+                "text": "cd",
+                "filename": Path(temporary.name).name,
+                "size": 2,
+            }
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+async def test_a_file_that_is_open_as_text_or_closed_is_refused(app_of: Connect, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("text")
+    async with app_of({"x": content_of}) as app:
+        with path.open() as file, pytest.raises(UsageError, match=r"at file is open as text; open it with open\(path"):
+            await app.call("x", {"file": file})
+        with pytest.raises(UsageError, match="at file cannot be read: read of closed file"):
+            await app.call("x", {"file": closed(path)})
+
+
+def closed(path: Path) -> io.BufferedReader:
+    with path.open("rb") as file:
+        return file

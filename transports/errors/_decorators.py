@@ -1,0 +1,292 @@
+"""Decorators of public functions: wrong arguments are a :class:`UsageError`, and errors have a short traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import functools
+import inspect
+import logging
+import os
+import sys
+import sysconfig
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, cycle
+from numbers import Real
+from pathlib import Path
+from types import NoneType, TracebackType, UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, is_typeddict
+
+from ._arguments import spelled
+from ._base import ABPError, UsageError
+
+logger = logging.getLogger("transports")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+E = TypeVar("E", bound=ABPError)
+
+
+_PACKAGE = str(Path(__file__).parents[1])
+#: Folders of code that is not the caller's: this package, other packages and the standard library.
+_LIBRARIES = (_PACKAGE, *(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")))
+#: Types of lists, which a text is not.
+_LISTS = (Sequence, Collection, Iterable)
+#: What a caller calls the types of arguments.
+_WORDS: Mapping[object, str] = {
+    bool: "True or False",
+    bytes: "bytes",
+    int: "a whole number",
+    str: "text",
+    os.PathLike: "a path",
+    Callable: "a function",
+    Mapping: "a mapping such as {'name': …}",
+    Real: "a number",
+    **dict.fromkeys(_LISTS, "a list"),
+}
+
+#: What is said of these parameters, with an example, in the place of their types.
+_SAID: Mapping[str, str] = {
+    "artifact": "a reference, such as result.artifact(), or an id",
+    "browser": "the name of a browser, or a Browser or Pool to share",
+    "capability": "a name as text, such as 'export.pdf'",
+    "params": "a mapping of names to values, such as {'html': '<h1>Hi</h1>'}",
+    "store": "a store, such as open_store('memory:'), or an object that has one",
+    "target": "text, such as 'http://127.0.0.1:8000/'",
+}
+
+
+def short_traceback(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Decorate a public function that returns an awaitable: its arguments are checked (:func:`checked`), an
+    :class:`ABPError` gets the :func:`shortened` traceback, a cancellation none unless code of the caller is in it.
+
+    The decorated function is a coroutine function. The whole traceback is logged at the level DEBUG of the logger
+    ``transports``. Other exceptions are faults of this library or of a callback, and keep their tracebacks. Pytest
+    hides the frame of the decorator, too.
+    """
+
+    @functools.wraps(function)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        __tracebackhide__ = True
+        try:
+            _check_arguments(function, args, kwargs)
+            return await function(*args, **kwargs)
+        except ABPError as error:
+            if logger.isEnabledFor(logging.DEBUG):
+                logger.debug("%s", error.message, exc_info=error)
+            raise shortened(error)  # noqa: B904 - it is the same error
+        except asyncio.CancelledError as stop:  # Ctrl-C, or a timeout of the caller: no fault, so only where it waited
+            if callers_traceback(stop.__traceback__) is not None:
+                raise
+            raise stop.with_traceback(None)  # noqa: B904 - it is the same exception
+
+    return call
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a public function that returns no awaitable: an argument that does not have the type of its annotation
+    is a :class:`UsageError`, and an :class:`ABPError` gets the :func:`shortened` traceback.
+
+    A timeout is not checked here: where it is used, its range is, too.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        __tracebackhide__ = True
+        try:
+            _check_arguments(function, args, kwargs)
+            return function(*args, **kwargs)
+        except ABPError as error:
+            raise shortened(error)  # noqa: B904 - it is the same error
+
+    return call
+
+
+def checked_fields(class_: type[T]) -> type[T]:
+    """Decorate a dataclass, above ``@dataclass``: its fields are checked as the arguments of a :func:`checked`
+    function."""
+    setattr(class_, "__init__", checked(vars(class_)["__init__"]))  # noqa: B010 - a type checker refuses `=`
+    return class_
+
+
+def shortened(error: E) -> E:
+    """Return ``error`` without its traceback, and without tracebacks of causes that have no code of the caller.
+
+    Frames of this library do not help a user: the message says what happened and what to do.
+    """
+    cause: BaseException | None = error
+    seen: set[int] = set()
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if cause is error or callers_traceback(cause.__traceback__) is None:
+            cause.__traceback__ = None
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return error
+
+
+def callers_traceback(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the frames of a traceback that are in code of the caller: neither in this package nor in a library."""
+    frames = []
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen")):
+            frames.append(traceback)
+        traceback = traceback.tb_next
+    callers = None
+    for frame in reversed(frames):
+        callers = TracebackType(callers, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return callers
+
+
+def _check_arguments(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+    parameters = _parameters(function)
+    for name, value in chain(zip(parameters, args, strict=False), kwargs.items()):
+        parameter = parameters.get(name)
+        if parameter is not None:
+            if type(value) not in parameter.fitting:
+                parameter.check(value)
+        elif name not in parameters and "params" in parameters:
+            raise UsageError(_unknown_option(name, parameters))
+
+
+def _unknown_option(name: str, options: Mapping[str, object]) -> str:
+    import difflib  # late: only for this message
+
+    if close := difflib.get_close_matches(name, options, n=1):
+        return f"unknown option {name}=; did you mean {close[0]}=?"
+    return f"unknown option {name}=; the app's parameters are one mapping, such as app.call('x', {{{name!r}: …}})"
+
+
+class _Parameter:
+    """Parameter of a public function, written as ``name=`` if it is an ``option``.
+
+    ``hint`` is its annotation, or the text of that; ``names`` are those of its module."""
+
+    def __init__(self, name: str, hint: object, names: Mapping[str, object], *, option: bool) -> None:
+        self._name = name
+        self._is_option = option
+        self._hint = hint
+        self._names = names
+        #: Types whose values all fit, as far as is known.
+        self.fitting: set[type] = set()
+
+    def check(self, value: object) -> None:
+        """Raise :class:`UsageError` if ``value`` does not fit."""
+        for kind, items in self._kinds:
+            if not isinstance(value, kind) or (kind in _LISTS and isinstance(value, str | bytes)):
+                continue
+            if not items:
+                self.fitting.add(type(value))
+                return
+            if all(map(isinstance, _items(value), cycle(items))):
+                return
+        label = spelled(f"{self._name}=") if self._is_option else self._name
+        raise UsageError(f"{label} must be {self._expected()}, not {_kind_of(value)}")
+
+    def _expected(self) -> str:
+        if self._name in _SAID:
+            return _SAID[self._name]
+        words = dict.fromkeys(_words(kind, items) for kind, items in self._kinds if kind is not NoneType)
+        return " or ".join(words)
+
+    @functools.cached_property
+    def _kinds(self) -> list[tuple[type, tuple[type, ...]]]:
+        """Types of a value, each with the types of its items if those matter; read when a value is given, because
+        modules of some types are slow to import."""
+        if self._name == "timeout":
+            return [(object, ())]
+        hint = self._hint
+        if isinstance(hint, str):
+            hint = eval(hint, {}, _Names(vars(builtins) | {**self._names}))
+        return [kind for part in _parts(hint) for kind in _runtime_kinds(part)]
+
+
+class _Names(dict[str, object]):
+    """Names of a module, and of the package. Any other class, such as Playwright's ``Page``, is imported for type
+    checkers alone, and is told by its name."""
+
+    def __missing__(self, name: str) -> object:
+        package = sys.modules[__name__.partition(".")[0]]
+        return getattr(package, name) if name in package.__all__ else _OnlyNamed(name, (), {})
+
+
+class _OnlyNamed(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return any(base.__name__ == cls.__name__ for base in type(value).__mro__)
+
+
+def _parts(hint: object) -> tuple[object, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _runtime_kinds(part: object) -> list[tuple[type, tuple[type, ...]]]:
+    """Return what :func:`isinstance` can check of a type; ``object`` for protocols and the like."""
+    kind, arguments = get_origin(part) or part, get_args(part)
+    if kind is Literal:
+        return [(type(choice), ()) for choice in arguments]
+    if part is None:
+        return [(NoneType, ())]
+    if kind is Path:
+        return [(os.PathLike, ())]
+    if kind is float:
+        return [(Real, ())]
+    if kind is tuple:
+        return [(Sequence, ())]
+    if is_typeddict(kind):
+        return [(Mapping, ())]
+    if not isinstance(kind, type) or kind is Any or not _is_checkable(kind):
+        return [(object, ())]
+    # not of an Iterable: a generator would be used up
+    items = tuple(item for item in arguments if isinstance(item, type))
+    has_items = kind in (Mapping, Sequence, Collection) and len(items) == len(arguments) and object not in items
+    return [(kind, items if has_items else ())]
+
+
+def _is_checkable(kind: type) -> bool:
+    try:
+        isinstance(None, kind)
+    except TypeError:  # most protocols
+        return False
+    return True
+
+
+def _items(value: object) -> Iterator[object]:
+    """Return the items of a sequence, or the keys and values of a mapping in turn."""
+    if isinstance(value, Mapping):
+        return chain.from_iterable(value.items())
+    assert isinstance(value, Iterable)
+    return iter(value)
+
+
+def _words(kind: type, items: tuple[type, ...] = ()) -> str:
+    if items:
+        return f"{'a mapping' if kind is Mapping else 'a list'} of {' to '.join(map(_words, items))}"
+    if kind in _WORDS:
+        return _WORDS[kind]
+    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+
+
+def _kind_of(value: object) -> str:
+    """Return the type of a wrong value, for a message, with the types of its items: no value, which may be secret."""
+    kind = type(value).__name__
+    if isinstance(value, Mapping | list | tuple) and value:
+        kind += f" of {', '.join(dict.fromkeys(type(item).__name__ for item in _items(value)))}"
+    return kind
+
+
+@functools.cache
+def _parameters(function: Callable[..., object]) -> Mapping[str, _Parameter | None]:
+    """Return the parameters of a function in order, and its options; ``None`` for those without an annotation."""
+    names = inspect.unwrap(function).__globals__
+    parameters: dict[str, _Parameter | None] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.annotation is parameter.empty:
+            parameters[name] = None
+        elif parameter.kind is not parameter.VAR_KEYWORD:
+            optional = parameter.kind is parameter.KEYWORD_ONLY or parameter.default is not parameter.empty
+            parameters[name] = _Parameter(name, parameter.annotation, names, option=optional and name != "params")
+        else:
+            (options,) = get_args(eval(parameter.annotation, {}, _Names(names)))  # of Unpack[…]
+            for option, hint in options.__annotations__.items():
+                of_options = vars(sys.modules[hint.__forward_module__])
+                parameters[option] = _Parameter(option, hint.__forward_arg__, of_options, option=True)
+    return parameters
