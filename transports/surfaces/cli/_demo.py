@@ -6,6 +6,7 @@ import asyncio
 import errno
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -109,6 +110,7 @@ async def _tour(app: Session, samples: Path, megabytes: int, results: list[Resul
     async def step(capability: str, params: Mapping[str, object]) -> Any:
         return await _step(app, results, capability, params)
 
+    readme = re.sub(r"<!--.*?-->\n*", "", readme)  # marks for registries, which the app would show
     await step("convert.markdownToHtml", {"markdown": readme, "title": "README"})
     html = Path(results[-1].artifact().path or "").read_text(encoding="utf-8")
     await step("export.pdf", {"html": html, "title": "README"})
