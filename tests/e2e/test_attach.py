@@ -192,10 +192,11 @@ async def test_a_given_context_shares_its_cookies_and_keeps_its_pages(
 
 
 async def test_objects_of_the_blocking_api_are_refused(page: Page) -> None:
-    for option in ("page", "context"):
+    for option, name in (("page", "Page"), ("context", "BrowserContext")):
+        of_another_module = type(name, (), {})()
         with pytest.raises(UsageError, match=r"playwright\.async_api"):
-            connect("http://127.0.0.1:1/", **{option: object()})  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="page= takes a Page"):
+            connect("http://127.0.0.1:1/", **{option: of_another_module})
+    with pytest.raises(UsageError, match="page= must be a Page, not BrowserContext"):
         connect("http://127.0.0.1:1/", page=page.context)  # type: ignore[arg-type]
 
 
@@ -208,7 +209,7 @@ async def test_options_that_contradict_each_other_are_refused(page: Page, browse
         ({"browser_server": "ws://h", "cdp_url": "http://127.0.0.1:9222"}, "cdp_url= and browser_server="),
         ({"browser_server": "ws://h", "profile": tmp_path}, "profile= and browser_server="),
         ({"headers": {"X-Team": "blue"}}, "headers= cannot go with a page"),
-        ({"browser_server": "ws://h", "auth": object()}, "auth= cannot go with a page"),
+        ({"browser_server": "ws://h", "auth": type("Auth", (), {})()}, "auth= cannot go with a page"),
         ({"profile": tmp_path, "browser": browser}, "browser= and profile="),
         ({"page": page, "browser": "firefox"}, "leave browser= out"),
         ({"cdp_url": "http://127.0.0.1:9222", "browser": "chrome"}, "leave browser= out"),

@@ -35,7 +35,7 @@ def test_resources_are_listed(abp: CommandLine, tableau: str) -> None:
     assert listed["templates"][0]["uriTemplate"] == "tableau://notes/{number}"
     lines = abp("resources", tableau).out.splitlines()
     assert lines[0].endswith("has 26 resources and 3 templates of addresses")
-    assert lines[-4] == f"tableau://files/7.pdf  application/pdf  {len(PDF):,} bytes  7.pdf"
+    assert lines[-4] == f"tableau://files/7.pdf       application/pdf  {len(PDF):,} bytes  7.pdf"
 
 
 def test_resources_are_read_into_files(abp: CommandLine, tableau: str, tmp_path: Path) -> None:

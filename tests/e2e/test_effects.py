@@ -183,7 +183,7 @@ async def test_unknown_dialog_and_permission_options_are_refused() -> None:
         PlaywrightTransport("http://localhost/", dialogs="ask")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="teleport"):
         PlaywrightTransport("http://localhost/", permissions=("teleport",))
-    with pytest.raises(UsageError, match="geolocation"):
+    with pytest.raises(UsageError, match="must be a list of text, not str"):
         PlaywrightTransport("http://localhost/", permissions="geolocation")
 
 
