@@ -16,7 +16,7 @@ from tests.support.needs import missing, not_run
 from tests.support.object_server import BUCKET, SeaweedFS, environment
 from tests.support.postgres_server import postgres_server
 from transports import MemoryTransport, Session, connect
-from transports.adapters.memory import Handler
+from transports.memory import Handler
 
 # A busy machine is no failure: examples have no deadline.
 settings.register_profile("abp", deadline=None, suppress_health_check=[HealthCheck.too_slow])

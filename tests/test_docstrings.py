@@ -83,7 +83,7 @@ def test_every_public_name_has_a_docstring() -> None:
 def test_names_without_a_docstring_are_found() -> None:
     documented = '"""A module."""\nclass Base:\n    """A base."""\n    def run(self):\n        """Run."""\n'
     files = {
-        "binary/_data.py": documented + "    def stop(self): ...\n    @property\n    def size(self): ...\n",
+        "protocol/binary.py": documented + "    def stop(self): ...\n    @property\n    def size(self): ...\n",
         "http/one.py": (
             '"""One."""\nfrom ..binary.data import Base\nclass Child(Base[int]):\n    def run(self): ...\n'
             "    def walk(self):\n        def inner(): ...\n    def _hidden(self): ...\n"
@@ -92,8 +92,8 @@ def test_names_without_a_docstring_are_found() -> None:
         "tasks.py": "def _start(): ...\n",
     }
     assert set(undocumented(files)) == {
-        ("binary/_data.py", "Base.stop"),
-        ("binary/_data.py", "Base.size"),
+        ("protocol/binary.py", "Base.stop"),
+        ("protocol/binary.py", "Base.size"),
         ("http/one.py", "Child"),
         ("http/one.py", "Child.walk"),
         ("http/one.py", "fetch"),

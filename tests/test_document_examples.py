@@ -45,7 +45,7 @@ from tests.support.apps import answering
 from transports import ArtifactRef, LocalStore, MemoryTransport, NoneStore, Router
 from transports.artifacts import MemoryStore
 from transports.errors import BadEncoding, UrlExpired
-from transports.protocol import JSONValue, encode_json
+from transports.protocol._strict_json import JSONValue, encode_json
 from transports.routing import (
     TABLEAU,
     FieldRule,

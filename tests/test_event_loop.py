@@ -16,17 +16,19 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from tests.support.processor import seconds
+from transports._internal.privacy._redaction import Redactor
 from transports.artifacts._content import Meter, clean_namespace, describe
 from transports.artifacts._ref import LONGEST, Metadata
-from transports.binary import contradicts, extension_for, normalise_mime, safe_filename, sniff
-from transports.binary.detect import find
 from transports.errors import ABPError, CapabilityError
-from transports.http import filename_of
-from transports.http._headers import Representation, content_range, http_date, retry_after
-from transports.privacy import Redactor
-from transports.protocol import PARSED_ON_LOOP, Capability, decode_json, parse, redact_url, with_suggestions
-from transports.protocol.envelope import decode_envelope
+from transports.protocol._capabilities import with_suggestions
+from transports.protocol._declarations import Capability, parse
+from transports.protocol._find_content import find
+from transports.protocol._media import contradicts, extension_for, normalise_mime, safe_filename, sniff
+from transports.protocol._plain_text import redact_url
+from transports.protocol._strict_json import PARSED_ON_LOOP, decode_json
 from transports.protocol.schema import _compiled, check_output
+from transports.routing.http._headers import Representation, content_range, filename_of, http_date, retry_after
+from transports.websocket.envelope import decode_envelope
 
 BOUND = 0.050
 INLINE = PARSED_ON_LOOP

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from transports import BinaryData, UsageError, connect
-from transports.browser import PageSource, read_adapter
-from transports.files import open_regular, read_regular
-from transports.session import read_config
+from transports._internal.files import open_regular, read_regular
+from transports.playwright._scripts import read_adapter
+from transports.playwright._source import PageSource
+from transports.session._settings import read_config
 
 
 def pipe(path: Path) -> None:
@@ -49,7 +50,7 @@ def test_settings_and_a_browser_s_state_are_regular_files_of_some_size(
 
 def read_profile(path: Path) -> object:
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-    from transports.adapters import views
+    from transports.mcp import views
 
     return views.read_profile(path)
 

@@ -15,8 +15,8 @@ import pytest
 from aiohttp import web
 
 from transports import Transport, connect
-from transports.binary import Handle
 from transports.errors import TransportError
+from transports.protocol.binary import Handle
 from transports.protocol.messages import Message
 from transports.testing.contract import BEHAVIOURS, Behaviour, Subject, verify
 from webapp_fixture import Conversation

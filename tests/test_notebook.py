@@ -25,7 +25,8 @@ from tests.support.web_client import running
 from transports import ArtifactRef, LocalStore, MemoryTransport, Progress, ProgressBar, Result, Session, connect
 from transports.artifacts import Expired, Signer, signing_key
 from transports.batch import Job, Pool, run
-from transports.protocol import Capabilities, Capability
+from transports.protocol._capabilities import Capabilities
+from transports.protocol._declarations import Capability
 from transports.testing import Call
 
 #: One pixel.
@@ -138,8 +139,8 @@ async def test_a_pdf_shows_its_first_page(app_of: Connect) -> None:
 
 async def test_a_thumbnail_that_takes_too_long_is_left_out(app_of: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     (ref,) = await painted(app_of, (b"%PDF-1.7 any", "application/pdf"))
-    monkeypatch.setattr("transports.readers._reader_process._command", lambda *_: ["sleep", "60"])
-    monkeypatch.setattr("transports.notebook._html._SECONDS", 0.2)
+    monkeypatch.setattr("transports._internal.readers._reader_process._command", lambda *_: ["sleep", "60"])
+    monkeypatch.setattr("transports._internal.notebook._html._SECONDS", 0.2)
     assert "<img" not in ref._repr_html_()
     assert [child for child in psutil.Process().children() if "sleep" in child.name()] == []
 
@@ -267,7 +268,7 @@ def test_a_long_answer_is_cut() -> None:
 
 def test_nothing_of_it_is_loaded_before_a_notebook_asks() -> None:
     code = "import sys, transports\ntransports.Result, transports.ArtifactRef, transports.connect\n"
-    code += "print('transports.notebook._html' in sys.modules)"
+    code += "print('transports._internal.notebook._html' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "False\n"
 

@@ -13,14 +13,14 @@ import psutil
 import pytest
 
 from tests.support.local_store import run_script
-from transports.adapters.mcp import _connection as connection, _process as process
-from transports.adapters.mcp._servers import StdioServer
 from transports.artifacts._files import ExportFile
 from transports.batch import SqliteDatabase
-from transports.browser.process._browser_process import child_environment
-from transports.browser.process._launch import lock_profile
-from transports.browser.process._processes import is_running
 from transports.errors import ProfileInUse
+from transports.mcp import _connection as connection, _process as process
+from transports.mcp._servers import StdioServer
+from transports.playwright._browser import lock_profile
+from transports.playwright._process import child_environment
+from transports.playwright._process_tree import is_running
 from transports.session._sign_in import _write as write_state
 from transports.surfaces.cli import _doctor as checks, main
 

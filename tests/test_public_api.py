@@ -55,7 +55,7 @@ def test_connect_loads_no_client_that_only_some_sessions_need() -> None:
     later = {"importlib.metadata", "psutil", "yarl", "tomllib"}
     loaded = loaded_by("from transports import connect")
     assert not (late | beside | later) & loaded
-    assert not [name for name in loaded if name.startswith("transports.http.")]  # its door alone loads nothing
+    assert not [name for name in loaded if name.startswith("transports.routing.http.")]  # its door alone loads nothing
 
 
 @pytest.mark.requirement("R5-1c")
@@ -127,7 +127,11 @@ def test_a_name_that_is_not_there() -> None:
 def test_importing_the_package_loads_nothing_heavy() -> None:
     modules = loaded_by("import transports")
     assert not modules & HEAVY
-    assert {name for name in modules if name.startswith("transports")} == {"transports", "transports._lazy"}
+    assert {name for name in modules if name.startswith("transports")} == {
+        "transports",
+        "transports._internal",
+        "transports._internal.lazy",
+    }
 
 
 def test_the_command_line_starts_without_what_only_the_work_needs() -> None:
@@ -135,7 +139,7 @@ def test_the_command_line_starts_without_what_only_the_work_needs() -> None:
     assert "transports.surfaces.cli._commands" in modules
     assert not modules & (
         HEAVY
-        | {"transports.session._session", "transports.browser._source", "importlib.metadata", "jsonschema_rs"}
+        | {"transports.session._session", "transports.playwright._source", "importlib.metadata", "jsonschema_rs"}
         | {"prompt_toolkit"}
     )
 
@@ -167,7 +171,7 @@ def test_the_command_line_starts_the_driver_before_it_imports_a_session(given: l
     (tmp_path / "jobs.jsonl").write_text('{"capability": "name"}')
     program = f"""if True:
         import json, os, socket, sys
-        from transports.browser.process import _browser_process
+        from transports.playwright import _process as _browser_process
         from transports.surfaces.cli import main
 
         _browser_process._LEAD = 60  # on a busy machine the driver takes longer, and imports go on beside it

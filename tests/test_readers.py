@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from transports.readers import _reader_process as reader_process
+from transports._internal.readers import _reader_process as reader_process
 
 _PROGRAM = """
 import json, resource, sys

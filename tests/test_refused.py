@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 
 from transports import connect
-from transports.adapters.websocket._transport import open_error
-from transports.browser import require_listener
 from transports.errors import ConnectFailed, connection_failure, is_refused
-from transports.http._request import failure_reason
+from transports.playwright._preflight import require_listener
+from transports.routing.http._request import failure_reason
+from transports.websocket._transport import open_error
 
 REFUSED = "[Errno 111] Connect call failed ('127.0.0.1', 1)"
 

@@ -28,8 +28,8 @@ from tests.site.error_codes import classes_in_full, codes_of_single_errors, erro
 from tests.site.made import MADE
 from tests.site.notebooks import NOTEBOOKS
 from tests.site.stage import project_pages, stage
-from transports.browser import find_browser
-from transports.session import Settings
+from transports.playwright._find import find_browser
+from transports.session._settings import Settings
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"

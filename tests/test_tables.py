@@ -15,9 +15,9 @@ from pyarrow import json as rows_of_json, parquet
 
 import transports.sync
 from tests.conftest import Connect
-from transports import ArtifactRef, MemoryTransport, Result, UsageError, open_store, tables
+from transports import ArtifactRef, MemoryTransport, Result, UsageError, artifacts, open_store
+from transports.artifacts import _arrow
 from transports.errors import Corrupt, NotATable, StoreError, TooLarge
-from transports.tables import _arrow
 from transports.testing import Call
 
 
@@ -163,8 +163,8 @@ async def test_the_answer_itself_of_both_apis(app_of: Connect, tmp_path: Path) -
 async def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ref = await put(tmp_path, b"a\n1\n", "text/csv")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "transports.tables._arrow")
-    monkeypatch.delattr(tables, "_arrow")
+    monkeypatch.delitem(sys.modules, "transports.artifacts._arrow")
+    monkeypatch.delattr(artifacts, "_arrow")
     with pytest.raises(UsageError, match=r"pip install 'abp-transports\[data\]'"):
         result(file=ref).table()
 

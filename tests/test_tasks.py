@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from transports._internal.tasks import Deadlines, Wait, begin, spawn
 from transports.errors import UsageError
-from transports.tasks import Deadlines, Wait, begin, spawn
 
 T = TypeVar("T")
 _variable: ContextVar[str] = ContextVar("variable")

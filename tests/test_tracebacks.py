@@ -12,8 +12,8 @@ import transports.sync
 from tests.conftest import Connect
 from tests.support.apps import hang
 from transports import ABPError, CallTimeout, CapabilityError, MemoryTransport, UsageError, connect
-from transports.adapters.memory import Call
 from transports.errors import ConnectFailed, short_traceback
+from transports.memory import Call
 
 PACKAGE = str(Path(transports.__file__).parent)
 

@@ -11,20 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._lazy import lazy_names
+from ._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .adapters.memory import MemoryTransport
-    from .adapters.playwright import PlaywrightTransport
-    from .adapters.postmessage import PostMessageTransport
-    from .adapters.recording import Recording
-    from .adapters.views import ViewRequest
-    from .adapters.webmcp import WebMcpTransport
-    from .adapters.websocket import WebSocketTransport
-    from .artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Retention, Scope, open_store
+    from ._internal.notebook._progress import ProgressBar
+    from .artifacts._base import ArtifactStore
+    from .artifacts._none import NoneStore
+    from .artifacts._opening import open_store
+    from .artifacts._ref import ArtifactRef, Scope
+    from .artifacts._retention import Retention
+    from .artifacts.local._store import LocalStore
     from .base import Features, PageTools, Transport
-    from .binary import BinaryData
-    from .browser import Browser
     from .errors import (
         ABPError,
         AddressBlocked,
@@ -65,24 +62,30 @@ if TYPE_CHECKING:
         UrlExpired,
         UsageError,
     )
-    from .http import discover
-    from .notebook import ProgressBar
-    from .protocol import CapabilitiesChanged, Capability, ElicitationRequest, JSONValue, Notification, Progress
+    from .mcp.views import ViewRequest
+    from .memory import MemoryTransport
+    from .playwright._browser import Browser
+    from .playwright._transport import PlaywrightTransport
+    from .playwright._webmcp import WebMcpTransport
+    from .postmessage._transport import PostMessageTransport
+    from .protocol._capabilities import CapabilitiesChanged
+    from .protocol._declarations import Capability
+    from .protocol._payloads import ElicitationRequest, Notification, Progress
+    from .protocol._strict_json import JSONValue
+    from .protocol.binary import BinaryData
     from .protocol.messages import Effect, Message
-    from .routing import ObservationClamped, Result, Router, RoutingPolicy
-    from .session import (
-        CallFinished,
-        CallHandle,
-        CallStarted,
-        CallStatus,
-        ConnectionChanged,
-        Event,
-        Evidence,
-        Retrying,
-        Session,
-        View,
-        connect,
-    )
+    from .recording._file import Recording
+    from .routing._policy import ObservationClamped, RoutingPolicy
+    from .routing._result import Result
+    from .routing._router import Router
+    from .session._calls import CallHandle, CallStatus
+    from .session._connect import connect
+    from .session._events import CallFinished, CallStarted, ConnectionChanged, Event, Retrying
+    from .session._evidence import Evidence
+    from .session._manifest import discover
+    from .session._session import Session
+    from .session._views import View
+    from .websocket._transport import WebSocketTransport
 
     #: The version of the distribution, ``unknown`` where it is not installed.
     __version__: str
@@ -90,25 +93,21 @@ else:
     _load = lazy_names(
         __name__,
         {
-            "adapters.memory": ("MemoryTransport",),
-            "adapters.playwright": ("PlaywrightTransport",),
-            "adapters.postmessage": ("PostMessageTransport",),
-            "adapters.recording": ("Recording",),
-            "adapters.views": ("ViewRequest",),
-            "adapters.webmcp": ("WebMcpTransport",),
-            "adapters.websocket": ("WebSocketTransport",),
-            "artifacts": (
+            "_internal.notebook._progress": ("ProgressBar",),
+            "artifacts._base": ("ArtifactStore",),
+            "artifacts._none": ("NoneStore",),
+            "artifacts._opening": ("open_store",),
+            "artifacts._ref": (
                 "ArtifactRef",
-                "ArtifactStore",
-                "LocalStore",
-                "NoneStore",
-                "Retention",
                 "Scope",
-                "open_store",
             ),
-            "base": ("Features", "PageTools", "Transport"),
-            "binary": ("BinaryData",),
-            "browser": ("Browser",),
+            "artifacts._retention": ("Retention",),
+            "artifacts.local._store": ("LocalStore",),
+            "base": (
+                "Features",
+                "PageTools",
+                "Transport",
+            ),
             "errors": (
                 "ABPError",
                 "AddressBlocked",
@@ -149,39 +148,57 @@ else:
                 "UrlExpired",
                 "UsageError",
             ),
-            "http": ("discover",),
-            "notebook": ("ProgressBar",),
-            "protocol": (
-                "CapabilitiesChanged",
-                "Capability",
+            "mcp.views": ("ViewRequest",),
+            "memory": ("MemoryTransport",),
+            "playwright._browser": ("Browser",),
+            "playwright._transport": ("PlaywrightTransport",),
+            "playwright._webmcp": ("WebMcpTransport",),
+            "postmessage._transport": ("PostMessageTransport",),
+            "protocol._capabilities": ("CapabilitiesChanged",),
+            "protocol._declarations": ("Capability",),
+            "protocol._payloads": (
                 "ElicitationRequest",
-                "JSONValue",
                 "Notification",
                 "Progress",
             ),
-            "protocol.messages": ("Effect", "Message"),
-            "routing": ("ObservationClamped", "Result", "Router", "RoutingPolicy"),
-            "session": (
-                "CallFinished",
+            "protocol._strict_json": ("JSONValue",),
+            "protocol.binary": ("BinaryData",),
+            "protocol.messages": (
+                "Effect",
+                "Message",
+            ),
+            "recording._file": ("Recording",),
+            "routing._policy": (
+                "ObservationClamped",
+                "RoutingPolicy",
+            ),
+            "routing._result": ("Result",),
+            "routing._router": ("Router",),
+            "session._calls": (
                 "CallHandle",
-                "CallStarted",
                 "CallStatus",
+            ),
+            "session._connect": ("connect",),
+            "session._events": (
+                "CallFinished",
+                "CallStarted",
                 "ConnectionChanged",
                 "Event",
-                "Evidence",
                 "Retrying",
-                "Session",
-                "View",
-                "connect",
             ),
+            "session._evidence": ("Evidence",),
+            "session._manifest": ("discover",),
+            "session._session": ("Session",),
+            "session._views": ("View",),
+            "websocket._transport": ("WebSocketTransport",),
         },
     )
 
     def __getattr__(name: str) -> object:
         if name == "__version__":
             from .protocol.messages import (
-                package_version,
-            )  # looks into the installed distributions: nothing does at a start
+                package_version,  # looks into the installed distributions: nothing does at a start
+            )
 
             return package_version()
         return _load(name)

@@ -17,13 +17,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict, runtime_checkable
 
-from .binary import BinaryData, Download, Handle
+from ._internal.telemetry._instruments import traced
 from .errors import TransportError
+from .protocol.binary import BinaryData, Download, Handle
 from .protocol.messages import Message, Sender
-from .telemetry import traced
 
 if TYPE_CHECKING:
-    from .artifacts import ArtifactStore, Staged
+    from .artifacts._base import ArtifactStore, Staged
 
 __all__ = [
     "Clip",
@@ -342,7 +342,8 @@ class Transport(ABC):
         Requests are ``initialize``, ``capabilities/call``, ``capabilities/cancel``, and ``capabilities/list`` with the
         feature ``listing``. ``message.id`` may be ``None``: a wire that needs an id makes one. Binary content in the
         reply has the place that it had in the app's answer, as :class:`~transports.BinaryData` (``bytes`` or a
-        :class:`~transports.binary.Handle`) or :class:`~transports.binary.Broken`; base64 text stays text.
+        :class:`~transports.protocol.binary.Handle`) or
+        :class:`~transports.protocol.binary.Broken`; base64 text stays text.
 
         If the awaiting task is cancelled, a later reply is dropped; the session sends the cancellation to the app.
         Raises :class:`~transports.errors.CallTimeout` at the deadline, :class:`~transports.errors.Disconnected` if the

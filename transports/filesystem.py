@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from . import artifacts, sync
-from ._extras import needing
-from .artifacts import ArtifactRef, Pieces, map_os_errors, open_file_of, verified, write_all
+from ._internal.extras import needing
+from ._internal.tasks import in_thread
+from .artifacts._files import map_os_errors, write_all
+from .artifacts._ref import ArtifactRef
+from .artifacts._verified import Pieces, open_file_of, verified
 from .errors import ArtifactNotFound, UsageError
-from .session import Settings, open_configured_store, retention_settings
-from .tasks import in_thread
+from .session._settings import Settings, retention_settings
+from .session._stores import open_configured_store
 
 with needing("fsspec", "data"):
     from fsspec.spec import AbstractFileSystem

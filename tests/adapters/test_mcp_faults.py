@@ -14,8 +14,8 @@ import pytest
 
 from tests.support.mcp_servers import FOLDER, target
 from transports import ABPError, CallTimeout, CapabilityError, Disconnected, Notification, ProtocolError, connect
-from transports.adapters.mcp import _connection as connection, _process as process, _wire as wire
 from transports.errors import BadEncoding, ConnectFailed, TooLarge, UsageError
+from transports.mcp import _connection as connection, _process as process, _wire as wire
 from transports.routing import Result
 
 

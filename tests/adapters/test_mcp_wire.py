@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from mcp_types import JSONRPCError, JSONRPCResponse
 
-from transports.adapters.mcp import _wire as wire
-from transports.adapters.mcp._wire import LineReader, with_content
-from transports.binary import BinaryData
+from transports.mcp import _wire as wire
+from transports.mcp._wire import LineReader, with_content
+from transports.protocol.binary import BinaryData
 
 DEEP = "[" * 600 + "]" * 600
 RUN = '{"type": "image", "mimeType": "image/png", "data": "' + "A" * 200_000 + '"}'

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from transports import CapabilityError, Disconnected, MemoryTransport, Message, ProtocolError
-from transports.binary import BinaryData, Handle
 from transports.errors import BrowserCrashed, CallTimeout, UnsupportedBinary
+from transports.protocol.binary import BinaryData, Handle
 from transports.testing import Call
 
 LARGE = 1 << 19

@@ -34,8 +34,10 @@ from transports import (
     WebSocketTransport,
     connect,
 )
-from transports.adapters.recording import Recorder, Recording, ReplayTransport
 from transports.errors import BadRecording, NotRecorded
+from transports.recording._file import Recording
+from transports.recording._recorder import Recorder
+from transports.recording._replay import ReplayTransport
 from transports.surfaces.cli import main
 from transports.testing import Call
 from webapp_fixture import digest, serve
@@ -179,7 +181,7 @@ async def test_calls_recorded_in_parallel_replay_one_after_the_other(
     recorded: Make, replayed: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was done at once may be done in turn, and in another order."""
-    monkeypatch.setattr("transports.adapters.recording._replay._STALL_TIMEOUT", 0.05)
+    monkeypatch.setattr("transports.recording._replay._STALL_TIMEOUT", 0.05)
     async with recorded() as app:
         await asyncio.gather(*(app.call("shout", {"text": str(n)}) for n in range(3)))
     async with replayed() as app:
@@ -588,7 +590,7 @@ async def test_content_has_four_gigabytes_at_most(
 ) -> None:
     await written(recorded, file)
     content = _content_of(file)
-    module = "transports.adapters.recording._file"
+    module = "transports.recording._file"
     monkeypatch.setattr(f"{module}._MAX_CONTENT", content.stat().st_size)
     async with replayed() as app:
         await app.call("copy", {"file": b"content"})

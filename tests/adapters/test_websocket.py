@@ -27,9 +27,9 @@ from transports import (
     WebSocketTransport,
     connect,
 )
-from transports.adapters.websocket import _transport as transport_module
+from transports._internal.tasks import backoff_delay
 from transports.errors import ConnectFailed
-from transports.tasks import backoff_delay
+from transports.websocket import _transport as transport_module
 
 Answer = Callable[[ServerConnection, dict[str, Any]], Awaitable[None]]
 

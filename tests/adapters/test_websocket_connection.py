@@ -14,7 +14,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
-from transports.adapters.websocket._connection import Connection, OnMessage
+from transports.websocket._connection import Connection, OnMessage
 
 LIMIT = 400_000
 #: Messages of more bytes go to ``receive``.

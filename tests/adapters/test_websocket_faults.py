@@ -19,8 +19,8 @@ import pytest
 import pytest_asyncio
 
 from transports import CallTimeout, Disconnected, ProtocolError, Session, WebSocketTransport, connect
-from transports.adapters.websocket import _connection
 from transports.errors import ConnectFailed, TooLarge
+from transports.websocket import _connection
 from webapp_fixture import Fixture, serve
 
 

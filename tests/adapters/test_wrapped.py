@@ -3,7 +3,7 @@
 import pytest
 
 from transports import Transport
-from transports.adapters.recording import Recorder
+from transports.recording._recorder import Recorder
 from transports.session._secrets import Guarded
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.apps import PDF
 from transports import BinaryData, MemoryTransport, Session, UsageError, connect
-from transports.adapters.memory import Call
 from transports.agents import ModelTools, anthropic_tools, google_tools, openai_tools
+from transports.memory import Call
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

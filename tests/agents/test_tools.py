@@ -18,8 +18,8 @@ from tests.conftest import Connect
 from tests.support.apps import PDF, NotingTransport, answering, hang
 from tests.support.eventually import eventually
 from transports import BinaryData, CallTimeout, CapabilityError, Disconnected, MemoryTransport, Progress, Session
-from transports.adapters.memory import Call
 from transports.agents import AppTools
+from transports.memory import Call
 
 FILE = {"type": "object", "properties": {"content": {}, "mimeType": {"type": "string"}}, "description": "The photo"}
 #: The ten thousandth byte is in the middle of a character.

@@ -14,7 +14,7 @@ import pytest
 from tests.support.clock import Clock
 from tests.support.needs import missing
 from transports.artifacts import LocalStore, open_store
-from transports.artifacts.objects import ObjectStore
+from transports.artifacts.objects._store import ObjectStore
 
 #: Opens an object store with an index, or with the address that is given; ``None`` is none.
 OpenIndexed: TypeAlias = Callable[..., ObjectStore]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Connect
-from transports.adapters.memory import Call
 from transports.artifacts import LocalStore
+from transports.memory import Call
 
 
 @pytest.fixture

@@ -515,7 +515,7 @@ def test_plain_http_is_for_this_machine_only(bucket: str, monkeypatch: pytest.Mo
 
 UPLOAD = """
 import asyncio, os, sys
-from transports.artifacts.objects import ObjectStore
+from transports.artifacts.objects._store import ObjectStore
 async def main():
     store = ObjectStore(sys.argv[1])
     for turn in range(100):

@@ -15,9 +15,9 @@ import pytest
 from tests.artifacts.conftest import OpenIndexed
 from tests.support.clock import Clock
 from transports.artifacts import LocalStore, Query, Retention, Scope, find, open_store, reindex
-from transports.artifacts.objects import ObjectStore
 from transports.artifacts.objects._catalog import IndexedCatalog
 from transports.artifacts.objects._index import StoreIndex
+from transports.artifacts.objects._store import ObjectStore
 from transports.errors import StoreUnavailable
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.batch.kills.apps import SocketApp
 from transports import CapabilityError
-from transports.adapters.memory import Call
+from transports.memory import Call
 
 __all__ = ["most_in"]
 

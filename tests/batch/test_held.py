@@ -14,7 +14,7 @@ from transports.errors import ConnectFailed
 async def test_a_session_that_neither_opens_nor_ends_is_named_without_its_secrets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("transports.tasks._GRACE", 0.01)
+    monkeypatch.setattr("transports._internal.tasks._GRACE", 0.01)
 
     class Deaf:
         async def __aenter__(self) -> None:

@@ -14,9 +14,9 @@ from transports import Disconnected, TransportError, UsageError
 from transports.artifacts import MemoryStore
 from transports.batch import Job
 from transports.batch.pool import _fleet as fleet, _leases as leases
-from transports.browser import BrowserLender
 from transports.errors import BrowserNotFound
-from transports.surfaces.shared import pooled
+from transports.playwright._browser import BrowserLender
+from transports.surfaces.shared._apps import pooled
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ import pytest
 
 from tests.batch.test_ledger import done, filled, jobs
 from tests.support.postgres_server import run_url
+from transports._internal.database._postgres import PostgresUrl
 from transports.batch._jobs import Job
-from transports.batch.ledger import open_ledger, open_view
 from transports.batch.ledger._backends import PostgresDatabase
-from transports.batch.running import open_run
-from transports.database import PostgresUrl
+from transports.batch.ledger._ledger import open_ledger, open_view
+from transports.batch.running._batch import open_run
 from transports.errors import LedgerError, UsageError
 
 
@@ -46,7 +46,7 @@ async def test_a_run_without_an_input_is_not_opened_as_an_existing_one(place: st
 
 @pytest.mark.slow
 async def test_reading_a_run_waits_for_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.database._sqlite._WAIT", 0.1)
+    monkeypatch.setattr("transports._internal.database._sqlite._WAIT", 0.1)
     async with await filled(str(tmp_path), jobs(2)):
         with closing(sqlite3.connect(tmp_path / "ledger.sqlite", isolation_level=None)) as writer:
             writer.execute("BEGIN IMMEDIATE")
@@ -57,7 +57,7 @@ async def test_reading_a_run_waits_for_no_writer(tmp_path: Path, monkeypatch: py
 
 
 async def test_no_worker_waits_while_an_input_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.database._sqlite._WAIT", 0.1)
+    monkeypatch.setattr("transports._internal.database._sqlite._WAIT", 0.1)
     began, go_on = threading.Event(), threading.Event()
 
     def slow() -> Iterator[list[Job]]:
@@ -84,7 +84,7 @@ async def test_no_worker_waits_while_an_input_is_read(tmp_path: Path, monkeypatc
 @pytest.mark.load
 async def test_a_run_begins_beside_one_that_is_written(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Making an index that is there takes a lock that waits for whatever changes rows."""
-    monkeypatch.setattr("transports.database._postgres._STATEMENT_TIMEOUT", 5000)
+    monkeypatch.setattr("transports._internal.database._postgres._STATEMENT_TIMEOUT", 5000)
     async with await filled(run_url(postgres), jobs(2)) as first:
         with psycopg_of(postgres) as db, db.transaction():
             db.execute("LOCK TABLE abp_jobs IN ROW EXCLUSIVE MODE")

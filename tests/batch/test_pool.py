@@ -366,7 +366,7 @@ async def test_a_call_that_is_cancelled_twice_gives_its_session_back(world: Worl
 
 async def test_a_lease_ends_even_if_the_driver_ignores_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "_GRACE", 0.05)
-    monkeypatch.setattr("transports.tasks._GRACE", 0.02)
+    monkeypatch.setattr("transports._internal.tasks._GRACE", 0.02)
     for target in (PAGE, SOCKET):
         world.go_on.clear()
         async with world.pool(1, 1) as pool:

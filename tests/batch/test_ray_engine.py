@@ -17,10 +17,10 @@ import pytest
 from tests.support.eventually import eventually
 from transports.batch import Pool, RunOptions
 from transports.batch._jobs import Job, Outcome, State
-from transports.batch.engines import RayEngine
-from transports.batch.engines._ray_engine import RayCluster
-from transports.batch.ledger import Counts, open_ledger
-from transports.batch.pool import PoolStats
+from transports.batch.engines._ray_engine import RayCluster, RayEngine
+from transports.batch.ledger._ledger import open_ledger
+from transports.batch.ledger._schema import Counts
+from transports.batch.pool._fleet import PoolStats
 from transports.batch.running._runner import Rate
 from transports.errors import ConnectFailed, Disconnected, LedgerError, UsageError
 

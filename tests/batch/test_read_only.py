@@ -16,14 +16,15 @@ from pathlib import Path
 import pytest
 
 from transports.batch import Job, Outcome, State, open_ledger
-from transports.batch.ledger import Settlement, open_view
+from transports.batch.ledger._ledger import open_view
+from transports.batch.ledger._schema import Settlement
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs folders that only others may write")
 
 #: Runs commands as a user who may write nothing. What they import is imported before: it may be root's.
 _COMMANDS = """
 import asyncio, json, os, sys
-from transports.batch.ledger import open_view
+from transports.batch.ledger._ledger import open_view
 from transports.surfaces.cli import main
 
 async def look(run):

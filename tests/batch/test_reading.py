@@ -11,12 +11,11 @@ import pytest
 
 from tests.support.processor import peak_memory
 from transports.batch._jobs import Job, job_document, parse_job
-from transports.batch.ledger import Added
-from transports.batch.running import input_notes
-from transports.batch.running._outputs import write_parquet
+from transports.batch.ledger._schema import Added
+from transports.batch.running._outputs import input_notes, write_parquet
 from transports.batch.running._reading import EXAMPLE, fingerprint, read_jobs, spool_jobs, spool_stream
 from transports.errors import UsageError
-from transports.protocol import encode_json
+from transports.protocol._strict_json import encode_json
 
 
 def read(path: Path, target: str | None = "memory:") -> list[Job]:

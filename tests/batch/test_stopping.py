@@ -14,9 +14,9 @@ import pytest
 from tests.batch.planted import PAGE, World
 from tests.support.eventually import eventually
 from transports.batch._jobs import Job, Outcome, State
-from transports.batch.ledger import Leased, Ledger, Settlement, open_ledger
-from transports.batch.running import Runner, RunOptions
-from transports.batch.running._runner import Ahead, Elapsed, Ended
+from transports.batch.ledger._ledger import Ledger, open_ledger
+from transports.batch.ledger._schema import Leased, Settlement
+from transports.batch.running._runner import Ahead, Elapsed, Ended, Runner, RunOptions
 from transports.errors import LedgerError
 
 

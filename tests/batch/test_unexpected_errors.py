@@ -16,7 +16,7 @@ from transports import TransportError
 from transports.batch import Job
 from transports.batch._jobs import Outcome, State
 from transports.batch.pool._pool import free_memory
-from transports.batch.running import run
+from transports.batch.running._batch import run
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 
 from tests.batch.test_ledger import REF, done, filled, jobs
 from transports.batch._jobs import Job, State
-from transports.batch.ledger import FINAL, JobQuery, LedgerView, open_view
+from transports.batch.ledger._ledger import open_view
+from transports.batch.ledger._reads import FINAL, JobQuery, LedgerView
 from transports.errors import LedgerError, UsageError
 
 S = State

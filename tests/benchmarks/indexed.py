@@ -22,9 +22,9 @@ from tests.support.object_server import BUCKET, SeaweedFS, environment
 from tests.support.postgres_server import postgres_server
 from transports.artifacts import ArtifactStore, Query, Retention, Scope, find
 from transports.artifacts._ref import Metadata, Name, artifact_id
-from transports.artifacts.objects import ObjectStore
 from transports.artifacts.objects._catalog import IndexedCatalog
 from transports.artifacts.objects._index import Indexed, StoreIndex
+from transports.artifacts.objects._store import ObjectStore
 
 __all__ = ["indexed_artifacts"]
 

@@ -19,7 +19,7 @@ from tests.benchmarks.measure import Way, in_turns
 from tests.benchmarks.pages import Bench, plain_page
 from tests.benchmarks.report import Row, Table
 from transports import MemoryTransport, connect
-from transports.adapters.memory import Call
+from transports.memory import Call
 
 __all__ = ["kept_answers"]
 

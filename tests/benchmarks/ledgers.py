@@ -15,12 +15,11 @@ from tests.benchmarks.measure import in_turns
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row, Table
 from tests.support.postgres_server import postgres_server, run_url
+from transports._internal.database._transactions import Cursor
 from transports.artifacts import ArtifactRef
 from transports.batch import Job, Ledger, Outcome, SqliteDatabase, State, open_ledger
-from transports.batch.ledger import Settlement
 from transports.batch.ledger._backends import PostgresDatabase
-from transports.batch.ledger._schema import Database
-from transports.database import Cursor
+from transports.batch.ledger._schema import Database, Settlement
 
 __all__ = ["HELD", "TITLE", "ledger_work"]
 

@@ -16,7 +16,7 @@ from tests.benchmarks.measure import in_turns
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row, Table
 from transports import connect
-from transports.browser import find_browser
+from transports.playwright._find import find_browser
 
 __all__ = ["cold_call", "imports", "sessions"]
 

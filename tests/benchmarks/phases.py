@@ -13,8 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from transports.artifacts.local import _blobs as shelf, _store as staging
-from transports.browser.page import _agent as agent
-from transports.browser.transfer import _downloads as cdp_downloads, _downloads as growing
+from transports.playwright import _agent as agent, _downloads as cdp_downloads, _downloads as growing
 
 __all__ = ["PHASES", "clocked"]
 

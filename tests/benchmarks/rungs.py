@@ -14,7 +14,7 @@ from tests.benchmarks.measure import MB, Way, in_turns
 from tests.benchmarks.pages import KEPT, LENGTH, Bench, keep
 from tests.benchmarks.report import Row, Table
 from transports import BinaryData, Message, PlaywrightTransport
-from transports.binary import Handle
+from transports.protocol.binary import Handle
 from webapp_fixture import generate
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ async def ladder(bench: Bench) -> tuple[list[Row], list[Table]]:
     async with contextlib.AsyncExitStack() as stack:
         ways: dict[str, tuple[PlaywrightTransport, Page]] = {}
         for rung in _RUNGS:
-            with patch("transports.browser.page._agent.INLINE_BYTES", 64 * MB if rung == "inline" else 0):
+            with patch("transports.playwright._agent.INLINE_BYTES", 64 * MB if rung == "inline" else 0):
                 _, transport, page = await stack.enter_async_context(bench.session())
             ways[rung] = transport, page
             if rung != "inline":
@@ -121,7 +121,7 @@ async def inputs(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         def sending(limit: int) -> Way:
             async def turn() -> Sequence[float]:
-                with patch("transports.browser.transfer._uploads._MAX_INLINE", limit):
+                with patch("transports.playwright._uploads._MAX_INLINE", limit):
                     started = time.perf_counter()
                     await app.call(LENGTH, {"file": path})
                     return [time.perf_counter() - started]

@@ -86,7 +86,7 @@ async def long_input(bench: Bench) -> tuple[list[Row], list[Table]]:
 async def read_lines(jobs: str, folder: str) -> None:
     """Read an input as ``abp batch run`` does; print how many jobs there are, and the memory before and at the peak."""
     from transports.batch import open_ledger
-    from transports.batch.running import add_input
+    from transports.batch.running._batch import add_input
 
     def peak() -> int:
         # not ru_maxrss, which begins with what the process that started this one had

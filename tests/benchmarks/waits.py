@@ -17,7 +17,7 @@ from tests.benchmarks.filled import filled_store
 from tests.benchmarks.measure import Way, in_turns
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row, Table
-from transports.browser import find_browser
+from transports.playwright._find import find_browser
 
 __all__ = ["SERVE", "gallery_address", "waits"]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from transports.browser import find_browser
+from transports.playwright._find import find_browser
 
 __all__ = ["WiredPage", "page_without_driver"]
 

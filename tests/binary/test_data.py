@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from transports.binary import BinaryData, Content, Download, Encoded, Handle, LocalFile, _data as binary, verify_size
 from transports.errors import BadEncoding, SizeMismatch, UsageError
+from transports.protocol import binary
+from transports.protocol.binary import BinaryData, Content, Download, Encoded, Handle, LocalFile, verify_size
 
 
 def decode(text: str) -> bytes:

@@ -13,8 +13,6 @@ from typing import cast
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from transports.binary import BinaryData, Broken, Download, Encoded, Handle
-from transports.binary.detect import Found, Heuristics, Place, Signature, find, find_values, replace
 from transports.errors import (
     ABPError,
     BadDescriptor,
@@ -24,6 +22,8 @@ from transports.errors import (
     UnsupportedBinary,
     UsageError,
 )
+from transports.protocol._find_content import Found, Heuristics, Place, Signature, find, find_values, replace
+from transports.protocol.binary import BinaryData, Broken, Download, Encoded, Handle
 
 NOISE = random.Random(4).randbytes(3000)
 PDF = b"%PDF-1.7\n" + NOISE
@@ -748,7 +748,7 @@ def test_content_text_is_not_copied_into_messages() -> None:
 
 def test_a_guess_about_very_long_text_keeps_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is too long to hold twice is checked to its end and decoded when it is stored."""
-    monkeypatch.setattr("transports.binary.detect._MAX_KEPT_CHARS", 2000)
+    monkeypatch.setattr("transports.protocol._find_content._MAX_KEPT_CHARS", 2000)
     content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20_000  # more than one slice
     guess = Heuristics().recognise(b64(content))
     assert guess is not None and isinstance(guess.content, Encoded)

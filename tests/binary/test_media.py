@@ -19,7 +19,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 from PIL import Image, features
 
-from transports.binary import (
+from transports.protocol._media import (
     OCTET_STREAM,
     contradicts,
     extension_for,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from transports.binary import BinaryData, LocalFile
-from transports.binary.detect import Found, prepare_params, replace
 from transports.errors import UsageError
+from transports.protocol._find_content import Found, prepare_params, replace
+from transports.protocol.binary import BinaryData, LocalFile
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 JSON = st.recursive(

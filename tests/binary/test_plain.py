@@ -10,9 +10,9 @@ from hypothesis import given, strategies as st
 
 from tests.support.counted import counted_calls
 from transports import NoneStore
-from transports.binary import BinaryData
-from transports.binary.detect import MIN_GUESSED, find, is_plain
 from transports.errors import ProtocolError
+from transports.protocol._find_content import MIN_GUESSED, find, is_plain
+from transports.protocol.binary import BinaryData
 from transports.routing import Router
 from transports.routing._result import long_texts
 

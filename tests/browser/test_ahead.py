@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from transports.browser import driver_ahead
-from transports.browser.process import _browser_process as browser_process
-from transports.browser.process._browser_process import next_process
 from transports.errors import BrowserNotFound
+from transports.playwright import _process as browser_process
+from transports.playwright._process import driver_ahead, next_process
 
 
 class Playwright:

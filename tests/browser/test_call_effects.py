@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from transports.binary import BinaryData
-from transports.browser._effects import EffectTracker
 from transports.errors import TransportError
+from transports.playwright._effects import EffectTracker
+from transports.protocol.binary import BinaryData
 from transports.protocol.messages import Message
 
 _LIMIT = 100

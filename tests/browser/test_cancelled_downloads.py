@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from transports.browser.transfer import _downloads as cdp_downloads
-from transports.browser.transfer._downloads import CdpDownloads
+from transports.playwright import _downloads as cdp_downloads
+from transports.playwright._downloads import CdpDownloads
 
 
 class _Emitter:

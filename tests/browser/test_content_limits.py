@@ -13,11 +13,11 @@ from typing import Any
 import pybase64
 import pytest
 
-from transports.binary import Handle
-from transports.browser.transfer import _ladder as ladder_module
-from transports.browser.transfer._downloads import AppDownloads, CdpDownloads, PlaywrightDownloads
-from transports.browser.transfer._ladder import Ladder
 from transports.errors import ABPError, ProtocolError, SizeMismatch, StoreFull, TooLarge
+from transports.playwright import _content as ladder_module
+from transports.playwright._content import Ladder
+from transports.playwright._downloads import AppDownloads, CdpDownloads, PlaywrightDownloads
+from transports.protocol.binary import Handle
 
 _LIMIT = 1000
 _URL = "blob:http://127.0.0.1/1"

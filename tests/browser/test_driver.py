@@ -19,9 +19,9 @@ from playwright.async_api import Error
 
 from tests.support.local_store import REPOSITORY
 from transports import Browser
-from transports.browser.process._browser_process import BrowserProcess, start_driver
-from transports.browser.process._find import BrowserChoice
 from transports.errors import BrowserNotFound
+from transports.playwright._find import BrowserChoice
+from transports.playwright._process import BrowserProcess, start_driver
 
 
 @pytest.mark.load

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from transports.browser.process import _browser_process as browser_process
-from transports.browser.process._browser_process import child_environment, compile_cache
+from transports.playwright import _process as browser_process
+from transports.playwright._process import child_environment, compile_cache
 
 NAMES = ("TMPDIR", "NODE_COMPILE_CACHE")
 

@@ -16,10 +16,11 @@ import pytest
 from playwright.async_api import Error
 
 from tests.support.fake_page import SECRET, FakePage
-from transports.browser import KINDS, PageEvidence
-from transports.browser.evidence import _recording as module
-from transports.browser.evidence._har import clean_body, clean_entry, clean_trace, learn_body, learn_entry, learn_trace
-from transports.privacy import REDACTED, SecretValues
+from transports._internal.privacy._redaction import REDACTED, SecretValues
+from transports.playwright import _evidence as module
+from transports.playwright._evidence import PageEvidence
+from transports.playwright._evidence_kinds import KINDS
+from transports.playwright._har import clean_body, clean_entry, clean_trace, learn_body, learn_entry, learn_trace
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from transports.browser.transfer._downloads import GrowingFile
+from transports.playwright._downloads import GrowingFile
 
 
 class _Places:
@@ -106,7 +106,7 @@ async def test_a_download_that_is_given_up_loses_the_name(places: _Places) -> No
 async def test_a_download_is_read_at_its_end_where_open_files_cannot_be_renamed(
     places: _Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.browser.transfer._downloads.OPEN_FILES_MOVE", False)
+    monkeypatch.setattr("transports.playwright._downloads.OPEN_FILES_MOVE", False)
     places.growing.begin()
     places.hidden.write_bytes(b"all")
     assert not places.growing._looking and not places.path.exists()

@@ -14,9 +14,9 @@ import pytest
 import pytest_asyncio
 
 from tests.support.needs import missing
-from transports.browser import _tools as judged_network
-from transports.browser._tools import JudgedNetwork
 from transports.errors import UsageError
+from transports.playwright import _page_tools as judged_network
+from transports.playwright._page_tools import JudgedNetwork
 
 _CONNECTED, _NOT_ALLOWED = b"\5\0\0\1\0\0\0\0\0\0", b"\5\2\0\1\0\0\0\0\0\0"
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from transports.browser import PageSource, explain_load_failure, now_at
-from transports.browser.page._channels import CdpChannel
-from transports.browser.process._browser_process import BrowserProcess
-from transports.browser.process._find import BrowserChoice
+from transports.playwright._channels import CdpChannel
+from transports.playwright._diagnosis import explain_load_failure, now_at
+from transports.playwright._find import BrowserChoice
+from transports.playwright._process import BrowserProcess
+from transports.playwright._source import PageSource
 
 
 class Recorded:

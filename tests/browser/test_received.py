@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from transports.browser.page._received import Clipboard, Print, parse_event, parse_reply
+from transports._internal.privacy._secrets import KnownSecrets
 from transports.errors import ProtocolError
-from transports.privacy import KnownSecrets
+from transports.playwright._received import Clipboard, Print, parse_event, parse_reply
 from transports.protocol.messages import Message
 
 _DIGITS = "9" * 5000

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from transports.browser import Document, sender_of
-from transports.browser._transport import around, sends_cookie
-from transports.browser.page._channel import PageObject
+from transports.playwright._agent import Document
+from transports.playwright._channel import PageObject
+from transports.playwright._page_transport import around, sender_of, sends_cookie
 from transports.protocol.messages import Sender
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from transports.binary.detect import prepare_params
-from transports.browser.page._channel import PageObject
-from transports.browser.transfer._uploads import Uploads
 from transports.errors import TransportError
+from transports.playwright._channel import PageObject
+from transports.playwright._uploads import Uploads
+from transports.protocol._find_content import prepare_params
 
 
 class FarPage:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from transports.browser import PageAgent
 from transports.errors import CallTimeout, Disconnected, PageCrashed
+from transports.playwright._agent import PageAgent
 
 
 class _Page:

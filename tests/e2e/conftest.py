@@ -16,8 +16,8 @@ from tests.support.gallery import Gallery, open_gallery
 from tests.support.mcp_over_http import views_server
 from tests.support.needs import missing
 from transports import Browser, PlaywrightTransport, Session, connect
-from transports.browser import find_browser
 from transports.errors import BrowserNotFound
+from transports.playwright._find import find_browser
 from webapp_fixture import Fixture, serve
 
 

@@ -179,7 +179,8 @@ async def test_the_bridge_offers_the_app_of_an_adapter(browser: Browser, tmp_pat
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
     from mcp import Client
 
-    from transports.surfaces.mcp import Bridge, Options
+    from transports.surfaces.mcp._bridge import Bridge
+    from transports.surfaces.mcp._options import Options
 
     async with page() as url:
         options = Options.load(apps=[url], adapter=SCRIPT)

@@ -11,7 +11,7 @@ import pytest
 import transports
 from tests.support.counted import counted_calls
 from transports import Browser, connect
-from transports.browser.page._scripts import load_script
+from transports.playwright._scripts import load_script
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

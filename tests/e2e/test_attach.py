@@ -24,10 +24,10 @@ from playwright.async_api import Browser as PlaywrightBrowser, Page
 
 from tests.e2e.notebook import content, notebook
 from transports import ABPError, Browser, PlaywrightTransport, Session, UsageError, connect
-from transports.browser import find_browser
-from transports.browser.page._channels import CdpChannel
-from transports.browser.transfer._ladder import Ladder
 from transports.errors import ConnectFailed, ContextLost, NotAbpApp
+from transports.playwright._channels import CdpChannel
+from transports.playwright._content import Ladder
+from transports.playwright._find import find_browser
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

@@ -33,11 +33,12 @@ from transports import (
     WebSocketTransport,
     connect,
 )
-from transports.adapters.mcp import MCPTransport
-from transports.adapters.recording import Recording, record_transport, replay_transport
-from transports.browser import _transport as transport_module
-from transports.browser.page._channel import Channel
-from transports.browser.page._channels import PlaywrightChannel
+from transports.mcp import MCPTransport
+from transports.playwright import _page_transport as transport_module
+from transports.playwright._channel import Channel
+from transports.playwright._channels import PlaywrightChannel
+from transports.recording._file import Recording
+from transports.recording._recorder import record_transport, replay_transport
 from transports.testing.contract import BEHAVIOURS, Behaviour, Subject, verify
 from webapp_fixture import Fixture
 

@@ -21,12 +21,11 @@ from playwright.async_api import Error as PlaywrightError, Page, Route
 from tests.e2e.notebook import notebook
 from tests.e2e.test_attach import OURS, ladder_of, value
 from transports import Browser, CallTimeout, ConnectionChanged, Disconnected, Session, UsageError, connect
-from transports.browser import _transport as transport_module, find_browser
-from transports.browser.page._channel import Channel
-from transports.browser.page._channels import PlaywrightChannel
-from transports.browser.process._find import ENGINES
-from transports.browser.transfer import _downloads as expected_module
 from transports.errors import BrowserNotFound, PageCrashed, UnsupportedBinary
+from transports.playwright import _downloads as expected_module, _page_transport as transport_module
+from transports.playwright._channel import Channel
+from transports.playwright._channels import PlaywrightChannel
+from transports.playwright._find import ENGINES, find_browser
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

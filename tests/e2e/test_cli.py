@@ -204,7 +204,7 @@ def test_serve_gives_its_one_app_the_adapter(quick: Quick, tmp_path: Path, monke
 
         yield SimpleNamespace(apps=SimpleNamespace(connect=connect))
 
-    monkeypatch.setattr("transports.surfaces.web.serve", serving)
+    monkeypatch.setattr("transports.surfaces.web._server.serve", serving)
     assert quick("serve", "--app", URL, "--adapter", script).status == 2
     assert connected == [(URL, {"adapter": script})]
 

@@ -24,7 +24,7 @@ from tests.e2e.test_cli import Cli, Quick, Ran, abp as abp, quick as quick
 from tests.support import command_line
 from tests.support.eventually import eventually_blocking
 from tests.support.pdf import text_of
-from transports.browser import find_browser
+from transports.playwright._find import find_browser
 
 pytestmark = pytest.mark.browser
 

@@ -14,8 +14,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from transports import Browser, PlaywrightTransport, PostMessageTransport, WebMcpTransport, connect
-from transports.binary import Handle
 from transports.errors import ABPError
+from transports.protocol.binary import Handle
 from transports.protocol.messages import Message
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

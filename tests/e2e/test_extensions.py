@@ -148,7 +148,8 @@ async def test_an_extension_that_chromium_refuses_says_why(tmp_path: Path) -> No
 @asynccontextmanager
 async def bridge(store: Path, *apps: str) -> AsyncIterator[Any]:
     mcp = pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-    from transports.surfaces.mcp import Bridge, Options
+    from transports.surfaces.mcp._bridge import Bridge
+    from transports.surfaces.mcp._options import Options
 
     async with mcp.Client(Bridge(Options(apps=apps), open_store(store)).server) as client:
         yield client

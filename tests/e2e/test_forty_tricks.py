@@ -21,9 +21,9 @@ from playwright.async_api import BrowserContext
 
 import webapp_fixture
 from transports import Browser, PlaywrightTransport, PostMessageTransport, Session, WebMcpTransport, connect
-from transports.adapters.postmessage import HARNESS_ORIGIN
 from transports.base import Transport
 from transports.errors import ABPError
+from transports.postmessage._transport import HARNESS_ORIGIN
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

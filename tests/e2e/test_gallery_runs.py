@@ -13,7 +13,7 @@ from tests.support.batch_run import TARGET, plant_run
 from tests.support.gallery import open_gallery
 from transports import Browser
 from transports.batch import Job, Outcome, State
-from transports.batch.ledger import Settlement
+from transports.batch.ledger._schema import Settlement
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -22,7 +22,8 @@ from tests.support.gallery import TOKEN, Gallery, open_gallery
 from tests.support.listener import PEER, listening
 from transports import Browser
 from transports.artifacts import Scope, open_store
-from transports.surfaces.web import Options, serve
+from transports.surfaces.web._options import Options
+from transports.surfaces.web._server import serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

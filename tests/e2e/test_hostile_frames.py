@@ -356,7 +356,7 @@ async def test_a_document_that_floods_effects_is_slowed_then_told(
     most = 1000 if where == "page" else 100
     async with opened(browser, tmp_path, top=top, flood=FLOOD) as app:
         name = await tool_of(app, "flood")
-        with caplog.at_level(logging.WARNING, "transports.browser"):
+        with caplog.at_level(logging.WARNING, "transports.playwright"):
             few = await app.call(name, {"many": most // 2})
             assert counted(few) == most // 2 and not caplog.records
             begun = time.monotonic()

@@ -14,8 +14,8 @@ from aiohttp.test_utils import TestServer
 
 from tests.support.processor import longest_turn
 from transports import Browser, PlaywrightTransport, PostMessageTransport, ProtocolError, WebMcpTransport, connect
-from transports.browser import _transport as transport_module
-from transports.browser.page._channels import PlaywrightChannel
+from transports.playwright import _page_transport as transport_module
+from transports.playwright._channels import PlaywrightChannel
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

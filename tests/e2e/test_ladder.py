@@ -10,8 +10,8 @@ import pytest
 
 from tests.e2e.conftest import Connect
 from transports import Browser, PlaywrightTransport, Session, connect
-from transports.browser.transfer import _downloads as downloads_module, _ladder as ladder_module
-from transports.browser.transfer._ladder import Ladder
+from transports.playwright import _content as ladder_module, _downloads as downloads_module
+from transports.playwright._content import Ladder
 from transports.surfaces.cli._bench import Measurement
 from webapp_fixture import Fixture, digest
 

@@ -17,10 +17,10 @@ from tests.support.eventually import eventually
 from tests.support.measured import measuring
 from tests.support.processes import processes
 from transports import ABPError, Browser, CallTimeout, Disconnected, Progress, Session, UsageError, connect
-from transports.browser.process import _browser_process as browser_process, _runfolder as runfolder
-from transports.browser.process._runfolder import RunFolder, sweep
+from transports._internal.telemetry._instruments import BROWSERS
 from transports.errors import BrowserCrashed, BrowserNotFound, PageCrashed
-from transports.telemetry import BROWSERS
+from transports.playwright import _process as browser_process, _run_folder as runfolder
+from transports.playwright._run_folder import RunFolder, sweep
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

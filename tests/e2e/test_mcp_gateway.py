@@ -21,7 +21,8 @@ from tests.support.mcp_over_http import tableau_server
 from tests.support.mcp_servers import target
 from tests.support.mcp_servers.tableau import PDF, PNG, VIEW, WAV, server, view_data
 from transports.artifacts import open_store
-from transports.surfaces.mcp import Bridge, Options
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
 
 #: The five calls of the table in docs/mcp-servers.md, and the content that each has.
 CALLS: Mapping[str, tuple[bytes, ...]] = {

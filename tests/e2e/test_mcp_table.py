@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.mcp_table import documented, measure
-from transports.surfaces.mcp import Options
+from transports.surfaces.mcp._options import Options
 
 #: Lengths of ids and of durations differ from run to run, and pictures with the version of Pillow.
 CLOSE = 0.1

@@ -27,8 +27,9 @@ from tests.surfaces.mcp.test_http import ANN, BOB, client_of, served
 from transports import Browser, Session, connect
 from transports.artifacts import open_store
 from transports.errors import Disconnected
-from transports.surfaces.mcp import Bridge, Options
-from transports.surfaces.shared import Activity
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
+from transports.surfaces.shared._activity import Activity
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -30,7 +30,8 @@ from tests.support.mcp_clients import ERAS, called, files_of, read_as_resource, 
 from tests.support.slow import slow_but
 from tests.support.slow_page import SlowPage, slow_page
 from transports.artifacts import open_store
-from transports.surfaces.mcp import Bridge, Options
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
 from webapp_fixture import Fixture
 
 __all__ = ["slow_page"]

@@ -23,9 +23,11 @@ from mcp_types import CallToolResult, ImageContent
 from PIL import Image
 
 from tests.support.mcp_clients import words
-from transports import Browser, browser as browsers
+from transports import Browser, playwright as browsers
 from transports.artifacts import open_store
-from transports.surfaces.mcp import Bridge, Options, _tools as tools
+from transports.surfaces.mcp import _tools as tools
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -29,9 +29,9 @@ from tests.surfaces.mcp.test_http import ANN, BOB, client_of, served
 from transports import Browser, connect
 from transports.artifacts import open_store
 from transports.batch import Endpoint, Job, Pool, Reuse, State
-from transports.browser import find_browser
 from transports.errors import ConnectFailed
-from transports.surfaces.shared import pooled
+from transports.playwright._find import find_browser
+from transports.surfaces.shared._apps import pooled
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from transports import CapabilityError, MemoryTransport, connect as async_connect
-from transports.browser import find_browser
+from transports.playwright._find import find_browser
 from transports.sync import connect
 from transports.testing import Call
 from transports.testing._failure_report import write_log

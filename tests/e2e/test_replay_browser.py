@@ -9,7 +9,7 @@ import pytest
 
 from transports import ABPError, Browser, PlaywrightTransport, Session, connect
 from transports.errors import Disconnected, NotAbpApp
-from transports.session import ConnectionChanged
+from transports.session._events import ConnectionChanged
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

@@ -15,8 +15,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from transports import Browser, PlaywrightTransport, PostMessageTransport, Transport, WebMcpTransport, connect
+from transports._internal.privacy._secrets import KNOWN_SECRETS
 from transports.errors import ABPError, CapabilityError, UsageError
-from transports.privacy import KNOWN_SECRETS
 from transports.protocol.messages import Message
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

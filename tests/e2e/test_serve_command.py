@@ -239,9 +239,9 @@ async def test_the_gallery_beside_the_bridge(tmp_path: Path) -> None:
 async def test_users_of_the_bridge_see_their_own_artifacts_in_the_gallery(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     from tests.support.mcp_clients import APP, Apps
-    from transports.surfaces.mcp import Options
+    from transports.surfaces.mcp._options import Options
     from transports.surfaces.mcp._users import User
-    from transports.surfaces.shared import Activity
+    from transports.surfaces.shared._activity import Activity
 
     store, activity = LocalStore(tmp_path / "out"), Activity()
     scopes: Mapping[str, Scope] = {f"token-of-{user}-0123": Scope(user=user) for user in ("ann", "bob")}

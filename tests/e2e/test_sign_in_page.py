@@ -10,8 +10,8 @@ import pytest_asyncio
 from aiohttp import web
 
 from transports import Browser, PlaywrightTransport, connect
-from transports.adapters.postmessage import PostMessageTransport
 from transports.errors import NotAbpApp
+from transports.postmessage._transport import PostMessageTransport
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -20,8 +20,9 @@ from playwright import sync_api
 from tests.e2e.test_cli_browser import workbench as workbench
 from tests.support.slow import slow_but
 from transports import Disconnected, PlaywrightTransport
-from transports.browser import PageRunner, find_browser
-from transports.browser.process._processes import is_running
+from transports.playwright._find import find_browser
+from transports.playwright._process_tree import is_running
+from transports.playwright._sync_page import PageRunner
 from transports.sync import Browser, connect, discover
 
 pytestmark = pytest.mark.browser

@@ -15,9 +15,11 @@ from playwright import sync_api
 
 from tests.e2e.test_cli_browser import workbench as workbench
 from transports import ABPError, CallTimeout, Disconnected, UsageError
-from transports.browser import PageAgent, PageRunner, find_browser, to_async
-from transports.browser.page import _syncpage as syncpage
-from transports.browser.page._channels import open_channel
+from transports.playwright import _sync_page as syncpage
+from transports.playwright._agent import PageAgent
+from transports.playwright._channels import open_channel
+from transports.playwright._find import find_browser
+from transports.playwright._sync_page import PageRunner, to_async
 from transports.sync import connect, expect
 
 pytestmark = pytest.mark.browser

@@ -21,8 +21,12 @@ from tests.support.mcp_clients import called
 from tests.surfaces.mcp.test_http import ANN, BOB, USERS, client_of
 from transports import connect
 from transports.artifacts import open_store
-from transports.session import app_entries, find_app, read_config, sign_in
-from transports.surfaces.mcp import Bridge, Options, serve_http
+from transports.session._named_apps import app_entries, find_app
+from transports.session._settings import read_config
+from transports.session._sign_in import sign_in
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._http import serve_http
+from transports.surfaces.mcp._options import Options
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("whole_chromium")]
 

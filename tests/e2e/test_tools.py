@@ -23,8 +23,8 @@ from tests.support.raw_server import listening as serving, reply
 from tests.support.slow_page import SlowPage, slow_page
 from transports import Browser, CallTimeout, PlaywrightTransport, PostMessageTransport, Session, UsageError, connect
 from transports.base import Clip, PdfOptions, ScreenshotOptions
-from transports.browser import PictureBrowser, screenshot_of_url
-from transports.http import _addresses as addresses
+from transports.playwright._page_tools import PictureBrowser, screenshot_of_url
+from transports.routing.http import _addresses as addresses
 from webapp_fixture import Fixture, serve
 
 __all__ = ["slow_page"]

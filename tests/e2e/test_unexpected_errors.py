@@ -16,8 +16,11 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from tests.support.web_client import TOKEN, Web
 from transports import Browser, connect
 from transports.artifacts import MemoryStore
-from transports.session import find_app, read_config, sign_in
-from transports.surfaces.web import Options, serve as serve_gallery
+from transports.session._named_apps import find_app
+from transports.session._settings import read_config
+from transports.session._sign_in import sign_in
+from transports.surfaces.web._options import Options
+from transports.surfaces.web._server import serve as serve_gallery
 from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

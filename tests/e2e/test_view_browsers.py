@@ -20,8 +20,8 @@ from tests.e2e.test_pool import server_endpoint
 from tests.support.eventually import eventually
 from tests.support.needs import missing
 from transports import Browser, Session, UsageError, connect
-from transports.adapters.views import is_blank
 from transports.batch import Pool
+from transports.mcp.views import is_blank
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

@@ -11,7 +11,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.mcp_servers import target
 from transports import Browser, connect
-from transports.privacy import KNOWN_SECRETS, give
+from transports._internal.privacy._secrets import KNOWN_SECRETS, give
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

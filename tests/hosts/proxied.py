@@ -27,7 +27,7 @@ from mcp.client.stdio import stdio_client
 from tests.hosts.environment import ROOT, python_of
 from tests.mcp_official.node import Node, _binary as node_binary, packages
 from tests.support.mcp_servers import FOLDER
-from transports.browser import find_browser
+from transports.playwright._find import find_browser
 
 __all__ = [
     "ABP",

@@ -23,8 +23,8 @@ from aiohttp import web
 from tests.support.apps import NotingTransport
 from tests.support.eventually import eventually
 from transports import Session, connect
-from transports.adapters.memory import Call
 from transports.agents import langchain_tools, openai_agents_tools, pydantic_ai_toolset
+from transports.memory import Call
 
 PAGES = "<h1>Sales</h1><p>They grew.</p><h1 style='break-before: page'>Costs</h1><p>They fell.</p>"
 #: A call of a tool, made of all that the model has seen.

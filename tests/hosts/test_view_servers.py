@@ -20,8 +20,8 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from tests.support.eventually import eventually
 from tests.support.needs import missing
 from transports import CapabilityError, Session, View, connect
-from transports.adapters.views import is_blank
 from transports.base import WrappedTransport
+from transports.mcp.views import is_blank
 
 pytestmark = [pytest.mark.hosts, pytest.mark.browser]
 

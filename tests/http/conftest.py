@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.downloads import Get
 from tests.support.raw_server import certificate as certificate, serve as serve, tls as tls, trusted as trusted
-from transports.http import _addresses as addresses, _downloads as downloads
+from transports.routing.http import _addresses as addresses, _downloads as downloads
 
 
 @pytest.fixture

@@ -12,12 +12,11 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from transports.errors import ProtocolError
-from transports.http import ManifestCache
-from transports.http._addresses import AddressGuard
-from transports.http._discovery import PageHead, read_manifest
-from transports.http._headers import one_line
-from transports.http._request import body_excerpt
-from transports.http._urls import BadHeader, BadUrl, check_headers, display_unparsed_url, parse, secret_forms
+from transports.routing.http._addresses import AddressGuard
+from transports.routing.http._headers import one_line
+from transports.routing.http._request import body_excerpt
+from transports.routing.http._urls import BadHeader, BadUrl, check_headers, display_unparsed_url, parse, secret_forms
+from transports.session._manifest import ManifestCache, PageHead, read_manifest
 
 # --- the head of a page -----------------------------------------------------------------------------------------------
 

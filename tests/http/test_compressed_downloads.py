@@ -18,8 +18,8 @@ from tests.support.downloads import REQUESTS, Get
 from tests.support.raw_server import BODY, Serve, reply, then
 from transports import MemoryTransport, connect
 from transports.errors import EncodingRefused, SizeMismatch, TooLarge, Truncated
-from transports.http import _decoding, _downloads
-from transports.http._decoding import MAX_RATIO, BadBody, BodyDecoder, accept_encoding, can_decode
+from transports.routing.http import _decoding, _downloads
+from transports.routing.http._decoding import MAX_RATIO, BadBody, BodyDecoder, accept_encoding, can_decode
 
 zstd = pytest.importorskip("compression.zstd" if _decoding._ZSTD.startswith("comp") else "backports.zstd")
 

@@ -15,9 +15,11 @@ import pytest
 
 from tests.support.raw_server import Answer, Connection, Dns, RawServer, Serve, drip, hang, moved, reply, stall
 from transports.errors import DiscoveryFailed, ProtocolError, UsageError
-from transports.http import MAX_REDIRECTS, Discovery, ManifestCache, discover, missing_capabilities
-from transports.http._discovery import read_manifest
-from transports.protocol import Capabilities, Capability
+from transports.protocol._capabilities import Capabilities
+from transports.protocol._declarations import Capability
+from transports.protocol._discovery import Discovery
+from transports.routing.http._request import MAX_REDIRECTS
+from transports.session._manifest import ManifestCache, discover, missing_capabilities, read_manifest
 
 #: Of docs/protocol.md 7.1 and 1.3.
 HEAD_BYTES, MANIFEST_BYTES = 51_200, 1_048_576
@@ -534,7 +536,7 @@ def test_versions(version: object, warning: str | None) -> None:
 
 @pytest.mark.requirement("R6-1m")
 def test_a_lower_major_version_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.http._discovery.PROTOCOL_VERSION", "2.3")
+    monkeypatch.setattr("transports.session._manifest.PROTOCOL_VERSION", "2.3")
     assert read_manifest(manifest(abp="1.9"))[1] == read_manifest(manifest(abp="2.9"))[1] == []
     assert "newer than 2.3" in read_manifest(manifest(abp="3.0"))[1][0]
 

@@ -7,12 +7,8 @@ import pytest
 
 from tests.support.downloads import NOW, TOKEN, Get, clean, with_auth
 from tests.support.raw_server import BODY, Answer, Serve, cut, hang, moved, reply, rest
-from transports.binary import Download
-from transports.errors import (
-    ABPError,
-    DownloadFailed,
-    UrlExpired,
-)
+from transports.errors import ABPError, DownloadFailed, UrlExpired
+from transports.protocol.binary import Download
 
 # --- 36: credentials -----------------------------------------------------------------------------------------------
 
@@ -166,7 +162,7 @@ async def test_no_secret_is_ever_shown(
         pytest.fail("nothing went wrong")
     logged = [record.getMessage() for record in caplog.records if record.name != "asyncio"]
     assert not [line for line in logged for word in (TOKEN, "passw0rd", "signature", "c00kie") if word in line]
-    retried = [record for record in caplog.records if record.name == "transports.http"]
+    retried = [record for record in caplog.records if record.name == "transports.routing.http"]
     assert bool(retried) == (server.connects > 1)
 
 

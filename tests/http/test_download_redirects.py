@@ -17,12 +17,9 @@ from tests.support.raw_server import (
     reply,
     rest,
 )
-from transports.errors import (
-    AddressBlocked,
-    DownloadFailed,
-    RedirectRefused,
-)
-from transports.http import MAX_REDIRECTS, _addresses as addresses
+from transports.errors import AddressBlocked, DownloadFailed, RedirectRefused
+from transports.routing.http import _addresses as addresses
+from transports.routing.http._request import MAX_REDIRECTS
 
 # --- 34: redirects -------------------------------------------------------------------------------------------------
 

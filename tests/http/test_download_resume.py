@@ -8,12 +8,7 @@ from aiohttp.abc import ResolveResult
 from tests.support.downloads import NOW, REQUESTS, TOKEN, Get, clean
 from tests.support.raw_server import BODY, HALF, Answer, Dns, Serve, chunked, cut, reply, rest, then
 from transports.base import Fetched
-from transports.errors import (
-    DownloadFailed,
-    SizeMismatch,
-    TooLarge,
-    Truncated,
-)
+from transports.errors import DownloadFailed, SizeMismatch, TooLarge, Truncated
 
 # --- 28, 33: broken bodies -----------------------------------------------------------------------------------------
 
@@ -223,7 +218,7 @@ async def test_another_rest_than_was_asked_for_is_no_reason_to_wait(
         waited.append(attempt)
         return 0.0
 
-    monkeypatch.setattr("transports.http._downloads.backoff_delay", delay)
+    monkeypatch.setattr("transports.routing.http._downloads.backoff_delay", delay)
     server = await serve(cut(ETag='"v1"'), rest(span="bytes 0-9/10"), reply(BODY))
     got = await get(server.url)
     assert got.fetched == Fetched("application/pdf", None, True, 3, False)

@@ -10,9 +10,9 @@ from yarl import URL
 from tests.support.downloads import Get
 from tests.support.raw_server import BODY, Serve, moved, reply
 from transports.errors import AddressBlocked, DownloadFailed
-from transports.http._downloads import metadata_headers
-from transports.http._urls import Target
 from transports.protocol.messages import Sender
+from transports.routing.http._downloads import metadata_headers
+from transports.routing.http._urls import Target
 
 FETCH = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
 APP = Sender("https://app.example/page", "https://app.example", "app.example")

@@ -32,15 +32,8 @@ from tests.support.raw_server import (
 )
 from transports import MemoryTransport, connect
 from transports.base import Fetched
-from transports.binary import Download
-from transports.errors import (
-    DownloadFailed,
-    EncodingRefused,
-    SizeMismatch,
-    StoreFull,
-    TooLarge,
-    Truncated,
-)
+from transports.errors import DownloadFailed, EncodingRefused, SizeMismatch, StoreFull, TooLarge, Truncated
+from transports.protocol.binary import Download
 
 # --- what goes well ------------------------------------------------------------------------------------------------
 
@@ -437,7 +430,7 @@ async def test_excerpt_of_an_error(get: Get, serve: Serve) -> None:
 
 @pytest.mark.load
 async def test_excerpt_that_does_not_come(get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.http._request._EXCERPT_SECONDS", 0.1)
+    monkeypatch.setattr("transports.routing.http._request._EXCERPT_SECONDS", 0.1)
     started = time.monotonic()
     assert await excerpt_of(get, serve, drip(reply(b"x" * 1000, "404 x"), 0.002)) is not None
     assert await excerpt_of(get, serve, stall(reply(b"", "404 x", 100))) is None

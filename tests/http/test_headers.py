@@ -6,7 +6,7 @@ from email.utils import formatdate
 import pytest
 
 from tests.support.downloads import NOW
-from transports.http import _headers as headers, _urls as urls
+from transports.routing.http import _headers as headers, _urls as urls
 
 
 @pytest.mark.fault(42)

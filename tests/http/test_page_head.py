@@ -5,7 +5,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from transports.http._discovery import PageHead
+from transports.session._manifest import PageHead
 
 
 def read(page: str | bytes, charset: str | None = "utf-8", *, step: int | None = None) -> PageHead:

@@ -7,7 +7,7 @@ import pytest
 from tests.support.raw_server import Serve, moved, reply
 from transports.base import WebResource
 from transports.errors import DiscoveryFailed, UsageError
-from transports.http import fetch_public
+from transports.routing.http._redirects import fetch_public
 
 
 async def fetch(url: str, *, max_bytes: int = 1000, allow_private: bool = True, accept: str = "") -> WebResource:

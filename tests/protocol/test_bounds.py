@@ -7,22 +7,16 @@ import logging
 
 import pytest
 
-from transports.binary import BinaryData, Encoded
+from transports._internal.privacy._redaction import REDACTED, Redactor
 from transports.errors import CapabilityError
-from transports.privacy import REDACTED, Redactor
-from transports.protocol import (
-    Capabilities,
-    format_duration,
-    is_long,
-    parse_duration,
-    redact_url,
-    similar_names,
-    with_suggestions,
-)
-from transports.protocol.envelope import decode_envelope
+from transports.protocol._capabilities import Capabilities, is_long, with_suggestions
+from transports.protocol._plain_text import redact_url, similar_names
+from transports.protocol._times import format_duration, parse_duration
+from transports.protocol.binary import BinaryData, Encoded
 from transports.protocol.messages import Message
-from transports.protocol.pending import PendingReplies
 from transports.protocol.schema import check_output, shorten, unnamed_params
+from transports.websocket.envelope import decode_envelope
+from transports.websocket.pending import PendingReplies
 
 
 def unchecked(reason: str) -> list[str]:

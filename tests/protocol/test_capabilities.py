@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from transports import CapabilityError
-from transports.protocol import MAX_CAPABILITIES, Capabilities, Capability, deprecation_warnings, find_capability
+from transports.protocol._capabilities import MAX_CAPABILITIES, Capabilities, deprecation_warnings, find_capability
+from transports.protocol._declarations import Capability
 
 ONE = {"name": "a", "description": "old", "inputSchema": {"type": "object"}}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from transports.protocol import INVALID_ANSWER, ElicitationRequest, answer_fault, options_of, refused_answer
+from transports.protocol._elicitation import INVALID_ANSWER, answer_fault, options_of, refused_answer
+from transports.protocol._payloads import ElicitationRequest
 
 PIN = {"properties": {"pin": {"maxLength": 2}}}
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from transports.binary import BinaryData, Encoded
-from transports.binary.detect import prepare_params
 from transports.errors import BadEncoding, ProtocolError, UsageError
-from transports.protocol.envelope import decode_envelope, encode_envelope
+from transports.protocol._find_content import prepare_params
+from transports.protocol.binary import BinaryData, Encoded
 from transports.protocol.messages import Message
+from transports.websocket.envelope import decode_envelope, encode_envelope
 
 
 @pytest.mark.requirement("R6-8a")

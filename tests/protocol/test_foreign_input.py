@@ -14,24 +14,24 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 import jwt
 
 from transports import connect, open_store
-from transports.adapters.mcp._servers import parse_server
-from transports.adapters.mcp._wire import parse_json_text
-from transports.adapters.views._profiles import read_profile
+from transports._internal.privacy._redaction import SecretValues
+from transports.artifacts import _arrow
 from transports.artifacts._ref import Metadata
-from transports.browser import read_adapter
-from transports.browser._source import PageSource
-from transports.browser.evidence._har import clean_body, learn_body, read_lines
-from transports.browser.page._received import parse_event, parse_reply
 from transports.errors import ABPError, Corrupt, UsageError
-from transports.privacy import SecretValues
-from transports.protocol import decode_given, decode_json, json_lines
-from transports.protocol.envelope import decode_envelope
+from transports.mcp._servers import parse_server
+from transports.mcp._wire import parse_json_text
+from transports.mcp.views._profiles import read_profile
+from transports.playwright._har import clean_body, learn_body, read_lines
+from transports.playwright._received import parse_event, parse_reply
+from transports.playwright._scripts import read_adapter
+from transports.playwright._source import PageSource
+from transports.protocol._strict_json import decode_given, decode_json, json_lines
 from transports.protocol.messages import Message
 from transports.session._evidence import read_evidence
 from transports.surfaces.cli._shell import parse_line
 from transports.surfaces.mcp._access import _KeySet, _usable_keys
 from transports.surfaces.mcp._messages import refusal_of
-from transports.tables import _arrow
+from transports.websocket.envelope import decode_envelope
 
 #: Inputs by fault, in the forms that it has.
 FAULTS = {

@@ -11,21 +11,12 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, strategies as st
 
-from transports.binary import BinaryData, Broken, Handle
 from transports.errors import CapabilityError, ProtocolError
-from transports.protocol import (
-    Answer,
-    AppInfo,
-    Capability,
-    ElicitationRequest,
-    Initialized,
-    Notification,
-    Progress,
-    answered_data,
-    decode_json,
-    encode_json,
-    parse,
-)
+from transports.protocol._capabilities import answered_data
+from transports.protocol._declarations import AppInfo, Capability, parse
+from transports.protocol._payloads import Answer, ElicitationRequest, Initialized, Notification, Progress
+from transports.protocol._strict_json import decode_json, encode_json
+from transports.protocol.binary import BinaryData, Broken, Handle
 from transports.protocol.messages import Message
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from transports.errors import CallTimeout, Disconnected, ProtocolError
 from transports.protocol.messages import Message
-from transports.protocol.pending import PendingReplies
+from transports.websocket.pending import PendingReplies
 
 
 def reply(identity: str | None, kind: str = "capabilities/call-result", payload: object = None) -> Message:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from transports.protocol import plain_line, plain_schema, plain_text, plain_tree
+from transports.protocol._plain_text import plain_line, plain_schema, plain_text, plain_tree
 
 
 @pytest.mark.parametrize(

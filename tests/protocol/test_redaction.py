@@ -7,9 +7,9 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
+from transports._internal.privacy._redaction import REDACTED, Redactor
 from transports.artifacts import open_store
-from transports.privacy import REDACTED, Redactor
-from transports.protocol import redact_url
+from transports.protocol._plain_text import redact_url
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

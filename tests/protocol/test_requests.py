@@ -6,7 +6,8 @@ import importlib.metadata
 
 import pytest
 
-from transports.protocol import DECLINED, ElicitationRequest, default_answer
+from transports.protocol._elicitation import DECLINED, default_answer
+from transports.protocol._payloads import ElicitationRequest
 from transports.protocol.messages import initialize_params, package_version
 
 

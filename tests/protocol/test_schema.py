@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from transports.binary.detect import prepare_params
 from transports.errors import UsageError
-from transports.protocol import encode_json, schema as schemas
+from transports.protocol import schema as schemas
+from transports.protocol._find_content import prepare_params
+from transports.protocol._strict_json import encode_json
 from transports.protocol.schema import check_output, check_params, unnamed_params
 
 EXPORT: dict[str, object] = {

@@ -9,7 +9,8 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from transports.privacy import KNOWN_SECRETS, REDACTED, SecretValues
+from transports._internal.privacy._redaction import REDACTED, SecretValues
+from transports._internal.privacy._secrets import KNOWN_SECRETS
 
 SECRET = 'Canary/7+pass "word" ü&9'
 

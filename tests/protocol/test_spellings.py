@@ -10,9 +10,9 @@ from hypothesis import example, given, settings, strategies as st
 
 from tests.support.processor import seconds
 from tests.support.spelled import SPELLED, readings
-from transports.binary import BinaryData
-from transports.privacy import KnownSecrets
-from transports.privacy._masking import SPELLINGS, Finder
+from transports._internal.privacy._masking import SPELLINGS, Finder
+from transports._internal.privacy._secrets import KnownSecrets
+from transports.protocol.binary import BinaryData
 
 VALUE = 'O\'Hara (7*~!)+"pass/word" ü😀&9'
 NAME = "${SECRET:CRM}"

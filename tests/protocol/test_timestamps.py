@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from transports.protocol import iso_utc
+from transports.protocol._times import iso_utc
 
 
 def test_a_point_in_time_is_utc_with_milliseconds_unless_asked_otherwise() -> None:

@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from transports.protocol import is_loopback, redact_url
+from transports.protocol._plain_text import is_loopback, redact_url
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.support.processor import seconds
-from transports.browser.page._received import parse_event, parse_reply
 from transports.errors import ABPError, ProtocolError, UsageError
-from transports.protocol import (
+from transports.playwright._received import parse_event, parse_reply
+from transports.protocol._strict_json import (
     MAX_LISTED,
     MAX_ON_LOOP,
     MAX_VALUES,
@@ -20,8 +20,8 @@ from transports.protocol import (
     decode_json,
     has_more_values,
 )
-from transports.protocol.envelope import decode_envelope
 from transports.protocol.messages import Message
+from transports.websocket.envelope import decode_envelope
 
 TEXTS = st.text(st.sampled_from('a",:[{}]\\é😀\n'), max_size=8)
 VALUES = st.recursive(

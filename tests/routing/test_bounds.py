@@ -7,9 +7,9 @@ import time
 import pytest
 
 from transports.artifacts import ArtifactRef, NoneStore
-from transports.binary.detect import find
 from transports.errors import UsageError
-from transports.protocol import JSONValue
+from transports.protocol._find_content import find
+from transports.protocol._strict_json import JSONValue
 from transports.protocol.messages import Effect
 from transports.routing import (
     GITHUB,

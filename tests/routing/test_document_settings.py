@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from transports import RoutingPolicy, UsageError
 from transports.artifacts import MemoryStore
-from transports.protocol import JSONValue
+from transports.protocol._strict_json import JSONValue
 from transports.routing import Router, RoutingConfig
 
 # --- the document, verbatim -------------------------------------------------------------------------------------------

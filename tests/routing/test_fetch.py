@@ -10,12 +10,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from transports._internal.privacy._secrets import KNOWN_SECRETS
 from transports.artifacts import open_store
 from transports.base import Features
-from transports.binary import BinaryData, Handle
-from transports.binary.detect import Found
 from transports.errors import ABPError, BadDescriptor, SizeMismatch, StoreError, TooLarge, TransportError
-from transports.privacy import KNOWN_SECRETS
+from transports.protocol._find_content import Found
+from transports.protocol.binary import BinaryData, Handle
 from transports.routing import ABP, Fetcher
 from transports.routing._router import Storing, declared_text, metadata_of
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from transports.errors import UsageError
-from transports.protocol import JSONValue, encode_json
+from transports.protocol._strict_json import JSONValue, encode_json
 from transports.routing import clamp
 from transports.routing._guard import cut_texts
 

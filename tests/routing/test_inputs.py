@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from transports import LocalStore, MemoryTransport, connect
-from transports.adapters.memory import Call
 from transports.artifacts import ArtifactRef, MemoryStore
-from transports.binary import BinaryData, LocalFile
 from transports.errors import ABPError, ArtifactNotFound, BadDescriptor, BadEncoding, TooLarge, UsageError
+from transports.memory import Call
+from transports.protocol.binary import BinaryData, LocalFile
 from transports.routing import FileLimits, GivenFile, accept_files, auto_read_safe, estimated_tokens, large_file_warning
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(200))

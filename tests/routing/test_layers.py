@@ -12,9 +12,9 @@ import pytest
 
 from transports import LocalStore, NoneStore, Router, Scope
 from transports.artifacts import MemoryStore
-from transports.binary import BinaryData, Handle
 from transports.errors import ABPError, BadEncoding, ProtocolError, SizeMismatch, StoreFull, UsageError
-from transports.protocol import JSONValue, encode_json
+from transports.protocol._strict_json import JSONValue, encode_json
+from transports.protocol.binary import BinaryData, Handle
 from transports.routing import (
     GITHUB,
     TABLEAU,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from transports import LocalStore, Router
-from transports.binary import BinaryData
 from transports.errors import SizeMismatch, UsageError
+from transports.protocol.binary import BinaryData
 from transports.routing import Result
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from transports import LocalStore, NoneStore, Router, RoutingPolicy
-from transports.binary import BinaryData, Broken, Encoded, Handle
 from transports.errors import (
     BadEncoding,
     ProtocolError,
@@ -21,6 +20,7 @@ from transports.errors import (
     UnsupportedBinary,
     UsageError,
 )
+from transports.protocol.binary import BinaryData, Broken, Encoded, Handle
 
 PDF = b"%PDF-1.7\n" + bytes(range(256))
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40

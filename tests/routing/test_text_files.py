@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from transports import LocalStore, NoneStore, Router
-from transports.binary import BinaryData, Encoded
 from transports.errors import BadEncoding, SizeMismatch
+from transports.protocol.binary import BinaryData, Encoded
 from transports.routing import AgentLimits, FieldRule, RoutingPolicy
 
 HELLO = {"content": "héllo 世界", "mimeType": "text/plain", "encoding": "utf-8", "size": 13}

@@ -22,9 +22,7 @@ from transports import (
     UsageError,
 )
 from transports.session import _dispatch as event_dispatch
-from transports.testing import (
-    Call,
-)
+from transports.testing import Call
 
 # --- progress and notifications ---------------------------------------------------------------------------------------
 

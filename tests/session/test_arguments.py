@@ -13,9 +13,10 @@ import pytest
 
 from tests.conftest import Connect
 from transports import Browser, Evidence, Recording, Retention, Router, UsageError, connect, open_store, sync
-from transports.adapters.memory import Call
 from transports.batch import Pool
-from transports.session import ConnectOptions, ViewOptions
+from transports.memory import Call
+from transports.session._connect import ConnectOptions
+from transports.session._views import ViewOptions
 
 URL = "http://127.0.0.1:9/"
 #: Values of types that only few options take.

@@ -12,11 +12,11 @@ from tests.conftest import Connect
 from tests.support.apps import FOREVER, hang
 from tests.support.events import collect_events
 from transports import CallTimeout, CapabilityError, Disconnected, MemoryTransport, UsageError, connect
-from transports.adapters.memory import Call, Handler
 from transports.base import Features
 from transports.errors import TooLarge
+from transports.memory import Call, Handler
 from transports.protocol.messages import Message
-from transports.session import CallFinished, ConnectionChanged, Retrying
+from transports.session._events import CallFinished, ConnectionChanged, Retrying
 
 
 def failing(times: int, error: CapabilityError) -> tuple[Handler, list[float]]:

@@ -13,8 +13,9 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from transports import connect, open_store
 from transports.errors import CapabilityError
-from transports.session import Session
-from transports.surfaces.mcp import Bridge, Options
+from transports.session._session import Session
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
 from webapp_fixture.frames import envelope
 
 HELLO: dict[str, object] = {

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from transports import MemoryTransport, connect
-from transports.adapters.memory import Call
+from transports.memory import Call
 
 MANIFEST = {
     "abp": "0.1",

@@ -23,14 +23,13 @@ from transports import (
     UsageError,
     connect,
 )
-from transports.adapters.memory import Call
+from transports._internal.tasks import Owner
 from transports.base import Features
-from transports.protocol import Capabilities, CapabilitiesChanged
+from transports.memory import Call
+from transports.protocol._capabilities import Capabilities, CapabilitiesChanged
 from transports.protocol.messages import Message
 from transports.routing import CustomEvent, TransformContext
-from transports.session import CallFinished, CallStarted, ConnectionChanged, Event
-from transports.session._events import EventStream, EventStreams
-from transports.tasks import Owner
+from transports.session._events import CallFinished, CallStarted, ConnectionChanged, Event, EventStream, EventStreams
 
 
 async def work(params: Mapping[str, object], call: Call) -> object:

@@ -24,9 +24,9 @@ from transports import (
     connect,
     open_store,
 )
-from transports.binary import BinaryData
-from transports.privacy import SecretValues
-from transports.session import read_evidence
+from transports._internal.privacy._redaction import SecretValues
+from transports.protocol.binary import BinaryData
+from transports.session._evidence import read_evidence
 from transports.testing import Call
 
 
@@ -199,8 +199,8 @@ async def test_a_console_says_how_many_lines_it_left_out(monkeypatch: pytest.Mon
             await call.notify("log", {"text": f"{number}" * 20})
         return {}
 
-    monkeypatch.setattr("transports.browser.evidence._kinds._MAX_LINES", 2)
-    for module in ("browser.evidence._kinds", "session._call_evidence"):
+    monkeypatch.setattr("transports.playwright._evidence_kinds._MAX_LINES", 2)
+    for module in ("playwright._evidence_kinds", "session._call_evidence"):
         monkeypatch.setattr(f"transports.{module}.MAX_CHARS", 20)
     store = open_store("memory:")
     app_transport = MemoryTransport({"chatter": chatter})

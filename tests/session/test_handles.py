@@ -11,9 +11,9 @@ from tests.support.apps import answering, hang
 from tests.support.events import collect_events
 from tests.support.eventually import eventually
 from transports import CallHandle, CallStatus, CapabilityError, Disconnected, MemoryTransport, UsageError
-from transports.adapters.memory import Call
 from transports.errors import CallTimeout, Corrupt, ProtocolError
-from transports.session import CallFinished, CallStarted
+from transports.memory import Call
+from transports.session._events import CallFinished, CallStarted
 
 
 async def refuse(params: Mapping[str, object], call: Call) -> object:

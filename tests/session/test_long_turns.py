@@ -11,11 +11,13 @@ import pytest
 from tests.conftest import Connect
 from tests.support.processor import longest_turn, measuring, slowness
 from transports import MemoryTransport, connect
-from transports.adapters.recording import Recording, record_transport
 from transports.artifacts import MemoryStore
-from transports.protocol import MANY, encode_json
-from transports.protocol.envelope import decode_envelope
+from transports.protocol._capabilities import MANY
+from transports.protocol._strict_json import encode_json
 from transports.protocol.messages import Message
+from transports.recording._file import Recording
+from transports.recording._recorder import record_transport
+from transports.websocket.envelope import decode_envelope
 
 #: Seconds of the processor for one turn of the loop: twice what docs/architecture.md says, as a turn is measured once.
 BOUND = 0.100

@@ -13,14 +13,13 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from transports import Evidence, connect
+from transports._internal.privacy._secrets import KNOWN_SECRETS
 from transports.artifacts import Scope, open_store
-from transports.browser import not_abp
-from transports.browser.page._problems import PageProblems
 from transports.errors import ABPError, UsageError
-from transports.privacy import KNOWN_SECRETS
-from transports.protocol import origin_of
-from transports.session import keeping
+from transports.playwright._diagnosis import PageProblems, not_abp
+from transports.protocol._plain_text import origin_of
 from transports.session._app_tables import AppTables
+from transports.session._evidence import keeping
 from transports.session._secrets import Guard, Secrets
 from webapp_fixture.frames import envelope
 

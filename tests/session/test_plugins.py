@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from transports import UsageError, connect
-from transports.plugins import Plugin, installed_plugins
+from transports._internal.plugins import Plugin, installed_plugins
 from transports.surfaces.cli import _doctor as checks, main
 from transports.surfaces.cli._doctor import _optional
 

@@ -22,10 +22,8 @@ from transports import (
     ProtocolError,
     UsageError,
 )
-from transports.binary import Handle, LocalFile
-from transports.testing import (
-    Call,
-)
+from transports.protocol.binary import Handle, LocalFile
+from transports.testing import Call
 
 # --- parameters -------------------------------------------------------------------------------------------------------
 

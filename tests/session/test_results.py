@@ -13,13 +13,7 @@ import pytest
 from tests.conftest import Connect
 from tests.support.apps import LARGE, PDF, PNG, NotingTransport, answering, b64, files, pdf
 from tests.support.spans import collecting
-from transports import (
-    ABPError,
-    BinaryData,
-    BinaryError,
-    MemoryTransport,
-    Result,
-)
+from transports import ABPError, BinaryData, BinaryError, MemoryTransport, Result
 from transports.errors import AddressBlocked, DownloadFailed, SizeMismatch
 
 # --- results ----------------------------------------------------------------------------------------------------------

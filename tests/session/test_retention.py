@@ -11,7 +11,7 @@ import pytest
 from tests.support.apps import PDF, pdf
 from transports import MemoryTransport, Result, Retention, Session, UsageError, connect
 from transports.artifacts import ArtifactStore, Scope, open_store
-from transports.session import read_config, retention_settings
+from transports.session._settings import read_config, retention_settings
 from transports.testing import Call
 
 

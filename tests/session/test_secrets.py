@@ -15,11 +15,11 @@ from urllib.parse import quote
 import pytest
 
 from transports import CapabilityError, Evidence, MemoryTransport, connect
+from transports._internal.privacy._secrets import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
 from transports.artifacts import Scope, open_store
-from transports.binary import BinaryData
 from transports.errors import ABPError, UsageError
-from transports.privacy import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
-from transports.session import CallFinished
+from transports.protocol.binary import BinaryData
+from transports.session._events import CallFinished
 from transports.testing import Call
 
 CANARY = 'canary/7f3a "value"&'

@@ -20,10 +20,8 @@ from transports import (
     connect,
 )
 from transports.errors import StoreFull
-from transports.session import Settings
-from transports.testing import (
-    Call,
-)
+from transports.session._settings import Settings
+from transports.testing import Call
 from webapp_fixture import serve
 
 

@@ -16,8 +16,8 @@ from websockets.sync.server import ServerConnection, serve as serve_in_thread
 
 from tests.support.counted import counted_calls
 from transports import MemoryTransport, Message, NoneStore, Session, UsageError, connect
-from transports.adapters.memory import Call
 from transports.artifacts._audit import AuditLog
+from transports.memory import Call
 from transports.routing import Router
 
 DATA = {"ok": True, "names": ["é", "b"]}

@@ -9,7 +9,7 @@ from tests.conftest import Connect
 from tests.support.apps import FOREVER, answering, ask
 from transports import ElicitationRequest, Event, MemoryTransport, Message, Notification
 from transports.base import Features, ResourcePage
-from transports.session import ConnectionChanged
+from transports.session._events import ConnectionChanged
 
 APP = {"app.ask": ask, "app.work": answering(1)}
 

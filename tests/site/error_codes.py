@@ -193,7 +193,7 @@ def codes_of_single_errors() -> Mapping[str, frozenset[str]]:
         if not {"testing", "new_app", "new_tests"} & set(path.parts):
             for code, given in _given(ast.parse(path.read_text(encoding="utf-8"))):
                 found.setdefault(code, set()).add(given)
-    for path in (_PACKAGE / "browser").rglob("*.js"):
+    for path in (_PACKAGE / "playwright").rglob("*.js"):
         for code in _IN_SCRIPT.findall(path.read_text(encoding="utf-8")):
             found.setdefault(code, set()).add("")
     own = {one.code for one in _classes()}

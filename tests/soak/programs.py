@@ -17,8 +17,8 @@ from typing import IO
 import psutil
 
 from tests.support.mcp_servers import FOLDER
-from transports.adapters.mcp import StdioServer
 from transports.artifacts import Retention
+from transports.mcp import StdioServer
 
 __all__ = ["ABP", "AppServer", "Program", "bridge_server", "mcp_server", "small_disk"]
 

@@ -28,8 +28,8 @@ from tests.soak.resources import Resources, collect, compare, sample
 from tests.support.in_process import in_process
 from tests.support.object_server import Proxy
 from transports import Browser, Session, WebSocketTransport, connect
-from transports.adapters.mcp import MCPTransport
 from transports.artifacts import LocalStore, Retention, open_store
+from transports.mcp import MCPTransport
 
 __all__ = ["Outcome", "run"]
 

@@ -6,16 +6,10 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 
-from transports import (
-    BinaryData,
-    MemoryTransport,
-    Message,
-)
-from transports.adapters.memory import Handler
-from transports.binary import Handle
-from transports.testing import (
-    Call,
-)
+from transports import BinaryData, MemoryTransport, Message
+from transports.memory import Handler
+from transports.protocol.binary import Handle
+from transports.testing import Call
 
 __all__ = ["FOREVER", "LARGE", "PDF", "PNG", "NotingTransport", "answering", "ask", "b64", "files", "hang", "pdf"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.support.gallery import PICTURE
 from transports.artifacts import LocalStore
 from transports.batch import Job, Ledger, Outcome, State, open_ledger
-from transports.batch.ledger import Settlement
+from transports.batch.ledger._schema import Settlement
 
 TARGET = "http://127.0.0.1:8000/"
 SOURCE = {"capability": "chart.render", "call": "call-1"}

@@ -9,12 +9,11 @@ from aiohttp.abc import AbstractResolver
 
 from transports.artifacts import ArtifactRef, LocalStore, PutOptions, Staged
 from transports.base import Fetched
-from transports.binary import Download
-from transports.errors import (
-    ABPError,
-)
-from transports.http import Cookies, download
+from transports.errors import ABPError
+from transports.protocol.binary import Download
 from transports.protocol.messages import Sender
+from transports.routing.http._downloads import download
+from transports.routing.http._request import Cookies
 
 #: Requests at most: the first and three retries.
 REQUESTS = 4

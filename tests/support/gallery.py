@@ -18,8 +18,10 @@ import aiohttp
 
 from transports import Browser, Session, Transport, connect
 from transports.artifacts import open_store
-from transports.session import app_entries, read_config
-from transports.surfaces.web import Options, Served, serve
+from transports.session._named_apps import app_entries
+from transports.session._settings import read_config
+from transports.surfaces.web._options import Options
+from transports.surfaces.web._server import Served, serve
 from webapp_fixture import Fixture
 
 TOKEN = "a-token-for-the-gallery"

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from transports import CapabilityError, MemoryTransport
-from transports.adapters.memory import Call, Handler
-from transports.binary.detect import prepare_params
-from transports.protocol.envelope import encode_envelope
+from transports.memory import Call, Handler
+from transports.protocol._find_content import prepare_params
 from transports.protocol.messages import Message
+from transports.websocket.envelope import encode_envelope
 from webapp_fixture.calls import Capability, Context, Record
 from webapp_fixture.errors import AbpError, Cancelled
 from webapp_fixture.fault_handlers import fault_handlers

@@ -26,9 +26,10 @@ from mcp_types import (
 )
 
 from transports import CapabilityError, MemoryTransport, Session, connect as connect_app
-from transports.adapters.memory import Handler
 from transports.artifacts import open_store
-from transports.surfaces.mcp import Bridge, Options
+from transports.memory import Handler
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
 from transports.testing import Call
 
 ERAS = ("legacy", "2026-07-28")

@@ -15,12 +15,14 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
 from tests.support.mcp_clients import Apps, hold, refuse, shout
-from transports.adapters.memory import Handler
 from transports.artifacts import open_store
-from transports.session import AppEntry
-from transports.surfaces.mcp import Bridge, Options
+from transports.memory import Handler
+from transports.session._app_tables import AppEntry
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
 from transports.surfaces.mcp._users import NO_APPS
-from transports.surfaces.shared import Activity, CallLedger, DetachedCalls
+from transports.surfaces.shared._activity import Activity
+from transports.surfaces.shared._detached import CallLedger, DetachedCalls
 from transports.testing import Call
 
 __all__ = ["Gate", "Serve", "ask", "gate", "serve"]

@@ -20,8 +20,9 @@ from PIL import Image
 from tests.support.mcp_clients import URL, Apps, called, read_as_resource, read_with_tool, size
 from transports import BinaryData
 from transports.artifacts import open_store
-from transports.protocol import encode_json
-from transports.surfaces.mcp import Bridge, Options
+from transports.protocol._strict_json import encode_json
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
 from transports.testing import Call
 
 __all__ = ["Row", "documented", "measure"]

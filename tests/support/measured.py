@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from transports.telemetry import Metric
-from transports.telemetry._instruments import recording
+from transports._internal.telemetry._instruments import Metric, recording
 
 
 class Measured:

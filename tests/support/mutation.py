@@ -22,14 +22,17 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[2]
 #: Rooms, or modules of one, and the tests that need no browser and little time.
 _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
-    "binary": ("transports/binary/*", ("tests/binary", "tests/routing/test_layers.py", "tests/routing/test_recall.py")),
+    "binary": (
+        "transports/protocol/*",
+        ("tests/binary", "tests/routing/test_layers.py", "tests/routing/test_recall.py"),
+    ),
     "protocol": ("transports/protocol/*", ("tests/protocol",)),
     "redaction": (
-        "transports/privacy/_redaction.py",
+        "transports/_internal/privacy/_redaction.py",
         ("tests/protocol/test_redaction.py", "tests/protocol/test_bounds.py"),
     ),
     "routing": ("transports/routing/*", ("tests/routing",)),
-    "http": ("transports/http/*", ("tests/http",)),
+    "http": ("transports/routing/http/*", ("tests/http",)),
     "artifacts": (
         "transports/artifacts/*",
         [

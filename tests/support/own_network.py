@@ -23,7 +23,8 @@ from typing import cast
 from tests.support.downloads import Get
 from tests.support.raw_server import BODY, Answer, RawServer, cut, moved, reply
 from transports.errors import ABPError
-from transports.http import discover, fetch_public
+from transports.routing.http._redirects import fetch_public
+from transports.session._manifest import discover
 
 __all__ = ["METADATA", "NOT_ALLOWED", "PRIVATE", "PUBLIC"]
 

@@ -19,8 +19,8 @@ from tree_sitter import Language, Node, Parser
 import transports
 
 ROOT = Path(transports.__file__).parent
-SCRIPTS = sorted([*(ROOT / "browser" / "page").glob("*.js"), *(ROOT / "adapters").rglob("*.js")])
-NATIVES = ROOT / "browser" / "page" / "natives.js"
+SCRIPTS = sorted(script for room in ("playwright", "postmessage", "mcp") for script in (ROOT / room).rglob("*.js"))
+NATIVES = ROOT / "playwright" / "js" / "natives.js"
 
 #: No script can replace these.
 _FIXED = {"window", "document", "location", "undefined", "arguments", "Infinity", "NaN"}

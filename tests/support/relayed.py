@@ -11,9 +11,11 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from transports.adapters.mcp import Server
 from transports.artifacts import ArtifactStore, open_store
-from transports.surfaces.mcp import ProxyOptions, Stats, open_upstream, relay, server_of, shared_by
+from transports.mcp import Server
+from transports.surfaces.mcp.proxy._running import ProxyOptions, relay, shared_by
+from transports.surfaces.mcp.proxy._stats import Stats
+from transports.surfaces.mcp.proxy._upstreams import open_upstream, server_of
 
 __all__ = ["HELLO", "LARGE", "Client", "relayed", "relayed_to"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.support.apps import PDF, PNG, b64
 from transports import CapabilityError, MemoryTransport
-from transports.adapters.memory import Handler
 from transports.base import ResourcePage
+from transports.memory import Handler
 from transports.protocol.messages import Message
 
 LONG = "a long text, line by line\n" * 2000

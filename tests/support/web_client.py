@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from transports import MemoryTransport, Session, connect
-from transports.adapters.memory import Handler
 from transports.artifacts import ArtifactRef, ArtifactStore
-from transports.surfaces.web import Options, Served, serve
+from transports.memory import Handler
+from transports.surfaces.web._options import Options
+from transports.surfaces.web._server import Served, serve
 
 TOKEN = "the-operator's-own-token"
 

@@ -14,18 +14,12 @@ import pytest
 
 from transports import CallStatus, Scope, UsageError
 from transports.errors import LedgerError
-from transports.protocol import ElicitationRequest
+from transports.protocol._payloads import ElicitationRequest
 from transports.routing import Result
-from transports.session import CallFinished
-from transports.surfaces.shared import (
-    Activity,
-    CallLedger,
-    CallRecord,
-    DetachedCalls,
-    KeptConnection,
-    _detached as call_ledger,
-    _detached as detached,
-)
+from transports.session._events import CallFinished
+from transports.surfaces.shared import _detached as call_ledger, _detached as detached
+from transports.surfaces.shared._activity import Activity, CallRecord
+from transports.surfaces.shared._detached import CallLedger, DetachedCalls, KeptConnection
 
 ANN, BOB = Scope(user="ann"), Scope(user="bob")
 

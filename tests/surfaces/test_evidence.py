@@ -15,12 +15,11 @@ from tests.support.command_line import CommandLine
 from tests.support.mcp_clients import Serve, called, era, serve
 from tests.surfaces.cli.conftest import abp, workbench
 from transports import Evidence, MemoryTransport, UsageError
-from transports.session import keeping
-from transports.session._evidence import evidence_for
+from transports.session._evidence import evidence_for, keeping
 from transports.session._secrets import Guard, Secrets, guarded
 from transports.surfaces.cli._options import ConnectionOptions
-from transports.surfaces.mcp import Options
-from transports.surfaces.web import Options as WebOptions
+from transports.surfaces.mcp._options import Options
+from transports.surfaces.web._options import Options as WebOptions
 from transports.testing._failure_report import FailureReport
 from webapp_fixture import Fixture
 

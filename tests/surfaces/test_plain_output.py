@@ -27,7 +27,8 @@ from tests.support.mcp_clients import URL, called, words
 from tests.support.web_client import running
 from transports import CapabilityError, MemoryTransport, Session, connect
 from transports.artifacts import LocalStore, open_store
-from transports.protocol import AppInfo, Capability, Resource, plain_text
+from transports.protocol._declarations import AppInfo, Capability, Resource
+from transports.protocol._plain_text import plain_text
 from transports.protocol.messages import Message
 from transports.surfaces.cli._calls import print_capabilities, print_capability
 from transports.surfaces.cli._output import (
@@ -39,7 +40,8 @@ from transports.surfaces.cli._output import (
     report_error,
     start_output,
 )
-from transports.surfaces.mcp import Bridge, Options
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
 from transports.testing import Call
 
 #: ANSI, C1, direction, zero width, tags, and line breaks of all kinds.

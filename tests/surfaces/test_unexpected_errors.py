@@ -22,8 +22,8 @@ from tests.support.web_client import running
 from tests.surfaces.web.test_runs import make_run
 from transports import CapabilityError, MemoryTransport, Message, Notification, connect
 from transports.artifacts import MemoryStore
-from transports.session import Event
-from transports.surfaces.shared import App, Apps
+from transports.session._events import Event
+from transports.surfaces.shared._apps import App, Apps
 from transports.surfaces.web import _runs as runs
 from transports.testing import Call
 

@@ -35,9 +35,10 @@ from transports import (
     batch,
     session,
 )
-from transports.adapters.memory import Handler
-from transports.binary import LocalFile
-from transports.session import CallFinished, CallStarted, Event, _dispatch as event_dispatch
+from transports.memory import Handler
+from transports.protocol.binary import LocalFile
+from transports.session import _dispatch as event_dispatch
+from transports.session._events import CallFinished, CallStarted, Event
 from transports.sync import (
     CallHandle,
     LocalStore,

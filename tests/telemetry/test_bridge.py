@@ -25,7 +25,10 @@ from tests.support.mcp_clients import ERAS, URL, Apps
 from tests.support.spans import Collector, Tree
 from transports import connect
 from transports.artifacts import open_store
-from transports.surfaces.mcp import Bridge, Options, parse_tokens, serve_http
+from transports.surfaces.mcp._access import parse_tokens
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._http import serve_http
+from transports.surfaces.mcp._options import Options
 
 TOKEN = "ann-0123456789abcdef"
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -20,18 +20,18 @@ from tests.support.spans import Collector
 from tests.support.web_client import running
 from tests.surfaces.cli.conftest import abp as abp, workbench as workbench
 from transports import UsageError, connect
-from transports.adapters.memory import Call, MemoryTransport
 from transports.artifacts import open_store
+from transports.memory import Call, MemoryTransport
 from transports.surfaces.cli import _output as telemetry
 from transports.surfaces.cli._output import configure
-from transports.surfaces.shared import serve_metrics
+from transports.surfaces.shared._metrics_server import serve_metrics
 from webapp_fixture import Fixture
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 WITHOUT = """
 import asyncio, json, sys
 from transports import MemoryTransport, connect
-from transports.telemetry import is_tracing
+from transports._internal.telemetry._instruments import is_tracing
 async def make(params, call): return {"a": 1}
 async def main():
     async with connect("memory:", transport=MemoryTransport({"make": make}), store="memory:") as app:

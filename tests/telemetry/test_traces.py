@@ -14,8 +14,8 @@ from opentelemetry import trace
 from tests.support.apps import answering
 from tests.support.spans import Collector, Tree
 from transports import CapabilityError, MemoryTransport, connect
-from transports.adapters.memory import Call
-from transports.privacy import KNOWN_SECRETS
+from transports._internal.privacy._secrets import KNOWN_SECRETS
+from transports.memory import Call
 from transports.surfaces.cli._output import _PlainFormatter
 
 SECRET = "canary-4711"
@@ -72,9 +72,9 @@ async def test_a_call_is_one_trace_from_the_request_to_the_commit(
             with pytest.raises(CapabilityError):
                 await app.call(f"unknown {SECRET}")
             with caplog.at_level("INFO"), trace.get_tracer("agent").start_as_current_span("logs"):
-                logging.getLogger("transports.http").info("in the trace")
+                logging.getLogger("transports.routing.http").info("in the trace")
                 logging.getLogger("another").info("not ours")
-        logging.getLogger("transports.http").info("in the agent's span")
+        logging.getLogger("transports.routing.http").info("in the agent's span")
     assert result.artifact().size_bytes == SIZE
     ((name, children),) = collector.trees()
     assert name == "agent"

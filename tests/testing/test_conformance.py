@@ -25,9 +25,9 @@ import webapp_fixture
 from tests.support.planted import ALL, ALLOWED, PLANTED
 from tests.support.planted_views import PLANTED_VIEWS
 from transports import BinaryData
-from transports.binary.detect import find
 from transports.errors import CallTimeout, Disconnected
-from transports.protocol import Capability
+from transports.protocol._declarations import Capability
+from transports.protocol._find_content import find
 from transports.surfaces.cli import main
 from transports.testing import CannotGenerate, generated_params
 from transports.testing.conformance import CHECKS, VIEW_CHECKS, Outcome

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy_names
+from .._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ._frameworks import (
@@ -37,8 +37,23 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "_frameworks": ("langchain_tools", "openai_agents_tools", "pydantic_ai_toolset"),
-            "_models": ("ModelTools", "anthropic_tools", "google_tools", "openai_tools"),
-            "_tools": ("Answer", "AppTool", "AppTools", "Attachment", "ToolOptions"),
+            "_frameworks": (
+                "langchain_tools",
+                "openai_agents_tools",
+                "pydantic_ai_toolset",
+            ),
+            "_models": (
+                "ModelTools",
+                "anthropic_tools",
+                "google_tools",
+                "openai_tools",
+            ),
+            "_tools": (
+                "Answer",
+                "AppTool",
+                "AppTools",
+                "Attachment",
+                "ToolOptions",
+            ),
         },
     )

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Unpack
 
-from .._options import showing
+from .._internal.signatures import showing
 from ..errors import UsageError
-from ..session import Session
+from ..session._session import Session
 from ._tools import AppTools, ToolOptions
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from langchain_core.callbacks import AsyncCallbackManagerForToolRun, adispatch_c
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
-from ..protocol import Progress
+from ..protocol._payloads import Progress
 from ._tools import Answer, AppTool, AppTools, Attachment
 
 #: Name of the custom events with the progress of a call.

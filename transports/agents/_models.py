@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, Unpack
 
-from .._options import showing
+from .._internal.signatures import showing
 from ..errors import UsageError
-from ..session import OnProgress, Session
+from ..session._dispatch import OnProgress
+from ..session._session import Session
 from ._tools import Answer, AppTool, AppTools, Attachment, ToolOptions
 
 #: Object of JSON.

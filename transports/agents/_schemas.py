@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias, cast
 
-from ..binary.detect import Place
+from ..protocol._find_content import Place
 from ..protocol.schema import is_file
 
 #: JSON Schema.

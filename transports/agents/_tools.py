@@ -15,32 +15,32 @@ from itertools import islice
 from pathlib import Path
 from typing import TypedDict, cast
 
-from ..artifacts import ArtifactRef, ArtifactStore, open_beneath
-from ..binary.detect import Place, field_of, replace
+from .._internal.tasks import in_thread
+from ..artifacts._base import ArtifactStore
+from ..artifacts._ref import ArtifactRef
+from ..artifacts.local._tree import open_beneath
 from ..errors import ABPError, TooLarge, UsageError
-from ..protocol import decode_given, encode_json, plain_text, similar_names
+from ..protocol._find_content import Place, field_of, replace
+from ..protocol._plain_text import plain_text, similar_names
+from ..protocol._strict_json import decode_given, encode_json
 from ..protocol.schema import MAX_INTEGER, tool_arguments
-from ..routing import GivenFile, OpenFile, Result, accept_files, answered_files, is_textual, json_size
-from ..session import OnProgress, Session, timeout_seconds
-from ..surfaces.shared import (
+from ..routing._guard import json_size
+from ..routing._result import Result, answered_files
+from ..routing._router import GivenFile, OpenFile, accept_files, is_textual
+from ..session._calls import timeout_seconds
+from ..session._dispatch import OnProgress
+from ..session._session import Session
+from ..surfaces.shared._advice import Advice, error_lines
+from ..surfaces.shared._capability_tools import (
     MAX_TOOLS,
-    Advice,
-    ImageLimits,
-    ModelSchema,
-    Picture,
-    app_arguments,
-    error_lines,
     free_tool_name,
-    model_schema,
-    read_page,
-    read_pictures,
-    read_texts,
     tool_description,
     tool_hints,
     tool_schema,
     with_tool_names,
 )
-from ..tasks import in_thread
+from ..surfaces.shared._model_schemas import ModelSchema, app_arguments, model_schema
+from ..surfaces.shared._previews import ImageLimits, Picture, read_page, read_pictures, read_texts
 from ._schemas import URI, given_files, strict_schema, with_references, without_nulls
 
 READ_TOOL = "abp_read_artifact"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy_names
+from .._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ._audit import AuditLog
@@ -80,8 +80,17 @@ else:
         __name__,
         {
             "_audit": ("AuditLog",),
-            "_base": ("ArtifactStore", "DEFAULT_MAX_BYTES", "Staged"),
-            "_content": ("Durability", "PutOptions", "readable_copy", "too_large"),
+            "_base": (
+                "ArtifactStore",
+                "DEFAULT_MAX_BYTES",
+                "Staged",
+            ),
+            "_content": (
+                "Durability",
+                "PutOptions",
+                "readable_copy",
+                "too_large",
+            ),
             "_files": (
                 "OPEN_FILES_MOVE",
                 "belongs_to_us",
@@ -97,11 +106,25 @@ else:
                 "try_lock",
                 "write_all",
             ),
-            "_hosts": ("HostFacade", "HostStore", "HostedStore", "StoreForHost", "is_host_store"),
+            "_hosts": (
+                "HostFacade",
+                "HostStore",
+                "HostedStore",
+                "StoreForHost",
+                "is_host_store",
+            ),
             "_memory": ("MemoryStore",),
             "_none": ("NoneStore",),
-            "_opening": ("discover_store", "open_store"),
-            "_query": ("Page", "Query", "age_key", "find"),
+            "_opening": (
+                "discover_store",
+                "open_store",
+            ),
+            "_query": (
+                "Page",
+                "Query",
+                "age_key",
+                "find",
+            ),
             "_ref": (
                 "ArtifactRef",
                 "CheckReport",
@@ -112,8 +135,15 @@ else:
                 "files_table",
                 "shown_picture",
             ),
-            "_retention": ("Removal", "Retention"),
-            "_search": ("is_named", "search", "versions"),
+            "_retention": (
+                "Removal",
+                "Retention",
+            ),
+            "_search": (
+                "is_named",
+                "search",
+                "versions",
+            ),
             "_signing": (
                 "Expired",
                 "MAX_SECONDS",
@@ -123,9 +153,19 @@ else:
                 "registered",
                 "signing_key",
             ),
-            "_sweeping": ("reindex", "sweeping"),
-            "_verified": ("Pieces", "open_file_of", "verified"),
-            "local._blobs": ("NO_LINKS", "place"),
+            "_sweeping": (
+                "reindex",
+                "sweeping",
+            ),
+            "_verified": (
+                "Pieces",
+                "open_file_of",
+                "verified",
+            ),
+            "local._blobs": (
+                "NO_LINKS",
+                "place",
+            ),
             "local._store": ("LocalStore",),
             "local._tree": (
                 "Folder",

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ..errors import StoreError
-from ..protocol import iso_utc
+from ..protocol._times import iso_utc
 from ._files import open_file
 from ._ref import Scope
 

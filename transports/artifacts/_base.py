@@ -17,8 +17,8 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol, Self, Unpack, overload
 
+from .._internal.telemetry._instruments import ARTIFACT_BYTES, record, span
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, StoreUnavailable, TooLarge, UsageError
-from ..telemetry import ARTIFACT_BYTES, record, span
 from ._audit import AuditLog
 from ._content import Description, Meter, PutOptions, describe, encode_text
 from ._files import PIECE, read_pieces, write_out

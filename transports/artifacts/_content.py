@@ -18,7 +18,10 @@ from functools import lru_cache
 from threading import Event, Thread
 from typing import Literal, TypeAlias, TypedDict, Unpack
 
-from ..binary import (
+from .._internal.privacy._redaction import Redactor
+from .._internal.privacy._secrets import NO_SECRETS
+from ..errors import ABPError, StoreError, TooLarge, UsageError
+from ..protocol._media import (
     OCTET_STREAM,
     contradicts,
     extension_for,
@@ -26,11 +29,11 @@ from ..binary import (
     safe_filename,
     sniff,
     text_type_of_name,
-    verify_size,
 )
-from ..errors import ABPError, StoreError, TooLarge, UsageError
-from ..privacy import NO_SECRETS, Redactor
-from ..protocol import decode_json, encode_json, iso_utc, redact_url
+from ..protocol._plain_text import redact_url
+from ..protocol._strict_json import decode_json, encode_json
+from ..protocol._times import iso_utc
+from ..protocol.binary import verify_size
 from ._files import read_into, sync_data
 
 logger = logging.getLogger("transports.artifacts")

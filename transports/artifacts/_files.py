@@ -22,9 +22,9 @@ from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import TypeVar
 
+from .._internal.files import open_regular
+from .._internal.tasks import in_thread
 from ..errors import Corrupt, StoreError, StoreFull, UsageError, spelled
-from ..files import open_regular
-from ..tasks import in_thread
 
 #: Advice by the number of an error; ``{other}`` stands for the words that name another place.
 _ADVICE = {

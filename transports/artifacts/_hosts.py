@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar, Unpack, cast, runtime_checkable
 
-from ..binary import OCTET_STREAM, extension_for, normalise_mime, safe_filename
+from .._internal.privacy._redaction import Redactor
+from .._internal.privacy._secrets import NO_SECRETS
+from .._internal.tasks import in_thread
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, first_line
-from ..privacy import NO_SECRETS, Redactor
-from ..tasks import in_thread
+from ..protocol._media import OCTET_STREAM, extension_for, normalise_mime, safe_filename
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from ._content import NO_NAMESPACE, Description, Meter, PutOptions, describe, encode_text
 from ._query import age_key

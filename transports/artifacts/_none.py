@@ -7,9 +7,9 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Unpack
 
-from ..binary import is_binary_mime
+from .._internal.telemetry._instruments import ARTIFACT_BYTES, record, span
 from ..errors import ArtifactNotFound, UsageError, checked, spelled
-from ..telemetry import ARTIFACT_BYTES, record, span
+from ..protocol._media import is_binary_mime
 from ._audit import AuditLog
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from ._content import Description, Meter, PutOptions, as_bytes, describe

@@ -8,7 +8,7 @@ from typing import cast
 from urllib.parse import unquote, urlsplit
 
 from ..errors import UsageError, checked
-from ..protocol import redact_url
+from ..protocol._plain_text import redact_url
 from ._audit import AuditLog
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore
 from ._hosts import HostedStore, HostStore, StoreForHost, is_host_store

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from ..errors import UsageError
-from ..protocol import iso_utc
+from ..protocol._times import iso_utc
 from ._ref import ArtifactRef
 
 #: Largest number of artifacts of one page.

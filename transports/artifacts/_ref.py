@@ -24,10 +24,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from .. import notebook
-from ..binary import is_binary_mime
+from .._internal import notebook
 from ..errors import ArtifactNotFound, Corrupt, UsageError, checked
-from ..protocol import MAX_JSON_DEPTH, encode_json, has_more_levels, parser_limits
+from ..protocol._media import is_binary_mime
+from ..protocol._strict_json import MAX_JSON_DEPTH, encode_json, has_more_levels, parser_limits
 from ._content import Description, Meter
 from ._files import ExportFile, copy_out
 from ._verified import open_verified

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
 from ..errors import StoreFull, TooLarge, UsageError, checked_fields
-from ..protocol import format_duration
+from ..protocol._times import format_duration
 from ._ref import Scope
 
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from contextlib import aclosing
 
-from ..binary import is_binary_mime
+from .._internal.tasks import in_thread
 from ..errors import ArtifactNotFound, Corrupt, UsageError
-from ..tasks import in_thread
+from ..protocol._media import is_binary_mime
 from ._base import ArtifactStore
 from ._ref import ArtifactRef, Scope
 from .local._index import TextIndex

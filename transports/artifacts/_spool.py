@@ -15,8 +15,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from .._internal.tasks import in_thread
 from ..errors import StoreError
-from ..tasks import in_thread
 from ._base import ArtifactStore, StagedFile
 from ._content import Meter, as_bytes, measure_file, nothing_written
 from ._files import belongs_to_us, map_os_errors, may_be_running, open_file

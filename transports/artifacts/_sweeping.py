@@ -7,8 +7,8 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from .._internal.tasks import begin, cancel_and_wait
 from ..errors import ABPError, UsageError
-from ..tasks import begin, cancel_and_wait
 from ._base import ArtifactStore
 from ._ref import ReindexReport
 

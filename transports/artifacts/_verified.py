@@ -15,8 +15,8 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from .._internal.files import regular_file
 from ..errors import Corrupt
-from ..files import regular_file
 from ._files import PIECE, map_os_errors, open_file, read_at
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..artifacts import open_beneath
+from ..artifacts.local._tree import open_beneath
 from ..errors import UsageError, spelled
-from ..protocol import is_address, is_page, redact_url
-from ..session import is_app_name
+from ..protocol._plain_text import is_address, is_page, redact_url
+from ..session._named_apps import is_app_name
 from ._jobs import Job, shown_path
 
 #: Characters of a target that a message shows.

@@ -18,9 +18,9 @@ from typing import Self, cast
 
 import msgspec
 
-from .. import notebook
-from ..artifacts import ArtifactRef, files_table
-from ..binary.detect import MAX_DEPTH, set_path
+from .._internal import notebook
+from .._internal.files import open_regular
+from ..artifacts._ref import ArtifactRef, files_table
 from ..errors import (
     ABPError,
     BinaryError,
@@ -31,10 +31,11 @@ from ..errors import (
     UsageError,
     may_have_run,
 )
-from ..files import open_regular
-from ..protocol import MAX_TIMEOUT, JSONValue, decode_given, decode_json, is_deeper, is_timeout, parser_limits
-from ..routing import Result
-from ..session import NOT_RUN
+from ..protocol._find_content import MAX_DEPTH, set_path
+from ..protocol._strict_json import JSONValue, decode_given, decode_json, is_deeper, parser_limits
+from ..protocol._times import MAX_TIMEOUT, is_timeout
+from ..routing._result import Result
+from ..session._calls import NOT_RUN
 
 #: Characters of a path that a message shows.
 _MAX_SHOWN = 200

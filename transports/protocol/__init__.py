@@ -3,7 +3,8 @@
 * :mod:`.messages` — :class:`~.messages.Message`, the unit of a transport; pending requests and their replies.
 * :mod:`._declarations`, :mod:`._payloads` — models of an app's declarations and messages.
 * :mod:`._strict_json` — strict JSON parser and encoder, with bounds.
-* :mod:`.envelope` — messages as JSON text, content as base64.
+* :mod:`.binary`, :mod:`._media`, :mod:`._find_content` — binary content: strict decoding and verification, MIME types
+  and file names, where it is in an answer. Nothing of it does I/O, except that a local file is opened when it is read.
 * :mod:`._capabilities` — lists of capabilities: merge, changes, suggestions; the answer to a call.
 * :mod:`._elicitation` — answers to questions: options, defaults, validation.
 * :mod:`.schema` — validation of parameters and answers against an app's JSON Schemas.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy_names
+from .._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ._capabilities import (
@@ -109,10 +110,10 @@ else:
                 "MANY",
                 "MAX_CAPABILITIES",
                 "answered_data",
-                "response_metadata",
                 "deprecation_warnings",
                 "find_capability",
                 "is_long",
+                "response_metadata",
                 "with_suggestions",
             ),
             "_declarations": (

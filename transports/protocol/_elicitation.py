@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..privacy import Redactor
+from .._internal.privacy._redaction import Redactor
 from ._strict_json import encode_json
 from .schema import check_value
 

@@ -17,10 +17,10 @@ from pydantic import (
     model_validator,
 )
 
-from ..binary import BinaryData
-from ..binary.detect import find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError
 from ._declarations import AppInfo, JSONObject, Model
+from ._find_content import find, replace
+from .binary import BinaryData
 
 
 class Initialized(Model):

@@ -7,11 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..binary import BinaryData
-from ..binary.detect import Found
 from ..errors import UsageError
+from ._find_content import Found
 from ._plain_text import redact_url
 from ._strict_json import JSONValue
+from .binary import BinaryData
 
 __all__ = [
     "PROTOCOL_VERSION",

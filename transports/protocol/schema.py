@@ -21,8 +21,8 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
-from ..binary.detect import MAX_DEPTH, Place, field_of, replace
 from ..errors import ProtocolError, UsageError, spelled
+from ._find_content import MAX_DEPTH, Place, field_of, replace
 from ._plain_text import redact_url, similar_names
 from ._strict_json import decode_json, encode_json
 
@@ -436,8 +436,8 @@ def check_params(
 
     A required parameter with a ``default`` may be left out: generators of schemas list those, too. Returns a warning if
     validation was skipped, with the reason. ``content`` are the paths of binaries
-    (:func:`~transports.binary.detect.prepare_params`): apps declare them as text, as an object, or not at all, so
-    nothing at or below them is a fault.
+    (:func:`~transports.protocol._find_content.prepare_params`): apps declare them as text, as an object, or not at
+    all, so nothing at or below them is a fault.
 
     Raises :class:`~transports.errors.UsageError` with ``details`` ``{"path": "options.margin", "faults": [...]}`` and
     at most five faults. The message also has the hints of :func:`.unnamed_params`, since a missing parameter may have
@@ -515,7 +515,7 @@ def check_output(schema: Mapping[str, object], data: object, content: Iterable[P
     """Return warnings about faults of an answer's ``data`` against the capability's ``outputSchema``, at most five.
 
     Never raises, since an answer is not refused for its schema. ``content`` are the paths of binaries
-    (:func:`~transports.binary.detect.find`), which count as for :func:`check_params`.
+    (:func:`~transports.protocol._find_content.find`), which count as for :func:`check_params`.
     """
     try:
         return [f"outputSchema: {fault.message('data')}" for fault in _faults(schema, data, content)]

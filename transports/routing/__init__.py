@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy_names
-from ..binary.detect import Signature
+from .._internal.lazy import lazy_names
+from ..protocol._find_content import Signature
 
 if TYPE_CHECKING:
     from ._guard import MAX_BYTES as MAX_BYTES, MIN_BYTES as MIN_BYTES, clamp, json_size as json_size
@@ -52,8 +52,18 @@ else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "_guard": ("MAX_BYTES", "MIN_BYTES", "clamp", "json_size"),
-            "_layers": ("Fetcher", "OnDownload", "human_size", "match_fields"),
+            "_guard": (
+                "MAX_BYTES",
+                "MIN_BYTES",
+                "clamp",
+                "json_size",
+            ),
+            "_layers": (
+                "Fetcher",
+                "OnDownload",
+                "human_size",
+                "match_fields",
+            ),
             "_policy": (
                 "ABP",
                 "AgentLimits",
@@ -72,7 +82,10 @@ else:
                 "named_preset",
                 "preset",
             ),
-            "_result": ("Result", "answered_files"),
+            "_result": (
+                "Result",
+                "answered_files",
+            ),
             "_router": (
                 "Accepted",
                 "FileLimits",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from ..errors import UsageError
-from ..protocol import JSONValue, encode_json
+from ..protocol._strict_json import JSONValue, encode_json
 
 #: Default limit of an agent's view, in bytes of compact UTF-8 JSON (docs/requirements.md R2-4.4).
 MAX_BYTES = 50_000

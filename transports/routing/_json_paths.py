@@ -9,8 +9,8 @@ from functools import lru_cache
 from jsonpath_rfc9535 import JSONPathError, JSONPathQuery, JSONPathRecursionError, compile
 from jsonpath_rfc9535.selectors import SliceSelector
 
-from ..binary.detect import MAX_DEPTH, Place
 from ..errors import UsageError
+from ..protocol._find_content import MAX_DEPTH, Place
 
 
 def check_json_path(path: str) -> str | None:

@@ -19,15 +19,28 @@ from pathlib import Path
 from typing import NamedTuple, Self, TypeAlias, TypeVar
 from urllib.parse import urljoin
 
-from .. import http
-from ..artifacts import ArtifactRef, Staged, map_os_errors
+from .._internal.tasks import in_thread
+from ..artifacts._base import Staged
+from ..artifacts._files import map_os_errors
+from ..artifacts._ref import ArtifactRef
 from ..base import Transport
-from ..binary import OCTET_STREAM, BinaryData, Download, Encoded, Handle, extension_for, verify_size
-from ..binary.detect import Found, Heuristics, Place, field_of, find, find_values, is_plain, replace, sniff_base64
 from ..errors import ABPError, ProtocolError, TooLarge, TransportError
-from ..protocol import decode_json, is_larger
+from ..protocol._find_content import (
+    Found,
+    Heuristics,
+    Place,
+    field_of,
+    find,
+    find_values,
+    is_plain,
+    replace,
+    sniff_base64,
+)
+from ..protocol._media import OCTET_STREAM, extension_for
+from ..protocol._strict_json import decode_json, is_larger
+from ..protocol.binary import BinaryData, Download, Encoded, Handle, verify_size
 from ..protocol.messages import Sender
-from ..tasks import in_thread
+from . import http
 from ._policy import FieldRule, RoutingPolicy, Step, TransformContext, walk_path
 
 #: The head of a data URL, which some servers put before base64.

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from .. import notebook
-from ..artifacts import ArtifactRef, files_table, shown_picture
-from ..binary import is_binary_mime, normalise_mime, sniff
-from ..binary.detect import Place, field_of, replace
+from .._internal import notebook
+from ..artifacts._ref import ArtifactRef, files_table, shown_picture
+from ..artifacts._tables import is_table, read_table
 from ..errors import UsageError, checked
-from ..protocol import JSONValue, encode_json
+from ..protocol._find_content import Place, field_of, replace
+from ..protocol._media import is_binary_mime, normalise_mime, sniff
+from ..protocol._strict_json import JSONValue, encode_json
 from ..protocol.messages import Effect
-from ..tables import is_table, read_table
 from ._guard import MIN_AGENT_BYTES, clamp, cut_texts, json_size
 from ._policy import AgentLimits, ObservationClamped, OnRoutingEvent, Step, walk_path
 

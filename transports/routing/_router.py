@@ -22,29 +22,24 @@ from itertools import count
 from pathlib import Path
 from typing import ParamSpec, TypedDict, TypeVar, Unpack, cast
 
-from ..artifacts import (
-    ArtifactRef,
-    ArtifactStore,
-    Durability,
-    HostFacade,
-    HostStore,
-    NoneStore,
-    PutOptions,
-    Staged,
-    discover_store,
-    map_os_errors,
-    pieces_of,
-    read_at,
-)
-from ..binary import OCTET_STREAM, BinaryData, Encoded, LocalFile, contradicts, is_binary_mime, normalise_mime, sniff
-from ..binary.detect import DESCRIPTOR_KEYS, Found, Place, field_of, replace
+from .._internal.privacy._secrets import MAX_MASKED_BYTES, KnownSecrets, known_to
+from .._internal.tasks import in_thread
+from .._internal.telemetry._instruments import span
+from ..artifacts._base import ArtifactStore, Staged
+from ..artifacts._content import Durability, PutOptions
+from ..artifacts._files import map_os_errors, pieces_of, read_at
+from ..artifacts._hosts import HostFacade, HostStore
+from ..artifacts._none import NoneStore
+from ..artifacts._opening import discover_store
+from ..artifacts._ref import ArtifactRef
 from ..errors import ABPError, BadDescriptor, BadEncoding, BinaryError, TooLarge, UsageError, checked
-from ..privacy import MAX_MASKED_BYTES, KnownSecrets, known_to
-from ..protocol import JSONValue, encode_json, redact_url
+from ..protocol._find_content import DESCRIPTOR_KEYS, Found, Place, field_of, replace
+from ..protocol._media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime, sniff
+from ..protocol._plain_text import redact_url
+from ..protocol._strict_json import JSONValue, encode_json
+from ..protocol.binary import BinaryData, Encoded, LocalFile
 from ..protocol.messages import Effect, Sender
 from ..protocol.schema import check_output
-from ..tasks import in_thread
-from ..telemetry import span
 from ._guard import MAX_BYTES, clamp
 from ._layers import Fetcher, Layers, OnDownload, Recognised, fill_summary
 from ._policy import ABP, OnRoutingEvent, RoutingPolicy, Step, TransformContext

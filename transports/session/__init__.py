@@ -15,16 +15,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy_names
+from .._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ._app_tables import AppEntry as AppEntry
-    from ._apps import (
-        app_entries as app_entries,
-        find_app as find_app,
-        is_app_name as is_app_name,
-        shares_browser as shares_browser,
-    )
     from ._calls import (
         NOT_RUN as NOT_RUN,
         SESSION_LOST as SESSION_LOST,
@@ -32,11 +26,7 @@ if TYPE_CHECKING:
         CallStatus as CallStatus,
         timeout_seconds as timeout_seconds,
     )
-    from ._connect import (
-        CommonOptions as CommonOptions,
-        ConnectOptions as ConnectOptions,
-        connect as connect,
-    )
+    from ._connect import CommonOptions as CommonOptions, ConnectOptions as ConnectOptions, connect as connect
     from ._dispatch import OnElicitation as OnElicitation, OnNotification as OnNotification, OnProgress as OnProgress
     from ._events import (
         CallFinished as CallFinished,
@@ -51,6 +41,12 @@ if TYPE_CHECKING:
         checked_evidence as checked_evidence,
         keeping as keeping,
         read_evidence as read_evidence,
+    )
+    from ._named_apps import (
+        app_entries as app_entries,
+        find_app as find_app,
+        is_app_name as is_app_name,
+        shares_browser as shares_browser,
     )
     from ._resources import READ_HINT as READ_HINT, Resources as Resources
     from ._session import Session as Session
@@ -79,12 +75,6 @@ else:
         __name__,
         {
             "_app_tables": ("AppEntry",),
-            "_apps": (
-                "app_entries",
-                "find_app",
-                "is_app_name",
-                "shares_browser",
-            ),
             "_calls": (
                 "CallHandle",
                 "CallStatus",
@@ -116,23 +106,40 @@ else:
                 "keeping",
                 "read_evidence",
             ),
-            "_resources": ("READ_HINT", "Resources"),
+            "_named_apps": (
+                "app_entries",
+                "find_app",
+                "is_app_name",
+                "shares_browser",
+            ),
+            "_resources": (
+                "READ_HINT",
+                "Resources",
+            ),
             "_session": ("Session",),
             "_settings": (
                 "Settings",
                 "read_config",
+                "require_known",
                 "retention_settings",
                 "routing_of",
                 "settings_error",
-                "require_known",
                 "settings_variables",
+                "trust_found_file",
                 "unknown_variables",
                 "unread",
-                "trust_found_file",
             ),
             "_sign_in": ("sign_in",),
             "_stores": ("open_configured_store",),
-            "_targets": ("is_mcp_server", "reject_options", "transport_for"),
-            "_views": ("View", "ViewOptions", "server_of"),
+            "_targets": (
+                "is_mcp_server",
+                "reject_options",
+                "transport_for",
+            ),
+            "_views": (
+                "View",
+                "ViewOptions",
+                "server_of",
+            ),
         },
     )

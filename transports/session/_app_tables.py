@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
+from .._internal.privacy._secrets import placeholders
 from ..errors import UsageError
-from ..privacy import placeholders
-from ..protocol import MAX_TIMEOUT, origin_of
+from ..protocol._plain_text import origin_of
+from ..protocol._times import MAX_TIMEOUT
 from ._evidence import checked_evidence
 from ._settings import settings_error
 

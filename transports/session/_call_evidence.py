@@ -15,13 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from .. import protocol
-from ..artifacts import ArtifactRef, ArtifactStore, NoneStore, Retention, Scope
+from .._internal.privacy._redaction import SecretValues
+from .._internal.privacy._secrets import KnownSecrets, known_to
+from .._internal.tasks import finished, in_thread, spawn
+from ..artifacts._base import ArtifactStore
+from ..artifacts._none import NoneStore
+from ..artifacts._ref import ArtifactRef, Scope
+from ..artifacts._retention import Retention
 from ..base import Transport
-from ..browser import MAX_CHARS, CallEvidence, EvidenceFile, EvidenceKind, PageEvidence, TimedLines, page_of
 from ..errors import ABPError, UsageError, first_line, spelled
-from ..privacy import KnownSecrets, SecretValues, known_to
-from ..routing import Result
-from ..tasks import finished, in_thread, spawn
+from ..playwright._evidence import CallEvidence, PageEvidence, page_of
+from ..playwright._evidence_kinds import MAX_CHARS, EvidenceFile, EvidenceKind, TimedLines
+from ..routing._result import Result
 from ._events import ConnectionChanged, Retrying
 from ._evidence import Evidence
 

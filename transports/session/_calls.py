@@ -19,9 +19,12 @@ from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ..artifacts import MAX_SCOPE_CHARS, ArtifactStore, Scope, readable_copy
+from .._internal.tasks import MAX_DELAY, Owner, backoff_delay, cancel_and_wait, drop, in_thread, spawn
+from .._internal.telemetry._instruments import OTHER, annotate, is_observing, is_tracing, observed_call, traced
+from ..artifacts._base import ArtifactStore
+from ..artifacts._content import readable_copy
+from ..artifacts._ref import MAX_SCOPE_CHARS, Scope
 from ..base import PageTools, Transport
-from ..binary.detect import Found, replace as replace_places
 from ..errors import (
     ABPError,
     CallTimeout,
@@ -37,18 +40,23 @@ from ..errors import (
     repeat_advice,
     short_traceback,
 )
-from ..protocol import INVALID_ANSWER, TIMER_TOLERANCE, answered_data, checked_timeout, encode_json
+from ..protocol._capabilities import answered_data
+from ..protocol._elicitation import INVALID_ANSWER
+from ..protocol._find_content import Found, replace as replace_places
+from ..protocol._strict_json import encode_json
+from ..protocol._times import TIMER_TOLERANCE, checked_timeout
 from ..protocol.messages import Message, new_id
-from ..routing import ABP, Fetcher, OnDownload, OnRoutingEvent, Result, Router, RoutingConfig, RoutingPolicy
-from ..tasks import MAX_DELAY, Owner, backoff_delay, cancel_and_wait, drop, in_thread, spawn
-from ..telemetry import OTHER, annotate, is_observing, is_tracing, observed_call, traced
+from ..routing._layers import Fetcher, OnDownload
+from ..routing._policy import ABP, OnRoutingEvent, RoutingConfig, RoutingPolicy
+from ..routing._result import Result
+from ..routing._router import Router
 from ._connection import Connection, Handshake
 from ._dispatch import EventDispatcher, OnProgress, RunningCall
 from ._events import CallFinished, CallStarted, Retrying
 from ._settings import Settings
 
 if TYPE_CHECKING:
-    from ..protocol import Capability
+    from ..protocol._declarations import Capability
 
 logger = logging.getLogger("transports")
 

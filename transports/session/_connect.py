@@ -8,16 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-from .. import adapters, browser as browsers
-from .._options import showing
-from ..artifacts import ArtifactStore, HostFacade, HostStore, discover_store
+from .. import playwright as browsers, recording as recordings
+from .._internal.signatures import showing
+from .._internal.telemetry import use_global_providers
+from ..artifacts._base import ArtifactStore
+from ..artifacts._hosts import HostFacade, HostStore
+from ..artifacts._opening import discover_store
 from ..base import Transport
 from ..errors import ABPError, UsageError, checked, spelled
-from ..routing import RoutingConfig, RoutingPolicy, named_preset
-from ..telemetry import use_global_providers
-from ._apps import NamedApp, find_app, secrets_for
+from ..routing._policy import RoutingConfig, RoutingPolicy, named_preset
 from ._dispatch import OnElicitation, OnNotification, OnProgress
 from ._evidence import Evidence, GeneralEvidence, evidence_for
+from ._named_apps import NamedApp, find_app, secrets_for
 from ._secrets import Guard, Guarded, Secrets, guarded
 from ._session import Session
 from ._settings import ConfigFile, Settings, read_config, retention_settings, routing_of
@@ -28,9 +30,9 @@ if TYPE_CHECKING:
     from httpx2 import Auth
     from playwright.async_api import BrowserContext, Page
 
-    from ..adapters.recording import Recording
-    from ..browser import Browser
-    from ..http import Discovery
+    from ..playwright._browser import Browser
+    from ..protocol._discovery import Discovery
+    from ..recording._file import Recording
 
 
 class CommonOptions(TypedDict, total=False):
@@ -154,8 +156,8 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     clean = _cleaner(transport) if app is not None else None
     discovery = discovery_for(target, transport, settings)
     if record is not None:
-        recording = record if isinstance(record, adapters.Recording) else adapters.Recording(record)
-        transport = recorder = adapters.record_transport(transport, recording)
+        recording = record if isinstance(record, recordings.Recording) else recordings.Recording(record)
+        transport = recorder = recordings.record_transport(transport, recording)
         discovery = recorder.discovering(discovery) if discovery else None
     if clean is not None and discovery is not None:
         discovery = partial(_discover_cleaned, discovery, clean)

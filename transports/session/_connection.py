@@ -14,21 +14,21 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
-from .. import http, protocol
+from .. import protocol
+from .._internal.privacy._secrets import placeholder_paths
+from .._internal.tasks import backoff_delay, cancel_and_wait
+from .._internal.telemetry._instruments import traced
 from ..base import Transport
-from ..binary.detect import Found
 from ..errors import ABPError, ProtocolError, TransportError, UsageError
-from ..privacy import placeholder_paths
-from ..protocol import MANY, Capabilities, deprecation_warnings, is_long
+from ..protocol._capabilities import MANY, Capabilities, deprecation_warnings, is_long
+from ..protocol._find_content import Found
 from ..protocol.messages import Message, initialize_params
 from ..protocol.schema import check_params, unnamed_params
-from ..tasks import backoff_delay, cancel_and_wait
-from ..telemetry import traced
 from ._events import ConnectionChanged
 
 if TYPE_CHECKING:
-    from ..http import Discovery
-    from ..protocol import AppInfo, Capability
+    from ..protocol._declarations import AppInfo, Capability
+    from ..protocol._discovery import Discovery
     from ._events import Event
 
 logger = logging.getLogger("transports")
@@ -107,7 +107,9 @@ class Handshake:
         self._in_manifest = found.manifest.capabilities
         declared = found.manifest.app.model_dump(exclude_defaults=True)
         self.info = self.info.model_copy(update=declared | self.info.model_dump(exclude_defaults=True))
-        self.warnings = (*found.warnings, *http.missing_capabilities(self._in_manifest, self.capabilities))
+        from ._manifest import missing_capabilities  # late: most apps have no manifest
+
+        self.warnings = (*found.warnings, *missing_capabilities(self._in_manifest, self.capabilities))
         self.capabilities = self.capabilities.with_manifest(self._in_manifest)
         for warning in self.warnings:
             logger.warning("%s", warning)

@@ -22,16 +22,16 @@ from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 from .. import protocol
+from .._internal.tasks import Owner, begin, cancel_and_wait, spawn
 from ..base import Transport
 from ..errors import ABPError, TransportError, spelled
-from ..protocol import DECLINED, answer_fault, default_answer, refused_answer
+from ..protocol._elicitation import DECLINED, answer_fault, default_answer, refused_answer
 from ..protocol.messages import Effect, Message
-from ..tasks import Owner, begin, cancel_and_wait, spawn
 from ._connection import Connection
 from ._events import ConnectionChanged, EventStreams
 
 if TYPE_CHECKING:
-    from ..protocol import ElicitationRequest, Notification, Progress
+    from ..protocol._payloads import ElicitationRequest, Notification, Progress
     from ._events import Event
 
 logger = logging.getLogger("transports")

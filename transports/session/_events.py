@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from .. import protocol
+from .._internal.tasks import Owner
 from ..errors import ABPError, StoredFile, UsageError
-from ..protocol import CapabilitiesChanged
+from ..protocol._capabilities import CapabilitiesChanged
 from ..protocol.messages import Effect
-from ..routing import CustomEvent, ObservationClamped, Result
-from ..tasks import Owner
+from ..routing._policy import CustomEvent, ObservationClamped
+from ..routing._result import Result
 
 if TYPE_CHECKING:
-    from ..artifacts import ArtifactRef
-    from ..protocol import ElicitationRequest, Notification, Progress
+    from ..artifacts._ref import ArtifactRef
+    from ..protocol._payloads import ElicitationRequest, Notification, Progress
 
     #: An event of :meth:`Session.events <transports.Session.events>`. An :class:`Effect` is an event only if no call's
     #: result can list it: it began outside any call, or it ended the page. An :class:`ObservationClamped` is sent

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Literal, ParamSpec, TypeAlias, TypeVar
 
-from ..browser import KINDS, EvidenceKind
 from ..errors import UsageError, checked_fields
-from ..protocol import parse_duration
+from ..playwright._evidence_kinds import KINDS, EvidenceKind
+from ..protocol._times import parse_duration
 
 P = ParamSpec("P")
 T = TypeVar("T")

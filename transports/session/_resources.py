@@ -11,17 +11,20 @@ from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from .. import protocol
-from ..artifacts import ArtifactStore
+from .._internal.tasks import Owner
+from ..artifacts._base import ArtifactStore
 from ..base import ResourcePage, ResourceTools, Transport
-from ..binary import BinaryData, Encoded, verify_size
-from ..binary.detect import Place, find, replace
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError, short_traceback
-from ..protocol import Capabilities, JSONValue
-from ..routing import ResourcePolicy, Result, Step
-from ..tasks import Owner
+from ..protocol._capabilities import Capabilities
+from ..protocol._find_content import Place, find, replace
+from ..protocol._strict_json import JSONValue
+from ..protocol.binary import BinaryData, Encoded, verify_size
+from ..routing._policy import ResourcePolicy, Step
+from ..routing._result import Result
 
 if TYPE_CHECKING:
-    from ..protocol import Notification, Resource, ResourceTemplate
+    from ..protocol._declarations import Resource, ResourceTemplate
+    from ..protocol._payloads import Notification
 
 logger = logging.getLogger("transports")
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import ByteSize, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from ..protocol import parse_duration
+from ..protocol._times import parse_duration
 
 _NO_LIMIT = ("none", "off")
 

@@ -19,7 +19,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from ..artifacts import ArtifactStore
+from .._internal.files import open_regular
+from .._internal.privacy._secrets import (
+    KNOWN_SECRETS,
+    KnownSecrets,
+    give,
+    is_guessable,
+    known_to,
+    placeholders,
+    with_values,
+)
+from ..artifacts._base import ArtifactStore
 from ..base import (
     Fetch,
     PageTools,
@@ -35,8 +45,6 @@ from ..base import (
     keeps_calls,
     view_tools,
 )
-from ..binary import BinaryData, Handle
-from ..browser import sign_in_advice
 from ..errors import (
     ABPError,
     BinaryError,
@@ -52,9 +60,11 @@ from ..errors import (
     TransportError,
     UsageError,
 )
-from ..files import open_regular
-from ..privacy import KNOWN_SECRETS, KnownSecrets, give, is_guessable, known_to, placeholders, with_values
-from ..protocol import DECLINED, is_larger, origin_of
+from ..playwright._diagnosis import sign_in_advice
+from ..protocol._elicitation import DECLINED
+from ..protocol._plain_text import origin_of
+from ..protocol._strict_json import is_larger
+from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Effect, Message, misdirected
 
 if TYPE_CHECKING:
@@ -82,7 +92,7 @@ class Secrets:
 
     async def values(self, names: Iterable[str], url: str | None) -> dict[str, str]:
         """Read the values of these secrets for the app at ``url``; from then on they are masked
-        (:data:`~transports.privacy._secrets.KNOWN_SECRETS`).
+        (:data:`~transports._internal.privacy._secrets.KNOWN_SECRETS`).
 
         Raises :class:`~transports.errors.UsageError` for a name that is unknown or of another user, for an app at an
         origin to which the secret is not bound (``PERMISSION_DENIED``), and for a value that cannot be read.

@@ -20,15 +20,18 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from .. import http, notebook
-from ..artifacts import ArtifactRef, ArtifactStore, Scope, shown_picture
+from .._internal import notebook
+from .._internal.tasks import OpenedHere, Owner, cancel_and_wait
+from ..artifacts._base import ArtifactStore
+from ..artifacts._ref import ArtifactRef, Scope, shown_picture
 from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport, WebResource
-from ..binary.detect import FileToRead, Found, prepare_params
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError, short_traceback
-from ..protocol import response_metadata, with_suggestions
+from ..protocol._capabilities import response_metadata, with_suggestions
+from ..protocol._find_content import FileToRead, Found, prepare_params
 from ..protocol.messages import new_id
-from ..routing import Result, RoutingConfig, RoutingPolicy
-from ..tasks import OpenedHere, Owner, cancel_and_wait
+from ..routing import http
+from ..routing._policy import RoutingConfig, RoutingPolicy
+from ..routing._result import Result
 from ._calls import CallHandle, Calls, Repeats, Results, timeout_seconds
 from ._connection import Connection, Handshake
 from ._dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
@@ -36,8 +39,8 @@ from ._resources import Resources
 from ._settings import Settings
 
 if TYPE_CHECKING:
-    from ..http import Discovery
-    from ..protocol import AppInfo, Capability
+    from ..protocol._declarations import AppInfo, Capability
+    from ..protocol._discovery import Discovery
     from . import View, ViewOptions
     from ._call_evidence import EvidenceOfCalls
     from ._events import Event
@@ -155,7 +158,7 @@ class PageToolCalls:
 
 #: Seconds that a transport has to begin to open before imports take the interpreter's lock.
 _LEAD = 0.03
-_MODELS, _CLIENT = "transports.protocol._payloads", "transports.http._redirects"
+_MODELS, _CLIENT = "transports.protocol._payloads", "transports.routing.http._redirects"
 _CHECKS = ("jsonschema_rs", "pathvalidate")
 
 
@@ -506,7 +509,7 @@ class Session(OpenedHere):
         """Call a tool of an MCP server and show its view, for ``async with app.open_view(…) as view`` (docs/views.md).
 
         The view is a session, whose capabilities are the tools that the view registers. ``options`` are those of
-        :class:`ViewOptions <transports.session.ViewOptions>`: ``theme="dark"``, ``size=(400, 800)``, …
+        :class:`ViewOptions <transports.session._views.ViewOptions>`: ``theme="dark"``, ``size=(400, 800)``, …
 
         Raises :class:`~transports.errors.UsageError` if the app is not an MCP server, or the tool has no view. Opening
         the view raises the errors of :meth:`call`, and :class:`~transports.errors.NotAbpApp` if the view stays blank.

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import routing
-from ..artifacts import Retention
+from .._internal.files import read_regular
+from ..artifacts._retention import Retention
 from ..errors import UsageError
-from ..files import read_regular
-from ..protocol import MAX_TIMEOUT, folder_of, is_timeout, parser_limits
+from ..protocol._plain_text import folder_of
+from ..protocol._strict_json import parser_limits
+from ..protocol._times import MAX_TIMEOUT, is_timeout
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

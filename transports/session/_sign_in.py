@@ -11,12 +11,12 @@ from typing import Any
 
 from playwright.async_api import BrowserContext, Error
 
-from .. import browser as browsers
-from ..artifacts import replacing
+from .. import playwright as browsers
+from .._internal.tasks import cancel_and_wait
+from ..artifacts._files import replacing
 from ..errors import ConnectFailed, StoreError, UsageError, first_line
-from ..protocol import is_page, redact_url
-from ..tasks import cancel_and_wait
-from ._apps import NamedApp
+from ..protocol._plain_text import is_page, redact_url
+from ._named_apps import NamedApp
 
 #: Seconds between two reads of the browser's state, which is lost when its last window closes.
 _POLL_INTERVAL = 1.0

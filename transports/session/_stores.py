@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ..artifacts import ArtifactStore, Retention, open_store
+from ..artifacts._base import ArtifactStore
+from ..artifacts._opening import open_store
+from ..artifacts._retention import Retention
 from ..errors import UsageError
 from ._settings import Settings
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote, urlsplit
 
-from .. import adapters, browser as browsers, http
+from .. import mcp, playwright, postmessage, recording, websocket
+from .._internal.plugins import blame_plugin, installed_plugins, load_plugin
 from ..base import Transport
-from ..browser import extension_folder
 from ..errors import UsageError, spelled
-from ..plugins import blame_plugin, installed_plugins, load_plugin
-from ..protocol import is_page, redact_url
+from ..playwright._extension import extension_folder
+from ..protocol._plain_text import is_page, redact_url
 from ._calls import timeout_seconds
 from ._settings import Settings
 
 if TYPE_CHECKING:
-    from ..browser import PageProtocol
-    from ..http import Discovery
+    from ..playwright._top_page import PageProtocol
+    from ..protocol._discovery import Discovery
 
 #: The entry-point group of transports.
 GROUP = "abp.transports"
@@ -35,7 +35,7 @@ _HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]
 _WORD = re.compile(r"[\w-]{1,64}")
 #: Beginning of the path of a folder.
 _FOLDER = re.compile(r"(?:\.{1,2}|~)?/|\.{1,2}$")
-#: Schemes of MCP servers (:mod:`transports.adapters.mcp._servers`).
+#: Schemes of MCP servers (:mod:`transports.mcp._servers`).
 _MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
 #: Options of a browser that a session with an MCP server takes, for the views of its tools.
 _FOR_VIEWS = "browser", "context", "cdp_url", "browser_server"
@@ -91,8 +91,8 @@ def transport_for(
         raise UsageError(_unfit_transport(target, name, names))
     chosen = names[0] if name == "auto" else name
     if chosen == "replay":
-        replay = adapters.replay_transport(target[len(_REPLAY) :])
-        if not isinstance(replay, adapters.ServerReplay):
+        replay = recording.replay_transport(target[len(_REPLAY) :])
+        if not isinstance(replay, recording.ServerReplay):
             reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
             return replay
         replay.views = _pages_for_views(browser_options, request_options, settings, headless, "a recording")
@@ -100,7 +100,7 @@ def transport_for(
     if chosen == "websocket":
         reject_options(browser_options, "an app behind a WebSocket, which needs no browser")
         reject_options(_only(request_options, "auth"), f"a WebSocket; give {spelled('headers=')}")
-        return adapters.WebSocketTransport(
+        return websocket.WebSocketTransport(
             target, timeout=seconds, max_bytes=settings.max_message_bytes, **request_options
         )
     if browser_options.keys() & {"cdp_url", "browser_server"}:
@@ -112,11 +112,11 @@ def transport_for(
         reject_options(
             _only(browser_options, "page", "extension_page", "adapter"), "an app that is embedded in a page of ours"
         )
-        return adapters.PostMessageTransport(target, headless=headless, timeout=seconds, **browser_options)
+        return postmessage.PostMessageTransport(target, headless=headless, timeout=seconds, **browser_options)
     if chosen == "webmcp":
-        return adapters.WebMcpTransport(target, headless=headless, timeout=seconds, **browser_options)
+        return playwright.WebMcpTransport(target, headless=headless, timeout=seconds, **browser_options)
     protocol: PageProtocol = "auto" if name == "auto" else "abp"
-    return adapters.PlaywrightTransport(
+    return playwright.PlaywrightTransport(
         target, headless=headless, timeout=seconds, protocol=protocol, **browser_options
     )
 
@@ -126,14 +126,16 @@ def discovery_for(target: str, transport: Transport, settings: Settings) -> Call
 
     Only pages have a manifest (docs/protocol.md 7.1), and recordings of pages."""
     if target.lower().startswith(_REPLAY):
-        return transport.discovering() if isinstance(transport, adapters.ReplayTransport) else None
+        return transport.discovering() if isinstance(transport, recording.ReplayTransport) else None
     if not is_page(target):
         return None
     return partial(_discover, target, settings)
 
 
 async def _discover(target: str, settings: Settings) -> Discovery:
-    return await http.discover(target, allow_private=settings.allow_private_addresses)
+    from ._manifest import discover  # late: it parses HTML and URLs
+
+    return await discover(target, allow_private=settings.allow_private_addresses)
 
 
 def _pages_for_views(
@@ -142,12 +144,12 @@ def _pages_for_views(
     settings: Settings,
     headless: bool | None,
     whose: str,
-) -> browsers.PageSource:
+) -> playwright.PageSource:
     """Return the source of pages for the views of an MCP server. Raises for options that such pages do not take."""
     shown_in: dict[str, Any] = _only(browser_options, *_FOR_VIEWS)
     others = {name: value for name, value in browser_options.items() if name not in shown_in} | {**request_options}
     reject_options(others, f"{whose}, whose views have pages of their own")
-    return browsers.PageSource(**shown_in, headless=settings.headless if headless is None else headless)
+    return playwright.PageSource(**shown_in, headless=settings.headless if headless is None else headless)
 
 
 def takes_browser(target: str, transport: str = "auto") -> bool:
@@ -169,7 +171,7 @@ def _only(options: Mapping[str, object], *names: str) -> dict[str, object]:
 
 def _mcp_transport(target: str, seconds: float, settings: Settings, **options: Any) -> Transport:
     try:
-        make = adapters.MCPTransport
+        make = mcp.MCPTransport
     except ImportError as error:
         raise UsageError(f"an MCP server: {error}") from error
     return make(target, timeout=seconds, max_bytes=settings.max_message_bytes, **options)

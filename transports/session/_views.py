@@ -9,7 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TypedDict, Unpack
 
-from ..adapters.views import (
+from .._internal.privacy._redaction import REDACTED
+from ..artifacts._ref import ArtifactRef, files_table
+from ..base import Transport, ViewTools, WrappedTransport, keeping_calls, view_tools
+from ..errors import NotRecorded, UsageError, checked, short_traceback, spelled
+from ..mcp.views import (
     CspMode,
     Decision,
     DisplayMode,
@@ -21,14 +25,10 @@ from ..adapters.views import (
     read_document,
     read_profile,
 )
-from ..artifacts import ArtifactRef, files_table
-from ..base import Transport, ViewTools, WrappedTransport, keeping_calls, view_tools
-from ..binary import BinaryData
-from ..browser import PageSource
-from ..errors import NotRecorded, UsageError, checked, short_traceback, spelled
-from ..privacy import REDACTED
+from ..playwright._source import PageSource
+from ..protocol.binary import BinaryData
 from ..protocol.messages import new_id
-from ..routing import Result
+from ..routing._result import Result
 from ._session import Session
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def server_of(transport: Transport) -> ViewTools:
 
 
 def _is_replayed(transport: Transport) -> bool:
-    from ..adapters.recording import ServerReplay  # late: few views are shown from a recording
+    from ..recording._recorder import ServerReplay  # late: few views are shown from a recording
 
     return isinstance(_innermost(transport), ServerReplay)
 

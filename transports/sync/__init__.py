@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy_names
+from .._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ._bridge import SHARED as SHARED
@@ -58,7 +58,10 @@ else:
                 "discover",
                 "open_store",
             ),
-            "_views": ("View", "expect"),
+            "_views": (
+                "View",
+                "expect",
+            ),
         },
     )
 

@@ -10,12 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from .. import artifacts, browser as browsers, http, routing, session
-from .._options import showing
-from ..artifacts import Durability, HostFacade, HostStore, Scope
+from .. import artifacts, playwright as browsers, routing, session
+from .._internal.signatures import showing
+from ..artifacts._content import Durability
+from ..artifacts._hosts import HostFacade, HostStore
+from ..artifacts._ref import Scope
 from ..base import Transport
 from ..errors import ABPError
-from ..routing import Fetcher, OnRoutingEvent, RoutingPolicy
+from ..routing._layers import Fetcher
+from ..routing._policy import OnRoutingEvent, RoutingPolicy
+from ..session._manifest import discover as _discover
 from ._bridge import (
     SHARED,
     Blocking,
@@ -37,8 +41,8 @@ from ._bridge import (
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
-    from ..protocol import AppInfo, Capability
-    from ..session import ViewOptions
+    from ..protocol._declarations import AppInfo, Capability
+    from ..session._views import ViewOptions
     from . import View
 
 
@@ -308,7 +312,7 @@ class Session(Resource[session.Session]):
         return ArtifactStore(self.wrapped.store, self._runner)
 
 
-discover = blocking_function(http.discover)
+discover = blocking_function(_discover)
 
 
 class ConnectOptions(session.CommonOptions, total=False):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from .. import session
-from ..artifacts import ArtifactRef
+from ..artifacts._ref import ArtifactRef
 from ._bridge import Runner, described
 from ._session import Session
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         PageAssertions,
     )
 
-    from ..adapters.views import DisplayMode, ViewRequest
-    from ..routing import Result
+    from ..mcp.views import DisplayMode, ViewRequest
+    from ..routing._result import Result
 
 
 class View(Session):

@@ -6,9 +6,12 @@ import os
 from typing import TypeAlias
 
 from .. import batch
-from ..batch import OnSettled, Report, RunOptions, Source, ignore, pool
-from ..batch.pool import PoolStats
-from ..session import OnProgress
+from ..batch import pool
+from ..batch.pool._fleet import PoolStats
+from ..batch.running._batch import Source, ignore
+from ..batch.running._outputs import Report
+from ..batch.running._runner import OnSettled, RunOptions
+from ..session._dispatch import OnProgress
 from ._bridge import (
     Blocking,
     Resource,

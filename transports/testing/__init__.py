@@ -11,19 +11,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import lazy_names
+from .._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from ..adapters.memory import Call
+    from ..memory import Call
     from ._assertions import Golden, assert_schema, assert_size
     from .conformance._inputs import CannotGenerate as CannotGenerate, generated_params as generated_params
 else:  # the pytest plugin imports this package in every run of pytest
     __getattr__ = lazy_names(
         __name__,
         {
-            ".adapters.memory": ("Call",),
-            "_assertions": ("Golden", "assert_schema", "assert_size"),
-            "conformance._inputs": ("CannotGenerate", "generated_params"),
+            ".memory": ("Call",),
+            "_assertions": (
+                "Golden",
+                "assert_schema",
+                "assert_size",
+            ),
+            "conformance._inputs": (
+                "CannotGenerate",
+                "generated_params",
+            ),
         },
     )
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from .._extras import needing
-from ..artifacts import ArtifactRef
-from ..binary import sniff
-from ..binary.detect import find
+from .._internal.extras import needing
+from ..artifacts._ref import ArtifactRef
 from ..errors import UsageError
+from ..protocol._find_content import find
+from ..protocol._media import sniff
 from ..protocol.schema import check_output
 
 if TYPE_CHECKING:

@@ -12,13 +12,15 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._internal.privacy._redaction import Redactor
+from .._internal.privacy._secrets import KNOWN_SECRETS
 from ..base import Transport
-from ..browser import HasPage, page_of, read_problems
-from ..privacy import KNOWN_SECRETS, Redactor
-from ..sync import SHARED
+from ..playwright._diagnosis import read_problems
+from ..playwright._evidence import HasPage, page_of
+from ..sync._bridge import SHARED
 
 if TYPE_CHECKING:
-    from ..session import View
+    from ..session._views import View
 
 #: Maximum characters of one message in a log.
 _MAX_CHARS = 1000

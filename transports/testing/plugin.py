@@ -30,18 +30,20 @@ from urllib.parse import quote
 
 import pytest
 
-from .. import browser as browsers, session as sessions, sync
+from .. import playwright as browsers, session as sessions, sync
 from ..errors import ABPError, UsageError, callers_traceback, shortened
-from ..protocol import is_page
-from ..sync import SHARED
+from ..protocol._plain_text import is_page
+from ..sync._bridge import SHARED
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserType
 
     from webapp_fixture import Fixture
 
-    from ..session import Session, View
-    from ..sync import ArtifactStore, Session as BlockingSession, View as BlockingView
+    from ..session._session import Session
+    from ..session._views import View
+    from ..sync._session import ArtifactStore, Session as BlockingSession
+    from ..sync._views import View as BlockingView
     from ._assertions import Golden
     from ._failure_report import FailureReport
 
@@ -111,7 +113,7 @@ def add_options(parser: pytest.Parser) -> None:
 def check_options(config: pytest.Config) -> None:
     """Raise :class:`pytest.UsageError` for an invalid number or invalid kinds of evidence."""
     if text := _evidence_text(config):
-        from ..session import read_evidence
+        from ..session._evidence import read_evidence
 
         try:
             read_evidence(text)

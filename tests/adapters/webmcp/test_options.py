@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from transports import PlaywrightTransport, UsageError, WebMcpTransport, connect
-from transports.browser import read_adapter
-from transports.protocol import origin_of
+from transports.playwright._scripts import read_adapter
+from transports.protocol._plain_text import origin_of
 
 
 def test_a_transport_by_name_and_auto_for_pages_only() -> None:

@@ -14,8 +14,8 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from transports import MemoryTransport
-from transports.adapters.memory import Call
-from transports.protocol.envelope import decode_envelope, encode_envelope
+from transports.memory import Call
+from transports.websocket.envelope import decode_envelope, encode_envelope
 from webapp_fixture import pages
 from webapp_fixture.server import build_app
 from webapp_fixture.state import State

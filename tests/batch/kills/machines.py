@@ -14,7 +14,7 @@ from typing import Self
 
 import psutil
 
-from transports.tasks import cancel_and_wait
+from transports._internal.tasks import cancel_and_wait
 
 __all__ = ["MACHINES", "Machines", "ray_cluster"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.support.postgres_server import PostgresServer, run_url, running_server
 from transports import open_store
-from transports.batch.ledger import open_ledger
+from transports.batch.ledger._ledger import open_ledger
 
 from .apps import Counting, PageApp, SocketApp
 from .crew import Crew, left_behind

@@ -7,19 +7,10 @@ import unicodedata
 from contextlib import suppress
 
 from tests.support.spelled import SPELLED
-from transports.binary import (
-    BinaryData,
-    Encoded,
-    contradicts,
-    extension_for,
-    is_binary_mime,
-    normalise_mime,
-    safe_filename,
-    sniff,
-)
-from transports.binary._data import padded
-from transports.binary.detect import Heuristics, base64_head, decode_data_url, find, is_base64, sniff_base64
-from transports.browser.evidence._har import (
+from transports._internal.privacy._redaction import Redactor, SecretValues
+from transports._internal.privacy._secrets import KnownSecrets, is_guessable
+from transports.errors import BadEncoding
+from transports.playwright._har import (
     clean_body,
     clean_entry,
     clean_event,
@@ -28,9 +19,10 @@ from transports.browser.evidence._har import (
     learn_event,
     read_lines,
 )
-from transports.errors import BadEncoding
-from transports.privacy import KnownSecrets, Redactor, SecretValues, is_guessable
-from transports.protocol import decode_json
+from transports.protocol._find_content import Heuristics, base64_head, decode_data_url, find, is_base64, sniff_base64
+from transports.protocol._media import contradicts, extension_for, is_binary_mime, normalise_mime, safe_filename, sniff
+from transports.protocol._strict_json import decode_json
+from transports.protocol.binary import BinaryData, Encoded, padded
 from transports.protocol.schema import check_output, check_params
 
 __all__ = ["base64", "evidence", "filename", "redaction", "schema", "sniffing", "spellings"]

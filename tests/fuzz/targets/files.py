@@ -9,7 +9,13 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from transports.adapters.recording._file import (
+from transports.artifacts._ref import Metadata, OtherCase
+from transports.batch import Consent, Job
+from transports.batch._jobs import job_document, parse_job
+from transports.batch.running._reading import read_jobs
+from transports.errors import ABPError
+from transports.protocol._strict_json import encode_json
+from transports.recording._file import (
     Answer,
     Failed,
     Reader,
@@ -19,15 +25,9 @@ from transports.adapters.recording._file import (
     unpack,
     unpack_content,
 )
-from transports.adapters.recording._replay import Script
-from transports.artifacts._ref import Metadata, OtherCase
-from transports.batch import Consent, Job
-from transports.batch._jobs import job_document, parse_job
-from transports.batch.running._reading import read_jobs
-from transports.errors import ABPError
-from transports.protocol import encode_json
+from transports.recording._replay import Script
 from transports.routing import RoutingConfig
-from transports.session import read_config, retention_settings
+from transports.session._settings import read_config, retention_settings
 from transports.surfaces.mcp._options import Options
 
 __all__ = ["jobs", "metadata", "recording", "settings"]

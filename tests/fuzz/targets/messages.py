@@ -10,36 +10,25 @@ import httpx2
 from mcp_types import JSONRPCRequest, JSONRPCResponse, ListToolsResult, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from transports.adapters.mcp import _connection as http, _connection as tool_repair
-from transports.adapters.mcp._wire import LineReader, to_answer, to_capability, with_content
-from transports.adapters.websocket._transport import answered_request
-from transports.binary import BinaryData, Encoded
-from transports.binary.detect import MAX_DEPTH, Heuristics, field_of, find, replace
-from transports.browser.page._received import Held, parse_event, parse_json, parse_reply
 from transports.errors import ABPError, CapabilityError
-from transports.protocol import (
-    Answer,
-    Capabilities,
-    ElicitationRequest,
-    Initialized,
-    Notification,
-    Progress,
-    ValueCounter,
-    decode_json,
-    default_answer,
-    deprecation_warnings,
-    envelope as base64_runs,
-    has_more_values,
-    is_deeper,
-    parse,
-    with_suggestions,
-)
-from transports.protocol.envelope import decode_envelope, encode_envelope
+from transports.mcp import _connection as http, _connection as tool_repair
+from transports.mcp._wire import LineReader, to_answer, to_capability, with_content
+from transports.playwright._received import Held, parse_event, parse_json, parse_reply
+from transports.protocol._capabilities import Capabilities, deprecation_warnings, with_suggestions
+from transports.protocol._declarations import parse
+from transports.protocol._elicitation import default_answer
+from transports.protocol._find_content import MAX_DEPTH, Heuristics, field_of, find, replace
+from transports.protocol._payloads import Answer, ElicitationRequest, Initialized, Notification, Progress
+from transports.protocol._strict_json import ValueCounter, decode_json, has_more_values, is_deeper
+from transports.protocol.binary import BinaryData, Encoded
 from transports.protocol.messages import Message
 from transports.routing import json_size
 from transports.routing._guard import clamp, cut_texts
 from transports.routing._layers import parse_text_blocks
 from transports.routing._result import long_texts
+from transports.websocket import envelope as base64_runs
+from transports.websocket._transport import answered_request
+from transports.websocket.envelope import decode_envelope, encode_envelope
 
 __all__ = ["answer", "capabilities", "envelope", "mcp", "reply", "tools"]
 

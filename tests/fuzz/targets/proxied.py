@@ -10,10 +10,11 @@ from typing import TypeAlias
 
 from transports.artifacts import open_store
 from transports.errors import ProtocolError
-from transports.protocol import MAX_JSON_DEPTH
-from transports.surfaces.mcp import ProxyOptions, Stats, relay, shared_by
+from transports.protocol._strict_json import MAX_JSON_DEPTH
 from transports.surfaces.mcp.proxy._exchange import Passed
 from transports.surfaces.mcp.proxy._messages import LineReader, TooLong, key_of
+from transports.surfaces.mcp.proxy._running import ProxyOptions, relay, shared_by
+from transports.surfaces.mcp.proxy._stats import Stats
 
 __all__ = ["conversation"]
 

@@ -51,8 +51,8 @@ def _verifier() -> tuple[JwtVerifier, Ed25519PrivateKey]:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    from transports.surfaces.mcp import Options
     from transports.surfaces.mcp._access import JwtVerifier
+    from transports.surfaces.mcp._options import Options
 
     key = Ed25519PrivateKey.generate()
     with tempfile.TemporaryDirectory() as folder:

@@ -9,12 +9,21 @@ from typing import Any, cast
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from transports.binary import safe_filename
 from transports.errors import DiscoveryFailed
-from transports.http import disposition_parameter, filename_of
-from transports.http._discovery import ManifestCache, PageHead, _manifest_target, missing_capabilities, read_manifest
-from transports.http._headers import Representation, content_coding, content_range, is_part, one_line, retry_after
-from transports.http._urls import (
+from transports.protocol._capabilities import Capabilities
+from transports.protocol._media import safe_filename
+from transports.protocol._plain_text import is_loopback, redact_url
+from transports.routing.http._headers import (
+    Representation,
+    content_coding,
+    content_range,
+    disposition_parameter,
+    filename_of,
+    is_part,
+    one_line,
+    retry_after,
+)
+from transports.routing.http._urls import (
     BadHeader,
     BadUrl,
     add_query,
@@ -25,7 +34,7 @@ from transports.http._urls import (
     resolve_redirect,
     secret_forms,
 )
-from transports.protocol import Capabilities, is_loopback, redact_url
+from transports.session._manifest import ManifestCache, PageHead, _manifest_target, missing_capabilities, read_manifest
 from transports.surfaces.web._content import _parse_range
 
 __all__ = ["headers", "manifest", "page_head", "url"]

@@ -12,9 +12,8 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from tests.surfaces.cli.conftest import abp
-from transports.browser import find_running
-from transports.browser.process import _find as running
-from transports.browser.process._find import RunningBrowser
+from transports.playwright import _find as running
+from transports.playwright._find import RunningBrowser, find_running
 
 __all__ = ["abp"]
 

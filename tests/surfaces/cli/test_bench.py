@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.command_line import CommandLine, Terminal
 from transports import CapabilityError, MemoryTransport, connect
-from transports.adapters.memory import Call
 from transports.artifacts import MemoryStore
+from transports.memory import Call
 from transports.surfaces.cli._bench import Measurement, percentile
 from webapp_fixture import Fixture
 

@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from tests.support.command_line import CommandLine
-from transports.protocol import AppInfo, Capability
+from transports.protocol._declarations import AppInfo, Capability
 from transports.surfaces.cli._calls import print_capabilities, print_capability, print_names
 from webapp_fixture import Fixture
 

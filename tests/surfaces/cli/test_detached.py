@@ -15,10 +15,11 @@ import pytest
 from tests.support.command_line import CommandLine, in_thread
 from tests.support.web_client import TOKEN, running
 from transports import BinaryData, CapabilityError
-from transports.adapters.memory import Call
 from transports.artifacts import LocalStore
-from transports.surfaces.shared import CallLedger
-from transports.surfaces.web import Options, serve
+from transports.memory import Call
+from transports.surfaces.shared._detached import CallLedger
+from transports.surfaces.web._options import Options
+from transports.surfaces.web._server import serve
 from webapp_fixture import Fixture
 
 URL = "http://app.test/"

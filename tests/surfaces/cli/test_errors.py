@@ -19,8 +19,8 @@ import transports
 from tests.support.command_line import CommandLine
 from tests.support.mcp_servers import FOLDER
 from transports import Browser, WebSocketTransport
-from transports.browser import explain_load_failure
 from transports.errors import replaced_arguments
+from transports.playwright._diagnosis import explain_load_failure
 from transports.surfaces.cli._output import OPTIONS
 from webapp_fixture import Fixture
 
@@ -186,7 +186,7 @@ def test_nothing_is_started_or_tried_again_for_an_address_where_nothing_listens(
         tried.append(transport)
         return await once(transport)
 
-    monkeypatch.setattr("transports.browser._source.Browser", Launched)
+    monkeypatch.setattr("transports.playwright._source.Browser", Launched)
     monkeypatch.setattr(GATHER, "Browser", Launched)
     once = WebSocketTransport._connect
     monkeypatch.setattr(WebSocketTransport, "_connect", connect)

@@ -14,11 +14,10 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from transports.session import read_config
 from transports.session._app_tables import AppTables
-from transports.session._settings import TABLES, routing_of
+from transports.session._settings import TABLES, read_config, routing_of
 from transports.surfaces.cli import main
-from transports.surfaces.mcp import Options
+from transports.surfaces.mcp._options import Options
 
 DOCS = Path(__file__).parents[3] / "docs"
 

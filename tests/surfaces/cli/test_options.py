@@ -20,8 +20,8 @@ import typer
 from tests.support.command_line import CommandLine
 from transports import UsageError
 from transports.artifacts import ArtifactStore
-from transports.browser.process import _browser_process as browser_process
 from transports.errors import BrowserNotFound
+from transports.playwright import _process as browser_process
 from transports.surfaces.cli import main
 from transports.surfaces.cli._commands import app, command_for, take_plain_values
 from transports.surfaces.cli._options import ConnectionOptions
@@ -173,7 +173,7 @@ def test_a_browser_elsewhere_is_given_its_address_and_headers(
     more = ("--header", "X-Team: blue", "--token", "s3cret")
     mixed = abp("call", page, "x", "--browser-server", "ws://h", "--profile", str(tmp_path))
     assert mixed.status == 2 and "--profile and --browser-server each say whose page it is" in mixed.err
-    monkeypatch.setattr("transports.session.connect", connect)
+    monkeypatch.setattr("transports.session._connect.connect", connect)
     for command in commands:
         abp(*command, "--browser-server", "ws://127.0.0.1:3000", *more)
         abp(*command, "--cdp-url", "wss://h/", *more)
@@ -193,7 +193,7 @@ def test_servers_are_told_how_many_browsers_to_share_which_files_and_which_runs_
         stores.add(store.url)
         raise UsageError("enough")
 
-    monkeypatch.setattr("transports.surfaces.shared.pooled", pooled)
+    monkeypatch.setattr("transports.surfaces.shared._apps.pooled", pooled)
     for command in ("mcp", "serve"):
         abp(command)
         monkeypatch.setenv(f"ABP_{command.upper()}_BROWSERS", "3")
@@ -214,7 +214,7 @@ def test_headed_shows_the_window(abp: CommandLine, monkeypatch: pytest.MonkeyPat
         given.append(options.get("headless"))
         raise UsageError("enough")
 
-    monkeypatch.setattr("transports.session.connect", connect)
+    monkeypatch.setattr("transports.session._connect.connect", connect)
     for command in (("call", "http://127.0.0.1:9/", "x"), ("capabilities", "http://127.0.0.1:9/")):
         abp(*command, "--headed")
         abp(*command)

@@ -13,7 +13,8 @@ from hypothesis import example, given, settings, strategies as st
 
 from tests.support.command_line import CommandLine
 from transports.errors import UsageError
-from transports.protocol import Capability, plain_line
+from transports.protocol._declarations import Capability
+from transports.protocol._plain_text import plain_line
 from transports.surfaces.cli import _params as module
 from transports.surfaces.cli._calls import print_capability
 from transports.surfaces.cli._params import Params, example_words, read_params

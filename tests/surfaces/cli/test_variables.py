@@ -26,7 +26,7 @@ def test_a_server_refuses_its_own_unknown_variable(
 
 
 def test_a_service_of_kubernetes_is_no_misspelt_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    from transports.surfaces.web import Options
+    from transports.surfaces.web._options import Options
 
     for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8000_TCP", "PORT_8000_TCP_ADDR"):
         monkeypatch.setenv(f"ABP_SERVE_{name}", "10.0.0.1")

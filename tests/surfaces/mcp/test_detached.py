@@ -17,10 +17,11 @@ from mcp_types import CallToolResult, ElicitResult
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import URL, Apps, called, era, hold, refuse, shout, words
 from tests.support.mcp_detached import Gate, Serve, gate, serve
-from transports.protocol import ElicitationRequest
+from transports.protocol._payloads import ElicitationRequest
 from transports.routing import Result
-from transports.session import AppEntry
-from transports.surfaces.shared import Activity, DetachedCalls, call_record
+from transports.session._app_tables import AppEntry
+from transports.surfaces.shared._activity import Activity, call_record
+from transports.surfaces.shared._detached import DetachedCalls
 from transports.testing import Call
 
 __all__ = ["era", "gate", "serve"]

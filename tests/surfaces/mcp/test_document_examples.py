@@ -21,7 +21,7 @@ from PIL import Image
 
 from tests.support.mcp_clients import Apps, Serve, called, era, read_as_resource, serve, words
 from transports import BinaryData, MemoryTransport, Session, connect
-from transports.adapters.memory import Handler
+from transports.memory import Handler
 from transports.protocol.messages import Message
 from transports.testing import Call
 

@@ -28,8 +28,11 @@ from tests.support.mcp_clients import ERAS, URL, Apps, ResourceNotifications, ca
 from tests.support.processor import longest_turn
 from transports.artifacts import open_store
 from transports.errors import ABPError, UsageError
-from transports.surfaces.mcp import Bridge, Options, parse_tokens, serve_http
-from transports.surfaces.shared import parse_address
+from transports.surfaces.mcp._access import parse_tokens
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._http import serve_http
+from transports.surfaces.mcp._options import Options
+from transports.surfaces.shared._listening import parse_address
 from transports.testing import Call
 
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"

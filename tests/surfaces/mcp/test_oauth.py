@@ -30,8 +30,10 @@ from tests.support.mcp_clients import ERAS, URL, Apps, called
 from tests.surfaces.mcp.test_http import ANN, USERS, client_of
 from transports.artifacts import open_store
 from transports.errors import UsageError
-from transports.session import AppEntry
-from transports.surfaces.mcp import Bridge, Options, serve_http
+from transports.session._app_tables import AppEntry
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._http import serve_http
+from transports.surfaces.mcp._options import Options
 
 SCOPES = ["abp", "crm", "draw"]
 NAMED = {"crm": AppEntry(url=URL, scopes=("crm",)), "private": AppEntry(url=URL, users=("ann",))}

@@ -19,7 +19,8 @@ from tests.surfaces.cli.conftest import abp
 from transports import Session
 from transports.artifacts import open_store
 from transports.errors import UsageError
-from transports.surfaces.mcp import Bridge, Options
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
 
 __all__ = ["abp", "era", "serve"]
 
@@ -291,7 +292,7 @@ async def test_a_picture_is_taken_of_public_and_allowed_addresses_only(
     def started(**options: Any) -> None:
         raise UsageError("a browser is started")
 
-    monkeypatch.setattr("transports.browser.PictureBrowser", started)
+    monkeypatch.setattr("transports.playwright.PictureBrowser", started)
     refused = {
         "http://127.0.0.1:8000/": "not on the public Internet",
         "http://2130706433/": "not on the public Internet",

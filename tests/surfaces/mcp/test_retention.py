@@ -16,7 +16,8 @@ from mcp import Client
 from tests.support.apps import files
 from tests.support.mcp_clients import URL, Apps, called, words
 from transports.artifacts import LocalStore, Retention, _ref as store_clock, sweeping
-from transports.surfaces.mcp import Bridge, Options
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
 from transports.testing import Call
 
 SIZE = 1000

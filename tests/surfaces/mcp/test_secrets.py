@@ -16,9 +16,10 @@ from mcp import Client
 from tests.support.mcp_clients import ERAS, URL, Apps, called, files_of, read_as_resource
 from tests.support.web_client import Web, running
 from transports import BinaryData, CapabilityError, MemoryTransport, Session, connect as connect_app
+from transports._internal.privacy._secrets import KNOWN_SECRETS
 from transports.artifacts import open_store
-from transports.privacy import KNOWN_SECRETS
-from transports.surfaces.mcp import Bridge, Options
+from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._options import Options
 from transports.testing import Call
 
 CANARY, NAME = "canary-of-the-bridge", "${SECRET:CRM}"

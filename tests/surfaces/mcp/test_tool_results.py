@@ -36,13 +36,13 @@ from tests.support.mcp_clients import (
     words,
 )
 from transports import ArtifactRef, BinaryData, CapabilityError, NoneStore, Router
-from transports.adapters.memory import Handler
 from transports.artifacts import MemoryStore
 from transports.errors import AddressBlocked, SizeMismatch
-from transports.protocol import encode_json
+from transports.memory import Handler
+from transports.protocol._strict_json import encode_json
 from transports.surfaces.mcp._artifacts import ArtifactView
 from transports.surfaces.mcp._results import call_result, error_result
-from transports.surfaces.shared import ImageLimits
+from transports.surfaces.shared._previews import ImageLimits
 from transports.testing import Call
 
 __all__ = ["era", "serve"]

@@ -30,9 +30,12 @@ from tests.support.mcp_servers import FOLDER
 from tests.support.relayed import HELLO, LARGE
 from tests.support.slow import slow_but
 from tests.surfaces.proxy.test_stdio import alive
-from transports.adapters.mcp import HttpServer, Server
 from transports.artifacts import open_store
-from transports.surfaces.mcp import ProxyOptions, Stats, parse_tokens, run_http, server_of
+from transports.mcp import HttpServer, Server
+from transports.surfaces.mcp._access import parse_tokens
+from transports.surfaces.mcp.proxy._running import ProxyOptions, run_http
+from transports.surfaces.mcp.proxy._stats import Stats
+from transports.surfaces.mcp.proxy._upstreams import server_of
 
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
 USERS = parse_tokens(f"ann={ANN},bob={BOB}")

@@ -20,7 +20,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from tests.support.eventually import eventually
 from tests.support.relayed import LARGE, relayed
 from transports.artifacts import Retention, open_store
-from transports.surfaces.mcp import read_log, table
+from transports.surfaces.mcp.proxy._stats import read_log, table
 
 LIMIT = 64 * 1024
 

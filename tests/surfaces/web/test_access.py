@@ -25,7 +25,9 @@ from transports.artifacts import (
     signing_key,
 )
 from transports.errors import StoreError
-from transports.surfaces.web import Options, make_link, serve
+from transports.surfaces.web._artifacts import make_link
+from transports.surfaces.web._options import Options
+from transports.surfaces.web._server import serve
 
 
 @pytest.fixture

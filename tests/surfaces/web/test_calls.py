@@ -14,9 +14,11 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.web_client import Web, put_artifact, running
 from transports import BinaryData, MemoryTransport, Session, connect
-from transports.adapters.memory import Call
 from transports.artifacts import ArtifactStore, LocalStore, Scope
-from transports.surfaces.shared import Activity, Apps, LogGap, StoreChange
+from transports.memory import Call
+from transports.surfaces.shared._activity import Activity, LogGap
+from transports.surfaces.shared._apps import Apps
+from transports.surfaces.shared._store_watcher import StoreChange
 from transports.surfaces.web._content import artifact_meta
 
 

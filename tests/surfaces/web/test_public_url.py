@@ -7,7 +7,7 @@ import pytest
 from tests.support.web_client import put_artifact, running
 from transports.artifacts import LocalStore
 from transports.errors import UsageError
-from transports.surfaces.web import make_link
+from transports.surfaces.web._artifacts import make_link
 from transports.surfaces.web._options import Options
 
 PUBLIC = "https://files.example/abp"

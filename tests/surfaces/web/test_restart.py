@@ -5,7 +5,8 @@ from pathlib import Path
 from tests.support.apps import answering, b64, hang
 from tests.support.web_client import running
 from transports.artifacts import LocalStore, Scope
-from transports.surfaces.shared import CallLedger, CallRecord
+from transports.surfaces.shared._activity import CallRecord
+from transports.surfaces.shared._detached import CallLedger
 
 FILE = {"content": b64(b"hi"), "mimeType": "text/plain", "encoding": "base64", "filename": "hi.txt"}
 APP = {"file.make": answering({"file": FILE}), "job.hang": hang}

@@ -16,7 +16,7 @@ from tests.support.web_client import Web, running
 from transports import UsageError
 from transports.artifacts import ArtifactRef, LocalStore, MemoryStore, Scope
 from transports.batch import Job, Ledger, Outcome, State, open_ledger
-from transports.batch.ledger import Settlement
+from transports.batch.ledger._schema import Settlement
 from transports.errors import LedgerError
 from transports.surfaces.web._runs import ServedRuns
 

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from tests.support.web_client import put_artifact, running
+from transports._internal.readers import _reader_process as reader_process
 from transports.artifacts import LocalStore, Scope
-from transports.readers import _reader_process as reader_process
 from transports.surfaces.web import _artifacts as thumbnails
 
 

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 
-from ...protocol import without_collection
+from ...protocol._strict_json import without_collection
 from .._ref import ID, LONGEST, ArtifactRef, Metadata, Scope
 from .._retention import Entry
 from ._index import Index, Row, ref_from_row

@@ -24,9 +24,9 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from ... import database
+from ..._internal import database
 from ...errors import StoreError
-from ...protocol import encode_json
+from ...protocol._strict_json import encode_json
 from .._ref import ArtifactRef, Metadata, Scope, stamp
 from .._retention import Entry
 from ._tree import Tree

@@ -23,7 +23,7 @@ _INTENT = re.compile(r"(\d*)-[0-9a-f]+\.name")
 _LONGEST_INTENT = 1024  # bytes: a hash and a file name
 _MAX_AGE = 3600.0  # seconds that a staged file or content without metadata may be on its way
 _QUARANTINE = 86400.0  # seconds that damaged content is kept for inspection
-#: Staged files; :mod:`transports.browser.transfer._ladder` puts slices of a file beside them.
+#: Staged files; :mod:`transports.playwright._content` puts slices of a file beside them.
 _STAGED = re.compile(r"(\d+)-[0-9a-f]+(?:\.slice\d)?")
 _BLOB = re.compile(r"[0-9a-f]{64}")
 

@@ -25,8 +25,8 @@ from threading import Thread
 from typing import Any, NoReturn, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
+from ..._internal.tasks import finished, in_thread
 from ...errors import Corrupt, StoreError, StoreFull, StoreUnavailable, checked
-from ...tasks import finished, in_thread
 from .._audit import AuditLog
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from .._content import Description, Follower, Meter, as_bytes, measure_file, nothing_written
@@ -59,7 +59,7 @@ class Writer:
 
     async def run(self, work: Callable[[OpenFolders], T]) -> T:
         """Run ``work`` in the thread, with open folders, and return its result. As with
-        :func:`~transports.tasks.in_thread`, a cancelled caller waits until ``work`` has ended."""
+        :func:`~transports._internal.tasks.in_thread`, a cancelled caller waits until ``work`` has ended."""
         loop = asyncio.get_running_loop()
         lane = self._lanes.get(loop)
         if lane is None:

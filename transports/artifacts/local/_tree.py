@@ -19,8 +19,8 @@ from io import FileIO
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from ..._internal.files import regular_file
 from ...errors import StoreError, UsageError, spelled
-from ...files import regular_file
 from .._files import is_link, open_file, other_folder, patiently, try_lock, user_name, write_all
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from ...errors import StoreUnavailable, UsageError, first_line
-from ...protocol import is_loopback
+from ...protocol._plain_text import is_loopback
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -19,18 +19,11 @@ from urllib.parse import unquote
 
 import msgspec
 
-from ...database import (
-    Connection,
-    Cursor,
-    PostgresConnection,
-    SqliteConnection,
-    Transactions,
-    Value,
-    without_nul,
-    without_password,
-)
+from ..._internal.database._postgres import PostgresConnection, without_password
+from ..._internal.database._sqlite import SqliteConnection
+from ..._internal.database._transactions import Connection, Cursor, Transactions, Value, without_nul
 from ...errors import StoreUnavailable, UsageError
-from ...protocol import redact_url
+from ...protocol._plain_text import redact_url
 from .._query import Query
 from .._ref import ID, Metadata, OtherCase, Scope, now, stamp
 from .._retention import Entry, Retention

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..ledger import Ledger
-from ..pool import Pool, PoolStats
-from ..running import Runner, RunOptions
-from ..running._runner import OnSettled
+from ..ledger._ledger import Ledger
+from ..pool._fleet import PoolStats
+from ..pool._pool import Pool
+from ..running._runner import OnSettled, Runner, RunOptions
 
 
 @dataclass(frozen=True, slots=True)

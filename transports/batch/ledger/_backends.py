@@ -8,8 +8,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...artifacts import open_file, try_lock
-from ...database import PostgresConnection, SqliteConnection
+from ..._internal.database._postgres import PostgresConnection
+from ..._internal.database._sqlite import SqliteConnection
+from ...artifacts._files import open_file, try_lock
 from ...errors import LedgerError
 
 _PAUSE = 0.01  # seconds between two attempts to lock a file

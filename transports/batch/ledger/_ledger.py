@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Seque
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
-from ...database import Cursor, PostgresUrl, Transactions, Value
+from ..._internal.database._postgres import PostgresUrl
+from ..._internal.database._transactions import Cursor, Transactions, Value
 from ...errors import LedgerError, UsageError
-from ...protocol import redact_url
+from ...protocol._plain_text import redact_url
 from .._jobs import Job, State
 from ._backends import PostgresDatabase, SqliteDatabase
 from ._reads import LedgerView

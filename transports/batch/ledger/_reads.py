@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar, cast
 
-from ...database import Cursor, Transactions, Value, without_nul
+from ..._internal.database._transactions import Cursor, Transactions, Value, without_nul
 from ...errors import ABPError, LedgerError, UsageError, first_line
-from ...protocol import decode_json, encode_json
+from ...protocol._strict_json import decode_json, encode_json
 from .._jobs import State
 from ._schema import COLUMNS, INPUT, VERSION, Database, Row, row_from, values_of
 

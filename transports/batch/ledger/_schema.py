@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
-from ...database import Connection, Cursor, Value, without_nul
-from ...protocol import JSONValue, decode_json, encode_json
+from ..._internal.database._transactions import Connection, Cursor, Value, without_nul
+from ...protocol._strict_json import JSONValue, decode_json, encode_json
 from .._jobs import Job, Outcome, State, job_document, parse_job
 
 #: Columns of a :class:`Row`.

@@ -20,7 +20,8 @@ from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ...browser import Browser, close_quietly
+from ..._internal.tasks import backoff_delay, cancel_and_wait, spawn
+from ..._internal.telemetry._instruments import BROWSER_RESTARTS, record
 from ...errors import (
     ABPError,
     ConnectFailed,
@@ -31,10 +32,10 @@ from ...errors import (
     format_seconds,
     spelled,
 )
-from ...protocol import redact_url
-from ...session import Session
-from ...tasks import backoff_delay, cancel_and_wait, spawn
-from ...telemetry import BROWSER_RESTARTS, record
+from ...playwright._browser import Browser
+from ...playwright._source import close_quietly
+from ...protocol._plain_text import redact_url
+from ...session._session import Session
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
-from ...browser import Browser
+from ..._internal.tasks import Deadlines, cancel_and_wait, ending, finished, spawn
 from ...errors import (
     ABPError,
     BrowserCrashed,
@@ -19,9 +19,11 @@ from ...errors import (
     TransportError,
     format_seconds,
 )
-from ...routing import Result
-from ...session import SESSION_LOST, Session, shares_browser
-from ...tasks import Deadlines, cancel_and_wait, ending, finished, spawn
+from ...playwright._browser import Browser
+from ...routing._result import Result
+from ...session._calls import SESSION_LOST
+from ...session._named_apps import shares_browser
+from ...session._session import Session
 from ._fleet import PATIENCE, Fleet, HeldSession, Slot, Slots, clear_context, open_context
 
 #: :func:`transports.connect`, or a function that replaces it.

@@ -28,20 +28,17 @@ from typing import Any, Self, cast
 
 import psutil
 
-from ...artifacts import ArtifactStore
-from ...browser import Browser
+from ..._internal.tasks import OpenedHere, cancel_and_wait, spawn
+from ...artifacts._base import ArtifactStore
 from ...errors import UsageError, checked, short_traceback
-from ...protocol import JSONValue
-from ...routing import Result
-from ...session import (
-    Session,
-    Settings,
-    connect as default_connect,
-    open_configured_store,
-    retention_settings,
-    timeout_seconds,
-)
-from ...tasks import OpenedHere, cancel_and_wait, spawn
+from ...playwright._browser import Browser
+from ...protocol._strict_json import JSONValue
+from ...routing._result import Result
+from ...session._calls import timeout_seconds
+from ...session._connect import connect as default_connect
+from ...session._session import Session
+from ...session._settings import Settings, retention_settings
+from ...session._stores import open_configured_store
 from .._jobs import NOT_SENT, Job, Outcome
 from ._fleet import Endpoint, Fleet, Limits, Member, PoolStats, Source
 from ._leases import Connect, Leases, Reuse

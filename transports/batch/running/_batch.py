@@ -14,17 +14,20 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ...artifacts import ArtifactRef, ArtifactStore, remove_left, temporary_path
-from ...binary import safe_filename
+from ..._internal.files import open_regular
+from ..._internal.tasks import in_thread
+from ...artifacts._base import ArtifactStore
+from ...artifacts._files import remove_left, temporary_path
+from ...artifacts._ref import ArtifactRef
 from ...errors import ABPError, Corrupt, LedgerError, StoreError, UsageError, short_traceback
-from ...files import open_regular
-from ...protocol import JSONValue
-from ...session import OnProgress
-from ...tasks import in_thread
+from ...protocol._media import safe_filename
+from ...protocol._strict_json import JSONValue
+from ...session._dispatch import OnProgress
 from .._consent import Consent
 from .._jobs import Job, State
-from ..ledger import Added, Counts, Ledger, Row, Settlement, open_ledger
-from ..pool import Pool
+from ..ledger._ledger import Ledger, open_ledger
+from ..ledger._schema import Added, Counts, Row, Settlement
+from ..pool._pool import Pool
 from ._outputs import Report, export_run
 from ._reading import fingerprint, read_jobs, require_input, spool_jobs
 from ._runner import Driver, OnSettled, Runner, RunOptions, pool_size
@@ -84,7 +87,7 @@ def ignore(_: Settlement) -> None:
 
 def telling(counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> OnSettled:
     """Return an ``on_settled`` that also counts the jobs that ended, from ``counts`` on, for ``on_progress``."""
-    from ...protocol import Progress  # late, as it loads pydantic
+    from ...protocol._payloads import Progress  # late, as it loads pydantic
 
     ended, failed = counts.total - counts.open, counts[State.FAILED] + counts[State.UNKNOWN]
 

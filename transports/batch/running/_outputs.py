@@ -15,13 +15,14 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ... import notebook
-from ...artifacts import replacing
+from ..._internal import notebook
+from ..._internal.tasks import in_thread
+from ...artifacts._files import replacing
 from ...errors import ABPError, LedgerError
-from ...protocol import JSONValue, encode_json
-from ...tasks import in_thread
+from ...protocol._strict_json import JSONValue, encode_json
 from .._jobs import Job, State, job_document
-from ..ledger import Added, Ledger, Row
+from ..ledger._ledger import Ledger
+from ..ledger._schema import Added, Row
 from ._reading import first_jobs
 
 logger = logging.getLogger("transports")

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from ...artifacts import replacing
+from ...artifacts._files import replacing
 from ...errors import LedgerError, UsageError
-from ...protocol import decode_json, encode_json
+from ...protocol._strict_json import decode_json, encode_json
 from .._jobs import MAX_FIELDS
 
 logger = logging.getLogger("transports")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from ...errors import ABPError, LedgerError, UsageError
-from ...protocol import encode_json, json_lines
+from ...protocol._strict_json import encode_json, json_lines
 from .._consent import Consent
 from .._jobs import Job, job_document, parse_job, require_few_fields
 

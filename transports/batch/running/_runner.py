@@ -23,13 +23,13 @@ from typing import Protocol, TypeAlias
 
 from aiolimiter import AsyncLimiter
 
+from ..._internal.tasks import backoff_delay, begin, finished
 from ...errors import ABPError, UsageError
-from ...protocol import MAX_TIMEOUT
-from ...tasks import backoff_delay, begin, finished
+from ...protocol._times import MAX_TIMEOUT
 from .._consent import Consent
 from .._jobs import NOT_SENT, Job, Outcome, State
-from ..ledger import Leased, Ledger, Settlement
-from ..ledger._schema import host_of
+from ..ledger._ledger import Ledger
+from ..ledger._schema import Leased, Settlement, host_of
 
 logger = logging.getLogger("transports.batch")
 

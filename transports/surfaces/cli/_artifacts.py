@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...protocol import plain_text
+from ...protocol._plain_text import plain_text
 from ._options import Json, Output, seconds_between, spread_groups
 from ._output import asynchronous, print_error, print_json, print_note, print_rows
 
 if TYPE_CHECKING:
-    from ...artifacts import ArtifactRef, ArtifactStore, Query, Retention
+    from ...artifacts._base import ArtifactStore
+    from ...artifacts._query import Query
+    from ...artifacts._ref import ArtifactRef
+    from ...artifacts._retention import Retention
 
 
 def document_of(ref: ArtifactRef) -> dict[str, object]:
@@ -61,7 +64,7 @@ async def find(store: ArtifactStore, name: str) -> ArtifactRef:
 
     Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` if several artifacts
     match."""
-    from ...artifacts import is_named
+    from ...artifacts._search import is_named
     from ...errors import ArtifactNotFound, UsageError
 
     try:
@@ -108,7 +111,7 @@ class QueryOptions:
 
     def query(self, limit: int | None) -> Query:
         """Return the options as a query. Raises :class:`~transports.errors.UsageError`."""
-        from ...artifacts import Query
+        from ...artifacts._query import Query
 
         given = asdict(self)
         given |= {"since": _time(self.since, "--since"), "until": _time(self.until, "--until")}
@@ -117,7 +120,7 @@ class QueryOptions:
 
 def _time(text: str | None, option: str) -> datetime | None:
     from ...errors import UsageError
-    from ...protocol import parse_duration
+    from ...protocol._times import parse_duration
 
     if text is None:
         return None
@@ -132,7 +135,8 @@ def _time(text: str | None, option: str) -> datetime | None:
 
 def store_at(url: str | None, retention: Retention | None = None) -> ArtifactStore:
     """Return the store at ``url``. URL and retention default to the settings."""
-    from ...session import Settings, open_configured_store, retention_settings
+    from ...session._settings import Settings, retention_settings
+    from ...session._stores import open_configured_store
 
     return open_configured_store(Settings.load(), url, retention=retention or retention_settings())
 
@@ -176,7 +180,7 @@ async def gc(
 
 
 def _retention_by_age(ttl: float | None) -> Retention | None:
-    from ...artifacts import Retention
+    from ...artifacts._retention import Retention
 
     if ttl is None:
         return None
@@ -212,7 +216,7 @@ async def fsck(
 @asynchronous
 async def reindex(output: Output = None, as_json: Json = False) -> None:
     """Build or correct the index of an object store."""
-    from ...artifacts import reindex as reindex_store
+    from ...artifacts._sweeping import reindex as reindex_store
 
     async with store_at(output) as store:
         report = await reindex_store(store)
@@ -241,7 +245,7 @@ async def list_(
 
     Prints id, bytes, type, time of first storage, and name of each. An object store with an index is read from the
     index."""
-    from ...artifacts import find as find_page
+    from ...artifacts._query import find as find_page
 
     query = wanted.query(limit)
     async with store_at(output) as store:
@@ -260,7 +264,7 @@ async def versions_(
     as_json: Json = False,
 ) -> None:
     """List the artifacts of one file name, latest last."""
-    from ...artifacts import versions
+    from ...artifacts._search import versions
 
     async with store_at(output) as store:
         print_list(await versions(store, name), as_json, f"nothing was stored as {name} in {store.url}")
@@ -274,7 +278,7 @@ async def search_(
     as_json: Json = False,
 ) -> None:
     """List the texts that contain all of these words, oldest first. ABP_SEARCH_INDEX=true makes an index for that."""
-    from ...artifacts import search
+    from ...artifacts._search import search
 
     async with store_at(output) as store:
         print_list(await search(store, " ".join(words)), as_json, f"no text in {store.url} has these words")

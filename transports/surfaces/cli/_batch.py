@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
 import typer
 
+from ..._internal.tasks import begin
 from ...errors import UsageError
-from ...tasks import begin
 from ._options import (
     OUT,
     AdapterFile,
@@ -55,10 +55,13 @@ from ._signals import draining
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from ...batch import Consent, Ledger, Pool, RunOptions
+    from ...batch._consent import Consent
     from ...batch.engines import Engine
-    from ...batch.ledger import Counts, Settlement
-    from ...protocol import JSONValue
+    from ...batch.ledger._ledger import Ledger
+    from ...batch.ledger._schema import Counts, Settlement
+    from ...batch.pool._pool import Pool
+    from ...batch.running._runner import RunOptions
+    from ...protocol._strict_json import JSONValue
 
     MakeEngine: TypeAlias = "Callable[[Ledger, BatchProgress], Engine]"
 
@@ -130,14 +133,14 @@ class WorkerOptions:
 
     def consent(self, target: str | None = None, inputs: Path | None = None) -> Consent:
         """Return the permissions of jobs in a run with this ``target``, whose input is in the folder ``inputs``."""
-        from ...batch import Consent
+        from ...batch._consent import Consent
 
         folder = self.files_from or inputs
         return Consent(self.allow_programs, target, folder and folder.absolute(), self.files_from is not None)
 
     def run_options(self, consent: Consent) -> RunOptions:
         """Return the limits of the worker, with the permissions of its jobs."""
-        from ...batch import RunOptions
+        from ...batch.running._runner import RunOptions
 
         return RunOptions(self.concurrency, self.per_host, self.rate, self.retries, self.deadline, consent=consent)
 
@@ -149,9 +152,10 @@ class WorkerOptions:
 
     def pool(self, concurrency: int, *, browsers: int | None) -> Pool:
         """Return a pool with a session for each of ``concurrency`` jobs."""
-        from ...batch import Pool
-        from ...batch.running import pool_size
-        from ...session import connect, keeping
+        from ...batch.pool._pool import Pool
+        from ...batch.running._runner import pool_size
+        from ...session._connect import connect
+        from ...session._evidence import keeping
 
         headers = headers_of(self.token, self.header or ())
         return Pool(
@@ -186,7 +190,7 @@ class BatchProgress:
     terminal. It begins with ``counts``."""
 
     def __init__(self, counts: Counts, *, as_json: bool) -> None:
-        from ...batch import State
+        from ...batch._jobs import State
 
         self._as_json = as_json
         self._counts = counts
@@ -225,7 +229,7 @@ class BatchProgress:
 
     def settled(self, settlement: Settlement) -> None:
         """Show the outcome of a job."""
-        from ...batch import State
+        from ...batch._jobs import State
 
         outcome, again = settlement.outcome, settlement.again_after
         if self._as_json:
@@ -246,7 +250,7 @@ class BatchProgress:
 
     def counted(self, counts: Counts) -> None:
         """Show the number of jobs in each state, for an engine that does not report single jobs."""
-        from ...batch import State
+        from ...batch._jobs import State
 
         if counts != self._counts:
             self._counts = counts
@@ -291,7 +295,7 @@ _SOME_FAILED = 3
 
 def in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
     """Return a factory of the engine in this process."""
-    from ...batch.engines import LocalEngine
+    from ...batch.engines._local import LocalEngine
 
     options = working.run_options(consent)
     pool = working.pool(options.concurrency, browsers=working.browsers)
@@ -300,7 +304,7 @@ def in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
 
 def on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: str | None, shared: bool) -> MakeEngine:
     """Return a factory of the engine on Ray. Raises :class:`~transports.errors.UsageError` without Ray."""
-    from ...batch.engines import RayEngine, require_ray
+    from ...batch.engines._ray_engine import RayEngine, require_ray
 
     require_ray()
     return lambda ledger, progress: RayEngine(
@@ -347,7 +351,8 @@ async def _metrics_at(address: str | None) -> AsyncIterator[None]:
     if address is None:
         yield
         return
-    from ..shared import parse_address, serve_metrics
+    from ..shared._listening import parse_address
+    from ..shared._metrics_server import serve_metrics
 
     async with serve_metrics(*parse_address(address, "--metrics"), f"--metrics {address}") as url:
         print_note(f"Prometheus metrics: {url}", always=True)
@@ -356,7 +361,7 @@ async def _metrics_at(address: str | None) -> AsyncIterator[None]:
 
 def exit_status(counts: Counts) -> int:
     """Return 0 if every job of a run succeeded, else 3."""
-    from ...batch import State
+    from ...batch._jobs import State
 
     return 0 if counts[State.SUCCEEDED] == counts.total else _SOME_FAILED
 
@@ -472,9 +477,11 @@ def run_(
             return await run(source)
 
     async def run(source: Path) -> int:
-        from ...batch import open_ledger  # late: it is imported while the driver starts
-        from ...batch.running import add_input, export_run, input_notes, require_input
-        from ...tasks import in_thread
+        from ..._internal.tasks import in_thread
+        from ...batch.ledger._ledger import open_ledger  # late: it is imported while the driver starts
+        from ...batch.running._batch import add_input
+        from ...batch.running._outputs import export_run, input_notes
+        from ...batch.running._reading import require_input
 
         await in_thread(require_input, source)  # before the folder is made
         anywhere = working.for_any_process(out / "files")
@@ -500,7 +507,7 @@ def run_(
 
 
 def _read_stdin(path: Path) -> None:
-    from ...batch.running import spool_stream
+    from ...batch.running._reading import spool_stream
 
     if sys.stdin is None:
         raise UsageError("there is no stdin; name a file of jobs")
@@ -523,7 +530,7 @@ async def worker(
     """Work on a run until it is done.
 
     Any machine can that reaches the run's ledger and its apps."""
-    from ...batch.running import open_run
+    from ...batch.running._batch import open_run
 
     ledger = open_run(run)
     if working.store is None and "://" in run:
@@ -538,7 +545,7 @@ async def worker(
 @asynchronous
 async def status(run: RunPlace, as_json: Json = False) -> None:
     """Show the number of jobs in each state of a run."""
-    from ...batch.running import open_run
+    from ...batch.running._batch import open_run
 
     async with open_run(run, read_only=True) as ledger:
         counts = await ledger.counts()
@@ -554,7 +561,7 @@ async def cancel(run: RunPlace, as_json: Json = False) -> None:
     """Cancel the jobs of a run that have not started.
 
     Running jobs may end. --retry-failed undoes it."""
-    from ...batch.running import open_run
+    from ...batch.running._batch import open_run
 
     async with open_run(run) as ledger:
         count = await ledger.cancel()
@@ -589,8 +596,9 @@ async def export(
     They show the run as it is now. With --files its files are written, too.
 
     Exit status: 0 if all succeeded, else 3."""
-    from ...artifacts import open_store
-    from ...batch.running import export_files, export_run, open_run
+    from ...artifacts._opening import open_store
+    from ...batch.running._batch import export_files, open_run
+    from ...batch.running._outputs import export_run
 
     if "://" in run and (out is None or (files is not None and store is None)):
         missing = "a folder for the manifest with --out DIR" if out is None else "the run's store with --store URL"

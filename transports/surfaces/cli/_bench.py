@@ -23,8 +23,8 @@ from ._params import ParamOptions, Params
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from ...artifacts import ArtifactStore
-    from ...session import Session
+    from ...artifacts._base import ArtifactStore
+    from ...session._session import Session
 
 
 @spread_groups
@@ -84,8 +84,9 @@ def bench(
 async def _store(url: str | None) -> AsyncIterator[ArtifactStore]:
     """Open the store for the results, by default in a temporary folder. The results have a scope of their own, so that
     removing them never removes other artifacts."""
-    from ...artifacts import Scope
-    from ...session import Settings, open_configured_store
+    from ...artifacts._ref import Scope
+    from ...session._settings import Settings
+    from ...session._stores import open_configured_store
 
     with nullcontext(url) if url else TemporaryDirectory(prefix="abp-bench-") as place:
         async with open_configured_store(Settings.load(), place, retention=None) as store:
@@ -106,7 +107,7 @@ def _report(measured: Measurement, *, as_json: bool) -> None:
 
 def _figures(measured: Measurement) -> dict[str, str]:
     """Return the figures of the report other than latencies."""
-    from ...routing import human_size
+    from ...routing._layers import human_size
 
     rungs = ", ".join(f"{name} {count}" for name, count in measured.rungs.items())
     return {

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ABPError, ProtocolError, UsageError
-from ...protocol import decode_json, plain_line
+from ...protocol._plain_text import plain_line
+from ...protocol._strict_json import decode_json
 from ...protocol.schema import check_output, declared_parameters, is_file
 from ._detached import Detach, ServerUrl, start_detached
 from ._options import (
@@ -48,9 +49,9 @@ from ._params import ParamOptions, Params, example_words, json_line, require_fol
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
-    from ...protocol import AppInfo, Capability
-    from ...routing import RoutingConfig
-    from ...session import Session
+    from ...protocol._declarations import AppInfo, Capability
+    from ...routing._policy import RoutingConfig
+    from ...session._session import Session
 
 #: Words for the hints of tools (MCP, WebMCP).
 _HINTS = {
@@ -107,7 +108,7 @@ def _cut(text: str) -> str:
 
 def _type_of(schema: Mapping[str, Any]) -> str:
     """Return the type of a parameter, or its allowed values: all of a short list, else the first and their number."""
-    from ..shared import type_name  # late, as it loads the session
+    from ..shared._capability_tools import type_name  # late, as it loads the session
 
     values = schema.get("enum")
     if isinstance(values, list) and not is_file(schema):
@@ -118,8 +119,8 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 
 def _example(capability: Capability, target: Sequence[str]) -> str:
     """Return an example call, with the app's own example of parameters or the smallest valid required parameters."""
-    from ...binary import BinaryData
-    from ...testing import CannotGenerate, generated_params
+    from ...protocol.binary import BinaryData
+    from ...testing.conformance._inputs import CannotGenerate, generated_params
 
     words, schema = [*target, capability.name], capability.input_schema
     try:
@@ -157,7 +158,7 @@ def _placeholder(name: str, schema: Mapping[str, Any]) -> str:
 def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
     """Return the number and the parameters of each non-empty line of a JSON Lines file. Raises
     :class:`~transports.errors.UsageError` for a line that is not a JSON object."""
-    from ...protocol import json_lines
+    from ...protocol._strict_json import json_lines
 
     try:
         with file.open("rb") as lines:
@@ -232,9 +233,9 @@ def routing_of_options(preset: str | None, given: Sequence[str] | None) -> Routi
     preset. Raises :class:`~transports.errors.UsageError`, which names the key at fault."""
     if not given:
         return preset
-    from ...binary.detect import set_path  # late: `abp --help` need not wait for these
-    from ...routing import RoutingConfig
-    from ...session import read_config, routing_of
+    from ...protocol._find_content import set_path  # late: `abp --help` need not wait for these
+    from ...routing._policy import RoutingConfig
+    from ...session._settings import read_config, routing_of
 
     table: dict[str, Any] = {}
     for option in given:
@@ -376,7 +377,8 @@ def capabilities(
     connection = options.connection()
 
     async def work() -> int:
-        from ...protocol import find_capability, redact_url
+        from ...protocol._capabilities import find_capability
+        from ...protocol._plain_text import redact_url
 
         async with open_app(target, connection, store="none:") as app:
             known = app.capabilities
@@ -433,9 +435,9 @@ async def discover(
     """Read an app's manifest without a browser.
 
     The manifest lists its capabilities."""
-    from ...http import discover
-    from ...protocol import redact_url
-    from ...session import Settings
+    from ...protocol._plain_text import redact_url
+    from ...session._manifest import discover
+    from ...session._settings import Settings
 
     found = await discover(url, allow_private=Settings.load().allow_private_addresses)
     if found.reason is not None:

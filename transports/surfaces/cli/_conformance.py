@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...protocol import plain_line, plain_text
+from ...protocol._plain_text import plain_line, plain_text
 from ._options import (
     AdapterFile,
     BrowserName,
@@ -28,7 +28,7 @@ from ._params import require_folder
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ...testing.conformance import Report
+    from ...testing.conformance._report import Report
 
 _Patterns = list[str] | None
 _STYLES = {"passed": "green", "failed": "bold red", "warning": "yellow", "not-applicable": "dim"}
@@ -72,8 +72,9 @@ async def conformance(
     Capabilities are really called, with small parameters made from their inputSchema (or its `examples`): exclude with
     --skip those that must not run.
     """
-    from ...protocol import encode_json
-    from ...testing.conformance import Plan, check_app
+    from ...protocol._strict_json import encode_json
+    from ...testing.conformance import check_app
+    from ...testing.conformance._evidence import Plan
 
     for file in (junit, badge):
         require_folder(file)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..shared import cannot_listen
+from ..shared._listening import cannot_listen
 from ._options import OUT, local_folder
 from ._output import asynchronous, print_json, print_note, print_text
 from ._signals import expect_signal
@@ -22,9 +22,9 @@ from ._signals import expect_signal
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ...artifacts import ArtifactRef
-    from ...routing import Result
-    from ...session import Session
+    from ...artifacts._ref import ArtifactRef
+    from ...routing._result import Result
+    from ...session._session import Session
 
 
 @asynchronous
@@ -40,7 +40,7 @@ async def demo(
     """
     from webapp_fixture import serve
 
-    from ...session import connect
+    from ...session._connect import connect
 
     with as_file(files("webapp_fixture") / "samples") as samples:
         print_note("starting Workbench and a browser …")

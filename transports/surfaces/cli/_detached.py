@@ -17,7 +17,7 @@ from ._output import asynchronous, print_json, print_note, print_result, print_r
 from ._params import ParamOptions
 
 if TYPE_CHECKING:
-    from ...routing import Result
+    from ...routing._result import Result
 
 app = typer.Typer(
     name="calls",
@@ -113,7 +113,7 @@ async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_j
     """Wait for the end of a call and print its result.
 
     It is printed as `abp call` would."""
-    from ...session import CallStatus
+    from ...session._calls import CallStatus
     from ._server import open_server
 
     asked = False
@@ -161,9 +161,9 @@ def _error(call: Mapping[str, Any]) -> ABPError:
 
 def result_of(document: Mapping[str, Any]) -> Result:
     """Return the result that a document of ``abp call --json`` describes, as far as it is printed."""
-    from ...artifacts import ArtifactRef
+    from ...artifacts._ref import ArtifactRef
     from ...protocol.messages import Effect
-    from ...routing import Result
+    from ...routing._result import Result
 
     def reference(one: Mapping[str, Any]) -> ArtifactRef:
         said = {name: one[name] for name in ("truncated", "warning", "preview") if name in one}

@@ -25,7 +25,7 @@ from ._options import Json
 from ._output import asynchronous, print_json, print_note, print_text, version_of
 
 if TYPE_CHECKING:
-    from ...browser import Browser
+    from ...playwright._browser import Browser
 
 
 @asynchronous
@@ -36,8 +36,8 @@ async def doctor(
     """Check the installation, from versions to a self-test.
 
     Include the output in a report of a problem; it holds no secrets. Exit status 1 if anything is missing."""
-    from ...browser import find_browser
     from ...errors import ABPError
+    from ...playwright._find import find_browser
 
     facts: Facts = {}
     problems: list[ABPError] = []
@@ -66,8 +66,8 @@ async def doctor(
 
 def browser_version() -> str:
     """Return the path and the version of the browser that would be started, as one line."""
-    from ...browser import HOW_TO_INSTALL, find_browser
     from ...errors import ABPError
+    from ...playwright._find import HOW_TO_INSTALL, find_browser
 
     try:
         choice = find_browser()
@@ -189,7 +189,7 @@ async def _versions(facts: Facts) -> None:
 
 async def _optional(facts: Facts) -> None:
     """Look for what works without: the program that makes videos, extras and plug-ins."""
-    from ...browser import find_ffmpeg, no_ffmpeg
+    from ...playwright._evidence import find_ffmpeg, no_ffmpeg
 
     ffmpeg, there = find_ffmpeg()
     facts["video"] = Fact(f"yes, by {ffmpeg}" if there else no_ffmpeg(), there)
@@ -245,7 +245,7 @@ def _plugins() -> list[dict[str, str | None]]:
 
 
 async def _system(facts: Facts) -> None:
-    from ...artifacts import PosixFolder
+    from ...artifacts.local._tree import PosixFolder
 
     name, links = platform.system(), PosixFolder.is_possible()
     known = _SYSTEMS.get(name, "not run; please report what fails")
@@ -264,7 +264,7 @@ async def _settings(facts: Facts) -> None:
 
 def _unknown() -> dict[str, str | None]:
     """Return the variables that nothing reads, each with the known one that was probably meant."""
-    from ...session import settings_variables, unknown_variables
+    from ...session._settings import settings_variables, unknown_variables
     from . import _mcp as mcp, _serve as serve
 
     known = {*settings_variables(), *serve.variables()}
@@ -278,10 +278,11 @@ def _unknown() -> dict[str, str | None]:
 
 async def _store(facts: Facts) -> None:
     """Write, read and delete a file in the store, in a scope of its own."""
-    from ...artifacts import Scope, open_store
+    from ...artifacts._opening import open_store
+    from ...artifacts._ref import Scope
     from ...errors import StoreError
-    from ...protocol import redact_url
-    from ...session import Settings
+    from ...protocol._plain_text import redact_url
+    from ...session._settings import Settings
 
     settings = Settings.load()
     store = open_store(settings.store or settings.output_dir)
@@ -304,8 +305,9 @@ async def _store(facts: Facts) -> None:
 
 
 async def _folder(facts: Facts) -> None:
-    from ...artifacts import LocalStore, open_store
-    from ...session import Settings
+    from ...artifacts._opening import open_store
+    from ...artifacts.local._store import LocalStore
+    from ...session._settings import Settings
 
     store = open_store(Settings.load().output_dir)
     if isinstance(store, LocalStore) and (path := store.root).is_dir():
@@ -340,7 +342,8 @@ async def _ports(facts: Facts) -> None:
 
 
 async def _browser(facts: Facts) -> None:
-    from ...browser import Browser, find_browser
+    from ...playwright._browser import Browser
+    from ...playwright._find import find_browser
 
     root = sys.platform == "linux" and os.geteuid() == 0
     facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if root else "on", not root)
@@ -358,9 +361,9 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
     """Send a file to a small app in a local page, which echoes it, and compare the bytes."""
     from aiohttp import web
 
-    from ...adapters.playwright import PlaywrightTransport
     from ...errors import BinaryError
-    from ...session import connect
+    from ...playwright._transport import PlaywrightTransport
+    from ...session._connect import connect
 
     page = (files(__package__) / "selftest.html").read_text(encoding="utf-8")
 

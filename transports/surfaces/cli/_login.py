@@ -25,8 +25,10 @@ async def login(
 ) -> None:
     """Sign in to an app in a visible browser, for later calls."""
     from ...errors import UsageError
-    from ...protocol import redact_url
-    from ...session import find_app, is_app_name, read_config, sign_in
+    from ...protocol._plain_text import redact_url
+    from ...session._named_apps import find_app, is_app_name
+    from ...session._settings import read_config
+    from ...session._sign_in import sign_in
 
     file = read_config(config)
     app = find_app(file, name, None)

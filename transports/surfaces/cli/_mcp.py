@@ -18,9 +18,10 @@ from ._output import print_note, print_text, run_async
 from ._signals import expect_signal
 
 if TYPE_CHECKING:
-    from ...artifacts import ArtifactStore
-    from ..shared import CallLedger, Connect
-    from ..web import Served
+    from ...artifacts._base import ArtifactStore
+    from ..shared._apps import Connect
+    from ..shared._detached import CallLedger
+    from ..web._server import Served
 
 
 def variables() -> set[str]:
@@ -33,8 +34,8 @@ def variables() -> set[str]:
 def trust_found_file() -> int:
     """Trust the settings file of the working folder as it is now, and print it. The bridge is not started: a
     ``--trust`` left in a client's configuration would otherwise trust every later version of the file."""
-    from ...privacy import Redactor
-    from ...session import trust_found_file
+    from ..._internal.privacy._redaction import Redactor
+    from ...session._settings import trust_found_file
 
     file, redactor = trust_found_file(), Redactor()
     print_text(f"Trusted as long as it stays as it is: {file.path}")
@@ -96,10 +97,14 @@ def mcp(
         return trust_found_file()
 
     async def work() -> int:
-        from ...artifacts import sweeping
+        from ...artifacts._sweeping import sweeping
         from ...errors import UsageError
-        from ...session import app_entries, connect, read_config
-        from ..shared import CallLedger, DetachedCalls, parse_address, pooled
+        from ...session._connect import connect
+        from ...session._named_apps import app_entries
+        from ...session._settings import read_config
+        from ..shared._apps import pooled
+        from ..shared._detached import CallLedger, DetachedCalls
+        from ..shared._listening import parse_address
 
         try:
             from ..mcp import Bridge, Options, parse_tokens, serve_http, serve_stdio
@@ -162,8 +167,9 @@ async def _gallery(
     store: ArtifactStore, users: Mapping[str, str], connect: Connect, ledger: CallLedger, named: Collection[str]
 ) -> AsyncIterator[Served]:
     """Serve the gallery beside the bridge. Each user of the bridge sees their own artifacts, with the same token."""
-    from ...artifacts import Scope
-    from ..web import Options, serve as serve_web
+    from ...artifacts._ref import Scope
+    from ..web._options import Options
+    from ..web._server import serve as serve_web
 
     scopes = {token: Scope(user=user) for token, user in users.items()}
     serving = serve_web(store, Options.load(), users=scopes, connect=connect, ledger=ledger, named=named)

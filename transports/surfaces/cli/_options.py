@@ -19,15 +19,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast, get_ty
 import typer
 
 from ...errors import ConnectFailed, UsageError
-from ...protocol import MAX_TIMEOUT, folder_of, format_duration, is_page, parse_duration
+from ...protocol._plain_text import folder_of, is_page
+from ...protocol._times import MAX_TIMEOUT, format_duration, parse_duration
 from ._output import print_note
 from ._params import read_text, refuse_file_name
 from ._questions import at_terminal
 
 if TYPE_CHECKING:
-    from ...artifacts import ArtifactStore, Retention
-    from ...routing import RoutingConfig
-    from ...session import ConnectOptions, Session
+    from ...artifacts._base import ArtifactStore
+    from ...artifacts._retention import Retention
+    from ...routing._policy import RoutingConfig
+    from ...session._connect import ConnectOptions
+    from ...session._session import Session
 
 R = TypeVar("R")
 
@@ -86,8 +89,8 @@ def attached_to(attach: bool, cdp_url: str | None) -> str | None:
     Raises :class:`~transports.errors.UsageError` if there is none, or several and no terminal to ask at."""
     if not attach:
         return cdp_url
-    from ...browser import find_running
     from ...errors import UsageError
+    from ...playwright._find import find_running
 
     if cdp_url is not None:
         raise UsageError("--attach finds a browser and --cdp-url names one; give one of them")
@@ -270,7 +273,7 @@ async def open_app(
         elsewhere = options.keys() & {"profile", "cdp_url", "browser_server"}
         if options.get("transport", "auto") == "auto" and not elsewhere:
             await start_driver(target, stack)
-        from ...session import connect  # late: it is imported while the driver starts
+        from ...session._connect import connect  # late: it is imported while the driver starts
         from ._questions import Questions, at_terminal, noting_questions
 
         asking = at_terminal()
@@ -296,7 +299,8 @@ async def start_driver(target: str, stack: AsyncExitStack) -> None:
     a listener, are left for connecting to report."""
     if not is_page(target):
         return
-    from ...browser import driver_ahead, require_listener
+    from ...playwright._preflight import require_listener
+    from ...playwright._process import driver_ahead
 
     with suppress(ConnectFailed, ValueError):
         await require_listener(target, ahead=True)
@@ -324,7 +328,7 @@ class ConnectionOptions:
         """Return the given options as those of :func:`transports.connect`. ``--attach`` runs an event loop to find the
         browser, so this must not be called in one. Raises :class:`~transports.errors.UsageError` for invalid headers or
         evidence."""
-        from ...session import read_evidence  # late: `abp --help` need not wait for it
+        from ...session._evidence import read_evidence  # late: `abp --help` need not wait for it
 
         own = ("attach", "headed", "header", "token")
         given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in own}
@@ -379,7 +383,8 @@ def open_limited_store(
 
     If they do not stay, one line on stderr says for how long they do.
     """
-    from ...session import Settings, open_configured_store, read_config, retention_settings
+    from ...session._settings import Settings, read_config, retention_settings
+    from ...session._stores import open_configured_store
 
     settings = Settings.load()
     retention = retention_settings(

@@ -23,20 +23,15 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
-from ...errors import (
-    ABPError,
-    CapabilityError,
-    NotRecorded,
-    StoredFile,
-    UsageError,
-)
-from ...protocol import plain_json, plain_line, plain_text, similar_names
-from ...telemetry import is_tracing, use_global_providers
+from ..._internal.telemetry import use_global_providers
+from ..._internal.telemetry._instruments import is_tracing
+from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, UsageError
+from ...protocol._plain_text import plain_json, plain_line, plain_text, similar_names
 from ._signals import on_signal
 
 if TYPE_CHECKING:
-    from ...protocol import Progress
-    from ...routing import Result
+    from ...protocol._payloads import Progress
+    from ...routing._result import Result
 
 logger = logging.getLogger("transports.cli")
 
@@ -225,7 +220,7 @@ def print_text(text: str) -> None:
 
 def print_rows(rows: Iterable[Sequence[str]], *, indent: str = "", numbers: Collection[int] = ()) -> None:
     """Print rows in aligned columns on stdout; the columns ``numbers`` are aligned to the right."""
-    from ..shared import aligned_rows  # late: only for lists
+    from ..shared._columns import aligned_rows  # late: only for lists
 
     for line in aligned_rows(rows, numbers=numbers):
         print_text(indent + line)
@@ -234,7 +229,7 @@ def print_rows(rows: Iterable[Sequence[str]], *, indent: str = "", numbers: Coll
 def print_json(document: Mapping[str, object]) -> None:
     """Print the one JSON document of ``--json`` on stdout, in UTF-8 and without control characters for a terminal. A
     second document is dropped."""
-    from ...protocol import encode_json
+    from ...protocol._strict_json import encode_json
 
     global _printed
     if not _has_stdout() or _printed:
@@ -249,7 +244,7 @@ def print_json(document: Mapping[str, object]) -> None:
 
 def print_event(document: Mapping[str, object]) -> None:
     """Print one JSON line of a command that prints several, such as events."""
-    from ...protocol import encode_json
+    from ...protocol._strict_json import encode_json
 
     if _has_stdout():
         _write(sys.stdout.buffer, _plain(encode_json(document)) + b"\n")
@@ -300,7 +295,12 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
 
     The part of ``work`` before it returns its coroutine runs outside the loop, where a signal ends it at once. Waiting
     for stdin belongs there."""
-    from ...session import Settings, settings_variables, unknown_variables, unread  # late: `abp --help` need not wait
+    from ...session._settings import (  # late: `abp --help` need not wait
+        Settings,
+        settings_variables,
+        unknown_variables,
+        unread,
+    )
 
     level = log_level(Settings.load().log_level)
     for name, meant in unknown_variables(settings_variables).items():

@@ -17,7 +17,7 @@ from ._options import Headers, Json, Limits, Output, Ttl, headers_of, open_limit
 from ._output import asynchronous, print_line, print_note, print_text
 
 if TYPE_CHECKING:
-    from ...adapters.mcp import Server
+    from ...mcp import Server
     from ..mcp import Count, Upstream
 
 
@@ -83,8 +83,8 @@ async def proxy(
         upstream = None
         if http is None:
             upstream = await stack.enter_async_context(aclosing(await _open_server(server)))
-        from ...artifacts import sweeping  # late: all of this is imported while the server starts
-        from ...routing import ABP, named_preset
+        from ...artifacts._sweeping import sweeping  # late: all of this is imported while the server starts
+        from ...routing._policy import ABP, named_preset
         from ..mcp import ProxyOptions, Stats, log_file, run_http, run_stdio
 
         options = ProxyOptions(max_inline, named_preset(preset) if preset else ABP, json_previews, tuple(roots or ()))
@@ -106,7 +106,7 @@ async def proxy(
 
 async def _open_server(server: Server) -> Upstream:
     """Start a server, or prepare to speak with one behind an address."""
-    from ..._extras import needing
+    from ..._internal.extras import needing
     from ..mcp import open_upstream
 
     try:
@@ -118,7 +118,7 @@ async def _open_server(server: Server) -> Upstream:
 
 def _address_and_users(http: str, token: str | None) -> tuple[tuple[str, int], Mapping[str, str]]:
     """Return the address to listen on, and the users by their tokens. A new token is printed."""
-    from ..shared import parse_address
+    from ..shared._listening import parse_address
 
     try:
         from ..mcp import parse_tokens
@@ -138,7 +138,7 @@ def _print_address(url: str) -> None:
 
 def _server(command: Sequence[str], url: str | None, header: Sequence[str] | None) -> Server | None:
     """Return the server of a command or an address, or ``None`` without both."""
-    from ...adapters.mcp import parse_server
+    from ...mcp import parse_server
     from ..mcp import server_of
 
     if command and url is not None:
@@ -166,7 +166,7 @@ def _all_stats(*, as_json: bool, wanted: bool) -> int:
 def _print(
     document: object, servers: Mapping[str, Mapping[str, Count]], *, as_json: bool, out: Callable[[str], None]
 ) -> None:
-    from ...protocol import encode_json
+    from ...protocol._strict_json import encode_json
     from ..mcp import table
 
     for line in [encode_json(document).decode()] if as_json else table(servers):

@@ -13,15 +13,17 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..._internal.files import read_regular
+from ..._internal.privacy._redaction import Redactor
 from ...errors import UsageError
-from ...files import read_regular
-from ...privacy import Redactor
-from ...protocol import DECLINED, default_answer, plain_text
+from ...protocol._elicitation import DECLINED, default_answer
+from ...protocol._plain_text import plain_text
 from ._output import print_line, print_note
 
 if TYPE_CHECKING:
-    from ...protocol import ElicitationRequest
-    from ...session import Event, Session
+    from ...protocol._payloads import ElicitationRequest
+    from ...session._events import Event
+    from ...session._session import Session
 
 #: Most bytes of a file in an answer.
 _MAX_FILE = 64 << 20
@@ -42,7 +44,7 @@ def at_terminal() -> bool:
 
 def _question_line(params: Mapping[str, object]) -> str:
     """Return the text of a question as one line, for a note."""
-    from ..shared import question_text
+    from ..shared._question import question_text
 
     text = " ".join(question_text(params).split())
     return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"
@@ -53,7 +55,7 @@ async def noting_questions(app: Session) -> AsyncIterator[None]:
     """Print each question of the app and its default answer on stderr while the context lasts. Closes the session at
     the end, so that no question is missed."""
 
-    from ...protocol import ElicitationRequest
+    from ...protocol._payloads import ElicitationRequest
 
     async def note(events: AsyncIterator[Event]) -> None:
         async for event in events:
@@ -101,7 +103,7 @@ class Questions:
                 return answer
 
     async def _ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        from ..shared import question_of, question_text
+        from ..shared._question import question_of, question_text
 
         params = request.params
         if request.method == "elicitation/resource":
@@ -269,7 +271,7 @@ def _resource(path: Path, data: bytes) -> dict[str, object]:
 
 def _prompt_text(params: Mapping[str, object]) -> str:
     """Return the text of the task and the messages for a model."""
-    from ..shared import question_text
+    from ..shared._question import question_text
 
     texts = [params.get("systemPrompt", params.get("system"))]
     messages = params.get("messages")

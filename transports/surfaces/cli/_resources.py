@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...protocol import plain_line
+from ...protocol._plain_text import plain_line
 from ._options import Headers, Json, Output, Timeout, Token, headers_of, open_app
 from ._output import asynchronous, print_event, print_json, print_rows, print_text
 
 if TYPE_CHECKING:
-    from ...session import Session
+    from ...session._session import Session
 
 
 @asynchronous
@@ -56,8 +56,8 @@ async def resources(
 async def _watch(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
     """Print the resources now and after each change, until the session ends. They are printed after a reconnection too,
     since a notification of a change may have been lost meanwhile."""
-    from ...protocol import Notification
-    from ...session import ConnectionChanged
+    from ...protocol._payloads import Notification
+    from ...session._events import ConnectionChanged
 
     async def show(uri: str, *, fresh: bool) -> None:
         result = await app.resources.read(uri, fresh=fresh, timeout=timeout)

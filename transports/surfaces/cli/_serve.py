@@ -17,7 +17,7 @@ from ._signals import expect_signal
 
 def variables() -> set[str]:
     """Return the names of the variables that the web server reads."""
-    from ..web import Options
+    from ..web._options import Options
 
     return {f"ABP_SERVE_{name.upper()}" for name in Options.model_fields}
 
@@ -52,10 +52,14 @@ async def serve(
     as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
 ) -> None:
     """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
-    from ...artifacts import sweeping
-    from ...session import app_entries, connect, read_config
-    from ..shared import CallLedger, adapter_options, pooled
-    from ..web import Options, serve as serve_web
+    from ...artifacts._sweeping import sweeping
+    from ...session._connect import connect
+    from ...session._named_apps import app_entries
+    from ...session._settings import read_config
+    from ..shared._apps import adapter_options, pooled
+    from ..shared._detached import CallLedger
+    from ..web._options import Options
+    from ..web._server import serve as serve_web
 
     connecting, options = adapter_options(targets or (), adapter), Options.load(token=token, browsers=browsers)
     reaching, named = partial(connect, config=config), app_entries(read_config(config))
@@ -100,7 +104,7 @@ async def link(
     as_json: Json = False,
 ) -> None:
     """Print an address that opens one artifact for a limited time."""
-    from ..web import make_link
+    from ..web._artifacts import make_link
 
     async with store_at(output) as store:
         made, until = await make_link(store, (await find(store, artifact_id)).id, expires, url)

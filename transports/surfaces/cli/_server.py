@@ -9,9 +9,10 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 
-from ...binary import BinaryData, LocalFile
 from ...errors import ABPError, ConnectFailed, ProtocolError, UsageError
-from ...protocol import decode_json, is_page, origin_of
+from ...protocol._plain_text import is_page, origin_of
+from ...protocol._strict_json import decode_json
+from ...protocol.binary import BinaryData, LocalFile
 from ._options import read_token
 
 #: Timeout of a request in seconds, without its ``wait``, and the largest answer in bytes.

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from ..._internal.tasks import cancel_and_wait
 from ...errors import UsageError
-from ...tasks import cancel_and_wait
 from ._calls import fitting
 from ._options import ConnectionOptions, Output, Target, Timeout, open_app, spread_groups
 from ._output import ProgressBar, print_note, print_result, print_text, report_error, run_async
@@ -22,8 +22,8 @@ from ._questions import at_terminal
 from ._signals import on_interrupt
 
 if TYPE_CHECKING:
-    from ...routing import Result
-    from ...session import Session
+    from ...routing._result import Result
+    from ...session._session import Session
 
 _HELP = """\
 CAPABILITY KEY=VALUE KEY@FILE …   call it: export.pdf html="<h1>Hi</h1>" options.landscape=true
@@ -122,7 +122,7 @@ class _Shell:
             await self._run_call(name, params)
 
     def _help(self, name: str) -> None:
-        from ...protocol import find_capability
+        from ...protocol._capabilities import find_capability
         from ._calls import print_capabilities, print_capability
 
         if not name:
@@ -186,7 +186,7 @@ def parse_line(line: str) -> tuple[str, Params]:
 
 
 def _json_object(text: str) -> dict[str, object]:
-    from ...protocol import decode_given
+    from ...protocol._strict_json import decode_given
 
     params = decode_given(text, "this")
     assert isinstance(params, dict)
@@ -203,7 +203,7 @@ def _value(rest: str, key: str, *, is_file: bool) -> tuple[str, bool, str]:
             raise UsageError(f"{key}: the quote ' does not end, or something follows it without a space")
         return text, True, after.strip()
     if rest[:1] in ('"', "{", "["):
-        from ...protocol import parser_limits
+        from ...protocol._strict_json import parser_limits
 
         try:
             with parser_limits(rest):

@@ -21,13 +21,13 @@ from prompt_toolkit.output import DummyOutput, Output
 from prompt_toolkit.output.defaults import create_output
 from prompt_toolkit.output.plain_text import PlainTextOutput
 
-from ...artifacts import open_file, state_folder
-from ...privacy import Redactor
-from ...protocol import plain_line
+from ..._internal.privacy._redaction import Redactor
+from ...artifacts._files import open_file, state_folder
+from ...protocol._plain_text import plain_line
 from ._output import is_dumb_terminal
 
 if TYPE_CHECKING:
-    from ...protocol import Capability
+    from ...protocol._declarations import Capability
 
 #: Name of the history's file in the folder of state.
 _FILE = "shell-history"

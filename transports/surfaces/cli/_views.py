@@ -12,7 +12,7 @@ import typer
 import typer.core
 
 from ...errors import ABPError
-from ...protocol import plain_line
+from ...protocol._plain_text import plain_line
 from ._calls import fitting, print_names
 from ._options import ConnectionOptions, Json, Output, RecordFile, Target, Timeout, open_app, spread_groups
 from ._output import (
@@ -30,7 +30,7 @@ from ._output import (
 from ._params import ParamOptions, Params, json_line, require_folder
 
 if TYPE_CHECKING:
-    from ...session import View, ViewOptions
+    from ...session._views import View, ViewOptions
 
 #: Requests of a view that are printed, and characters of the parameters of each.
 _MAX_REQUESTS, _MAX_PARAMS = 50, 200
@@ -140,7 +140,7 @@ def view(
         return answer(first.read(), [(name, given.read()) for name, given in zip(call or (), later, strict=True)])
 
     async def answer(given: Params, calls: Sequence[tuple[str, Params]]) -> int:
-        from ...protocol import find_capability
+        from ...protocol._capabilities import find_capability
 
         with ProgressBar(tool) as bar:
             async with open_app(target, connection, store=output, record=record, pause=bar.pause) as app:
@@ -194,7 +194,7 @@ async def _call_in_order(
 
 async def _document(view: View, uri: str | None, results: Sequence[tuple[str, object]]) -> dict[str, Any]:
     """Return the document of ``--json``."""
-    from ...adapters.views import is_blank
+    from ...mcp.views import is_blank
 
     blank = await is_blank(view.frame)
     called: list[dict[str, object]] = []
@@ -249,7 +249,7 @@ def _print(view: View, document: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _why_blank(view: View) -> str:
-    from ...adapters.views import ViewTransport
+    from ...mcp.views import ViewTransport
 
     assert isinstance(view.transport, ViewTransport)
     reason, remedy = view.transport.why_blank

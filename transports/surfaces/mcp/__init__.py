@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..._extras import needing
-from ..._lazy import lazy_names
+from ..._internal.extras import needing
+from ..._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ._access import parse_tokens as parse_tokens
@@ -24,13 +24,7 @@ if TYPE_CHECKING:
         run_stdio as run_stdio,
         shared_by as shared_by,
     )
-    from .proxy._stats import (
-        Count as Count,
-        Stats as Stats,
-        log_file as log_file,
-        read_log as read_log,
-        table as table,
-    )
+    from .proxy._stats import Count as Count, Stats as Stats, log_file as log_file, read_log as read_log, table as table
     from .proxy._upstreams import Upstream as Upstream, open_upstream as open_upstream, server_of as server_of
 else:
     _load = lazy_names(
@@ -41,9 +35,25 @@ else:
             "_http": ("serve_http",),
             "_options": ("Options",),
             "_stdio": ("serve_stdio",),
-            "proxy._running": ("ProxyOptions", "relay", "run_http", "run_stdio", "shared_by"),
-            "proxy._stats": ("Count", "Stats", "log_file", "read_log", "table"),
-            "proxy._upstreams": ("Upstream", "open_upstream", "server_of"),
+            "proxy._running": (
+                "ProxyOptions",
+                "relay",
+                "run_http",
+                "run_stdio",
+                "shared_by",
+            ),
+            "proxy._stats": (
+                "Count",
+                "Stats",
+                "log_file",
+                "read_log",
+                "table",
+            ),
+            "proxy._upstreams": (
+                "Upstream",
+                "open_upstream",
+                "server_of",
+            ),
         },
     )
 

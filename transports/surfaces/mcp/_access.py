@@ -25,12 +25,14 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope as HttpScope, Send
 
-from ...artifacts import Scope
+from ..._internal.files import read_regular
+from ...artifacts._ref import Scope
 from ...errors import ProtocolError, UsageError, first_line
-from ...files import read_regular
-from ...protocol import decode_json, is_loopback, is_page, origin_of, parser_limits, plain_line
-from ...session import AppEntry
-from ..shared import App, tool_name
+from ...protocol._plain_text import is_loopback, is_page, origin_of, plain_line
+from ...protocol._strict_json import decode_json, parser_limits
+from ...session._app_tables import AppEntry
+from ..shared._apps import App
+from ..shared._capability_tools import tool_name
 from ._options import Options
 from ._tool_list import CapabilityTool, capability_tools
 from ._users import User

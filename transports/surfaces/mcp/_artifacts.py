@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
-from ...artifacts import ArtifactRef, ArtifactStore
+from ...artifacts._base import ArtifactStore
+from ...artifacts._ref import ArtifactRef
 from ...errors import TooLarge, UsageError
-from ...protocol import plain_line
-from ...routing import FileLimits, auto_read_safe, estimated_tokens, is_textual, large_file_warning
+from ...protocol._plain_text import plain_line
+from ...routing._router import FileLimits, auto_read_safe, estimated_tokens, is_textual, large_file_warning
 
 #: Resource, link, content, or other object of a message.
 Fields: TypeAlias = dict[str, object]

@@ -48,13 +48,8 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
-from ...artifacts import ArtifactStore
-from ...errors import ABPError, UsageError
-from ...protocol import plain_line, similar_names
-from ...protocol.messages import package_version
-from ...protocol.schema import tool_arguments
-from ...session import AppEntry, connect, is_app_name
-from ...telemetry import (
+from ..._internal.telemetry import use_global_providers
+from ..._internal.telemetry._instruments import (
     MCP_OPERATION_DURATION,
     OTHER,
     annotate,
@@ -63,9 +58,19 @@ from ...telemetry import (
     fail,
     is_tracing,
     record,
-    use_global_providers,
 )
-from ..shared import Activity, App, Apps, Connect, DetachedCalls, tool_name
+from ...artifacts._base import ArtifactStore
+from ...errors import ABPError, UsageError
+from ...protocol._plain_text import plain_line, similar_names
+from ...protocol.messages import package_version
+from ...protocol.schema import tool_arguments
+from ...session._app_tables import AppEntry
+from ...session._connect import connect
+from ...session._named_apps import is_app_name
+from ..shared._activity import Activity
+from ..shared._apps import App, Apps, Connect
+from ..shared._capability_tools import tool_name
+from ..shared._detached import DetachedCalls
 from ._access import all_scopes, app_is_in_scope, require_scopes
 from ._artifacts import TEMPLATE, ArtifactView, Link
 from ._calls import Context, ProgressReporter

@@ -34,11 +34,14 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
-from ...protocol import DECLINED, ElicitationRequest, Progress, default_answer, plain_line, plain_schema, plain_text
+from ..._internal.tasks import begin, cancel_and_wait
+from ...protocol._elicitation import DECLINED, default_answer
+from ...protocol._payloads import ElicitationRequest, Progress
+from ...protocol._plain_text import plain_line, plain_schema, plain_text
 from ...protocol.messages import new_id
-from ...routing import Result
-from ...tasks import begin, cancel_and_wait
-from ..shared import App, Question as AppQuestion, question_of, question_text
+from ...routing._result import Result
+from ..shared._apps import App
+from ..shared._question import Question as AppQuestion, question_of, question_text
 
 _SAMPLING = "sampling/create"
 #: Default of ``max_tokens`` for a prompt without a limit.

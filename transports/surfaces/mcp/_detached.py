@@ -25,10 +25,15 @@ from mcp_types import (
 from pydantic import Field
 
 from ...errors import ABPError, OutcomeUnknown, UsageError
-from ...protocol import decode_json, iso_utc, plain_line
-from ...routing import Result
-from ...session import CallFinished, CallStatus
-from ..shared import MAX_AGE, App, CallRecord, KeptCall, MakeContent, call_record, listed_in
+from ...protocol._plain_text import plain_line
+from ...protocol._strict_json import decode_json
+from ...protocol._times import iso_utc
+from ...routing._result import Result
+from ...session._calls import CallStatus
+from ...session._events import CallFinished
+from ..shared._activity import CallRecord, call_record
+from ..shared._apps import App, listed_in
+from ..shared._detached import MAX_AGE, KeptCall, MakeContent
 from ._artifacts import ArtifactView
 from ._calls import TASKS, Context, ProgressReporter, Question, ToolCall, is_modern
 from ._options import Options

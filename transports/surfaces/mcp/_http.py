@@ -24,11 +24,12 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ...protocol import is_address
+from ..._internal.tasks import begin, cancel_and_wait
+from ..._internal.telemetry._prometheus import CONTENT_TYPE, Exposition
+from ...protocol._plain_text import is_address
 from ...protocol.messages import package_version
-from ...tasks import begin, cancel_and_wait
-from ...telemetry import CONTENT_TYPE, Exposition
-from ..shared import Connections, cannot_listen
+from ..shared._connections import Connections
+from ..shared._listening import cannot_listen
 from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
 from ._bridge import Bridge
 from ._messages import MessageCheck

@@ -18,9 +18,9 @@ from pydantic import ValidationError
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..._internal.tasks import in_thread
 from ...errors import first_line
-from ...protocol import MAX_REQUESTED, PARSED_ON_LOOP, has_more_values
-from ...tasks import in_thread
+from ...protocol._strict_json import MAX_REQUESTED, PARSED_ON_LOOP, has_more_values
 from ._request_limits import TOO_MANY
 
 #: Texts and brackets of JSON: what shows which names are those of the message itself.

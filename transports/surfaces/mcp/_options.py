@@ -14,9 +14,12 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
-from ...routing import MAX_BYTES, FileLimits
-from ...session import checked_evidence, read_config, require_known, settings_error
-from ..shared import adapter_options, base_url
+from ...routing._guard import MAX_BYTES
+from ...routing._router import FileLimits
+from ...session._evidence import checked_evidence
+from ...session._settings import read_config, require_known, settings_error
+from ..shared._apps import adapter_options
+from ..shared._listening import base_url
 
 #: Allowed bytes of a request over HTTP besides its files.
 _REQUEST_BYTES = 1 << 20

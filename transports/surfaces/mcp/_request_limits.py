@@ -17,8 +17,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import CallTimeout, TooLarge
-from ...protocol import MAX_REQUESTED, ValueCounter
-from ..shared import SLOW_BODY, BodyDeadline, Connections
+from ...protocol._strict_json import MAX_REQUESTED, ValueCounter
+from ..shared._connections import SLOW_BODY, BodyDeadline, Connections
 
 #: Most bytes of a refused request that are read and dropped, as a multiple of the limit, and the timeout in seconds.
 _MAX_DRAIN, _DRAIN_TIMEOUT = 8, 60.0

@@ -16,11 +16,14 @@ from mcp_types import (
     TextContent,
 )
 
-from ...artifacts import ArtifactRef, ArtifactStore
+from ...artifacts._base import ArtifactStore
+from ...artifacts._ref import ArtifactRef
 from ...errors import ABPError, ArtifactNotFound, Corrupt, TooLarge, UsageError
-from ...protocol import encode_json, plain_text
-from ...routing import Result, is_textual
-from ..shared import App
+from ...protocol._plain_text import plain_text
+from ...protocol._strict_json import encode_json
+from ...routing._result import Result
+from ...routing._router import is_textual
+from ..shared._apps import App
 from ._artifacts import ArtifactView, Fields, artifact_contents, list_artifacts, over_limit, read_artifact
 
 #: Function that returns the bytes of a range, given its offset and length.

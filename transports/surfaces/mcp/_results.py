@@ -10,18 +10,18 @@ from typing import cast
 from mcp_types import CallToolResult, ContentBlock, ImageContent, ResourceLink, TextContent
 from mcp_types.version import is_version_at_least
 
-from ...artifacts import ArtifactRef, ArtifactStore
+from ..._internal.tasks import in_thread
+from ...artifacts._base import ArtifactStore
+from ...artifacts._ref import ArtifactRef
 from ...errors import ABPError, CapabilityError
-from ...protocol import JSONValue, format_duration, plain_line, plain_text, plain_tree
-from ...routing import (
-    MIN_BYTES,
-    Result,
-    answered_files,
-    clamp,
-    json_size,
-)
-from ...tasks import in_thread
-from ..shared import Advice, ImageLimits, Pictures, error_lines, read_pictures, read_texts, with_tool_names
+from ...protocol._plain_text import plain_line, plain_text, plain_tree
+from ...protocol._strict_json import JSONValue
+from ...protocol._times import format_duration
+from ...routing._guard import MIN_BYTES, clamp, json_size
+from ...routing._result import Result, answered_files
+from ..shared._advice import Advice, error_lines
+from ..shared._capability_tools import with_tool_names
+from ..shared._previews import ImageLimits, Pictures, read_pictures, read_texts
 from ._artifacts import ArtifactView
 
 #: Most characters of a summary.

@@ -9,20 +9,13 @@ from itertools import islice
 
 from mcp_types import Tool, ToolAnnotations
 
-from ...browser import EXTENSION_PAGE
-from ...protocol import Capability, plain_line
+from ...playwright._extension import EXTENSION_PAGE
+from ...protocol._declarations import Capability
+from ...protocol._plain_text import plain_line
 from ...protocol.schema import MAX_INTEGER
-from ..shared import (
-    MAX_TOOLS,
-    Apps,
-    ModelSchema,
-    free_tool_name,
-    model_schema,
-    tool_description,
-    tool_hints,
-    tool_name,
-    tool_schema,
-)
+from ..shared._apps import Apps
+from ..shared._capability_tools import MAX_TOOLS, free_tool_name, tool_description, tool_hints, tool_name, tool_schema
+from ..shared._model_schemas import ModelSchema, model_schema
 from ._options import Options
 
 #: Schemas of the arguments `session`, and `files` of abp_call.

@@ -24,37 +24,29 @@ from urllib.parse import urlsplit
 
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
-from ... import browser as browsers
-from ...artifacts import (
-    NO_LINKS,
-    ArtifactRef,
-    ArtifactStore,
-    Folder,
-    Scope,
-    folder_beneath,
-    open_beneath,
-    place,
-    temporary_name,
-    write_all,
-)
+from ... import playwright as browsers
+from ..._internal.tasks import in_thread
+from ...artifacts._base import ArtifactStore
+from ...artifacts._files import write_all
+from ...artifacts._ref import ArtifactRef, Scope
+from ...artifacts.local._blobs import NO_LINKS, place
+from ...artifacts.local._tree import Folder, folder_beneath, open_beneath, temporary_name
 from ...base import ScreenshotOptions
-from ...binary.detect import set_path
 from ...errors import ABPError, StoreError, TooLarge, UsageError
-from ...http import is_public, own_addresses
-from ...protocol import Capability, find_capability, is_address, plain_line, plain_tree, redact_url
+from ...protocol._capabilities import find_capability
+from ...protocol._declarations import Capability
+from ...protocol._find_content import set_path
+from ...protocol._plain_text import is_address, plain_line, plain_tree, redact_url
 from ...protocol.schema import is_file, tool_arguments
-from ...routing import GivenFile, OpenFile, Result, Router, accept_files, json_size
-from ...session import Settings
-from ...tasks import in_thread
-from ..shared import (
-    App,
-    ImageLimits,
-    app_arguments,
-    document_text,
-    listed_in,
-    parameters_line,
-    tool_name,
-)
+from ...routing._guard import json_size
+from ...routing._result import Result
+from ...routing._router import GivenFile, OpenFile, Router, accept_files
+from ...routing.http._addresses import is_public, own_addresses
+from ...session._settings import Settings
+from ..shared._apps import App, listed_in
+from ..shared._capability_tools import parameters_line, tool_name
+from ..shared._model_schemas import app_arguments
+from ..shared._previews import ImageLimits, document_text
 from ._access import require_app_scopes, require_scopes
 from ._artifacts import ArtifactView
 from ._calls import Context, ProgressReporter, Question, ToolCall, takes_tasks

@@ -40,26 +40,25 @@ from mcp_types import (
     SubscriptionsListenResult,
 )
 
-from ...artifacts import ArtifactStore, Scope
-from ...browser import EXTENSION_PAGE
+from ..._internal.tasks import cancel_and_wait, spawn
+from ...artifacts._base import ArtifactStore
+from ...artifacts._ref import Scope
 from ...errors import ABPError, UsageError
-from ...protocol import CapabilitiesChanged, JSONValue, Notification, is_address, origin_of, plain_tree, redact_url
-from ...routing import Result, clamp
-from ...session import AppEntry, ConnectionChanged, Event, is_app_name, keeping
-from ...tasks import cancel_and_wait, spawn
-from ..shared import (
-    MAX_CONNECTIONS,
-    Activity,
-    App,
-    Apps,
-    CallLedger,
-    Connect,
-    DetachedCalls,
-    KeptConnection,
-    PendingCall,
-    StoreChange,
-    StoreWatcher,
-)
+from ...playwright._extension import EXTENSION_PAGE
+from ...protocol._capabilities import CapabilitiesChanged
+from ...protocol._payloads import Notification
+from ...protocol._plain_text import is_address, origin_of, plain_tree, redact_url
+from ...protocol._strict_json import JSONValue
+from ...routing._guard import clamp
+from ...routing._result import Result
+from ...session._app_tables import AppEntry
+from ...session._events import ConnectionChanged, Event
+from ...session._evidence import keeping
+from ...session._named_apps import is_app_name
+from ..shared._activity import Activity
+from ..shared._apps import App, Apps, Connect, PendingCall
+from ..shared._detached import MAX_CONNECTIONS, CallLedger, DetachedCalls, KeptConnection
+from ..shared._store_watcher import StoreChange, StoreWatcher
 from ._calls import QUESTION_TIMEOUT, Context, ToolCall, is_modern
 from ._options import Options
 from ._request_limits import MAX_SESSIONS

@@ -9,15 +9,15 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from ...artifacts import ArtifactRef
+from ...artifacts._ref import ArtifactRef
 from ...base import PageTools
 from ...errors import ABPError, UsageError
-from ...protocol import plain_line, plain_text, plain_tree
-from ...routing import Result
-from ..shared import App, Apps
+from ...protocol._plain_text import plain_line, plain_text, plain_tree
+from ...routing._result import Result
+from ..shared._apps import App, Apps
 
 if TYPE_CHECKING:
-    from ...session import View
+    from ...session._views import View
 
 #: Default width and height of a view in CSS pixels.
 VIEW_SIZE = (900, 700)

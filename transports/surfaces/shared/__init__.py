@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..._lazy import lazy_names
+from ..._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ._activity import (
@@ -51,11 +51,7 @@ if TYPE_CHECKING:
     )
     from ._listening import base_url as base_url, cannot_listen as cannot_listen, parse_address as parse_address
     from ._metrics_server import serve_metrics as serve_metrics
-    from ._model_schemas import (
-        ModelSchema as ModelSchema,
-        app_arguments as app_arguments,
-        model_schema as model_schema,
-    )
+    from ._model_schemas import ModelSchema as ModelSchema, app_arguments as app_arguments, model_schema as model_schema
     from ._previews import (
         ImageLimits as ImageLimits,
         Page as Page,
@@ -125,12 +121,12 @@ else:
                 "cannot_listen",
                 "parse_address",
             ),
+            "_metrics_server": ("serve_metrics",),
             "_model_schemas": (
                 "ModelSchema",
                 "app_arguments",
                 "model_schema",
             ),
-            "_metrics_server": ("serve_metrics",),
             "_previews": (
                 "ImageLimits",
                 "Page",

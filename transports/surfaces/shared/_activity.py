@@ -17,18 +17,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias
 
-from ...artifacts import ArtifactRef, Scope
+from ...artifacts._ref import ArtifactRef, Scope
 from ...errors import ABPError
-from ...protocol import (
-    CapabilitiesChanged,
-    ElicitationRequest,
-    Notification,
-    Progress,
-    encode_json,
-    iso_utc,
-    plain_line,
-)
-from ...session import CallFinished, CallStarted, CallStatus, Event
+from ...protocol._capabilities import CapabilitiesChanged
+from ...protocol._payloads import ElicitationRequest, Notification, Progress
+from ...protocol._plain_text import plain_line
+from ...protocol._strict_json import encode_json
+from ...protocol._times import iso_utc
+from ...session._calls import CallStatus
+from ...session._events import CallFinished, CallStarted, Event
 from ._apps import App, Apps
 from ._store_watcher import StoreChange
 

@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ... import batch
-from ...artifacts import ArtifactStore, Scope
-from ...browser import read_adapter
+from ..._internal.tasks import begin, cancel_and_wait, spawn
+from ...artifacts._base import ArtifactStore
+from ...artifacts._ref import Scope
 from ...errors import Disconnected, UsageError
-from ...protocol import ElicitationRequest, default_answer, plain_line, redact_url
-from ...routing import Result
-from ...session import Event, Session, Settings, is_app_name, shares_browser
-from ...tasks import begin, cancel_and_wait, spawn
+from ...playwright._scripts import read_adapter
+from ...protocol._elicitation import default_answer
+from ...protocol._payloads import ElicitationRequest
+from ...protocol._plain_text import plain_line, redact_url
+from ...routing._result import Result
+from ...session._events import Event
+from ...session._named_apps import is_app_name, shares_browser
+from ...session._session import Session
+from ...session._settings import Settings
 
 if TYPE_CHECKING:
-    from ...session import View
+    from ...session._views import View
 
 logger = logging.getLogger("transports")
 

@@ -7,11 +7,13 @@ import re
 from collections.abc import Collection, Mapping
 from typing import cast
 
-from ...binary.detect import Place, replace
-from ...protocol import Capability, JSONValue, encode_json, plain_line, plain_schema
+from ...protocol._declarations import Capability
+from ...protocol._find_content import Place, replace
+from ...protocol._plain_text import plain_line, plain_schema
+from ...protocol._strict_json import JSONValue, encode_json
 from ...protocol.schema import is_file
-from ...routing import Result
-from ...session import READ_HINT
+from ...routing._result import Result
+from ...session._resources import READ_HINT
 
 #: Most capabilities with a tool of their own.
 MAX_TOOLS = 200

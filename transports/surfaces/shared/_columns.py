@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ...protocol import plain_line
+from ...protocol._plain_text import plain_line
 
 #: Most terminal cells to which a column is filled up; a longer cell shifts its own row alone.
 _MAX_WIDTH = 80

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-from ...protocol import is_loopback
+from ...protocol._plain_text import is_loopback
 
 #: Seconds for the head of the first request, and from the end of a response for the head of the next request.
 _HEAD_TIMEOUT, _NEXT_HEAD_TIMEOUT = 10.0, 15.0

@@ -19,14 +19,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
-from ...artifacts import Scope, belongs_to_us, others_may_read
-from ...batch import SqliteDatabase, decoded_object, encoded
-from ...database import Cursor, Transactions, Value, without_nul
+from ..._internal.database._transactions import Cursor, Transactions, Value, without_nul
+from ..._internal.tasks import begin, finished
+from ...artifacts._files import belongs_to_us, others_may_read
+from ...artifacts._ref import Scope
+from ...batch.ledger._backends import SqliteDatabase
+from ...batch.ledger._schema import decoded_object, encoded
 from ...errors import ABPError, CapabilityError, LedgerError, UsageError
-from ...protocol import ElicitationRequest
-from ...routing import Result
-from ...session import CallFinished, CallStatus
-from ...tasks import begin, finished
+from ...protocol._payloads import ElicitationRequest
+from ...routing._result import Result
+from ...session._calls import CallStatus
+from ...session._events import CallFinished
 from ._activity import Activity, CallRecord, question_document, result_document
 from ._apps import PendingCall
 

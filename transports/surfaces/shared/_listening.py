@@ -6,7 +6,7 @@ import errno
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
-from ...protocol import is_loopback
+from ...protocol._plain_text import is_loopback
 
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> UsageError:

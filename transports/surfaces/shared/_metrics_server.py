@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from ...protocol import is_loopback
+from ..._internal.telemetry._prometheus import CONTENT_TYPE, Exposition
+from ...protocol._plain_text import is_loopback
 from ...protocol.messages import package_version
-from ...telemetry import CONTENT_TYPE, Exposition
 from ._connections import Connections
 from ._listening import cannot_listen
 

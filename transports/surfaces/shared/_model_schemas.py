@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ...protocol import encode_json, plain_line
+from ...protocol._plain_text import plain_line
+from ...protocol._strict_json import encode_json
 
 #: JSON Schema.
 Schema: TypeAlias = dict[str, object]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ...binary import sniff
+from ...protocol._media import sniff
 
 #: Ends of whole pictures, by their types: the last chunk of a PNG, the markers at the end of a JPEG and a GIF.
 _ENDS = {"image/png": b"IEND\xaeB`\x82", "image/jpeg": b"\xff\xd9", "image/gif": b";"}

@@ -7,10 +7,11 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ...artifacts import ArtifactRef, ArtifactStore
+from ..._internal.readers._reader_process import MAX_SOURCE, run_reader
+from ...artifacts._base import ArtifactStore
+from ...artifacts._ref import ArtifactRef
 from ...errors import ABPError, UsageError
-from ...readers import MAX_SOURCE, run_reader
-from ...routing import is_textual
+from ...routing._router import is_textual
 from ._picture_head import picture_size
 
 #: Image types that clients show, and image types that are sent as PNG.

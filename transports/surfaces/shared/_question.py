@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...protocol import DECLINED, ElicitationRequest, options_of
+from ...protocol._elicitation import DECLINED, options_of
+from ...protocol._payloads import ElicitationRequest
 
 #: Field of a form by method (docs/protocol.md 5.2), also the key in the answer's ``data``.
 _FIELDS = {

@@ -10,9 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...artifacts import ArtifactRef, ArtifactStore, Scope
+from ..._internal.tasks import begin, cancel_and_wait
+from ...artifacts._base import ArtifactStore
+from ...artifacts._ref import ArtifactRef, Scope
 from ...errors import ABPError
-from ...tasks import begin, cancel_and_wait
 
 logger = logging.getLogger("transports")
 

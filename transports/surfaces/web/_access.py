@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from ...artifacts import Expired, Scope, Signer
-from ...protocol import is_loopback
+from ...artifacts._ref import Scope
+from ...artifacts._signing import Expired, Signer
+from ...protocol._plain_text import is_loopback
 from ._responses import RequestRefused
 
 #: Lifetime of a cookie in seconds, and number of remembered signed-out cookies.

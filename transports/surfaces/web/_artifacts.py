@@ -11,25 +11,19 @@ from fnmatch import fnmatchcase
 
 from aiohttp import BadContentDispositionHeader, BadContentDispositionParam, BodyPartReader, MultipartReader, web
 
-from ...artifacts import (
-    MAX_SECONDS,
-    ArtifactRef,
-    ArtifactStore,
-    Expired,
-    Scope,
-    Signer,
-    age_key,
-    find_server,
-    is_named,
-    search,
-    signing_key,
-)
-from ...binary import normalise_mime
+from ..._internal.readers._reader_process import MAX_SOURCE, PICTURES, run_reader
+from ...artifacts._base import ArtifactStore
+from ...artifacts._query import age_key
+from ...artifacts._ref import ArtifactRef, Scope
+from ...artifacts._search import is_named, search
+from ...artifacts._signing import MAX_SECONDS, Expired, Signer, find_server, signing_key
 from ...errors import ArtifactNotFound, Corrupt, UsageError
-from ...http import disposition_parameter, filename_of
-from ...protocol import is_page, iso_utc, origin_of, parse_duration
-from ...readers import MAX_SOURCE, PICTURES, run_reader
-from ..shared import SLOW_BODY, BodyDeadline, StoreWatcher
+from ...protocol._media import normalise_mime
+from ...protocol._plain_text import is_page, origin_of
+from ...protocol._times import iso_utc, parse_duration
+from ...routing.http._headers import disposition_parameter, filename_of
+from ..shared._connections import SLOW_BODY, BodyDeadline
+from ..shared._store_watcher import StoreWatcher
 from ._access import Visitor
 from ._content import artifact_meta, serve_content
 from ._options import Options

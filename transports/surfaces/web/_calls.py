@@ -11,22 +11,22 @@ from typing import cast
 
 from aiohttp import web
 
-from ...artifacts import Scope
-from ...binary.detect import set_path
+from ...artifacts._ref import Scope
 from ...errors import UsageError
-from ...protocol import (
-    MAX_TIMEOUT,
-    ElicitationRequest,
-    default_answer,
-    encode_json,
-    find_capability,
-    is_address,
-    plain_line,
-)
+from ...protocol._capabilities import find_capability
+from ...protocol._elicitation import default_answer
+from ...protocol._find_content import set_path
+from ...protocol._payloads import ElicitationRequest
+from ...protocol._plain_text import is_address, plain_line
+from ...protocol._strict_json import encode_json
+from ...protocol._times import MAX_TIMEOUT
 from ...protocol.messages import new_id
-from ...routing import GivenFile, Result, accept_files
-from ...session import is_app_name
-from ..shared import Activity, Apps, ConnectedApp, DetachedCalls, call_record, listed_in
+from ...routing._result import Result
+from ...routing._router import GivenFile, accept_files
+from ...session._named_apps import is_app_name
+from ..shared._activity import Activity, ConnectedApp, call_record
+from ..shared._apps import Apps, listed_in
+from ..shared._detached import DetachedCalls
 from ._access import Visitor
 from ._artifacts import ArtifactRoutes, seconds_in
 from ._responses import RequestRefused, json_response, read_json, scope_in

@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 from aiohttp import ETag, web
 
-from ...artifacts import ArtifactRef, ArtifactStore
-from ...binary import safe_filename
+from ...artifacts._base import ArtifactStore
+from ...artifacts._ref import ArtifactRef
 from ...errors import ABPError
+from ...protocol._media import safe_filename
 from ._responses import Metrics
 
 #: Characters that RFC 8187 does not require to be percent-encoded, besides letters and digits.

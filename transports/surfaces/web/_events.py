@@ -12,9 +12,9 @@ from typing import Self
 
 from aiohttp import web
 
-from ...artifacts import ArtifactRef, Scope
-from ...protocol import encode_json
-from ..shared import Activity, CallRecord, Entry, LogGap, Subject
+from ...artifacts._ref import ArtifactRef, Scope
+from ...protocol._strict_json import encode_json
+from ..shared._activity import Activity, CallRecord, Entry, LogGap, Subject
 from ._access import Visitor
 from ._content import artifact_meta
 from ._responses import Metrics, RequestRefused

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from ...artifacts import Scope
-from ...session import checked_evidence, require_known, settings_error
-from ..shared import base_url
+from ...artifacts._ref import Scope
+from ...session._evidence import checked_evidence
+from ...session._settings import require_known, settings_error
+from ..shared._listening import base_url
 
 _MIN_SECRET = 16
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from ...artifacts import ArtifactRef
+from ...artifacts._ref import ArtifactRef
 from ...errors import CapabilityError
-from ...protocol import Resource, ResourceTemplate, plain_line
-from ...routing import Result
-from ..shared import Activity, ConnectedApp
+from ...protocol._declarations import Resource, ResourceTemplate
+from ...protocol._plain_text import plain_line
+from ...routing._result import Result
+from ..shared._activity import Activity, ConnectedApp
 from ._access import Visitor
 from ._content import artifact_meta
 from ._responses import RequestRefused, json_response, read_json

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from aiohttp import web
 from prometheus_client import Counter, Gauge
 
-from ...artifacts import Scope
-from ...binary import normalise_mime
+from ..._internal.telemetry._prometheus import Exposition
+from ...artifacts._ref import Scope
 from ...errors import (
     ABPError,
     ArtifactNotFound,
@@ -22,9 +22,9 @@ from ...errors import (
     TransportError,
     UsageError,
 )
-from ...protocol import MAX_REQUESTED, ValueCounter, decode_json, encode_json
+from ...protocol._media import normalise_mime
+from ...protocol._strict_json import MAX_REQUESTED, ValueCounter, decode_json, encode_json
 from ...protocol.messages import package_version
-from ...telemetry import Exposition
 
 #: Maximum size of a JSON body in bytes, and seconds for the whole body to arrive.
 _MAX_BODY, _BODY_TIMEOUT = 16 << 20, 60.0

@@ -16,14 +16,20 @@ from urllib.parse import parse_qs
 import msgspec
 from aiohttp import web
 
-from ...artifacts import ArtifactRef, ArtifactStore, open_store
-from ...batch import State
-from ...batch.ledger import FINAL, JobQuery, LedgerView, Overview, Row, open_view
+from ..._internal.files import read_regular
+from ..._internal.privacy._redaction import Redactor
+from ..._internal.tasks import begin, cancel_and_wait, in_thread
+from ...artifacts._base import ArtifactStore
+from ...artifacts._opening import open_store
+from ...artifacts._ref import ArtifactRef
+from ...batch._jobs import State
+from ...batch.ledger._ledger import open_view
+from ...batch.ledger._reads import FINAL, JobQuery, LedgerView, Overview
+from ...batch.ledger._schema import Row
 from ...errors import ABPError, ArtifactNotFound, UsageError
-from ...files import read_regular
-from ...privacy import Redactor
-from ...protocol import decode_json, encode_json, iso_utc, plain_line, plain_text, redact_url
-from ...tasks import begin, cancel_and_wait, in_thread
+from ...protocol._plain_text import plain_line, plain_text, redact_url
+from ...protocol._strict_json import decode_json, encode_json
+from ...protocol._times import iso_utc
 from ._access import Visitor
 from ._responses import RequestRefused, json_response
 

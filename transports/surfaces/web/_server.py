@@ -14,12 +14,23 @@ from aiohttp import web
 from aiohttp.hdrs import METH_ALL
 from aiohttp.web import RequestPayloadError
 
-from ...artifacts import ArtifactRef, ArtifactStore, Scope, Signer, registered, signing_key
+from ..._internal.telemetry import use_global_providers
+from ..._internal.telemetry._instruments import annotate, continue_trace, is_tracing, span
+from ..._internal.telemetry._prometheus import CONTENT_TYPE
+from ...artifacts._base import ArtifactStore
+from ...artifacts._ref import ArtifactRef, Scope
+from ...artifacts._signing import Signer, registered, signing_key
 from ...errors import ABPError, StoreError, UsageError
-from ...protocol import is_loopback, iso_utc
-from ...session import connect as connect_app, keeping
-from ...telemetry import CONTENT_TYPE, annotate, continue_trace, is_tracing, span, use_global_providers
-from ..shared import Activity, Apps, CallLedger, Connect, Connections, DetachedCalls, StoreWatcher, cannot_listen
+from ...protocol._plain_text import is_loopback
+from ...protocol._times import iso_utc
+from ...session._connect import connect as connect_app
+from ...session._evidence import keeping
+from ..shared._activity import Activity
+from ..shared._apps import Apps, Connect
+from ..shared._connections import Connections
+from ..shared._detached import CallLedger, DetachedCalls
+from ..shared._listening import cannot_listen
+from ..shared._store_watcher import StoreWatcher
 from ._access import Access, Visitor, encode_scope
 from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes, seconds_in
 from ._calls import AppRoutes, CallRoutes

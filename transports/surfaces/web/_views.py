@@ -2,7 +2,7 @@
 
 The page shows a view in the sandbox proxy of the specification. The proxy has an origin of its own, a name below
 ``localhost`` for each view, which serves nothing else, and the view's policy as a header. Requests of the view come
-through the page to :meth:`ViewRoutes.answer`, where :class:`~transports.adapters.views.Host` checks them."""
+through the page to :meth:`ViewRoutes.answer`, where :class:`~transports.mcp.views.Host` checks them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from ... import session as sessions
-from ...artifacts import Scope
+from ..._internal.tasks import in_thread
+from ...artifacts._ref import Scope
 from ...base import ServerCall, keeping_calls
 from ...errors import ABPError, TooLarge, UsageError, first_line, format_seconds
-from ...protocol import encode_json, is_loopback
-from ...routing import Result, Router
-from ...tasks import in_thread
-from ..shared import App
+from ...protocol._plain_text import is_loopback
+from ...protocol._strict_json import encode_json
+from ...routing._result import Result
+from ...routing._router import Router
+from ..shared._apps import App
 from ._access import Visitor, hostname
 from ._responses import RequestRefused, json_response, read_json
 
 if TYPE_CHECKING:
-    from ...adapters.views import Host, OpenedTool
-    from ...binary import BinaryData
+    from ...mcp.views import Host, OpenedTool
+    from ...protocol.binary import BinaryData
 
 logger = logging.getLogger("transports")
 
@@ -149,13 +151,7 @@ class ViewRoutes:
                 self._forget(call)
 
     async def _live(self, app: App, capability: str, call: str, made: ServerCall) -> LiveView:
-        from ...adapters.views import (  # late: most servers show no views
-            Host,
-            HostContext,
-            OpenedTool,
-            ViewHandlers,
-            read_document,
-        )
+        from ...mcp.views import Host, HostContext, OpenedTool, ViewHandlers, read_document
 
         server, store = sessions.server_of(app.session.transport), app.session.store
         uri = app.session.capabilities[capability].view or ""
@@ -274,7 +270,7 @@ async def _take_report(live: LiveView, request: web.Request) -> web.Response:
     """Keep a report of a browser about a policy (CSP 5.3). A view can forge one: it is shown as text."""
     match await read_json(request, "application/csp-report", _MAX_REPORT_BYTES):
         case {"csp-report": {"effective-directive": str(directive), "blocked-uri": str(blocked)}}:
-            from ...adapters.views import policy_remedy  # late: it needs the extra [mcp]
+            from ...mcp.views import policy_remedy  # late: it needs the extra [mcp]
 
             text = f"{f'{directive}, {blocked}'[:_MAX_REPORT]}; {policy_remedy(directive, blocked)}"
             if len(live.violations) < _MAX_REPORTS and text not in live.violations:

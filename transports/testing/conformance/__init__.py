@@ -14,14 +14,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...protocol import redact_url
+from ...protocol._plain_text import redact_url
 from ._evidence import Check, Evidence, Outcome, Plan
 from ._gather import gather
 from ._report import Report
 from .checks import ANSWERED_BY_KIT, CHECKS, VIEW_CHECKS, WEBMCP_CHECKS
 
 if TYPE_CHECKING:
-    from ...browser import Browser, StorageState
+    from ...playwright._browser import Browser
+    from ...playwright._source import StorageState
 
 __all__ = ["CHECKS", "VIEW_CHECKS", "WEBMCP_CHECKS", "Check", "Evidence", "Outcome", "Plan", "Report", "check_app"]
 

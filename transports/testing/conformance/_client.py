@@ -16,15 +16,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ...artifacts import NoneStore
+from ..._internal.tasks import begin, cancel_and_wait
+from ...artifacts._none import NoneStore
 from ...base import Transport
-from ...binary import BinaryData, Download, Handle, verify_size
-from ...binary.detect import Found, find, prepare_params
 from ...errors import ABPError, BinaryError, ProtocolError, TransportError, UnsupportedBinary
-from ...http import cookies_of, download
-from ...protocol import ElicitationRequest, default_answer, parse
+from ...protocol._declarations import parse
+from ...protocol._elicitation import default_answer
+from ...protocol._find_content import Found, find, prepare_params
+from ...protocol._payloads import ElicitationRequest
+from ...protocol.binary import BinaryData, Download, Handle, verify_size
 from ...protocol.messages import Effect, Message, Sender, initialize_params
-from ...tasks import begin, cancel_and_wait
+from ...routing.http._downloads import download
+from ...routing.http._request import cookies_of
 from ._evidence import ContentItem, Exchange
 
 #: Seconds beyond a call's timeout that the client still waits for the answer.

@@ -13,13 +13,15 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Literal, NamedTuple, TypeAlias
 
-from ...binary import BinaryData
-from ...browser import extension_folder
 from ...errors import ABPError, UsageError
-from ...http import Discovery
-from ...protocol import Capability, is_page
+from ...playwright._extension import extension_folder
+from ...protocol._declarations import Capability
+from ...protocol._discovery import Discovery
+from ...protocol._plain_text import is_page
+from ...protocol.binary import BinaryData
 from ...protocol.messages import Effect, Sender
-from ...session import Settings, is_mcp_server
+from ...session._settings import Settings
+from ...session._targets import is_mcp_server
 
 #: Way to reach the app. Some rules apply only to some kinds.
 Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp", "mcp"]

@@ -20,26 +20,26 @@ from typing import TYPE_CHECKING, Any
 
 from websockets.exceptions import ConnectionClosed
 
-from ...adapters.playwright import PlaywrightTransport
-from ...adapters.postmessage import PostMessageTransport
-from ...adapters.webmcp import WebMcpTransport
-from ...adapters.websocket import WebSocketTransport
 from ...base import Transport
-from ...binary.detect import prepare_params
-from ...browser import (
-    Browser,
-    PageTransport,
-    StorageState,
-    TopPageTransport,
-    extension_folder,
-    read_adapter,
-    require_listener,
-)
 from ...errors import ABPError, CallTimeout, ConnectFailed, Disconnected, ProtocolError, UsageError, first_line, spelled
-from ...http import discover
-from ...protocol import Capabilities, decode_json
+from ...playwright._browser import Browser
+from ...playwright._extension import extension_folder
+from ...playwright._page_transport import PageTransport
+from ...playwright._preflight import require_listener
+from ...playwright._scripts import read_adapter
+from ...playwright._source import StorageState
+from ...playwright._top_page import TopPageTransport
+from ...playwright._transport import PlaywrightTransport
+from ...playwright._webmcp import WebMcpTransport
+from ...postmessage._transport import PostMessageTransport
+from ...protocol._capabilities import Capabilities
+from ...protocol._find_content import prepare_params
+from ...protocol._strict_json import decode_json
 from ...protocol.messages import Message
-from ...session import Settings, reject_options
+from ...session._manifest import discover
+from ...session._settings import Settings
+from ...session._targets import reject_options
+from ...websocket._transport import WebSocketTransport
 from ._client import Client, measured_content
 from ._evidence import Cancellation, Evidence, Exchange, Kind, Plan, ProbeStep, Trial, kind_of
 from ._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
@@ -47,7 +47,7 @@ from ._inputs import CannotGenerate, generated_params, with_wrong_type, without_
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-    from ...browser import Adapter
+    from ...playwright._scripts import Adapter
 
 #: Name of a capability, and id of a call, that do not exist in any app.
 UNKNOWN_NAME = "abp-conformance.nothing"

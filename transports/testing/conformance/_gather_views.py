@@ -16,22 +16,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from playwright.async_api import Error as PlaywrightError
 
-from ...adapters.mcp import MCPTransport
-from ...adapters.views import (
-    HostContext,
-    OpenedTool,
-    ViewHandlers,
-    ViewTransport,
-    is_blank,
-    read_document,
-    read_profile,
-)
 from ...base import keeping_calls
-from ...browser import Browser, PageSource, ViewMessage
 from ...errors import ABPError, NotAbpApp, ProtocolError
-from ...protocol import Capability, decode_json
+from ...mcp import MCPTransport
+from ...mcp.views import HostContext, OpenedTool, ViewHandlers, ViewTransport, is_blank, read_document, read_profile
+from ...playwright._browser import Browser
+from ...playwright._received import ViewMessage
+from ...playwright._source import PageSource
+from ...protocol._declarations import Capability
+from ...protocol._strict_json import decode_json
 from ...protocol.messages import Message
-from ...session import Settings, transport_for
+from ...session._settings import Settings
+from ...session._targets import transport_for
 from ._client import Client
 from ._evidence import Evidence, Exchange, Finding, Plan, Trial, ViewTrial
 from ._inputs import CannotGenerate, generated_params
@@ -39,7 +35,7 @@ from ._inputs import CannotGenerate, generated_params
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-    from ...browser import PageAgent
+    from ...playwright._agent import PageAgent
 
 #: Pages of a list of resources, and messages of a view, that are read.
 _MAX_PAGES, _MAX_MESSAGES = 50, 1000

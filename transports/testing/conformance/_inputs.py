@@ -14,9 +14,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...binary import BinaryData
-from ...binary.detect import prepare_params
 from ...errors import UsageError
+from ...protocol._find_content import prepare_params
+from ...protocol.binary import BinaryData
 from ...protocol.schema import check_output, check_params
 
 #: Maximum levels of a schema that are followed, and examples that are used.

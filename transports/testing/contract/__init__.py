@@ -23,7 +23,7 @@ that does not occur is a failure, so the list cannot become stale.
 
 from __future__ import annotations
 
-from ..._extras import needing
+from ..._internal.extras import needing
 
 with needing("pytest", "test"):
     from ._behaviour import Behaviour, Subject

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ...artifacts import ArtifactStore
+from ...artifacts._base import ArtifactStore
 from ...base import Transport
 from ...errors import ABPError, CallTimeout
 from ...protocol.messages import Message, initialize_params
-from ...session import OnElicitation, OnNotification, OnProgress, Session, connect
+from ...session._connect import connect
+from ...session._dispatch import OnElicitation, OnNotification, OnProgress
+from ...session._session import Session
 
 #: Maximum characters of a value in a message.
 _MAX_CHARS = 300

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from webapp_fixture import digest
 
-from ...artifacts import ArtifactRef
-from ...binary import BinaryData
+from ...artifacts._ref import ArtifactRef
 from ...errors import CapabilityError, DownloadFailed, SizeMismatch, UrlExpired
+from ...protocol.binary import BinaryData
 from ._behaviour import Subject, behaviour, expect, raises, value
 
 _PATTERN = (bytes(range(251)) * 4178)[: 1 << 20]

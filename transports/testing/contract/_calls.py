@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from ...errors import CapabilityError, UsageError
-from ...protocol import CapabilitiesChanged
+from ...protocol._capabilities import CapabilitiesChanged
 from ._behaviour import Subject, behaviour, expect, raises, value
 
 _CHANGED = "notifications/capabilities/list_changed"

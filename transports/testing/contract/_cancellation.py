@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from ...errors import CallTimeout, CapabilityError
-from ...session import Session
+from ...session._session import Session
 from ._behaviour import Subject, behaviour, expect, raises, until, value
 
 

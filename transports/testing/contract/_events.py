@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from ...errors import CapabilityError
-from ...protocol import ElicitationRequest, Notification, Progress
+from ...protocol._payloads import ElicitationRequest, Notification, Progress
 from ._behaviour import Subject, behaviour, expect, raises, until, value
 
 _STARTED = "notifications/operation/started"

@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ...binary import BinaryData, Handle
-from ...binary.detect import find
 from ...errors import ABPError, CallTimeout, ProtocolError
+from ...protocol._find_content import find
+from ...protocol.binary import BinaryData, Handle
 from ...protocol.messages import Message
 from ._behaviour import Subject, behaviour, call, expect, initialize_request, initialized, raises, until, value
 

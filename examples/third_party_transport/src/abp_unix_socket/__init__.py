@@ -14,8 +14,8 @@ from pathlib import Path
 
 from transports import Message, Transport
 from transports.errors import ConnectFailed, Disconnected, ProtocolError, UsageError
-from transports.protocol.envelope import decode_envelope, encode_envelope
-from transports.protocol.pending import PendingReplies
+from transports.websocket.envelope import decode_envelope, encode_envelope
+from transports.websocket.pending import PendingReplies
 
 __all__ = ["UnixSocketTransport"]
 

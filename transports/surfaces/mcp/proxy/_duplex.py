@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeAlias
 
-from ....binary.detect import Place
+from ...._internal.tasks import begin, cancel_and_wait
 from ....errors import ProtocolError, TooLarge
-from ....tasks import begin, cancel_and_wait
+from ....protocol._find_content import Place
 from ._exchange import Exchange, Passed, failure_of, refusal
 from ._messages import (
     INVALID_REQUEST,

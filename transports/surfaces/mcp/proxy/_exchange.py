@@ -15,11 +15,13 @@ from pathlib import Path
 
 import msgspec
 
-from ....artifacts import ArtifactStore, Scope
-from ....binary.detect import Place
+from ...._internal.tasks import in_thread
+from ....artifacts._base import ArtifactStore
+from ....artifacts._ref import Scope
 from ....errors import ABPError, ProtocolError, TooLarge
-from ....protocol import MAX_CAPABILITIES, encode_json
-from ....tasks import in_thread
+from ....protocol._capabilities import MAX_CAPABILITIES
+from ....protocol._find_content import Place
+from ....protocol._strict_json import encode_json
 from .._artifacts import TEMPLATE, list_artifacts, read_artifact
 from ._files import Ask, FileParams, Roots
 from ._messages import (

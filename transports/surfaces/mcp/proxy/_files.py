@@ -17,12 +17,13 @@ from urllib.parse import quote, unquote, urlsplit
 import msgspec
 import pybase64
 
-from ....artifacts import ArtifactStore, open_beneath
-from ....binary import OCTET_STREAM
-from ....binary.detect import Place, field_of, replace
+from ...._internal.tasks import in_thread
+from ....artifacts._base import ArtifactStore
+from ....artifacts.local._tree import open_beneath
 from ....errors import TooLarge, UsageError
-from ....protocol import encode_json
-from ....tasks import in_thread
+from ....protocol._find_content import Place, field_of, replace
+from ....protocol._media import OCTET_STREAM
+from ....protocol._strict_json import encode_json
 from ._messages import Key, Message
 from ._rewriting import FIELDS, fields_of
 

@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from ...._internal.tasks import in_thread
 from ....errors import ProtocolError, TooLarge
-from ....protocol import (
+from ....protocol._strict_json import (
     MAX_JSON_DEPTH,
     MAX_VALUES,
     PARSED_ON_LOOP,
@@ -21,7 +22,6 @@ from ....protocol import (
     has_more_values,
     without_half_pairs,
 )
-from ....tasks import in_thread
 
 #: Largest message in bytes: a file of 100 MiB as base64, with its message.
 MAX_BYTES = 137 << 20

@@ -9,8 +9,8 @@ import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ....adapters.mcp import StdioServer, end_process, end_stdout, exit_reason, start_process
-from ....tasks import begin, finished
+from ...._internal.tasks import begin, finished
+from ....mcp import StdioServer, end_process, end_stdout, exit_reason, start_process
 from ._messages import LineReader
 
 if TYPE_CHECKING:

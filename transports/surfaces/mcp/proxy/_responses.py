@@ -10,8 +10,8 @@ from contextlib import aclosing
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from ...._internal.tasks import cancel_and_wait
 from ....errors import TooLarge
-from ....tasks import cancel_and_wait
 from ._messages import INVALID_REQUEST, MAX_BYTES
 
 #: Most bytes of a user's requests while they arrive, and of one that is too large and is read and dropped: a client

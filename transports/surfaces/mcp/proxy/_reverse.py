@@ -13,24 +13,15 @@ import httpx2
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ....adapters.mcp import HttpServer
-from ....artifacts import Scope
-from ....binary.detect import Place
+from ...._internal.tasks import cancel_and_wait
+from ....artifacts._ref import Scope
 from ....errors import ABPError, ProtocolError, TooLarge
-from ....tasks import cancel_and_wait
+from ....mcp import HttpServer
+from ....protocol._find_content import Place
 from ._exchange import Exchange, Facts, Shared, refusal as request_refusal
 from ._messages import STATELESS_VERSIONS, UNAVAILABLE, Message, error_message, read_message
 from ._responses import Bodies, event, refusal, stream_response
-from ._upstream import (
-    SESSION,
-    VERSION,
-    events_of,
-    http_client,
-    is_event_stream,
-    read_body,
-    refusal_of,
-    unreachable,
-)
+from ._upstream import SESSION, VERSION, events_of, http_client, is_event_stream, read_body, refusal_of, unreachable
 
 logger = logging.getLogger("transports")
 

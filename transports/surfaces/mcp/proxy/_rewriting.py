@@ -8,14 +8,17 @@ from typing import cast
 
 import msgspec
 
-from ....artifacts import ArtifactRef, ArtifactStore
-from ....binary import BinaryData, Encoded
-from ....binary.detect import Place, block_content, field_of, filename_of, find, replace
+from ...._internal.tasks import in_thread
+from ....artifacts._base import ArtifactStore
+from ....artifacts._ref import ArtifactRef
 from ....errors import ABPError, BadEncoding, ProtocolError, StoreError
-from ....protocol import JSONValue, decode_json, encode_json, without_half_pairs
+from ....protocol._find_content import Place, block_content, field_of, filename_of, find, replace
+from ....protocol._strict_json import JSONValue, decode_json, encode_json, without_half_pairs
+from ....protocol.binary import BinaryData, Encoded
 from ....protocol.schema import fits_at
-from ....routing import MIN_BYTES, RoutingPolicy, clamp, match_fields
-from ....tasks import in_thread
+from ....routing._guard import MIN_BYTES, clamp
+from ....routing._layers import match_fields
+from ....routing._policy import RoutingPolicy
 from .._artifacts import ArtifactView
 from ._messages import LINKS_SINCE
 

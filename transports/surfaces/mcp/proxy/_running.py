@@ -9,10 +9,11 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from pathlib import Path
 
-from ....adapters.mcp import Server
-from ....artifacts import ArtifactStore, write_all
-from ....routing import ABP, RoutingPolicy
-from ....tasks import cancel_and_wait
+from ...._internal.tasks import cancel_and_wait
+from ....artifacts._base import ArtifactStore
+from ....artifacts._files import write_all
+from ....mcp import Server
+from ....routing._policy import ABP, RoutingPolicy
 from .._stdin import Stdin, exit_within
 from ._duplex import Duplex
 from ._exchange import Passed, Shared

@@ -19,10 +19,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope as HttpScope, Send
 
-from ....adapters.mcp import HttpServer, Server, StdioServer
-from ....artifacts import Scope
+from ...._internal.tasks import begin, cancel_and_wait, spawn
+from ....artifacts._ref import Scope
 from ....errors import ConnectFailed, ProtocolError, TooLarge
-from ....tasks import begin, cancel_and_wait, spawn
+from ....mcp import HttpServer, Server, StdioServer
 from .._access import BearerVerifier
 from .._http import PATH, local_security, serve_app
 from .._request_limits import SlowReply

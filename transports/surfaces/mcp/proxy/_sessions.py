@@ -12,10 +12,10 @@ from contextlib import aclosing, suppress
 
 import msgspec
 
-from ....adapters.mcp import StdioServer
+from ...._internal.tasks import begin, cancel_and_wait
 from ....errors import ProtocolError
-from ....protocol import encode_json
-from ....tasks import begin, cancel_and_wait
+from ....mcp import StdioServer
+from ....protocol._strict_json import encode_json
 from ._duplex import Duplex
 from ._exchange import Exchange, Passed
 from ._messages import (

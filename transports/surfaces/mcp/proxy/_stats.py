@@ -17,12 +17,14 @@ from pathlib import Path
 
 import msgspec
 
-from ....artifacts import state_folder
+from ...._internal.privacy._redaction import Redactor
+from ...._internal.tasks import in_thread
+from ....artifacts._files import state_folder
 from ....errors import StoreError
-from ....privacy import Redactor
-from ....protocol import PARSED_ON_LOOP, encode_json, iso_utc, plain_line
-from ....tasks import in_thread
-from ...shared import aligned_rows
+from ....protocol._plain_text import plain_line
+from ....protocol._strict_json import PARSED_ON_LOOP, encode_json
+from ....protocol._times import iso_utc
+from ...shared._columns import aligned_rows
 
 logger = logging.getLogger("transports")
 

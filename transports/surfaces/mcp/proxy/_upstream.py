@@ -12,9 +12,9 @@ import httpx2
 import msgspec
 from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_param_headers, x_mcp_header_map
 
-from ....adapters.mcp import HttpServer
+from ...._internal.tasks import backoff_delay, begin, cancel_and_wait
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
-from ....tasks import backoff_delay, begin, cancel_and_wait
+from ....mcp import HttpServer
 from ._duplex import Deliver
 from ._exchange import failure_of
 from ._messages import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ....binary.detect import find
 from ....errors import ABPError, CallTimeout, ProtocolError, TransportError
-from ....protocol import encode_json
+from ....protocol._find_content import find
+from ....protocol._strict_json import encode_json
 from .._client import GRACE
 from .._evidence import Evidence, Exchange, NotApplicable, Rules, Trial
 

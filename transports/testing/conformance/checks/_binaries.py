@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from ....binary import Encoded, contradicts, safe_filename, sniff
 from ....errors import BadDescriptor, BadEncoding, DownloadFailed, SizeMismatch, UrlExpired
+from ....protocol._media import contradicts, safe_filename, sniff
+from ....protocol.binary import Encoded
 from .._evidence import ContentItem, Evidence, NotApplicable, Rules
 
 RULES = Rules()

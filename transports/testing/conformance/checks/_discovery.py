@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....http import is_json
-from ....protocol import Manifest
+from ....protocol._declarations import Manifest
 from ....protocol.messages import PROTOCOL_VERSION
+from ....routing.http._headers import is_json
 from .._evidence import Evidence, NotApplicable, Rules
 
 RULES = Rules()

@@ -7,8 +7,8 @@ from typing import Any
 
 import jsonschema_rs
 
-from ....binary.detect import find
 from ....errors import ProtocolError, first_line
+from ....protocol._find_content import find
 from ....protocol.schema import check_output
 from .._evidence import Evidence, NotApplicable, Rules
 

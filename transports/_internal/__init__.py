@@ -1,0 +1,1 @@
+"""Modules that all rooms share and no user imports."""

@@ -1,0 +1,221 @@
+"""Connection to PostgreSQL with psycopg 3 (extra ``postgres``), and addresses of PostgreSQL without passwords."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, TypeVar, cast
+from urllib.parse import unquote, unquote_plus
+
+from ...errors import ABPError, UsageError, first_line
+from ._transactions import Cursor, Value
+
+if TYPE_CHECKING:
+    import psycopg
+
+_HOST = r"(?:\[[^\]@/?]*\]|[^:/,@?\[\]]*)(?::\d*)?"
+_PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^@?]*)?")
+#: A parameter; only the named parameters may have an @ in their values.
+_PARAMETER = re.compile(
+    r"[A-Za-z_]+=[^@]*|(?:application_name|dbname|fallback_application_name|host|options|passfile|password|run|service|"
+    r"sslpassword|user)=.*"
+)
+T = TypeVar("T")
+#: Timeouts: seconds for opening a connection; milliseconds for one statement, and for a server that does not answer.
+_CONNECT_TIMEOUT = 10
+_STATEMENT_TIMEOUT = 120_000
+_SILENCE = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresUrl:
+    """Parts of a PostgreSQL address.
+
+    ``head`` is the address before the parameters, with the password; ``shown`` is the same without the password. If a
+    password contains ``/``, ``?`` or ``@`` unquoted, its end is ambiguous: this takes the shortest password that a
+    valid place and parameters follow. ``certain`` is true if libpq reads the address in the same way."""
+
+    head: str
+    shown: str
+    parameters: tuple[str, ...]
+    password: str
+    certain: bool
+
+    @classmethod
+    def read(cls, url: str) -> Self:
+        """Parse ``url``. Never raises."""
+        scheme, mark, rest = url.partition("://")
+        starts = [0, *(match.end() for match in re.finditer("@", rest))]
+        start = next((at for at in starts if _is_place(rest[at:])), starts[-1])
+        userinfo = rest[: max(start - 1, 0)]
+        place, question, query = rest[start:].partition("?")
+        own = re.match("[^@/]*@", rest)  # libpq looks for the user only here
+        shown = re.split("[:/?#@]", userinfo)[0] + "@" * bool(start)
+        if re.search("[?&][^=&]*pass", userinfo, re.IGNORECASE):  # the @ may be in the value of a password parameter
+            place, question, query, head = "…", "", "", url
+        else:
+            head = url.removesuffix(question + query)
+        return cls(
+            head,
+            f"{scheme}{mark}{shown}{place}",
+            tuple(query.split("&")) if query else (),
+            userinfo.partition(":")[2],
+            start == (own.end() if own else 0) and not re.search("[/?#]", userinfo),
+        )
+
+    def take(self, name: str) -> tuple[str, str | None]:
+        """Return the address without the parameter ``name``, and its last value."""
+        mine = [one for one in self.parameters if one.partition("=")[0] == name]
+        value = unquote_plus(mine[-1].partition("=")[2]) if mine else None
+        return _joined(self.head, [one for one in self.parameters if one not in mine]), value
+
+    @property
+    def without_password(self) -> str:
+        """The address without secrets; it works with a password from ``PGPASSWORD`` or a password file."""
+        known = [one for one in self.parameters if _PARAMETER.fullmatch(one) and not _is_secret(one)]
+        return _joined(self.shown, known)
+
+    @property
+    def secrets(self) -> set[str] | None:
+        """Texts that no message may quote; ``None`` if they cannot be determined.
+
+        In an ambiguous address libpq may take a part of the password for the port or a parameter, and quote it."""
+        if not self.certain or not all(map(_PARAMETER.fullmatch, self.parameters)):
+            return None
+        given = [self.password, *(one.partition("=")[2] for one in self.parameters if _is_secret(one))]
+        return {secret for one in given if one for secret in (one, unquote(one))}
+
+
+def without_password(url: str) -> str:
+    """Return an address without secrets: :attr:`PostgresUrl.without_password`."""
+    return PostgresUrl.read(url).without_password
+
+
+def _is_place(text: str) -> bool:
+    place, _, query = text.partition("?")
+    return _PLACE.fullmatch(place) is not None and (not query or all(map(_PARAMETER.fullmatch, query.split("&"))))
+
+
+def _is_secret(parameter: str) -> bool:
+    return "pass" in unquote(parameter.partition("=")[0]).lower()
+
+
+def _joined(head: str, parameters: list[str]) -> str:
+    return f"{head}{'?' * bool(parameters)}{'&'.join(parameters)}"
+
+
+class _Percent:
+    """Cursor whose parameters are written ``?``."""
+
+    def __init__(self, cursor: psycopg.Cursor[tuple[Value, ...]]) -> None:
+        self._cursor = cursor
+
+    @property
+    def rowcount(self) -> int:
+        return self._cursor.rowcount
+
+    def execute(self, sql: str, values: Sequence[Value] = ()) -> object:
+        return self._cursor.execute(_percent(sql), values)
+
+    def executemany(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
+        self._cursor.executemany(_percent(sql), rows)
+
+    def fetchall(self) -> Sequence[tuple[Value, ...]]:
+        return self._cursor.fetchall()
+
+
+def _percent(sql: str) -> bytes:
+    return sql.replace("%", "%%").replace("?", "%s").encode()
+
+
+class PostgresConnection:
+    """Connection to the server at ``url``. A ``read_only`` connection writes nothing.
+
+    Messages call it ``name``, such as "the ledger"; ``error`` is the type of its errors. Raises
+    :class:`~transports.errors.UsageError` without psycopg."""
+
+    now = "(extract(epoch FROM clock_timestamp())::float8)"
+    text = 'TEXT COLLATE "C"'
+    skip_locked = "FOR UPDATE SKIP LOCKED"
+    find_relation = "SELECT 1 WHERE to_regclass(?) IS NOT NULL"
+
+    def __init__(self, url: str, name: str, error: type[ABPError], *, read_only: bool = False) -> None:
+        self.name = name
+        self.error = error
+        self._url = url
+        self._read_only = "on" if read_only else "off"
+        parts = PostgresUrl.read(url)
+        self._shown, self._secrets = parts.without_password, parts.secrets
+        try:
+            import psycopg
+        except ImportError as missing:
+            raise UsageError(
+                f"{name} in PostgreSQL needs psycopg ({missing}); install it: pip install 'abp-transports[postgres]'"
+            ) from missing
+        self._psycopg = psycopg
+        self._db: psycopg.Connection[tuple[Value, ...]] | None = None
+
+    def connect(self) -> None:
+        """Open the connection, unless it is open."""
+        if self._db is not None and not self._db.broken and not self._db.closed:
+            return
+        self.close()
+        try:
+            given = self._psycopg.conninfo.conninfo_to_dict(self._url).get("options") or os.environ.get("PGOPTIONS", "")
+            self._db = cast(
+                "psycopg.Connection[tuple[Value, ...]]",
+                self._psycopg.connect(
+                    self._url,
+                    autocommit=True,
+                    connect_timeout=_CONNECT_TIMEOUT,
+                    tcp_user_timeout=_SILENCE,
+                    keepalives_idle=10,  # so that waiting for an answer of a dead server ends after _SILENCE, too
+                    keepalives_interval=5,
+                    keepalives_count=2,
+                    # the user's options may change the first of these, but not the others, which come last
+                    options=f"-c statement_timeout={_STATEMENT_TIMEOUT} {given} -c synchronous_commit=on "
+                    f"-c default_transaction_read_only={self._read_only}",
+                    application_name=f"abp ({self.name})",
+                ),
+            )
+        except self._psycopg.OperationalError as error:
+            refused = isinstance(
+                error, self._psycopg.errors.InvalidPassword | self._psycopg.errors.InvalidAuthorizationSpecification
+            )
+            raise self._failed(error, retryable=not refused) from None
+        except self._psycopg.Error as error:
+            raise self._failed(error) from None  # the traceback could quote secrets, which the message leaves out
+
+    def close(self) -> None:
+        """Close the connection."""
+        db, self._db = self._db, None
+        if db is not None:
+            with contextlib.suppress(self._psycopg.Error):
+                db.close()
+
+    def transaction(self, work: Callable[[Cursor], T], *, write: bool) -> T:
+        """Run ``work`` in one transaction. ``write`` has no effect: in PostgreSQL, readers never wait for writers."""
+        db = self._db
+        if db is None:
+            raise self.error(f"{self.name} is closed; open it again")
+        try:
+            with db.transaction(), db.cursor() as cursor:
+                return work(_Percent(cursor))
+        except self._psycopg.Error as error:
+            again = isinstance(error, self._psycopg.errors.DeadlockDetected | self._psycopg.errors.SerializationFailure)
+            raise self._failed(error, retryable=again or db.broken or db.closed) from error
+
+    def lock(self, cursor: Cursor, name: str) -> None:
+        """Take an advisory lock."""
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"abp {name}",))
+
+    def _failed(self, error: Exception, *, retryable: bool = False) -> ABPError:
+        reason = type(error).__name__ if self._secrets is None else first_line(error)
+        for secret in self._secrets or ():
+            reason = reason.replace(secret, "…")
+        return self.error(
+            f"{self.name} {self._shown} cannot be used: {reason}; check the server and the address", retryable=retryable
+        )

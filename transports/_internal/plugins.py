@@ -1,0 +1,86 @@
+"""Plug-ins: objects that other distributions register under an entry-point group of this kit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
+__all__ = ["LoadedPlugin", "Plugin", "blame_plugin", "installed_plugins", "load_plugin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """Entry point of a plug-in: its ``name``, the object it refers to, its distribution (``my-package 1.2``)."""
+
+    name: str
+    value: str
+    distribution: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPlugin:
+    """Object of an entry point, and its label in errors: ``the transport 'mine' of my-package 1.2``."""
+
+    value: object
+    label: str
+
+
+def installed_plugins(group: str) -> list[Plugin]:
+    """Return the installed plug-ins of an entry-point group, sorted by name, without importing them."""
+    return [Plugin(point.name, point.value, _distribution_of(point)) for point in sorted(_group(group))]
+
+
+def load_plugin(group: str, name: str, kind: str) -> LoadedPlugin | None:
+    """Import the object that is registered as ``name`` in ``group``; return ``None`` if there is none.
+
+    ``kind`` is its label in errors, such as ``transport``. Raises :class:`~transports.errors.UsageError` for a plug-in
+    that cannot be imported, and for a name that several distributions use for different objects.
+    """
+    points = [point for point in _group(group) if point.name == name]
+    if not points:
+        return None
+    (point, *others) = points
+    label = f"the {kind} {name!r} of {_distribution_of(point)}"
+    if any(other.value != point.value for other in others):
+        also = ", ".join(_distribution_of(other) for other in others)
+        raise UsageError(f"{label} is offered by {also}, too; uninstall all but one")
+    with blame_plugin(label):
+        return LoadedPlugin(point.load(), label)
+
+
+@contextmanager
+def blame_plugin(label: str) -> Iterator[None]:
+    """Turn an exception of a plug-in into a :class:`~transports.errors.UsageError` that names the plug-in.
+
+    A ``UsageError`` of the plug-in itself is passed on."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{label} does not work ({type(error).__name__}: {error}); reinstall or report it") from error
+
+
+def _group(group: str) -> EntryPoints:
+    return _read_group(group, tuple(sys.path))
+
+
+@lru_cache(maxsize=16)
+def _read_group(group: str, path: tuple[str, ...]) -> EntryPoints:
+    """Return the entry points of a group, cached for each ``sys.path``: reading opens a file of each distribution."""
+    from importlib.metadata import entry_points  # late: it takes 20 ms to load
+
+    return entry_points(group=group)
+
+
+def _distribution_of(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown distribution"

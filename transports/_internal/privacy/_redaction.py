@@ -1,0 +1,499 @@
+"""Redaction of secrets in text and JSON by rules. No I/O.
+
+:class:`Redactor` has the rules: secret names of fields, headers, queries and tokens. :class:`SecretValues` also learns
+the secret values of one call and removes them wherever they occur.
+
+Recordings, the ``source`` of artifacts and the message log of failed tests follow the same rules. A replay applies them
+to its requests, too, so that a call with any password matches a recording with another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from urllib.parse import unquote_plus
+
+from ._forms import FORM, Part, attribute_value, field_name, form_parts, secret_spans, with_contents, without_entities
+from ._masking import Finder, masked_tree, replaced
+from ._secrets import KNOWN_SECRETS, KnownSecrets, placeholders
+
+#: Replacement of a secret.
+REDACTED = "<redacted>"
+
+#: Endings of names with secret values, in lower case and without punctuation: ``api_key``, ``clientSecret``.
+_SECRET_NAMES = (
+    "password",
+    "passwords",
+    "passwd",
+    "passwordconfirmation",
+    "passphrase",
+    "pwd",
+    "secret",
+    "secrets",
+    "token",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "authorization",
+    "authorisation",
+    "cookie",
+    "cookies",
+    "credential",
+    "credentials",
+    "sessionid",
+)
+#: Last words of names, such as ``cardPin``, with secret values if these are texts or numbers.
+_SECRET_WORD = re.compile(r"(?:(?:^|[^A-Za-z])(?i:pin|otp|cvv|cvc)|(?<=[a-z])(?:Pin|PIN|Otp|OTP|Cvv|CVV|Cvc|CVC))$")
+#: The id of a call, which an app returns with its progress; and schemas, which describe values and hold none.
+_NEVER_SECRET = ("progressToken", "inputSchema", "outputSchema")
+#: In the query of a URL, a signature grants access like a password, and short names have no other meaning.
+_SECRET_IN_QUERIES = (*_SECRET_NAMES, "signature", "sig", "key", "auth", "code")
+#: Headers that hold credentials.
+_HEADER_NAME = r"(?:(?:proxy-)?(?:authorization|cookie|set-cookie)|x-[\w-]*(?:key|token|secret))"
+_HEADER = re.compile(_HEADER_NAME, re.IGNORECASE)
+#: Fields with the name of the value in the field ``value`` beside them.
+_NAMING = ("name", "key", "header")
+#: Secrets in text. An app chooses the text, so matching must take linear time: no pattern may backtrack far.
+_PATTERNS = (
+    r"://(?P<secret>[^/\s@\"'<>]+)@",  # user info
+    r"\bbearer\s++(?P<secret>(?=[^\s]*\d)[A-Za-z0-9._~+/=-]{8,})",  # RFC 6750
+    r"\bbasic\s++(?P<secret>(?=[^\s]*[\d=])[A-Za-z0-9+/]{6,}={0,2})",  # RFC 7617
+    rf"(?m)^[^\S\n]*+{_HEADER_NAME}\s*+:\s*+(?P<secret>\S.*)$",
+    # within a line, only forms that cannot be prose
+    r"(?<![\w-])(?:proxy-)?authorization\s*+:\s*+(?P<secret>(?:basic|bearer|token|apikey|negotiate|ntlm)\s++[^\s\"'<>,;]++)",
+    r"(?<![\w-])(?:proxy-)?authorization\s*+:\s*+(?P<secret>(?:digest|aws4-hmac-sha256)\s[^\n]*)",
+    r"(?<![\w-])(?:set-)?cookie\s*+:\s*+(?P<secret>[^\s=;:\"'<>]++=[^\s\"'<>]++(?:\s[^\s=;:\"'<>]++=[^\s\"'<>]++)*+)",
+    r"(?<![\w-])x-[\w-]*(?:key|token|secret)\s*+:\s*+(?P<secret>[^\s\"'<>,;]++)",
+)
+_DOTTED = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]*+){2,}+")
+_JWT_HEAD = re.compile(r"\beyJ[A-Za-z0-9_-]{8,}", re.IGNORECASE)
+_ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2}))")
+_NOT_PLAIN = re.compile(r"[^a-z0-9]")
+_QUERY = re.compile(r"[?&;#]([\w.~%\\+\[\]-]+)=")
+_QUERY_VALUE = re.compile(r"[^&#\s\"'<>]+")
+
+
+#: Types of JSON objects and arrays.
+_CONTAINERS = (dict, list, tuple)
+#: Shortest and longest value, in characters, that is removed everywhere. A shorter value is part of too many words and
+#: is removed only beside its name; a longer one is content.
+_SHORTEST, _LONGEST = 6, 4096
+#: Number of remembered values, limited because an app chooses how many there are.
+_MAX_VALUES = 200
+#: Words beside secret names in schemas, scripts and forms that are not secret values.
+_WORDS = frozenset(
+    ("string", "number", "integer", "boolean", "object", "undefined", "function", "required", "password")
+)
+#: ``name=value``, ``name: value``, ``"name": "value"`` in a line of text.
+_PAIR = re.compile(r"(?<![\w.%\[\]-])([\w.%\[\]-]{2,64})[\"']?\s{0,4}[:=]\s{0,4}[\"']?([^\s\"',;&{}\[\]<>]{1,4096})")
+#: Number at the end of a name, which says which of several fields it is: ``password2``, ``user.password[0]``.
+_DIGITS = "0123456789"
+#: Beginning of a text that is HTML.
+_MARKUP = re.compile(r"\s*+<[A-Za-z!]")
+#: Scheme and credentials of a header (RFC 9110 11.4).
+_SCHEME = re.compile(r"(?:basic|bearer|token|apikey|negotiate|digest)\s+(\S+)", re.IGNORECASE)
+#: Fields of a cookie that are replaced together with its value but are not secrets.
+_ABOUT_COOKIES = frozenset(("name", "domain", "path", "expires", "sameSite"))
+#: Characters that the rules search at a time: a search holds the GIL, 0.2 s for a megabyte.
+_PIECE = 1 << 16
+
+
+class Redactor:
+    """Redaction by the rules, and of ``known`` values.
+
+    ``fields`` are additional endings of secret names. ``patterns`` are additional regular expressions, which ignore
+    case; the group ``secret`` of a match is replaced, or the whole match without such a group. Redaction is idempotent.
+    """
+
+    def __init__(
+        self, fields: Sequence[str] = (), patterns: Sequence[str] = (), *, known: KnownSecrets = KNOWN_SECRETS
+    ) -> None:
+        #: Known values, which are replaced as well.
+        self.known = known
+        more = tuple(_bare(name) for name in fields)
+        self._names = (*_SECRET_NAMES, *more)
+        self._in_queries = (*_SECRET_IN_QUERIES, *more)
+        self._more_patterns = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
+
+    def is_secret(self, name: str) -> bool:
+        """Return whether values of this name are secret: ``auth``, names that end with ``password``, ``token``,
+        ``api_key`` and the like, in any case and punctuation, and names with the last word ``pin``, ``otp`` or the
+        like."""
+        return name not in _NEVER_SECRET and (self._is_secret_whole(name) or _ends_in_secret_word(name))
+
+    def _is_secret_whole(self, name: str) -> bool:
+        bare = _bare(name)
+        return bare == "auth" or bare.endswith(self._names) or bare.rstrip(_DIGITS).endswith(self._names)
+
+    def text(self, text: str) -> str:
+        """Return text without known values, credentials in URLs, header lines, bearer and basic credentials, and JSON
+        web tokens."""
+        return self.rules(self.known.text(text))
+
+    def rules(self, text: str) -> str:
+        """Return text redacted by the rules alone; known values stay."""
+        text = self.patterned(text)  # first, so that the patterns match the original text
+        if _may_hold_secrets(text.casefold()):
+            text = self._queries(text)
+            for rule in _PATTERNS:  # compiled at the first text that may hold secrets
+                text = re.sub(rule, _redact_match, text, flags=re.IGNORECASE)
+            text = _DOTTED.sub(_redact_jwt, text)
+        return text
+
+    def patterned(self, text: str) -> str:
+        """Return text redacted by the caller's own patterns alone."""
+        for pattern in self._more_patterns:
+            text = pattern.sub(_redact_match, text)
+        return text
+
+    def tree(self, node: object) -> object:
+        """Return JSON values without secrets. Values of other types (content) stay.
+
+        Data nested too deeply to search, by hundreds of levels, is reduced to the fields of its first level, with
+        objects and lists replaced.
+        """
+        try:
+            return self.ruled(self.known.tree(node))
+        except RecursionError:
+            if not isinstance(node, dict):
+                return REDACTED
+            flat = {key: REDACTED if isinstance(value, _CONTAINERS) else value for key, value in node.items()}
+            return self.ruled(self.known.tree(flat))
+
+    def ruled(self, node: object) -> object:
+        """Return JSON values redacted by the rules alone; known values stay. Raises :class:`RecursionError` for data
+        nested too deeply."""
+        match node:
+            case str():
+                return self.rules(self.form(node))
+            case dict():
+                content = _content_member(node)
+                redacted = {
+                    key: self.patterned(str(value)) if key == content else self._field(key, value)
+                    for key, value in node.items()
+                }
+                named = [name for key in _NAMING if isinstance(name := node.get(key), str)]
+                if "value" in node and any(map(self.is_secret, named)):
+                    redacted["value"] = _blank(node["value"])
+                return redacted
+            case [str() as name, str() as value] if _HEADER.fullmatch(name):  # a pair in a list of headers
+                return [name, _blank(value)]
+            case list() | tuple():
+                return [self.ruled(item) for item in node]
+            case _:
+                return node
+
+    def field(self, name: object, value: object) -> object:
+        """Return the value of a field without secrets, by its name and by its own form. Of a reference's
+        ``auth: {type, header | token}`` (docs/protocol.md 10.3) the type stays. A value nested too deeply is replaced
+        as a whole."""
+        try:
+            return self._field(name, self.known.tree(value))
+        except RecursionError:
+            return REDACTED
+
+    def _field(self, name: object, value: object) -> object:
+        if not isinstance(name, str):
+            return self.ruled(value)
+        if name in _NEVER_SECRET:
+            return self._texts(value)
+        if not self.is_secret(name):
+            return self.ruled(value)
+        if _bare(name) == "auth" and isinstance(value, Mapping):
+            return {key: item if key == "type" else _blank(item) for key, item in value.items()}
+        if isinstance(value, dict | list | tuple) and not self._is_secret_whole(name):
+            return self.ruled(value)  # an object named "pin", as on a map
+        return _blank(value)
+
+    def _texts(self, node: object) -> object:
+        """Redact texts by their form alone; names of fields do not count."""
+        match node:
+            case str():
+                return self.rules(node)
+            case dict():
+                return {key: self._texts(value) for key, value in node.items()}
+            case list() | tuple():
+                return [self._texts(item) for item in node]
+            case _:
+                return node
+
+    def is_secret_field(self, attributes: Mapping[str, str]) -> bool:
+        """Return whether a field of a form in HTML with these attributes holds a secret."""
+        names = (attributes.get(key, "") for key in ("name", "id", "autocomplete"))
+        return attributes.get("type", "").strip().lower() == "password" or any(map(self.is_secret, filter(None, names)))
+
+    def html(self, text: str) -> str:
+        """Return HTML without the values of password fields and of fields with secret names. The rest stays."""
+        done: list[str] = []
+        position = 0
+        for start, end in secret_spans(text, self.is_secret_field):
+            # quoted, as the end of the tag would be seen in it; the content of an element stands behind its tag
+            done += (text[position:start], REDACTED if text[start - 1] == ">" else f'"{REDACTED}"')
+            position = end
+        return "".join((*done, text[position:]))
+
+    def form(self, text: str) -> str:
+        """Return a text that is a form as a whole, URL-encoded or in several parts, or HTML, without the values of its
+        secret fields; any other text unchanged."""
+        if FORM.fullmatch(text):
+            return "&".join(map(self._form_pair, text.split("&")))
+        if _MARKUP.match(text):
+            return self.html(text)
+        parts = form_parts(text)
+        return with_contents(text, parts, [self._part(part) for part in parts])
+
+    def _part(self, part: Part) -> str:
+        return REDACTED if self.is_secret(field_name(part.headers()) or "") else part.content
+
+    def _form_pair(self, pair: str) -> str:
+        name, equals, value = pair.partition("=")
+        return f"{name}={REDACTED}" if equals and value and self.is_secret(name) else pair
+
+    def _queries(self, text: str) -> str:
+        """Redact the queries of URLs, also of a URL within the query of another."""
+        done: list[str] = []
+        at = 0
+        for field in _QUERY.finditer(text):
+            secret = _bare(field[1]).endswith(self._in_queries) or self.is_secret(field[1])
+            if field.start() >= at and secret:
+                value = _QUERY_VALUE.match(text, field.end())
+                if value is not None:
+                    done += (text[at : field.end()], REDACTED)
+                    at = value.end()
+        return "".join((*done, text[at:]))
+
+
+def _blank(value: object) -> object:
+    """Replace texts and numbers and keep the structure. A descriptor of content stays, even as ``token``."""
+    match value:
+        case dict() if "mimeType" not in value:
+            return {key: _blank(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_blank(item) for item in value]
+        case str() if value:
+            return REDACTED
+        case int() | float() if not isinstance(value, bool):
+            return REDACTED
+        case _:
+            return value
+
+
+def _redact_match(found: re.Match[str]) -> str:
+    if "secret" not in found.re.groupindex or found["secret"] is None:
+        return REDACTED
+    start, end = found.start("secret") - found.start(), found.end("secret") - found.start()
+    return found[0][:start] + REDACTED + found[0][end:]
+
+
+def _redact_jwt(found: re.Match[str]) -> str:
+    """Replace JSON web tokens (RFC 7519) in words joined by dots. One pattern for both would take quadratic time."""
+    words = found[0].split(".")
+    done: list[str] = []
+    at = 0
+    while at < len(words):
+        head = _JWT_HEAD.search(words[at]) if at + 2 < len(words) and len(words[at + 1]) >= 8 else None
+        done.append(words[at] if head is None else words[at][: head.start()] + REDACTED)
+        at += 1 if head is None else 3
+    return ".".join(done)
+
+
+def _may_hold_secrets(folded: str) -> bool:
+    """Return whether a case-folded text has a substring that every match of the rules and of a query needs. Most texts
+    have none, which saves the search.
+
+    "bas" stands for "basic": a pattern that ignores case also matches the Turkish letters for "i", which do not fold
+    to "i".
+    """
+    return "=" in folded or "@" in folded or ":" in folded or "bas" in folded or "bearer" in folded or "eyj" in folded
+
+
+@lru_cache(maxsize=1024)
+def _word_of_short(name: str) -> bool:
+    return _SECRET_WORD.search(name) is not None
+
+
+def _ends_in_secret_word(name: str) -> bool:
+    return _word_of_short(_unescaped(name)[-16:])
+
+
+def _content_member(node: Mapping[object, object]) -> str | None:
+    """Return the member of an object that is a document, a script or a file: guesses would break it. It is the text of
+    an MCP resource or the content of a descriptor (docs/protocol.md 9.2)."""
+    if not isinstance(node.get("mimeType"), str):
+        return None
+    for name in ("text", "content", "blob", "data"):
+        if isinstance(node.get(name), str):
+            return name
+    return None
+
+
+def _bare(name: str) -> str:
+    return _bare_short(name) if len(name) <= 64 else _NOT_PLAIN.sub("", _unescaped(name).lower())
+
+
+def _unescaped(name: str) -> str:
+    """Return a name decoded up to three times: percent-encoding, escapes of JavaScript, entities of HTML."""
+    if "%" not in name and "\\" not in name and "&" not in name:
+        return name
+    for _ in range(3):
+        name = without_entities(_ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), unquote_plus(name)))
+    return name
+
+
+@lru_cache(maxsize=1024)
+def _bare_short(name: str) -> str:
+    return _NOT_PLAIN.sub("", _unescaped(name).lower())
+
+
+class _Piecewise(Redactor):
+    """The rules for long texts, in pieces that end with a line or a word."""
+
+    def rules(self, text: str) -> str:
+        return super().rules(text) if len(text) <= _PIECE else "".join(map(super().rules, _pieces(text)))
+
+
+class SecretValues:
+    """The secret values of one call, and redaction by them.
+
+    :meth:`learn` and the other ``learn_…`` methods collect values; :meth:`text` and :meth:`tree` redact by the rules,
+    by the collected values and by the ``known`` values of the receiver. For one thread at a time.
+    """
+
+    def __init__(self, known: KnownSecrets = KNOWN_SECRETS) -> None:
+        self._known = known
+        self._known_to_finder: object = None
+        self._redactor = _Piecewise(known=known)
+        self._values: set[str] = set()
+        self._finder: Finder | None = None
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    def learn(self, node: object) -> None:
+        """Remember the values in JSON or in a text that are secret by the rules. Raises :class:`RecursionError` as
+        :meth:`tree` does."""
+        node = self._known.tree(node)  # placeholders are not values
+        for original, clean in _differences(node, self._redactor.ruled(node)):
+            for value in _removed(original, clean):
+                self.learn_value(value)
+
+    def learn_pairs(self, text: str) -> None:
+        """Remember the secret values in a line such as ``password=…&user=…`` or ``{token: …}``."""
+        for found in _PAIR.finditer(text):
+            if self._redactor.is_secret(found[1]):
+                self.learn_value(found[2])
+                self.learn_value(unquote_plus(found[2]))
+
+    def learn_html(self, text: str) -> None:
+        """Remember the values of password fields and of fields with secret names in HTML."""
+        for start, end in secret_spans(text, self.is_secret_field):
+            self.learn_value(attribute_value(text[start:end]))
+
+    def learn_value(self, value: str) -> None:
+        """Remember a value of 6 to 4,096 characters, the first 200; of a header, also its credentials and cookies."""
+        value = value.strip()
+        if (scheme := _SCHEME.match(value)) is not None:
+            self._learn(unquote_plus(scheme[1]))
+            self._learn(scheme[1])
+        for cookie in value.split(";") if "=" in value[:64] else ():
+            self._learn(cookie.partition("=")[2].strip())
+            self._learn(unquote_plus(cookie.partition("=")[2].strip()))
+        self._learn(value)
+
+    def _learn(self, value: str) -> None:
+        known = value in self._values or value.lower() in _WORDS or value == REDACTED
+        known = known or any(value == f"${{SECRET:{name}}}" for name in placeholders(value))
+        if _SHORTEST <= len(value) <= _LONGEST and not known and len(self._values) < _MAX_VALUES:
+            self._values.add(value)
+            self._finder = None
+
+    def is_secret_field(self, attributes: Mapping[str, str]) -> bool:
+        """Return whether a field of a form with these attributes holds a secret."""
+        return self._redactor.is_secret_field(attributes)
+
+    # --- redacting ----------------------------------------------------------------------------------------------------
+
+    def text(self, text: str) -> str:
+        """Return a text redacted by the values and by the rules."""
+        return self._redactor.rules(self.by_value(text))
+
+    def line(self, text: str) -> str:
+        """Return a console line or the body of a form redacted as by :meth:`text`, and by pairs of a secret name and
+        its value outside of URLs."""
+        return self._redactor.rules(_PAIR.sub(self._pair, self.by_value(text)))
+
+    def pieces(self, texts: Sequence[str]) -> list[str]:
+        """Return consecutive frames or lines without the values, including values that continue in the next one."""
+        return replaced(texts, self._found())
+
+    def tree(self, node: object, keep: Callable[[str], bool] | None = None) -> object:
+        """Return JSON values without secrets, also in keys. Values of keys for which ``keep`` is true stay. With
+        ``keep``, a key that equals a learned value is a field name of the format and stays, too.
+
+        Raises :class:`RecursionError` for data nested too deeply to search, which must not be stored.
+        """
+        names = () if keep is None else self._values
+        return self._redactor.ruled(masked_tree(node, self._found(), self._known.numbers, keep=keep, names=names))
+
+    def by_value(self, text: str) -> str:
+        """Return a text without the values, in any spelling."""
+        return replaced([text], self._found())[0]
+
+    def holds_any(self, data: bytes) -> bool:
+        """Return whether bytes contain a value, in any spelling."""
+        return bool(self._found().find(data))
+
+    def _found(self) -> Finder:
+        """Return the finder of the learned and the known values, rebuilt if either changed."""
+        known = self._known.values
+        if self._finder is None or self._known_to_finder is not known:
+            self._known_to_finder = known
+            self._finder = Finder({**dict.fromkeys(self._values, REDACTED), **known})
+        return self._finder
+
+    def _pair(self, found: re.Match[str]) -> str:
+        if not self._redactor.is_secret(found[1]):
+            return found[0]
+        at = found.start(2) - found.start()
+        return found[0][:at] + REDACTED
+
+
+def _pieces(text: str) -> Iterator[str]:
+    at = 0
+    while at < len(text):
+        end = at + _PIECE
+        if end < len(text):
+            cut = max(text.rfind("\n", at, end), text.rfind(" ", at, end) if "\n" not in text[at:end] else -1)
+            end = cut + 1 if cut > at else end
+        yield text[at:end]
+        at = end
+
+
+def _differences(before: object, after: object) -> Iterator[tuple[object, str]]:
+    """Yield pairs of a value and its redacted text."""
+    match before, after:
+        case dict(), dict():
+            for key in before.keys() & after.keys() - (_ABOUT_COOKIES if "domain" in before else set()):
+                yield from _differences(before[key], after[key])
+        case ((list() | tuple()), (list() | tuple())):
+            for one, other in zip(before, after, strict=False):
+                yield from _differences(one, other)
+        case _, str() if before != after:
+            yield before, after
+
+
+def _removed(before: object, after: str) -> Iterable[str]:
+    """Return the parts of a text that are ``<redacted>`` in the other text."""
+    if not isinstance(before, str):
+        return [str(before)]
+    pieces = after.split(REDACTED)
+    out: list[str] = []
+    at = len(pieces[0])
+    for piece in pieces[1:]:
+        end = before.find(piece, at) if piece else len(before)
+        if end < 0:
+            break
+        out.append(before[at:end])
+        at = end + len(piece)
+    # in the URL of a form they are percent-encoded
+    return [*out, *map(unquote_plus, out)]

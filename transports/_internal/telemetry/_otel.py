@@ -1,0 +1,142 @@
+"""Spans and metrics of OpenTelemetry.
+
+Only :func:`transports._internal.telemetry.use_global_providers` imports this module."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+from opentelemetry import context, metrics, trace
+from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Observation
+from opentelemetry.trace import SpanKind, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from ._instruments import METRICS, Attributes, Kind, Metric, add_sink, error_type, trace_with
+
+_NAME = "transports"
+_KINDS: Mapping[Kind, SpanKind] = {
+    "internal": SpanKind.INTERNAL,
+    "server": SpanKind.SERVER,
+    "client": SpanKind.CLIENT,
+}
+#: W3C Trace Context alone: baggage of the application may hold data that an app must not see.
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+#: Signals whose global provider is in use already.
+_used: set[str] = set()
+
+
+class OtelTracing:
+    """Maker of spans with a tracer of OpenTelemetry."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    @contextmanager
+    def span(self, name: str, kind: Kind, attributes: Attributes) -> Iterator[None]:
+        """Return a span that lasts as long as its block."""
+        with self._tracer.start_as_current_span(
+            name, kind=_KINDS[kind], attributes=attributes, record_exception=False, set_status_on_exception=False
+        ):
+            try:
+                yield
+            except BaseException as error:
+                self.fail(error_type(error))
+                raise
+
+    def annotate(self, attributes: Attributes) -> None:
+        """Add attributes to the current span."""
+        trace.get_current_span().set_attributes(dict(attributes))
+
+    def fail(self, error_type: str) -> None:
+        """Mark the current span as failed."""
+        current = trace.get_current_span()
+        current.set_attribute("error.type", error_type)
+        current.set_status(StatusCode.ERROR)
+
+    def continue_trace(self, carrier: Mapping[str, str]) -> AbstractContextManager[object]:
+        """Make the span of a ``traceparent`` the current span in the block."""
+        extracted = _PROPAGATOR.extract(dict(carrier), context.get_current())
+        remote = trace.get_current_span(extracted).get_span_context()
+        return _attached(extracted) if remote.is_valid and remote.is_remote else nullcontext()
+
+    def headers(self) -> Mapping[str, str]:
+        """Return ``traceparent`` and ``tracestate`` of the current span."""
+        carrier: dict[str, str] = {}
+        _PROPAGATOR.inject(carrier)
+        return carrier
+
+
+@contextmanager
+def _attached(extracted: context.Context) -> Iterator[None]:
+    token = context.attach(extracted)
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+class OtelMetrics:
+    """Instruments of a meter for all metrics."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._instruments: dict[str, Counter | Histogram] = {}
+        for metric in METRICS:
+            match metric.kind:
+                case "histogram":
+                    self._instruments[metric.name] = meter.create_histogram(
+                        metric.name,
+                        metric.unit,
+                        metric.description,
+                        explicit_bucket_boundaries_advisory=list(metric.buckets),
+                    )
+                case "counter":
+                    self._instruments[metric.name] = meter.create_counter(metric.name, metric.unit, metric.description)
+                case "gauge":
+                    callback = partial(_observe, metric)
+                    meter.create_observable_up_down_counter(metric.name, [callback], metric.unit, metric.description)
+
+    def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
+        """Add a measurement."""
+        instrument = self._instruments[metric.name]
+        if isinstance(instrument, Histogram):
+            instrument.record(value, labels)
+        else:
+            instrument.add(value, labels)
+
+
+def _observe(metric: Metric, _: CallbackOptions) -> list[Observation]:
+    return [Observation(metric.value())]
+
+
+def use_global_providers() -> None:
+    """Use the providers that the application has set, but not placeholders of the API, which do nothing yet."""
+    tracers, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
+    if "traces" not in _used and not type(tracers).__module__.startswith("opentelemetry.trace"):
+        _used.add("traces")
+        trace_with(OtelTracing(tracers.get_tracer(_NAME)))
+        _stamp_log_records()
+    if "metrics" not in _used and not type(meters).__module__.startswith("opentelemetry.metrics"):
+        _used.add("metrics")
+        add_sink(OtelMetrics(meters.get_meter(_NAME)))
+
+
+def _stamp_log_records() -> None:
+    """Give log records of this package the ids of the trace and the span: ``otelTraceID``, ``otelSpanID``.
+
+    The names are those of OpenTelemetry's own instrumentation of :mod:`logging`."""
+    make = logging.getLogRecordFactory()
+
+    def stamped(*args: Any, **options: Any) -> logging.LogRecord:
+        made = make(*args, **options)
+        if made.name.partition(".")[0] == _NAME:
+            current = trace.get_current_span().get_span_context()
+            made.otelTraceID = trace.format_trace_id(current.trace_id) if current.is_valid else "0"
+            made.otelSpanID = trace.format_span_id(current.span_id) if current.is_valid else "0"
+        return made
+
+    logging.setLogRecordFactory(stamped)

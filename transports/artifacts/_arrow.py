@@ -1,0 +1,181 @@
+"""Readers of each kind of table, and their limits. Needs pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from io import BufferedReader
+from itertools import islice
+from typing import Any
+
+import msgspec
+import pyarrow
+from pyarrow import csv, parquet
+
+from ..errors import NotATable, TooLarge, first_line
+from ..protocol._strict_json import MAX_JSON_DEPTH, OverLimit, has_more_levels, parser_limits
+from ._ref import ArtifactRef
+
+#: Most columns: a header of 400,000 names, less than a megabyte, takes pyarrow a minute and 4 GB.
+MAX_COLUMNS = 10_000
+#: Most bytes of a file, and of a table in memory.
+MAX_BYTES = 4 << 30
+#: Most cells, present or not: a cell takes 8 bytes.
+MAX_CELLS = MAX_BYTES // 8
+#: Rows that are converted at a time.
+_ROWS = 10_000
+#: Rows of a Parquet file that are decoded before their size is known.
+_BATCH = 1_000
+#: Bytes of a line that are read at most.
+_MAX_LINE = 64 << 20
+
+#: What readers raise for content that they cannot read. An :class:`OSError` is pyarrow's, of a damaged Parquet file:
+#: those of the disk are errors of the store already.
+_UNREADABLE = (msgspec.MsgspecError, ValueError, OSError)
+
+
+def read(ref: ArtifactRef, kind: str) -> pyarrow.Table:
+    """Return the rows of an artifact of a ``kind``: ``csv``, ``tsv``, ``json``, ``jsonl`` or ``parquet``.
+
+    Raises :class:`~transports.errors.NotATable` for content that cannot be read, and
+    :class:`~transports.errors.TooLarge` over a limit."""
+    if ref.size_bytes > MAX_BYTES:
+        raise _too_large(ref, f"it has {ref.size_bytes:,} bytes, more than {MAX_BYTES:,}", MAX_BYTES)
+    with ref.open() as file:
+        try:
+            with parser_limits():
+                return _READERS[kind](file, ref)
+        except OverLimit as error:
+            raise _too_large(ref, str(error), error.limit or MAX_BYTES) from error
+        except (*_UNREADABLE, pyarrow.ArrowException) as error:
+            raise NotATable(
+                f"{ref.filename} cannot be read as {kind.upper()}: {first_line(error)[:300]}; "
+                "its bytes are what the app sent: read them with ref.open()",
+                details={"id": ref.id, "mime_type": ref.mime_type},
+            ) from error
+
+
+def _too_large(ref: ArtifactRef, what: str, limit: int) -> TooLarge:
+    return TooLarge(
+        f"{ref.filename} is too large for a table: {what}; read it piece by piece, with ref.open()",
+        details={"id": ref.id, "limit": limit},
+    )
+
+
+def _check_shape(ref: ArtifactRef, rows: int, columns: int) -> None:
+    if columns > MAX_COLUMNS:
+        raise _too_large(ref, f"it has more than {MAX_COLUMNS:,} columns", MAX_COLUMNS)
+    if rows * max(columns, 1) > MAX_CELLS:
+        raise _too_large(ref, f"{rows:,} rows of {columns:,} columns are more than {MAX_CELLS:,} cells", MAX_CELLS)
+
+
+def _check_memory(ref: ArtifactRef, size: int) -> None:
+    if size > MAX_BYTES:
+        raise _too_large(ref, f"its rows take more than {MAX_BYTES:,} bytes of memory", MAX_BYTES)
+
+
+# --- CSV --------------------------------------------------------------------------------------------------------------
+
+
+def _csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> pyarrow.Table:
+    head = file.readline(_MAX_LINE).partition(b"\r")[0]
+    _check_shape(ref, 0, head.count(delimiter.encode()) + 1)
+    file.seek(0)
+    # a name or a text with a line break stands in quotes, which pyarrow looks for only if it is asked to
+    table = csv.read_csv(file, parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True))
+    _check_memory(ref, table.nbytes)
+    return table
+
+
+def _tsv(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
+    return _csv(file, ref, "\t")
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _json(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
+    content = file.read()
+    if content.lstrip()[:1] == b"[":  # an element stays text until its turn
+        return _of_texts(map(memoryview, msgspec.json.decode(content, type=list[msgspec.Raw])), ref)
+    try:
+        return _of_texts([memoryview(msgspec.json.decode(content, type=msgspec.Raw))], ref)
+    except msgspec.DecodeError:  # several values: lines of JSON with the type of JSON
+        file.seek(0)
+        return _json_lines(file, ref)
+
+
+def _json_lines(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
+    return _of_texts(_lines(file, ref), ref)
+
+
+def _lines(file: BufferedReader, ref: ArtifactRef) -> Iterator[bytes]:
+    while line := file.readline(_MAX_LINE + 1):
+        if len(line) > _MAX_LINE:
+            raise _too_large(ref, f"a line has more than {_MAX_LINE:,} bytes", _MAX_LINE)
+        if line.strip():
+            yield line
+
+
+_ROW = msgspec.json.Decoder(dict[str, Any])
+
+
+def _decode_row(text: bytes | memoryview) -> dict[str, Any]:
+    if len(text) > MAX_JSON_DEPTH and has_more_levels(bytes(text), MAX_JSON_DEPTH):
+        raise ValueError(f"a row is nested more than {MAX_JSON_DEPTH} levels deep")
+    return _ROW.decode(text)
+
+
+def _of_texts(texts: Iterable[bytes | memoryview], ref: ArtifactRef) -> pyarrow.Table:
+    """Return the table of JSON objects; a field that a row does not have is null there."""
+    texts = iter(texts)
+    names: dict[str, None] = {}
+    tables: list[pyarrow.Table] = []
+    rows = size = 0
+    while some := [_decode_row(text) for text in islice(texts, _ROWS)]:
+        for row in some:
+            names.update(dict.fromkeys(row))
+        rows += len(some)
+        _check_shape(ref, rows, len(names))
+        tables.append(_of_rows(some, list(names)))
+        size += tables[-1].nbytes
+        _check_memory(ref, size)
+    return pyarrow.concat_tables(tables, promote_options="permissive") if tables else pyarrow.table({})
+
+
+def _of_rows(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> pyarrow.Table:
+    arrays = []
+    for name in names:
+        try:
+            arrays.append(pyarrow.array([row.get(name) for row in rows]))
+        except (pyarrow.ArrowException, OverflowError) as error:
+            raise ValueError(f"field {name[:80]!r}: {first_line(error)}") from error
+    return pyarrow.Table.from_arrays(arrays, names=list(names))
+
+
+# --- Parquet ----------------------------------------------------------------------------------------------------------
+
+
+def _parquet(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
+    """Read a file whose footer is not believed: rows and memory are counted while they come."""
+    with parquet.ParquetFile(file) as opened:
+        _check_shape(ref, opened.metadata.num_rows, opened.metadata.num_columns)
+        groups = range(opened.metadata.num_row_groups)
+        _check_memory(ref, sum(opened.metadata.row_group(number).total_byte_size for number in groups))
+        schema, tables, rows, size = opened.schema_arrow, [], 0, 0
+        batches = opened.iter_batches(batch_size=_BATCH)
+        while some := [*islice(batches, _ROWS // _BATCH)]:
+            table = pyarrow.Table.from_batches(some, schema=schema).combine_chunks()
+            tables.append(table)
+            rows, size = rows + table.num_rows, size + table.nbytes
+            _check_shape(ref, rows, table.num_columns)
+            _check_memory(ref, size)
+        return pyarrow.concat_tables(tables) if tables else schema.empty_table()
+
+
+_READERS: Mapping[str, Callable[[BufferedReader, ArtifactRef], pyarrow.Table]] = {
+    "csv": _csv,
+    "tsv": _tsv,
+    "json": _json,
+    "jsonl": _json_lines,
+    "parquet": _parquet,
+}

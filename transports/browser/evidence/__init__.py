@@ -1,1 +1,0 @@
-"""Evidence of a call in a page: Playwright trace, video, HAR, console, screenshot; recorded, then redacted."""

@@ -1,0 +1,93 @@
+"""Resources that a server offers to its views: those of its lists, and links in its results."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
+from mcp_types import INVALID_PARAMS
+
+from ..base import ResourcePage
+from ..errors import CapabilityError
+
+ListPage: TypeAlias = Callable[..., Awaitable[ResourcePage]]
+
+#: Addresses that are remembered; of more the oldest are forgotten, and looked up again.
+_MAX_KNOWN = 10_000
+#: Characters of one of them.
+_MAX_URI = 8192
+#: Pages of each list that are looked through for one address.
+_MAX_PAGES = 100
+
+
+class Offered:
+    """Addresses of the resources that a server offers. Its lists are read when an address is not known yet."""
+
+    def __init__(self, list_resources: ListPage, list_templates: ListPage) -> None:
+        self._list_resources, self._list_templates = list_resources, list_templates
+        self._known: dict[str, None] = {}
+
+    def add(self, uri: object) -> None:
+        """Remember an address that the server has named."""
+        if isinstance(uri, str) and len(uri) <= _MAX_URI:
+            self._known.pop(uri, None)
+            self._known[uri] = None
+            if len(self._known) > _MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+
+    def add_links(self, result: Mapping[str, object]) -> None:
+        """Remember the links in a result of a tool."""
+        content = result.get("content")
+        for block in content if isinstance(content, list) else []:
+            match block:
+                case {"type": "resource_link", "uri": uri} | {"type": "resource", "resource": {"uri": uri}}:
+                    self.add(uri)
+
+    async def require(self, uri: object, *, timeout: float) -> None:
+        """Raise :class:`~transports.errors.CapabilityError` unless the server offers the resource."""
+        if not isinstance(uri, str) or len(uri) > _MAX_URI or not await self._has(uri, timeout):
+            raise CapabilityError(
+                f"the server does not offer the resource {str(uri)[:200]!r}", details={"code": INVALID_PARAMS}
+            )
+
+    async def listed(self, uri: str, *, timeout: float) -> Mapping[str, object] | None:
+        """Return the entry of a resource in the server's list, or ``None``."""
+        async for listed in _listed(self._list_resources, timeout):
+            if listed.get("uri") == uri:
+                return listed
+        return None
+
+    async def _has(self, uri: str, timeout: float) -> bool:
+        if uri in self._known:
+            return True
+        async for listed in _listed(self._list_resources, timeout):
+            self.add(listed.get("uri"))
+            if uri == listed.get("uri"):
+                return True
+        async for listed in _listed(self._list_templates, timeout):
+            if _matches(listed.get("uriTemplate"), uri):
+                return True
+        return False
+
+
+async def _listed(list_page: ListPage, timeout: float) -> AsyncIterator[Mapping[str, object]]:
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        try:
+            page = await list_page(cursor, timeout=timeout)
+        except CapabilityError:  # many servers have one of the lists only
+            return
+        for item in page.items:
+            if isinstance(item, Mapping):
+                yield item
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def _matches(template: object, uri: str) -> bool:
+    try:
+        return isinstance(template, str) and UriTemplate.parse(template).match(uri) is not None
+    except InvalidUriTemplate:
+        return False

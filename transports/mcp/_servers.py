@@ -1,0 +1,198 @@
+"""MCP servers and the targets that name them: a command line, an address, or an entry of a configuration file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from .._internal.files import read_regular
+from ..errors import UsageError, spelled
+from ..protocol._plain_text import redact_url
+from ..protocol._strict_json import parser_limits
+
+#: Bytes of a file that lists servers; Claude Code keeps its history in it, too.
+_MAX_FILE = 16 << 20
+#: ``${NAME}``, ``${NAME:-default}`` (Claude Code) and ``${env:NAME}`` (VS Code, Cursor).
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
+_SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential)[\w-]*", re.IGNORECASE)
+#: Minimum characters of a secret; shorter values may be ordinary words of a message.
+_MIN_SECRET = 6
+
+
+@dataclass(frozen=True, slots=True)
+class StdioServer:
+    """MCP server that is started as a process and speaks over its stdin and stdout.
+
+    ``env`` is added to the few variables that a server inherits (``PATH``, ``HOME`` …); ``name`` is used in messages.
+    """
+
+    command: str
+    args: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: Path | None = None
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.name or Path(self.command).name
+
+    def redact(self, text: str) -> str:
+        """Return text of the server without the secrets in its environment and options."""
+        secrets = [arg.partition("=")[2] for arg in self.args if _SECRET_OPTION.match(arg)]
+        secrets += [
+            value for option, value in zip(self.args, self.args[1:], strict=False) if _SECRET_OPTION.match(option)
+        ]
+        return _redact(text, [*secrets, *self.env.values()])
+
+
+@dataclass(frozen=True, slots=True)
+class HttpServer:
+    """MCP server behind an ``http(s)://`` address (streamable HTTP). ``headers`` are sent with every request."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.name or redact_url(self.url)
+
+    def redact(self, text: str) -> str:
+        """Return text without the values of the headers and the secret parts of the address."""
+        words = [word for value in self.headers.values() for word in (value, *value.split())]
+        return _redact(text.replace(self.url, redact_url(self.url)), words)
+
+
+Server: TypeAlias = StdioServer | HttpServer
+
+
+def _redact(text: str, secrets: list[str]) -> str:
+    for secret in sorted({secret for secret in secrets if len(secret) >= _MIN_SECRET}, key=len, reverse=True):
+        text = text.replace(secret, "…")
+    return text
+
+
+def parse_server(target: str, headers: Mapping[str, str] | None = None) -> Server:
+    """Return the server that a target names.
+
+    - ``mcp+stdio:COMMAND ARG …`` is split by a shell's rules and never passed to a shell.
+    - ``mcp+http(s)://…`` is an address.
+    - ``mcp:FILE#NAME`` is an entry under ``mcpServers`` or ``servers`` of a configuration file; without ``#NAME`` the
+      only one.
+
+    ``headers`` are for addresses and override those of an entry. Raises :class:`~transports.errors.UsageError`.
+    """
+    scheme, _, rest = target.partition(":")
+    match scheme.lower():
+        case "mcp+stdio":
+            server: Server = _from_command(rest)
+        case "mcp+http" | "mcp+https":
+            server = _from_url(target[4:])
+        case "mcp":
+            server = _from_file(rest)
+        case _:
+            raise UsageError(
+                f"{redact_url(target)!r} is not an MCP server; give mcp+stdio:COMMAND, mcp+https://… or mcp:FILE#NAME"
+            )
+    if not headers:
+        return server
+    if isinstance(server, StdioServer):
+        raise UsageError(
+            f"{spelled('headers=')} are for servers behind an address; give this one environment variables (env)"
+        )
+    return HttpServer(server.url, {**server.headers, **headers}, server.name)
+
+
+def _from_command(line: str) -> StdioServer:
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"mcp+stdio: the command cannot be split ({error}); quote it as for a shell") from None
+    if not words or not words[0]:
+        raise UsageError("mcp+stdio: names no command; give one, such as mcp+stdio:npx -y some-server")
+    return StdioServer(words[0], tuple(words[1:]))
+
+
+def _from_url(url: str, headers: Mapping[str, str] | None = None, name: str = "") -> HttpServer:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme.lower() in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise UsageError(f"{redact_url(url)!r} is not an address of an MCP server; give http(s)://HOST:PORT/PATH")
+    return HttpServer(url, dict(headers or {}), name)
+
+
+def _from_file(place: str) -> Server:
+    file, _, name = place.rpartition("#") if "#" in place else (place, "", "")
+    path = Path(file).expanduser()
+    try:
+        text = read_regular(path, _MAX_FILE).decode("utf-8-sig")
+        with parser_limits(text):  # not decode_given(): texts of the history may hold half of a surrogate pair
+            document = json.loads(text)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read ({error.strerror}); give mcp:FILE#NAME") from None
+    except ValueError as error:
+        raise UsageError(f"{file} is not JSON ({type(error).__name__}); correct it") from None
+    listed = document.get("mcpServers", document.get("servers")) if isinstance(document, dict) else None
+    if not isinstance(listed, dict) or not listed:
+        raise UsageError(f"{file} lists no servers; it needs an object mcpServers")
+    if not name and len(listed) == 1:
+        (name,) = listed
+    entry = listed.get(name)
+    if not isinstance(entry, dict):
+        raise UsageError(
+            f"{file} has no server {name!r}; it has {', '.join(map(repr, sorted(listed)))}: mcp:{file}#NAME"
+        )
+    return _server_from_entry(entry, name, f"{name} in {file}")
+
+
+def _server_from_entry(entry: Mapping[str, object], name: str, where: str) -> Server:
+    kind = entry.get("type", entry.get("transport"))
+    if kind == "sse":
+        raise UsageError(
+            f"{where}: the transport sse was replaced by streamable HTTP in 2025; give its url with type http"
+        )
+    url = entry.get("url", entry.get("httpUrl", entry.get("serverUrl")))
+    if isinstance(url, str):
+        return _from_url(_expand_variables(url, where), _string_map(entry.get("headers"), f"{where}: headers"), name)
+    command, args, cwd = entry.get("command"), entry.get("args", []), entry.get("cwd")
+    if not isinstance(command, str) or not command:
+        raise UsageError(f"{where} has neither a command nor a url")
+    if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
+        raise UsageError(f"{where}: args must be a list of texts")
+    if cwd is not None and not isinstance(cwd, str):
+        raise UsageError(f"{where}: cwd must be a text")
+    return StdioServer(
+        _expand_variables(command, where),
+        tuple(_expand_variables(arg, where) for arg in args),
+        _string_map(entry.get("env"), f"{where}: env"),
+        Path(_expand_variables(cwd, where)).expanduser() if cwd else None,
+        name,
+    )
+
+
+def _string_map(value: object, where: str) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise UsageError(f"{where} must be an object of texts")
+    return {str(key): _expand_variables(item, where) for key, item in value.items()}
+
+
+def _expand_variables(text: str, where: str) -> str:
+    """Return ``text`` with environment variables filled in, in the notations of agents' configuration files."""
+
+    def value(found: re.Match[str]) -> str:
+        setting = os.environ.get(found[1], found[2])
+        if setting is None:
+            raise UsageError(f"{where} needs the environment variable {found[1]}, which is not set")
+        return setting
+
+    return _VARIABLE.sub(value, text)

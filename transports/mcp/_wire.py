@@ -1,0 +1,582 @@
+"""Translation between MCP and ABP.
+
+* :class:`LineReader`, :func:`parse_message` — lines of a stdio server as messages of the SDK (MCP "Transports": one
+  JSON-RPC message a line), with long base64 kept out of the SDK.
+* :func:`to_capability`, :func:`to_arguments`, :func:`to_answer` — tools, arguments and results.
+* :class:`Questions` — elicitation and sampling: requests of the server that the client answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import uuid
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import pybase64
+from mcp.client.session import ClientRequestContext
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INVALID_PARAMS,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitRequestParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    ErrorData as ErrorData_of_mcp_types,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    TextContent,
+    Tool,
+    jsonrpc_message_adapter,
+)
+from mcp_types.jsonrpc import ErrorData
+from pydantic import ValidationError
+
+from ..errors import CapabilityError, ProtocolError, TooLarge
+from ..protocol._find_content import Found, Place, declares_base64, find, replace
+from ..protocol._payloads import ElicitationRequest
+from ..protocol._strict_json import PARSED_ON_LOOP, encode_json, inner_values, without_half_pairs
+from ..protocol.binary import BinaryData, Encoded
+from ..protocol.messages import Message
+from ..protocol.schema import check_output
+from ..websocket.envelope import decode_run, decode_with_runs, to_descriptor as descriptor
+
+logger = logging.getLogger("transports.mcp")
+
+#: Member of a result in which half of a pair of surrogates was replaced.
+REPAIRED = "abp-transports/repaired"
+#: The warning about it.
+HALF_PAIR = "half of a surrogate pair became U+FFFD"
+#: Codes of this module's errors for answers that arrived but could not be read. Servers do not send them.
+OVER_LIMIT, UNREADABLE, TOO_MANY = -48001, -48002, -48003
+_END_BYTES = 4096
+_KEY = re.compile(rb'"(?:data|blob|content)"\s*:\s*"\Z')
+#: Characters of the URL-safe alphabet and of data: URLs. Such text is left to the general decoder.
+_NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
+_ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\b')
+_ID_LAST = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+#: Characters of a server's message that an error repeats, and warnings about the blocks of one answer.
+_MAX_TEXT, _MAX_WARNINGS = 2000, 5
+#: Characters of the address of a view.
+_MAX_URI = 2048
+#: Model name for a handler's message without one.
+_UNNAMED = "unknown"
+
+
+class Base64Run(str):
+    """Long run of base64 in a message: an empty text for the SDK, with a view of the received bytes."""
+
+    __slots__ = ("view",)
+    view: memoryview
+
+    @classmethod
+    def of(cls, view: memoryview) -> Base64Run:
+        """Return a run over ``view``."""
+        run = cls()
+        run.view = view
+        return run
+
+
+class LineReader:
+    """Reader that joins chunks into lines of at most ``max_bytes`` of content (base64 is a third longer)."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._limit = max_bytes * 4 // 3 + (1 << 20)  # base64 is a third longer; 1 MiB for the rest of the message
+        self._max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._tail = b""
+        self._garbage = 0
+
+    def split(self, chunk: bytes) -> Iterator[bytes | SessionMessage]:
+        """Yield the lines that end in ``chunk``.
+
+        A line over the limit is replaced by the error of the request that it answers, or left out if that request is
+        unknown.
+        """
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            self._append(chunk[start:end])
+            whole, over = b"".join(self._parts), self._size > self._limit
+            tail, self._parts, self._size, self._tail = self._tail, [], 0, b""
+            start = end + 1
+            if over:
+                problem = f"a message over the limit of {self._max_bytes:,} bytes"
+                if (error := _error_message(whole[:_END_BYTES], tail, OVER_LIMIT, problem)) is not None:
+                    yield SessionMessage(error)
+                else:
+                    logger.warning("left out %s; the request that it answers is unknown", problem)
+            elif (line := whole.removeprefix(BOM_UTF8)).strip():
+                yield line
+        self._append(chunk[start:])
+
+    def _append(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size <= self._limit:
+            self._parts.append(part)
+        else:  # the request's id may be in its beginning or its end
+            if len(self._parts) > 1 or len(self._parts[0] if self._parts else b"") > _END_BYTES:
+                self._parts = [b"".join(self._parts)[:_END_BYTES]]
+            elif not self._parts:
+                self._parts = [part[:_END_BYTES]]
+            self._tail = (self._tail + part)[-_END_BYTES:]
+
+    async def parse(self, line: bytes | SessionMessage) -> list[SessionMessage]:
+        """Return the message of a line, as a list of one.
+
+        A line that is not a message is left out with a warning. The list then holds the error of the request that the
+        line answers, if that request can be identified.
+        """
+        if isinstance(line, SessionMessage):
+            return [line]
+        try:
+            if len(line) <= PARSED_ON_LOOP:
+                return [SessionMessage(parse_message(line))]
+            return [SessionMessage(await asyncio.to_thread(parse_message, line))]
+        except Exception as error:  # noqa: BLE001 - any failure concerns this line only
+            self._garbage += 1
+            reason = error.message if isinstance(error, ProtocolError) else "it is not a JSON-RPC message"
+            if self._garbage == 1:
+                logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
+            failed = unreadable(line, error)
+            return [SessionMessage(failed)] if failed else []
+
+
+def unreadable(line: bytes, reason: Exception) -> JSONRPCError | None:
+    """Return the error of the request that an unreadable line answers; ``None`` if that request cannot be identified.
+
+    ``reason`` is the exception of the attempt to read the line.
+    """
+    code, problem = UNREADABLE, "it is not a JSON-RPC message"
+    if isinstance(reason, ProtocolError):
+        problem = reason.message[:200]
+        code = TOO_MANY if reason.code == TooLarge.code else UNREADABLE
+    return _error_message(line[:_END_BYTES], line[-_END_BYTES:], code, f"an answer that cannot be read: {problem}")
+
+
+def _error_message(head: bytes, tail: bytes, code: int, problem: str) -> JSONRPCError | None:
+    if (identity := request_id(head, tail)) is None:
+        return None
+    error = ErrorData(code=code, message=f"the server sent {problem}")
+    return JSONRPCError(jsonrpc="2.0", id=identity, error=error)
+
+
+def request_id(head: bytes, tail: bytes) -> int | None:
+    """Return the id at the beginning or the end of an unparsed message; ``None`` if it is elsewhere."""
+    found = _ID_FIRST.match(head[:_END_BYTES]) or _ID_LAST.search(tail[-_END_BYTES:])
+    return None if found is None else int(found[1])
+
+
+def parse_message(line: bytes) -> JSONRPCMessage:
+    """Return a message, with :class:`Base64Run` in the place of long base64.
+
+    Raises :class:`~transports.errors.ProtocolError`, and pydantic's errors for JSON that is not a message.
+    """
+    is_repaired = False
+    try:
+        tree = decode_with_runs(line, _KEY, _keep_run)
+    except ProtocolError:
+        whole = without_half_pairs(line)
+        if whole == line:
+            raise
+        tree, is_repaired = decode_with_runs(whole, _KEY, _keep_run), True
+    message = jsonrpc_message_adapter.validate_python(tree, by_name=False)
+    if is_repaired and isinstance(message, JSONRPCResponse):
+        message.result[REPAIRED] = True
+    return message
+
+
+def with_content(tree: object) -> Any:
+    """Replace the base64 runs of a result in place and return it.
+
+    A run becomes content where a block or descriptor declares it (docs/requirements.md R2-2.3), elsewhere text. The
+    tree is walked level by level, since the parser accepts deeper nesting than Python's recursion limit.
+    """
+    level: list[object] = [tree]
+    while level:
+        for node in level:
+            if isinstance(node, dict):
+                for key, item in node.items():
+                    if isinstance(item, Base64Run):
+                        node[key] = _text_or_content(node, key, item)
+        level = inner_values(level)
+    return tree
+
+
+def parse_json_text(text: str) -> object:
+    """Return JSON parsed from a text as messages are. Raises :class:`~transports.errors.ProtocolError`."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        raise ProtocolError("the text holds half of a surrogate pair") from None
+    return with_content(decode_with_runs(data, _KEY, _keep_run))
+
+
+def _keep_run(_: object, __: str, run: memoryview) -> Base64Run:
+    return Base64Run.of(run)
+
+
+def _text_or_content(node: Mapping[str, object], key: str, run: Base64Run) -> object:
+    typed = key == "blob" or (key == "data" and node.get("type") in ("image", "audio"))
+    content = typed or (key == "content" and declares_base64(node.get("mimeType"), node.get("encoding")))
+    if content and _NOT_PLAIN_BASE64.search(run.view[:PARSED_ON_LOOP]) is None:
+        return BinaryData(Encoded(run.view, "base64"))
+    return decode_run(run.view)
+
+
+def encode_line(message: SessionMessage) -> bytes:
+    """Return a message as a line."""
+    return encode_message(message.message) + b"\n"
+
+
+def encode_message(message: JSONRPCMessage) -> bytes:
+    """Return a message as JSON."""
+    return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+
+def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | None:
+    """Return the error of a request that could not be written, such as half a surrogate pair; ``None`` if the message
+    is not a request."""
+    problem = f"the request cannot be sent ({type(error).__name__}): {str(error)[:200]}"
+    logger.warning("%s", problem)
+    if not isinstance(message.message, JSONRPCRequest):
+        return None
+    data = ErrorData(code=UNREADABLE, message=problem)
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.message.id, error=data))
+
+
+def to_capability(tool: Tool) -> dict[str, object]:
+    """Return a tool as an app would list it.
+
+    ``additionalProperties`` of its output schema is dropped: the answer may also hold content blocks.
+    """
+    listed: dict[str, object] = {
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description or "",
+        "inputSchema": tool.input_schema,
+    }
+    if tool.output_schema:
+        listed["outputSchema"] = {k: v for k, v in tool.output_schema.items() if k != "additionalProperties"}
+    if tool.annotations:
+        listed["annotations"] = tool.annotations.model_dump(by_alias=True, exclude_none=True)
+    if (view := view_of(tool)) is not None:
+        listed["view"] = view
+    return listed
+
+
+def view_of(tool: Tool) -> str | None:
+    """Return the address of a tool's view, also from the keys of earlier hosts, or ``None``."""
+    meta: Mapping[str, object] = tool.meta or {}
+    ui = meta.get("ui")
+    for found in (
+        ui.get("resourceUri") if isinstance(ui, Mapping) else None,
+        meta.get("ui/resourceUri"),
+        meta.get("openai/outputTemplate"),
+    ):
+        if isinstance(found, str) and found.startswith("ui://") and len(found) <= _MAX_URI:
+            return found
+    return None
+
+
+def is_visible(tool: Tool, to: Literal["model", "app"]) -> bool:
+    """Return whether agents (``model``) or views (``app``) may call a tool. Both may unless the tool says otherwise."""
+    ui = (tool.meta or {}).get("ui")
+    visibility = ui.get("visibility") if isinstance(ui, Mapping) else None
+    return to in visibility if isinstance(visibility, list) else True
+
+
+def as_json(tree: object) -> Any:
+    """Return a result of :func:`with_content` as JSON values again, with base64 in the place of content. The result
+    itself stays as it is."""
+    match tree:
+        case BinaryData(content=Encoded(text=text)):
+            return decode_run(text) if isinstance(text, memoryview) else text
+        case dict():
+            return {key: as_json(value) for key, value in tree.items()}
+        case list():
+            return [as_json(value) for value in tree]
+    return tree
+
+
+def to_arguments(params: Mapping[str, object], content: Sequence[Found], schema: Mapping[str, object]) -> object:
+    """Return parameters with their content as base64. Reads files, so call it in a thread.
+
+    Content is a bare text where the tool's schema declares a string, and a descriptor elsewhere.
+    """
+    placed: dict[Place, object] = {found.path: _argument(found, schema) for found in content}
+    return replace(dict(params), placed)
+
+
+def _argument(found: Found, schema: Mapping[str, object]) -> object:
+    declared: object = schema
+    for step in found.path:
+        inner: object = None
+        if isinstance(declared, Mapping):
+            inner = declared.get("items" if isinstance(step, int) else "properties")
+            if isinstance(step, str) and isinstance(inner, Mapping):
+                inner = inner.get(step)
+        declared = inner
+    if not (isinstance(declared, Mapping) and declared.get("type") == "string"):
+        return descriptor(found.binary)
+    binary = found.binary
+    assert isinstance(binary, BinaryData)
+    if isinstance(binary.content, Encoded) and binary.content.encoding == "base64":
+        return str(binary.content.text)
+    return pybase64.b64encode(b"".join(binary.chunks())).decode()
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
+    """Return ``tools/call``'s result as an ABP answer.
+
+    ``data`` is the structured content, whose fields are the tool's own. Content blocks are added under ``content``,
+    except a text that only repeats the structured content (MCP "Structured Content"), or blocks that the structured
+    content itself holds. If the structured content has a field of that name too, or is no object (protocol 2026-07-28),
+    the two stand side by side as in MCP. A failed tool's content other than text is the ``data`` beside its error.
+    Raises :class:`~transports.errors.ProtocolError` if the blocks are not a list.
+    """
+    blocks, structured = result.get("content") or [], result.get("structuredContent")
+    if not isinstance(blocks, list):
+        raise ProtocolError("the server's result has a content that is not a list of blocks")
+    if is_error(result):
+        others = [block for block in blocks if not _is_text(block)]
+        return {
+            "success": False,
+            "error": _error(blocks, structured),
+            **({"data": {"content": others}} if others else {}),
+        }
+    if structured is None:
+        return {"success": True, "data": {"content": blocks}}
+    held = structured.get("content") if isinstance(structured, dict) else None
+    more = [block for block in blocks if not _repeats(block, structured)] if held != blocks else []
+    if not more:
+        return {"success": True, "data": structured}
+    if not isinstance(structured, dict) or "content" in structured:
+        return {"success": True, "data": {"content": more, "structuredContent": structured}}
+    return {"success": True, "data": {**structured, "content": more}}
+
+
+def is_error(result: Mapping[str, object]) -> bool:
+    """Return whether a tool has failed. Servers also write the flag as a text or a number."""
+    flag = result.get("isError")
+    if isinstance(flag, str):
+        return flag.lower() in ("true", "1")
+    return flag == 1
+
+
+def _is_text(block: object) -> bool:
+    return isinstance(block, dict) and block.get("type") == "text"
+
+
+def _repeats(block: object, structured: object) -> bool:
+    """Return whether a text block repeats the structured content, or its only field: some SDKs wrap a plain value as
+    ``{"result": …}``."""
+    text = block.get("text") if isinstance(block, dict) and _is_text(block) else None
+    if not isinstance(text, str):
+        return False
+    fields = [*structured.values()] if isinstance(structured, dict) else []
+    values = [structured, *(fields if len(fields) == 1 else [])]
+    if text in [value for value in values if isinstance(value, str)]:
+        return True
+    try:
+        told = parse_json_text(text)
+    except ProtocolError:
+        return False
+    return any(type(told) is type(value) and told == value for value in values)
+
+
+#: What a block of each type must have: its member, and the type of that.
+_NEEDED: Mapping[str, tuple[tuple[str, type], ...]] = {
+    "text": (("text", str),),
+    "image": (("data", str), ("mimeType", str)),
+    "audio": (("data", str), ("mimeType", str)),
+    "resource": (("resource", dict),),
+    "resource_link": (("uri", str),),
+}
+
+
+def result_warnings(result: Mapping[str, object], output_schema: object) -> list[str]:
+    """Return what is wrong with a tool's result: its blocks, and the structured content, as it came, against the tool's
+    ``outputSchema``."""
+    warnings = _block_warnings(result.get("content"))
+    if not (isinstance(output_schema, Mapping) and output_schema) or is_error(result):
+        return warnings
+    structured = result.get("structuredContent")
+    if structured is None:
+        return [*warnings, "outputSchema: the answer has no structuredContent"]
+    return [*warnings, *check_output(output_schema, structured, [found.path for found in find(structured)])]
+
+
+def _block_warnings(blocks: object) -> list[str]:
+    """Return what is wrong with the blocks of a result, each with its place; at most five."""
+    warnings: list[str] = []
+    for index, block in enumerate(blocks if isinstance(blocks, list) else []):
+        kind = block.get("type") if isinstance(block, dict) else None
+        article = "an" if str(kind)[:1] in "aeiou" else "a"
+        if not isinstance(block, dict):
+            warnings.append(f"content.{index}: not a block but {type(block).__name__}")
+        elif not isinstance(kind, str):
+            warnings.append(f"content.{index}: a block without a type")
+        elif kind not in _NEEDED:
+            warnings.append(f"content.{index}: a block of unknown type {kind[:80]!r}")
+        else:
+            missing = [
+                name
+                for name, needed in _NEEDED[kind]
+                if not isinstance(block.get(name), needed) and not isinstance(block.get(name), BinaryData)
+            ]
+            if missing:
+                warnings.append(f"content.{index}: {article} {kind} without {' and '.join(missing)}")
+        if len(warnings) == _MAX_WARNINGS:
+            break
+    return warnings
+
+
+def _error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
+    """Return the error of a failed tool. A structured error in ABP's form is returned unchanged."""
+    texts = [str(block.get("text")) for block in blocks if _is_text(block)]
+    own_error = structured.get("error") if isinstance(structured, dict) else None
+    if isinstance(own_error, dict) and isinstance(own_error.get("code"), str):
+        return own_error
+    words = "\n".join(texts).strip() or _structured_words(structured)
+    error: dict[str, object] = {"message": words[:_MAX_TEXT] or "the tool failed and did not say why"}
+    others = [block for block in blocks if not _is_text(block)]
+    if others or structured is not None:
+        error["details"] = {"content": others, **({"structuredContent": structured} if structured is not None else {})}
+    return error
+
+
+def _structured_words(structured: object) -> str:
+    """Return the words of an error that only the structured content tells."""
+    if isinstance(structured, str):
+        return structured
+    if not isinstance(structured, dict) or not structured:
+        return ""
+    error = structured.get("error")
+    for words in (error, error.get("message") if isinstance(error, dict) else None, structured.get("message")):
+        if isinstance(words, str) and words.strip():
+            return words
+    return encode_json(structured).decode()
+
+
+def error_answer(error: CapabilityError) -> dict[str, object]:
+    """Return the ABP answer for a request that the server refused with a JSON-RPC error."""
+    described = {"code": error.code, "message": error.message, "details": error.details}
+    return {"success": False, "error": described}
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def to_elicitation(params: ElicitRequestParams) -> ElicitationRequest:
+    """Return a server's elicitation in the form of an app's (docs/protocol.md 5.2).
+
+    A form becomes an input with a schema; an address for a person to visit becomes a confirmation.
+    """
+    if isinstance(params, ElicitRequestURLParams):
+        return ElicitationRequest(method="elicitation/confirm", params={"message": params.message, "url": params.url})
+    asked: dict[str, object] = {"message": params.message, "schema": dict(params.requested_schema)}
+    if (defaults := _defaults(params.requested_schema)) is not None:
+        asked["default"] = defaults
+    return ElicitationRequest(method="elicitation/input", params=asked)
+
+
+def _defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
+    """Return the form's defaults if every required field has one, otherwise ``None``.
+
+    ``None`` also if a default is ``True``: MCP does not mark destructive actions, so a person must agree.
+    """
+    fields = schema.get("properties", {})
+    defaults = {name: one["default"] for name, one in fields.items() if isinstance(one, Mapping) and "default" in one}
+    complete = bool(defaults) and set(schema.get("required", ())) <= set(defaults)
+    return defaults if complete and True not in [value is True for value in defaults.values()] else None
+
+
+def to_elicit_result(params: ElicitRequestParams, answer: Mapping[str, Any]) -> ElicitResult:
+    """Return the handler's answer for the server. A form of one field accepts a value without the field's name."""
+    if not answer.get("success"):
+        return ElicitResult(action="decline")
+    data = answer.get("data")
+    answered: Any = data if isinstance(data, Mapping) else {}
+    if isinstance(params, ElicitRequestURLParams):
+        return ElicitResult(action="accept" if answered.get("confirmed") is True else "decline")
+    value = answered.get("value")
+    fields = params.requested_schema.get("properties", {})
+    content = value if isinstance(value, Mapping) else dict.fromkeys(fields, value) if len(fields) == 1 else None
+    if content is None:
+        return ElicitResult(action="decline")
+    try:
+        return ElicitResult(action="accept", content=dict(content))
+    except ValidationError:
+        return ElicitResult(action="decline")
+
+
+def to_sampling_elicitation(params: CreateMessageRequestParams) -> ElicitationRequest:
+    """Return a sampling request as an elicitation, ``sampling/create``; ``params`` are MCP's own."""
+    return ElicitationRequest(
+        method="sampling/create", params=params.model_dump(by_alias=True, mode="json", exclude_none=True)
+    )
+
+
+def to_sampling_result(answer: Mapping[str, Any]) -> CreateMessageResult | ErrorData_of_mcp_types:
+    """Return the handler's ``{result}`` for the server: a text, or a message in MCP's form."""
+    data = answer.get("data") if answer.get("success") else None
+    result = data.get("result") if isinstance(data, Mapping) else None
+    if isinstance(result, str):
+        return CreateMessageResult(role="assistant", content=TextContent(type="text", text=result), model=_UNNAMED)
+    if isinstance(result, Mapping):
+        try:
+            return CreateMessageResult.model_validate({"role": "assistant", "model": _UNNAMED, **result}, by_name=False)
+        except ValidationError:
+            return ErrorData_of_mcp_types(code=INVALID_PARAMS, message="the client's answer is not a message")
+    return ErrorData_of_mcp_types(code=-1, message="the client declined to sample")
+
+
+class Questions:
+    """Pending elicitation and sampling requests of a server. ``emit`` passes a message to the session."""
+
+    def __init__(self, emit: Callable[[Message], None]) -> None:
+        self._emit = emit
+        self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
+
+    async def elicit(
+        self, context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult | ErrorData_of_mcp_types:
+        """Ask the user (MCP "Elicitation"). Called by the SDK."""
+        return to_elicit_result(params, await self._ask(to_elicitation(params)))
+
+    async def sample(
+        self, context: ClientRequestContext, params: CreateMessageRequestParams
+    ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData_of_mcp_types:
+        """Ask for a message of a language model (MCP "Sampling"). Called by the SDK."""
+        return to_sampling_result(await self._ask(to_sampling_elicitation(params)))
+
+    async def _ask(self, question: ElicitationRequest) -> Mapping[str, Any]:
+        key = str(uuid.uuid4())
+        self._pending[key] = asyncio.get_running_loop().create_future()
+        self._emit(Message("elicitation/request", question.model_dump(by_alias=True, exclude_none=True), id=key))
+        try:
+            return await self._pending[key]
+        finally:
+            del self._pending[key]
+
+    def answer(self, message: Message) -> None:
+        """Resolve a question with the session's ``elicitation/response``; a response to no pending one is ignored."""
+        answer = self._pending.get(message.id or "")
+        if answer is not None and not answer.done() and isinstance(message.payload, Mapping):
+            answer.set_result(message.payload)
+
+    def close(self) -> None:
+        """Cancel all questions, since no more answers will come."""
+        for answer in self._pending.values():
+            answer.cancel()

@@ -1,0 +1,249 @@
+"""The document of a view: its HTML, and what it may reach (MCP Apps, "UI Resource Format")."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import pybase64
+
+from ...errors import ProtocolError
+from .. import VIEW_TYPE
+
+CspMode: TypeAlias = Literal["declared", "spec", "loose"]
+"""Policy of a view's document: as its server declares it, the one of the specification for views that declare nothing,
+or one that forbids nothing but other origins' frames."""
+
+#: Characters of a view's HTML.
+_MAX_HTML = 8 << 20
+#: Declared sources of each kind.
+_MAX_SOURCES = 100
+#: A declared source: an origin or a host, which may begin with ``*.``, or content of the view itself. It holds nothing
+#: that ends its directive. ``*`` and the scheme of a network name no domain.
+_SOURCE = re.compile(
+    r"data:|blob:|(?:(?:https?|wss?)://)?(?P<host>(?:\*\.)?[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63}){0,20}|\[[0-9a-f:.]{2,45}\])"
+    r"(?::(?:\d{1,5}|\*))?(?:/[\w./%~-]{0,500})?",
+    re.I,
+)
+#: The last label of an IPv4 address in any spelling of browsers: 127.0.0.1, 127.1, 0x7f000001.
+_NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
+#: A source that every host matches.
+_ANY_HOST = re.compile(r"(?:https?|wss?):|(?:(?:https?|wss?)://)?\*(?::(?:\d+|\*))?", re.I)
+#: The policy of views that declare nothing, word for word (MCP Apps, "Host Behavior").
+_RESTRICTIVE = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "media-src 'self' data:; connect-src 'none'"
+)
+#: What the specification forbids to all views that declare nothing else.
+_ALWAYS = "frame-src 'none'; object-src 'none'; base-uri 'self'"
+_ORIGIN = re.compile(r"(?:https?|wss?)://[^/?#]{1,300}")
+#: What a server declares to allow what a directive forbids.
+_DOMAINS = {
+    "script-src": "resourceDomains",
+    "style-src": "resourceDomains",
+    "img-src": "resourceDomains",
+    "font-src": "resourceDomains",
+    "media-src": "resourceDomains",
+    "connect-src": "connectDomains",
+    "frame-src": "frameDomains",
+    "base-uri": "baseUriDomains",
+}
+_PERMISSIONS = {
+    "camera": "camera",
+    "microphone": "microphone",
+    "geolocation": "geolocation",
+    "clipboardWrite": "clipboard-write",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ViewDocument:
+    """The HTML of a view. ``csp`` maps ``connectDomains``, ``resourceDomains``, ``frameDomains`` and ``baseUriDomains``
+    to sources; it is ``None`` if the server declares none. ``permissions`` are names of the iframe's ``allow``.
+    ``warnings`` name what is declared and not granted."""
+
+    uri: str
+    html: str
+    csp: Mapping[str, Sequence[str]] | None
+    permissions: Sequence[str]
+    warnings: Sequence[str] = ()
+
+    def policy(self, mode: CspMode, granted: Mapping[str, Sequence[str]] | None = None) -> str:
+        """Return the content security policy of the document. ``granted`` maps directives to further sources, which a
+        host allows to all views."""
+        if mode == "loose":
+            return "frame-ancestors *"
+        directives = dict(_directives(self.csp if mode == "declared" else None))
+        for name, sources in (granted or {}).items():
+            kept = [source for source in directives.get(name, "").split() if source != "'none'"]
+            directives[name] = " ".join(dict.fromkeys((*kept, *sources)))
+        return "; ".join(f"{name} {sources}" for name, sources in directives.items())
+
+    def policy_headers(
+        self, mode: CspMode, granted: Mapping[str, Sequence[str]] | None = None, further: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Return the headers that every response at the view's origin needs, also an error: a frame without them would
+        free the view from its policy. ``further`` are directives of the host."""
+        policy = self.policy(mode, granted)
+        headers = {"Content-Security-Policy": "; ".join((policy, *further))}
+        if mode != "loose":
+            headers["Connection-Allowlist"] = _allowlist(policy)
+        return headers
+
+
+def _allowlist(policy: str) -> str:
+    """Return the value of ``Connection-Allowlist`` with the hosts of a policy. Chromium holds it against what no policy
+    covers: WebRTC, look-ups of names and connections ahead of requests, in frames and workers, too.
+
+    What each host is for, and where redirects may lead, is left to the policy."""
+    hosts: dict[str, None] = {}
+    for source in (source for directive in policy.split(";") for source in directive.split()[1:]):
+        if _ANY_HOST.fullmatch(source):
+            hosts["*"] = None
+        elif (match := _SOURCE.fullmatch(source)) is not None and match["host"]:
+            hosts[match["host"].replace(":", r"\\:")] = None
+    patterns = "".join(f' "*://{host}:*/*"' for host in hosts)
+    return f"(response-origin{patterns});redirects=allow;webrtc=block"
+
+
+def _directives(csp: Mapping[str, Sequence[str]] | None) -> Iterator[tuple[str, str]]:
+    if csp is None:
+        for directive in f"{_RESTRICTIVE}; {_ALWAYS}".split("; "):
+            name, _, sources = directive.partition(" ")
+            yield name, sources
+        return
+
+    def sources_of(kind: str, *own: str, default: str = "") -> str:
+        return " ".join((*own, *csp.get(kind, ()))) or default
+
+    yield "default-src", "'none'"
+    yield "script-src", sources_of("resourceDomains", "'self'", "'unsafe-inline'")
+    yield "style-src", sources_of("resourceDomains", "'self'", "'unsafe-inline'")
+    yield "connect-src", sources_of("connectDomains", "'self'")
+    yield "img-src", sources_of("resourceDomains", "'self'", "data:")
+    yield "font-src", sources_of("resourceDomains", "'self'")
+    yield "media-src", sources_of("resourceDomains", "'self'", "data:")
+    yield "frame-src", sources_of("frameDomains", default="'none'")
+    yield "object-src", "'none'"
+    yield "base-uri", sources_of("baseUriDomains", default="'self'")
+
+
+def read_document(uri: str, result: Mapping[str, object], listed: Mapping[str, object] | None = None) -> ViewDocument:
+    """Return the document in the result of ``resources/read``. ``listed`` is the entry of the server's list, for
+    a document that declares nothing.
+
+    Raises :class:`~transports.errors.ProtocolError` if there is none, if it has another type than
+    ``text/html;profile=mcp-app``, or if it is longer than 8 MiB."""
+    contents = result.get("contents")
+    content = contents[0] if isinstance(contents, list) and contents and isinstance(contents[0], dict) else None
+    if content is None:
+        raise ProtocolError(f"the server has no document for the view {uri[:200]}")
+    mime_type = str(content.get("mimeType", "")).replace(" ", "").lower()
+    if mime_type != VIEW_TYPE:
+        raise ProtocolError(
+            f"the document of the view {uri[:200]} is {mime_type[:100] or 'of no type'}; hosts show {VIEW_TYPE} only"
+        )
+    html = _html(content, uri)
+    warnings: list[str] = []
+    ui = declared_ui(content)
+    if ui is None:
+        ui = declared_ui(listed or {})
+    csp = _sources(ui.get("csp") if ui else None, warnings)
+    return ViewDocument(uri, html, csp, _permissions(ui.get("permissions") if ui else None, warnings), warnings)
+
+
+def declared_ui(resource: Mapping[str, object]) -> Mapping[str, object] | None:
+    """Return ``_meta.ui`` of a resource, or ``None``."""
+    meta = resource.get("_meta")
+    ui = meta.get("ui") if isinstance(meta, Mapping) else None
+    return ui if isinstance(ui, Mapping) else None
+
+
+def _html(content: Mapping[str, object], uri: str) -> str:
+    text, blob = content.get("text"), content.get("blob")
+    if isinstance(text, str):
+        html = text
+    elif isinstance(blob, str):
+        try:
+            html = pybase64.b64decode(blob, validate=True).decode()
+        except ValueError as error:
+            raise ProtocolError(f"the document of the view {uri[:200]} is not UTF-8 in base64") from error
+    else:
+        raise ProtocolError(f"the document of the view {uri[:200]} has neither text nor blob")
+    if len(html) > _MAX_HTML:
+        raise ProtocolError(f"the document of the view {uri[:200]} has more than {_MAX_HTML:,} characters")
+    return html
+
+
+def _sources(declared: object, warnings: list[str]) -> dict[str, Sequence[str]] | None:
+    """Return declared sources by kind. Other texts are left out: they could end their directive and begin another."""
+    if declared is None:
+        return None
+    if not isinstance(declared, Mapping):
+        warnings.append("the view's csp is not an object; it gets the policy of views that declare nothing")
+        return None
+    sources: dict[str, Sequence[str]] = {}
+    for kind in ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains"):
+        domains = declared.get(kind, [])
+        if not isinstance(domains, list):
+            domains = [domains]
+        reasons = [(domain, _why_refused(domain)) for domain in domains[:_MAX_SOURCES]]
+        sources[kind] = [domain for domain, reason in reasons if not reason]
+        refused = [f"{domain!r:.100}: {reason}" for domain, reason in reasons if reason]
+        if refused:
+            warnings.append(f"the view's policy leaves out {kind} {refused[0]}")
+        if len(domains) > _MAX_SOURCES:
+            warnings.append(f"the view's policy leaves out {kind} after the first {_MAX_SOURCES}")
+    return sources
+
+
+def policy_remedy(directive: str, address: str) -> str:
+    """Return what the author of a view does about a ``directive`` of its policy that has forbidden an ``address``."""
+    kind = _DOMAINS.get(directive.removesuffix("-elem").removesuffix("-attr"))
+    origin = _ORIGIN.match(address)
+    if kind is None or origin is None:
+        return "no declared domain allows it: put it into the document, or do without it"
+    if reason := _why_refused(origin[0]):
+        return f"{origin[0]} cannot be declared: {reason}"
+    return f"declare {origin[0]} in _meta.ui.csp.{kind} of the resource"
+
+
+def _why_refused(domain: object) -> str:
+    """Return why a declared source is refused, or an empty text."""
+    source = _SOURCE.fullmatch(domain) if isinstance(domain, str) else None
+    if source is None:
+        return "it is not an origin"
+    if _is_this_machine((source["host"] or "").lower()):
+        return 'it is this machine, where views have their own origins; csp="loose" allows it in tests'
+    return ""
+
+
+def _is_this_machine(host: str) -> bool:
+    """Return whether the host of a source is, or with a wildcard includes, this machine. Names are not looked up."""
+    name = host.removeprefix("*.")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    try:
+        if name.startswith("["):
+            address = ipaddress.IPv6Address(name.strip("[]"))
+            address = address.ipv4_mapped or address
+        elif _NUMBER.fullmatch(name.rpartition(".")[2]):
+            address = ipaddress.IPv4Address(socket.inet_aton(name))
+        else:
+            return False
+    except (OSError, ValueError):  # browsers cannot read it either
+        return False
+    return host != name or address.is_loopback or address.is_unspecified
+
+
+def _permissions(declared: object, warnings: list[str]) -> Sequence[str]:
+    given = declared if isinstance(declared, Mapping) else {}
+    unknown = [str(key)[:100] for key in given if key not in _PERMISSIONS]
+    if unknown or not isinstance(declared, Mapping | None):
+        warnings.append(f"the view's permissions are not known: {(unknown or [repr(declared)[:100]])[0]}")
+    return [name for key, name in _PERMISSIONS.items() if key in given]

@@ -1,0 +1,462 @@
+"""Host of a view: answers its requests as a chat host does, and records them (MCP Apps, "Communication Protocol")."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+import pybase64
+
+from ..._internal.tasks import in_thread
+from ...errors import ABPError, CapabilityError, ProtocolError
+from ...protocol._strict_json import encode_json
+from ...protocol.binary import BinaryData, Handle
+from ...protocol.messages import package_version
+from ._messages import (
+    DisplayMode,
+    DownloadFile,
+    ForServer,
+    Initialize,
+    Initialized,
+    Invalid,
+    Log,
+    Notification,
+    OpenAIUsed,
+    OpenLink,
+    Ping,
+    Request,
+    RequestDisplayMode,
+    RequestTeardown,
+    SendMessage,
+    SizeChanged,
+    UpdateModelContext,
+    read_notification,
+    read_params,
+    read_request,
+)
+from ._profiles import HostProfile, read_profile
+
+logger = logging.getLogger("transports.views")
+
+#: Version of MCP Apps that this host speaks.
+PROTOCOL_VERSION = "2026-01-26"
+RequestKind: TypeAlias = Literal[
+    "open-link", "message", "model-context", "display-mode", "size", "download-file", "log"
+]
+#: Requests that are remembered, and bytes of their parameters; of more the oldest are dropped.
+_MAX_RECORDED = 1000
+_MAX_RECORDED_BYTES = 16 << 20
+#: Warnings about a view.
+_MAX_WARNINGS = 100
+#: Files of one request.
+_MAX_FILES = 64
+_METHOD_NOT_FOUND, _INVALID_PARAMS, _INTERNAL = -32601, -32602, -32603
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRequest:
+    """Request of a view, with the host's answer.
+
+    ``params`` are as the view sent them; files are without their bytes. ``call`` is the id of the call that was under
+    way. ``answer`` is the result, empty for a notification."""
+
+    kind: RequestKind
+    params: Mapping[str, object]
+    answer: Mapping[str, object] = field(default_factory=dict)
+    call: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    number: int
+    request: ViewRequest
+    size: int
+
+
+class _Record:
+    """The last requests of one kind: a flood of one must not push out the others."""
+
+    def __init__(self) -> None:
+        self.items: deque[_Recorded] = deque()
+        self.dropped = 0
+        self._bytes = 0
+
+    def add(self, number: int, request: ViewRequest, size: int) -> None:
+        """Add a request. ``number`` counts those of all kinds, ``size`` is in bytes."""
+        self.items.append(_Recorded(number, request, size))
+        self._bytes += size
+        while len(self.items) > _MAX_RECORDED or self._bytes > _MAX_RECORDED_BYTES:
+            self._bytes -= self.items.popleft().size
+            self.dropped += 1
+
+
+Decision: TypeAlias = "bool | Awaitable[bool | None] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewHandlers:
+    """Decisions of a person: each gets the request's parameters and returns ``False`` to refuse. Plain or coroutine
+    functions; without one the host grants what it can."""
+
+    on_open_link: Callable[[str], Decision] | None = None
+    on_message: Callable[[Mapping[str, object]], Decision] | None = None
+    on_display_mode: Callable[[str], Decision] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostContext:
+    """Surroundings of a view: ``theme``, ``locale`` (BCP 47), ``timezone`` (IANA), ``display_mode``, and ``size`` in
+    CSS pixels."""
+
+    theme: Literal["light", "dark"] = "light"
+    locale: str = "en-US"
+    timezone: str = "UTC"
+    display_mode: DisplayMode = "inline"
+    size: tuple[int, int] = (900, 700)
+
+    def as_json(self, tool: Mapping[str, object], profile: HostProfile | None = None) -> dict[str, object]:
+        """Return the context of a view of ``tool`` as the view reads it, in the host of ``profile`` (``"spec"``)."""
+        profile = profile or read_profile("spec")
+        width, height = self.size
+        return {
+            "toolInfo": {"tool": tool},
+            "theme": self.theme,
+            "displayMode": self.display_mode,
+            "availableDisplayModes": list(profile.display_modes),
+            "containerDimensions": {"width": width, "maxHeight": height},
+            "locale": self.locale,
+            "timeZone": self.timezone,
+            "userAgent": profile.user_agent or f"abp-transports/{package_version()}",
+            "platform": profile.platform,
+            **({"styles": {"variables": dict(profile.styles)}} if profile.styles else {}),
+            "deviceCapabilities": {"touch": False, "hover": True},
+            "safeAreaInsets": {"top": 0, "right": 0, "bottom": 0, "left": 0},
+        }
+
+
+#: The ability of a host that a request of a view needs. What needs none, every host has.
+_NEEDS: Mapping[str, str] = {
+    "ui/open-link": "openLinks",
+    "ui/message": "message",
+    "ui/update-model-context": "updateModelContext",
+    "ui/download-file": "downloadFile",
+    "tools/call": "serverTools",
+    "resources/read": "serverResources",
+    "resources/list": "serverResources",
+    "resources/templates/list": "serverResources",
+    "prompts/list": "serverResources",
+    "notifications/message": "logging",
+}
+_KINDS: Mapping[str, RequestKind] = {
+    "ui/open-link": "open-link",
+    "ui/message": "message",
+    "ui/update-model-context": "model-context",
+    "ui/download-file": "download-file",
+}
+
+Relay: TypeAlias = Callable[[str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
+SaveFile: TypeAlias = Callable[[BinaryData], Awaitable[None]]
+
+
+class _Refused(Exception):
+    """A request that is answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Host:
+    """Host of one view.
+
+    ``relay`` sends a request to the view's server. ``save_file`` takes a file that the view hands out, ``discard``
+    content of a file that is refused. ``current_call`` returns the id of the call under way. ``profile`` is the host
+    that is imitated, by default the specification's."""
+
+    def __init__(
+        self,
+        context: HostContext,
+        tool: Mapping[str, object],
+        handlers: ViewHandlers,
+        *,
+        relay: Relay,
+        save_file: SaveFile,
+        discard: Callable[[Handle], Awaitable[None]] | None = None,
+        profile: HostProfile | None = None,
+        current_call: Callable[[], str | None],
+    ) -> None:
+        self._recorded_by_kind: dict[RequestKind, _Record] = {}
+        self._recorded_in_all = 0
+        #: The last context that the view gave its model.
+        self.model_context: Mapping[str, object] | None = None
+        #: Name, version and abilities that the view gave in ``ui/initialize``.
+        self.app_info: Mapping[str, object] = {}
+        self.app_capabilities: Mapping[str, object] = {}
+        self.has_begun = False
+        #: Why ``ui/initialize`` was refused, if it was.
+        self.initialize_error = ""
+        self.initialized = asyncio.Event()
+        #: Set once the view has read ``window.openai``.
+        self.openai_used = asyncio.Event()
+        self.context = context
+        self._tool = tool
+        self._handlers = handlers
+        self._relay = relay
+        self._save_file = save_file
+        self._discard = discard
+        self._profile = profile or read_profile("spec")
+        self._current_call = current_call
+        self._warnings: list[str] = []
+        self._ignored = 0
+        self._modes: Sequence[str] | None = None
+
+    async def answer(self, method: str, text: str, *, is_request: bool) -> dict[str, object] | None:
+        """Return the JSON-RPC ``result`` or ``error`` for a message of the view; ``None`` for a notification."""
+        try:
+            params = read_params(text)
+            able = method not in _NEEDS or _NEEDS[method] in self._profile.capabilities
+            if not is_request:
+                if able:
+                    self._notified(read_notification(method, params), params)
+                return None
+            request = read_request(method, params)
+            if not able:
+                raise self._unable(method, params)
+            return {"result": await self._result(method, params, request)}
+        except Invalid as invalid:
+            code, message = _INVALID_PARAMS, str(invalid)
+            self.initialize_error = message if method == "ui/initialize" else self.initialize_error
+            self._ignored += not is_request
+        except _Refused as refused:
+            code, message = refused.code, str(refused)
+        except CapabilityError as error:
+            given = error.details.get("code", _INTERNAL)
+            code, message = given if isinstance(given, int) else _INTERNAL, error.message
+        except ABPError as error:
+            code, message = _INTERNAL, error.message
+        except Exception as error:  # the view waits for its answer
+            logger.exception("a request of the view failed: %s", method)
+            code, message = _INTERNAL, f"the host failed ({type(error).__name__})"
+        return {"error": {"code": code, "message": message}} if is_request else None
+
+    async def _result(self, method: str, params: Mapping[str, object], request: Request | None) -> Mapping[str, object]:
+        match request:
+            case Initialize():
+                return self._initialize(request, params)
+            case OpenLink(url=url):
+                granted = _is_web(url) and await _decided(self._handlers.on_open_link, url)
+                return self._recorded("open-link", params, {} if granted else {"isError": True})
+            case SendMessage():
+                granted = await _decided(self._handlers.on_message, params)
+                return self._recorded("message", params, {} if granted else {"isError": True})
+            case RequestDisplayMode(mode=mode):
+                return await self._display_mode(mode, params)
+            case UpdateModelContext():
+                self.model_context = params
+                return self._recorded("model-context", params, {})
+            case DownloadFile(contents=contents):
+                return await self._download(contents, params)
+            case Ping():
+                return {}
+            case ForServer():
+                return await self._ask_server(method, params)
+            case None:
+                raise _Refused(_METHOD_NOT_FOUND, f"this host has no {method}")
+
+    def _unable(self, method: str, params: Mapping[str, object]) -> _Refused:
+        refused = _Refused(
+            _METHOD_NOT_FOUND, f"{self._profile.name} has no {method}: it does not claim {_NEEDS[method]}"
+        )
+        if method in _KINDS:
+            error = {"code": refused.code, "message": str(refused)}
+            self._recorded(_KINDS[method], _without_handles(params), {"error": error})
+        return refused
+
+    def _notified(self, notification: Notification | None, params: Mapping[str, object]) -> None:
+        match notification:
+            case Initialized():
+                if self.has_begun:
+                    self.initialized.set()
+            case SizeChanged():
+                self._recorded("size", params, {})
+            case Log():
+                self._recorded("log", params, {})
+            case OpenAIUsed():
+                self.openai_used.set()
+            case RequestTeardown():
+                self.warn("the view asked to be closed")
+
+    def _initialize(self, request: Initialize, params: Mapping[str, object]) -> Mapping[str, object]:
+        if not self.has_begun:  # a later one changes nothing that was agreed
+            self.has_begun = True
+            self.app_info = {"name": request.app_info.name, "version": request.app_info.version}
+            able = params.get("appCapabilities")
+            self.app_capabilities = able if isinstance(able, dict) else {}
+            self._modes = request.app_capabilities.available_display_modes
+        return {
+            "protocolVersion": PROTOCOL_VERSION,
+            "hostInfo": {"name": self._profile.name, "version": self._profile.version or package_version()},
+            "hostCapabilities": self._profile.capabilities,
+            "hostContext": self.context.as_json(self._tool, self._profile),
+        }
+
+    async def _ask_server(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+        limits = self._profile.limits
+        try:
+            async with asyncio.timeout(limits.call_seconds):
+                result = await self._relay(method, params)
+        except TimeoutError:
+            raise _Refused(_INTERNAL, f"{self._profile.name} waits {limits.call_seconds:g} s for an answer") from None
+        if limits.result_characters is not None:
+            characters = len(await in_thread(encode_json, result))
+            if characters > limits.result_characters:
+                self.warn(
+                    f"an answer of {method} has {characters:,} characters; "
+                    f"{self._profile.name} takes about {limits.result_characters:,}"
+                )
+        return result
+
+    async def _display_mode(self, mode: DisplayMode, params: Mapping[str, object]) -> Mapping[str, object]:
+        declared = mode in self._profile.display_modes and (self._modes is None or mode in self._modes)
+        if declared and await _decided(self._handlers.on_display_mode, mode):
+            self.context = replace(self.context, display_mode=mode)
+        return self._recorded("display-mode", params, {"mode": self.context.display_mode})
+
+    async def _download(
+        self, contents: Sequence[Mapping[str, object]], params: Mapping[str, object]
+    ) -> Mapping[str, object]:
+        files: list[BinaryData] = []
+        shown = _without_handles(params)
+        try:
+            for item in contents:
+                files += await self._files_of(item)
+            if len(files) > _MAX_FILES:
+                raise ProtocolError(f"it came with more than {_MAX_FILES} files")
+            for file in files:
+                await self._save_file(file)
+        except ABPError as error:
+            await self._release(contents)
+            self.warn(f"a file of the view was refused: {error.message}")
+            return self._recorded("download-file", shown, {"isError": True})
+        except Exception:
+            await self._release(contents)
+            raise
+        return self._recorded("download-file", shown, {})
+
+    async def _release(self, contents: Sequence[Mapping[str, object]]) -> None:
+        discard = self._discard
+        if discard is None:
+            return
+        for item in contents:
+            match item:
+                case {"resource": {"held": {"id": str(held)}}}:
+                    await discard(Handle(f"held:{held}"))
+
+    async def _files_of(self, item: object) -> list[BinaryData]:
+        """Return the files of an embedded resource, or of a link, read through the server."""
+        match item:
+            case {"type": "resource_link", "uri": str(uri)}:
+                read = (await self._relay("resources/read", {"uri": uri})).get("contents")
+                return [_file(one) for one in read[:_MAX_FILES]] if isinstance(read, list) else []
+            case {"type": "resource", "resource": dict(resource)}:
+                return [_file(resource)]
+        raise ProtocolError("it is neither a resource nor a link to one")
+
+    def _recorded(
+        self, kind: RequestKind, params: Mapping[str, object], answer: Mapping[str, object]
+    ) -> Mapping[str, object]:
+        self._recorded_in_all += 1
+        request = ViewRequest(kind, params, answer, self._current_call())
+        self._recorded_by_kind.setdefault(kind, _Record()).add(self._recorded_in_all, request, len(encode_json(params)))
+        return answer
+
+    @property
+    def requests(self) -> Sequence[ViewRequest]:
+        """The last 1,000 requests of each kind, in order."""
+        records = self._recorded_by_kind.values()
+        numbered = sorted((item for record in records for item in record.items), key=lambda item: item.number)
+        return [item.request for item in numbered]
+
+    def forget_document(self) -> None:
+        """Wait for the handshake of a new document of the view, which changes nothing that was agreed."""
+        self.initialized.clear()
+        self.openai_used.clear()
+
+    def warn(self, text: str) -> None:
+        """Add a warning, at most 100."""
+        if len(self._warnings) < _MAX_WARNINGS:
+            self._warnings.append(text)
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """The first 100 warnings, then numbers of messages that were ignored or are not remembered."""
+        dropped = [
+            f"{record.dropped} requests of the kind {kind} are not remembered"
+            for kind, record in self._recorded_by_kind.items()
+            if record.dropped
+        ]
+        ignored = [f"{self._ignored} notifications of the view are not valid"] if self._ignored else []
+        return (*self._warnings, *ignored, *dropped)
+
+
+async def _decided(handler: Callable[[Any], Decision] | None, given: object) -> bool:
+    """Return the decision of a handler; without one the request is granted. An exception refuses."""
+    if handler is None:
+        return True
+    try:
+        # a plain function gets a thread, as other callbacks do: it may use the blocking API
+        decision = handler(given) if inspect.iscoroutinefunction(handler) else await asyncio.to_thread(handler, given)
+        return (await decision if inspect.isawaitable(decision) else decision) is not False
+    except Exception:
+        logger.exception("a handler of the view's requests failed; the request is refused")
+        return False
+
+
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False
+
+
+def _without_handles(params: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the parameters of a download as a caller reads them: the size in the place of the content."""
+
+    def shown(item: object) -> object:
+        match item:
+            case {"resource": {"held": {"size": size}, **resource}, **rest}:
+                return {**rest, "resource": {**resource, "size": size}}
+        return item
+
+    contents = params.get("contents")
+    return {**params, "contents": [shown(item) for item in contents]} if isinstance(contents, list) else params
+
+
+def _file(resource: object) -> BinaryData:
+    """Return the content of a resource: held by the host's page, base64, or text.
+
+    Raises :class:`~transports.errors.ProtocolError` if it has none of these, or if it cannot be decoded."""
+    if not isinstance(resource, dict):
+        raise ProtocolError("it is not a resource")
+    uri, given = str(resource.get("uri", "")), resource.get("mimeType")
+    mime_type = given if isinstance(given, str) else None
+    name = uri.rpartition("/")[2] or None
+    match resource:
+        case {"held": {"id": str(held), "size": int(size)}} if size >= 0:
+            return BinaryData(Handle(f"held:{held}", size), mime_type, size, name)
+        case {"blob": str(blob)}:
+            try:
+                data = pybase64.b64decode(blob, validate=True)
+            except ValueError:
+                raise ProtocolError(f"{uri[:200] or 'it'} is not valid base64") from None
+            return BinaryData(data, mime_type, len(data), name)
+        case {"text": str(text)}:
+            return BinaryData(text.encode(errors="replace"), mime_type or "text/plain", None, name)
+    raise ProtocolError(f"{uri[:200] or 'it'} cannot be decoded")

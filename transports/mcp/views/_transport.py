@@ -1,0 +1,597 @@
+"""The transport of views: the HTML of an MCP server's tool, shown in a frame, as an app.
+
+The host is a page of ours, the view a frame in it. Each has an origin of its own that exists in this page only: its
+documents are answered by the transport itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import secrets
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mcp_types import INTERNAL_ERROR
+from playwright.async_api import Error as PlaywrightError
+
+from ..._internal.tasks import in_thread, spawn
+from ...base import Features
+from ...errors import (
+    ABPError,
+    CapabilityError,
+    Disconnected,
+    NotAbpApp,
+    ProtocolError,
+    TransportError,
+    first_line,
+    format_seconds,
+)
+from ...playwright._agent import PageAgent
+from ...playwright._channel import listener
+from ...playwright._page_tools import NO_WEBRTC
+from ...playwright._page_transport import PageTransport
+from ...playwright._received import ViewMessage
+from ...playwright._source import PageSource
+from ...protocol._plain_text import redact_url
+from ...protocol._strict_json import encode_json
+from ...protocol.binary import BinaryData
+from ...protocol.messages import PROTOCOL_VERSION as ABP_VERSION, Message
+from .. import error_answer, result_warnings, to_answer, to_arguments
+from ._document import CspMode, ViewDocument, policy_remedy
+from ._host import Host, HostContext, Relay, ViewHandlers
+from ._look import syntax_errors
+from ._profiles import HostProfile, read_profile, with_openai
+
+if TYPE_CHECKING:
+    from playwright.async_api import Frame, Page, Request, Response, Route
+
+logger = logging.getLogger("transports.views")
+
+_HOST_HTML = """<!doctype html><meta charset="utf-8"><title>abp-transports view</title>
+<style>html,body{margin:0;height:100%}iframe{display:block;border:0;width:100%;height:100%}</style><body>"""
+_SANDBOX = "allow-scripts allow-same-origin allow-forms"
+#: Tools of a view.
+_MAX_TOOLS = 500
+#: Files that a view hands out in one call, and outside of calls.
+_MAX_FILES_OF_CALL, _MAX_FILES = 64, 1000
+#: Seconds that a view has to answer before it is taken down.
+_TEARDOWN = 2.0
+#: Seconds for the handshake of a view that has read ``window.openai``.
+_HANDSHAKE = 1.0
+#: Reports of a policy, and errors of scripts, that are kept.
+_MAX_REPORTS = 100
+#: Characters of one of them.
+_MAX_REPORT = 500
+#: Line and column of a script in a stack.
+_LINE = re.compile(r":(\d+):\d+\)?$", re.MULTILINE)
+#: Times that a view may reload itself.
+_MAX_RELOADS = 10
+#: Refusals of the policy that are exceptions in the view.
+_EXCEPTIONS = {
+    "kEvalViolation": "Evaluating a string as JavaScript",
+    "kWasmEvalViolation": "Compiling or instantiating WebAssembly",
+}
+#: Reasons of failed requests that say nothing of the network: the policy, and a document that goes.
+_NOT_OF_THE_NETWORK = ("csp", "net::ERR_ABORTED", "NS_BINDING_ABORTED", "net::ERR_BLOCKED_BY_CSP")
+#: Types of Playwright's requests that a script may wait for before it begins.
+_INPUTS_OF_SCRIPTS = ("script", "fetch", "xhr")
+#: Types of those that nobody waits for if they are answered with an error, as a script can wait for a ``fetch``.
+_LOADED_BY_DOCUMENTS = ("script", "stylesheet", "image", "font", "media")
+_VIOLATION = re.compile(
+    r"(?:'(?P<address>[^'\s]+)' )?violates the following Content Security Policy directive: "
+    r'"?(?P<directive>[\w-]+)[^"]*"?'
+)
+#: Directives without whose resources a script may never begin.
+_STOPS_SCRIPTS = ("script-src", "connect-src", "default-src")
+#: Addresses that hold a whole file would hide the directive.
+_LONG_ADDRESS = re.compile(r"'((?:data|blob):[^']{60})[^']+'")
+
+
+class WhyBlank(NamedTuple):
+    """The likely ``reason`` why a view shows nothing, and the ``remedy``: what its author does about it, if known."""
+
+    reason: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTool:
+    """A tool that was called, with the view for its result. ``arguments`` and ``result`` are JSON values of MCP."""
+
+    tool: Mapping[str, object]
+    arguments: Mapping[str, object]
+    result: Mapping[str, object]
+    document: ViewDocument
+
+
+class ViewTransport(PageTransport):
+    """Transport to one view. ``call_tool`` calls the tool and reads its view; it is called once, when this opens.
+
+    ``relay`` sends requests of the view to its server. ``profile`` is the host that is imitated. The other
+    options are those of :class:`~transports.PlaywrightTransport`."""
+
+    name = "view"
+    features = Features(listing=True, reconnects=True, appends=True)
+    _scripts = ("codec.js", "effects.js", "mcp/views/js/view.js")
+
+    def __init__(
+        self,
+        uri: str,
+        call_tool: Callable[[], Awaitable[OpenedTool]],
+        *,
+        source: PageSource,
+        relay: Relay,
+        context: HostContext,
+        handlers: ViewHandlers,
+        csp: CspMode = "declared",
+        profile: HostProfile | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        super().__init__(uri, source=source, timeout=timeout)
+        self._call_tool = call_tool
+        self._relay = relay
+        self._context = context
+        self._handlers = handlers
+        self._csp = csp
+        self._profile = profile or read_profile("spec")
+        self._opened: OpenedTool | None = None
+        self._host: Host | None = None
+        self._frame: Frame | None = None
+        self._address = ""
+        self._deadline = 0.0
+        self._answering: set[asyncio.Task[None]] = set()
+        self._counts: Counter[str] = Counter()
+        self._handed_out: Counter[str | None] = Counter()
+        self._tools: dict[str, Mapping[str, object]] = {}
+        #: Takes a file that the view hands out while no call is under way.
+        self.on_file: Callable[[BinaryData], Awaitable[None]] | None = None
+        self._shown_mode = context.display_mode
+        self._listed_first: list[object] | None = None
+        #: Reports of the browser about what the view's policy forbids, and errors of its scripts.
+        self.violations: list[str] = []
+        self.script_errors: list[str] = []
+        #: Parts of the view that could not be fetched. Without some a script may never begin: those that were not
+        #: reached, and scripts that were answered with an error.
+        self.load_failures: list[str] = []
+        self.missing_inputs: list[str] = []
+        self.refused_scripts: list[str] = []
+        self._reloads = 0
+
+    @property
+    def url(self) -> str | None:
+        """``None``: the origin of a view exists in its page only."""
+        return None
+
+    @property
+    def frame(self) -> Frame:
+        """The view's frame, of ``playwright.async_api``."""
+        if self._frame is None or self._agent is None or self._agent.is_lost:
+            raise Disconnected("the view is not open: it was closed, or it navigated away")
+        return self._frame
+
+    @property
+    def document(self) -> ViewDocument | None:
+        """The document of the view, ``None`` before it is read."""
+        return self._opened.document if self._opened is not None else None
+
+    @property
+    def host(self) -> Host:
+        """The host of the view, with the record of its requests."""
+        if self._host is None:
+            raise Disconnected("the view is not open")
+        return self._host
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Counts of messages by outcome, as :attr:`transports.PostMessageTransport.counts`."""
+        return self._counts
+
+    async def open(self) -> None:
+        """Call the tool, then show its view."""
+        self._opened = await self._call_tool()
+        await super().open()
+
+    async def aclose(self) -> None:
+        """Tear the view down, and close its page."""
+        if self._agent is not None and not self._agent.is_lost and self._host and self._host.initialized.is_set():
+            with contextlib.suppress(ABPError):  # many views do not know the request
+                await self._agent.invoke("ask", "ui/resource-teardown", "{}", timeout=_TEARDOWN)
+            if self._answering:  # the last requests of the view, of its teardown
+                await asyncio.wait(self._answering, timeout=_TEARDOWN)
+        for task in tuple(self._answering):
+            task.cancel()
+        await super().aclose()
+
+    async def _open_page(self) -> PageAgent:
+        self._deadline = time.monotonic() + self._timeout
+        return await super()._open_page()
+
+    async def _load_app(self, page: Page, agent: PageAgent) -> None:
+        opened = self._opened
+        assert opened is not None
+        self._host = host = Host(
+            self._context,
+            opened.tool,
+            self._handlers,
+            relay=self._relay,
+            save_file=self._save_file,
+            discard=self.release,
+            profile=self._profile,
+            current_call=lambda: self._effects.current_call,
+        )
+        self._reloads, self._frame = 0, None
+        for reports in (
+            self.violations,
+            self.script_errors,
+            self.load_failures,
+            self.missing_inputs,
+            self.refused_scripts,
+        ):
+            reports.clear()
+        own, views = (f"http://{kind}-{secrets.token_hex(8)}.localhost" for kind in ("abp-host", "abp-view"))
+        granted = self._profile.csp_sources if self._csp == "declared" else None
+        frames = f"default-src 'none'; style-src 'unsafe-inline'; frame-src {views}"
+        if self._csp != "loose":
+            await page.add_init_script(NO_WEBRTC)  # for browsers without Connection-Allowlist
+        await asyncio.gather(
+            page.set_viewport_size({"width": self._context.size[0], "height": self._context.size[1]}),
+            page.emulate_media(color_scheme=self._context.theme),
+            page.route(f"{own}/**", _serving(_HOST_HTML, {"Content-Security-Policy": frames})),
+            page.route(f"{views}/**", _serving(self._html(opened), opened.document.policy_headers(self._csp, granted))),
+        )
+        self._address = f"{views}/"
+        self._listen(page)
+        await page.goto(f"{own}/")
+        allow = "; ".join(opened.document.permissions)
+        await agent.invoke("show", f"{views}/", views, _SANDBOX, allow, timeout=self._timeout)
+        self._frame = page.main_frame.child_frames[0]
+        # ends before the time for opening does, whose error would not say why the view stays blank
+        patience = min(self._timeout / 2, 0.9 * (self._deadline - time.monotonic()))
+        try:
+            async with asyncio.timeout(patience):
+                await asyncio.gather(self._watch_policy(page, self._frame), self._begun(host))
+        except TimeoutError:
+            raise self._blank(patience) from None
+        await self._tell_result(agent, opened)
+
+    async def _tell_result(self, agent: PageAgent, opened: OpenedTool) -> None:
+        told = (
+            "ui/notifications/tool-input", await _as_text({"arguments": opened.arguments}),
+            "ui/notifications/tool-result", await _as_text(opened.result),
+        )  # fmt: skip
+        await agent.invoke("tell", *told, timeout=self._timeout)
+
+    async def _begin_again(self, agent: PageAgent, host: Host, opened: OpenedTool) -> None:
+        """Answer the handshake of a view that has reloaded itself, as hosts do."""
+        self._reloads += 1
+        if self._reloads > _MAX_RELOADS or self.frame.url != self._address:
+            agent.mark_lost(Disconnected("the view navigated away, or reloads again and again"))
+            return
+        try:
+            async with asyncio.timeout(self._timeout / 2):
+                await self._begun(host)
+        except TimeoutError:
+            agent.mark_lost(Disconnected("the view reloaded and did not begin its handshake again"))
+            return
+        host.warn("the view reloaded itself; its handshake was answered again")
+        with contextlib.suppress(TransportError):
+            await self._tell_result(agent, opened)
+
+    def _html(self, opened: OpenedTool) -> str:
+        if not self._profile.openai:
+            return opened.document.html
+        context = self._context
+        given = {
+            "theme": context.theme, "locale": context.locale, "displayMode": context.display_mode,
+            "maxHeight": context.size[1], "safeArea": {"insets": {"top": 0, "right": 0, "bottom": 0, "left": 0}},
+            "userAgent": {"device": {"type": "desktop"}, "capabilities": {"hover": True, "touch": False}},
+            "toolInput": opened.arguments, "toolOutput": opened.result.get("structuredContent"),
+            "toolResponseMetadata": opened.result.get("_meta"), "widgetState": None,
+        }  # fmt: skip
+        return with_openai(opened.document.html, given)
+
+    async def _begun(self, host: Host) -> None:
+        """Wait for the handshake, or for a view that knows ``window.openai`` only."""
+        if not self._profile.openai:
+            await host.initialized.wait()
+            return
+        ways = [asyncio.ensure_future(one.wait()) for one in (host.initialized, host.openai_used)]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ways[:1], timeout=_HANDSHAKE)  # most views speak both
+        finally:
+            for way in ways:
+                way.cancel()
+
+    async def _save_file(self, content: BinaryData) -> None:
+        call = self._effects.current_call
+        if call not in self._handed_out:
+            self._handed_out = Counter({None: self._handed_out[None]})  # those of earlier calls do not count
+        self._handed_out[call] += 1
+        if self._handed_out[call] > (_MAX_FILES if call is None else _MAX_FILES_OF_CALL):
+            raise ProtocolError("the view hands out too many files (docs/security.md)")
+        if call is None and self.on_file is not None:
+            await self.on_file(content)
+        else:
+            self._effects.add_file(content, "a file of the view")
+
+    def _listen(self, page: Page) -> None:
+        on_error = listener(partial(self._on_script_error, page))
+        on_failure = listener(self._on_load_failure)
+        on_response = listener(self._on_response)
+        for event, receive in (("pageerror", on_error), ("requestfailed", on_failure), ("response", on_response)):
+            page.on(event, receive)  # type: ignore[call-overload]
+            self._page_stack.callback(page.remove_listener, event, receive)
+
+    def _on_load_failure(self, request: Request) -> None:
+        reason = request.failure or "it failed"
+        if reason in _NOT_OF_THE_NETWORK:
+            return
+        failure = f"{request.resource_type} {redact_url(request.url)} did not load: {reason}"
+        _keep(self.load_failures, failure)
+        if request.resource_type in _INPUTS_OF_SCRIPTS:
+            _keep(self.missing_inputs, failure)
+
+    def _on_response(self, response: Response) -> None:
+        request = response.request
+        is_script = request.resource_type == "script"
+        is_page = is_script and response.headers.get("content-type", "").startswith("text/html")
+        if request.resource_type not in _LOADED_BY_DOCUMENTS or (response.status < 400 and not is_page):
+            return
+        address = redact_url(request.url) or request.url
+        if request.url.startswith(self._address):
+            failure = f"{request.resource_type} {address.removeprefix(self._address[:-1])} is not in the document"
+        elif response.status < 400:
+            failure = f"script {address} was answered with a page of HTML"
+        else:
+            failure = f"{request.resource_type} {address} was answered with {response.status}"
+        _keep(self.load_failures, failure)
+        if is_script:
+            _keep(self.refused_scripts, failure)
+
+    async def _watch_policy(self, page: Page, frame: Frame) -> None:
+        """Collect reports about what the policy forbids. Where the browser has a log for these alone, what the view
+        writes to its console costs nothing."""
+        try:
+            log = await page.context.new_cdp_session(frame)
+        except PlaywrightError:  # Firefox, or a view in the process of its host
+            on_console = listener(lambda message: self._on_report(message.text) if message.type == "error" else None)
+            page.on("console", on_console)
+            self._page_stack.callback(page.remove_listener, "console", on_console)
+            return
+        log.on("Log.entryAdded", listener(self._on_log))
+        log.on("Audits.issueAdded", listener(self._on_issue))
+        await log.send("Log.enable")  # repeats what was logged before
+        await log.send("Audits.enable")
+
+    def _on_log(self, params: Mapping[str, Mapping[str, object]]) -> None:
+        if params["entry"].get("source") == "security":
+            self._on_report(str(params["entry"].get("text", "")))
+
+    def _on_issue(self, params: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]) -> None:
+        """Note what is refused by an exception, which the view may catch, and not in the log."""
+        details = params["issue"]["details"].get("contentSecurityPolicyIssueDetails", {})
+        refused = _EXCEPTIONS.get(str(details.get("contentSecurityPolicyViolationType")))
+        if refused is not None:
+            directive = details.get("violatedDirective")
+            _keep(self.violations, f"{refused} violates the following Content Security Policy directive: {directive}")
+
+    def _on_report(self, text: str) -> None:
+        if _VIOLATION.search(text):
+            _keep(self.violations, _LONG_ADDRESS.sub(r"'\1…'", text))
+
+    def _on_script_error(self, page: Page, error: PlaywrightError) -> None:
+        text = f"{error.name}: {error.message}" if error.name else error.message
+        line = _LINE.search(error.stack or "")
+        _keep(self.script_errors, f"{text} (line {line[1]})" if line else text)
+        if not line and len(frames := page.main_frame.child_frames) == 1:
+            spawn(self._locate(frames[0], text[:_MAX_REPORT]), self._answering)
+
+    async def _locate(self, frame: Frame, error: str) -> None:
+        """Add the line to an error of the syntax, which has no stack."""
+        line = (await syntax_errors(frame)).get(error)
+        if line is not None and error in self.script_errors:
+            self.script_errors[self.script_errors.index(error)] = f"{error} (line {line})"
+
+    def _blank(self, waited: float) -> NotAbpApp:
+        """Return the error for a view that does not begin, with the likely reason."""
+        reason, remedy = self.why_blank
+        hints = self._opened.document.warnings[:1] if self._opened is not None else ()
+        stayed = f"the view {self._target} stayed blank for {format_seconds(waited)}"
+        return NotAbpApp("; ".join(filter(None, (f"{stayed}: {reason}", remedy, *hints))))
+
+    @property
+    def why_blank(self) -> WhyBlank:
+        """The likely reason why the view shows nothing, and what its author does about it."""
+        for violation in self.violations:
+            if _blocked_by(violation)[0].startswith(_STOPS_SCRIPTS):
+                return self._forbidden(violation)
+        if self.refused_scripts:
+            return WhyBlank(self.refused_scripts[0], "put the script into the document, or correct its address")
+        if self.missing_inputs:
+            return WhyBlank(self.missing_inputs[0], "put it into the document, or make its host reachable")
+        if self.script_errors:
+            return WhyBlank(f"its script failed: {self.script_errors[0]}", "correct the script")
+        if not (self.host.initialized.is_set() or self.host.openai_used.is_set()):
+            return self._handshake_missing()
+        if self.violations:
+            return self._forbidden(self.violations[0])
+        if self.load_failures:
+            return WhyBlank(self.load_failures[0], "put it into the document, or correct its address")
+        return WhyBlank("its document draws nothing, and no script of it failed")
+
+    def _handshake_missing(self) -> WhyBlank:
+        if self.host.has_begun:
+            remedy = "send ui/notifications/initialized once the answer to ui/initialize is there"
+            return WhyBlank("it asked for its host and did not finish the handshake", remedy)
+        if self.host.initialize_error:
+            return WhyBlank(f"its host refused {self.host.initialize_error}", "correct the parameters")
+        remedy = "connect to the host while the document loads, with the App of the SDK or by hand"
+        return WhyBlank("it sent no ui/initialize", remedy)
+
+    def _forbidden(self, violation: str) -> WhyBlank:
+        report = _VIOLATION.search(violation)
+        what = violation[: report.end()] if report is not None else violation
+        return WhyBlank(f"its policy stops it: {what}", self.remedy_of(violation))
+
+    def remedy_of(self, violation: str) -> str:
+        """Return what the author of the view does about a report of its policy."""
+        if self._csp == "spec":
+            return 'this policy is that of views that declare nothing; csp="declared" grants what the server declares'
+        return policy_remedy(*_blocked_by(violation))
+
+    # --- messages of the view -----------------------------------------------------------------------------------------
+
+    async def tell(self, method: str, params: Mapping[str, object]) -> None:
+        """Send a notification to the view."""
+        text = await _as_text(params)
+        if self._frame is None:
+            raise Disconnected("the view is not open now; it is being opened again")
+        await self._require_agent().invoke("tell", method, text, timeout=self._timeout)
+
+    async def update(self, context: HostContext, changed: Mapping[str, object]) -> None:
+        """Set the surroundings of the view, and tell it what has changed."""
+        self.host.context = self._context = context
+        self._shown_mode = context.display_mode
+        page = self.frame.page
+        try:
+            await page.emulate_media(color_scheme=context.theme)
+            await page.set_viewport_size({"width": context.size[0], "height": context.size[1]})
+        except PlaywrightError as error:
+            reason = first_line(error)
+            raise Disconnected(f"the view's page was closed, or the view navigated away ({reason})") from None
+        await self.tell("ui/notifications/host-context-changed", changed)
+
+    def _on_event(self, kind: str, payload: Any) -> None:
+        if isinstance(payload, ViewMessage):
+            if payload.method == "notifications/tools/list_changed" and payload.key is None:
+                self._events.put_nowait(Message("capabilities/changed", {}))
+            else:
+                agent = self._require_agent()
+                refuse = partial(self._refuse, agent, payload)
+                spawn(self._answer(agent, self.host, payload), self._answering, refuse)
+        elif kind == "reloaded":
+            agent, host, opened = self._require_agent(), self.host, self._opened
+            host.forget_document()
+            if opened is not None:
+                spawn(self._begin_again(agent, host, opened), self._answering)
+        elif kind == "counts":
+            self._counts = Counter(payload)
+        else:
+            super()._on_event(kind, payload)
+
+    async def _answer(self, agent: PageAgent, host: Host, asked: ViewMessage) -> None:
+        answer = await host.answer(asked.method, asked.params, is_request=asked.key is not None)
+        if answer is not None:
+            await self._respond(agent, asked, answer)
+        if host.context.display_mode != self._shown_mode:
+            self._shown_mode = host.context.display_mode
+            with contextlib.suppress(TransportError):
+                await self.tell("ui/notifications/host-context-changed", {"displayMode": self._shown_mode})
+
+    async def _respond(self, agent: PageAgent, asked: ViewMessage, answer: Mapping[str, object]) -> None:
+        with contextlib.suppress(TransportError):  # the view has gone
+            await agent.invoke("respond", asked.key, await _as_text(answer), timeout=self._timeout)
+
+    def _refuse(self, agent: PageAgent, asked: ViewMessage, error: BaseException) -> None:
+        """Answer a request whose answer could not be sent, for the view waits for it."""
+        if asked.key is not None:
+            answer = {"error": {"code": INTERNAL_ERROR, "message": f"the host failed ({type(error).__name__})"}}
+            spawn(self._respond(agent, asked, answer), self._answering)
+
+    # --- calls of the view's tools ------------------------------------------------------------------------------------
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """Send a request to the view: ``tools/list`` for its capabilities, ``tools/call`` for a call."""
+        if message.type == "capabilities/call":
+            return await self._call_view(message, timeout)
+        if message.type not in ("initialize", "capabilities/list"):
+            return await super().request(message, timeout=timeout)
+        first, self._listed_first = self._listed_first, None  # the session lists after initialize
+        listed = await self._listed(message, timeout) if first is None else first
+        if message.type == "capabilities/list":
+            return Message("capabilities/list-result", listed, id=message.id)
+        self._listed_first = listed
+        info = self.host.app_info
+        name = str(info.get("name") or self._target)[:200]
+        payload = {
+            "sessionId": secrets.token_hex(16),
+            "protocolVersion": ABP_VERSION,
+            "app": {"id": name, "name": name, "version": str(info.get("version") or "")[:100]},
+            "capabilities": listed,
+        }
+        return Message("initialize-result", payload, id=message.id)
+
+    async def _listed(self, message: Message, timeout: float) -> list[object]:
+        if not self._profile.app_tools or not isinstance(self.host.app_capabilities.get("tools"), dict):
+            return []
+        asked = Message("capabilities/list", id=message.id)
+        answer: Any = (await super().request(asked, timeout=timeout)).payload
+        if not isinstance(answer, dict) or not isinstance(answer.get("result"), dict):
+            logger.warning("the view could not list its tools: %.500r", answer)
+            return []
+        tools = answer["result"].get("tools")
+        good = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        if len(good) > _MAX_TOOLS:
+            logger.warning("the view has more than %s tools; the rest is left out", _MAX_TOOLS)
+        self._tools = {str(tool.get("name")): tool for tool in good[:_MAX_TOOLS]}
+        return list(good[:_MAX_TOOLS])
+
+    async def _call_view(self, message: Message, timeout: float) -> Message:
+        payload: Any = message.payload
+        tool = self._tools.get(payload["capability"], {})
+        if message.content:
+            declared = tool.get("inputSchema")
+            schema = declared if isinstance(declared, Mapping) else {}
+            arguments = await asyncio.to_thread(to_arguments, payload["params"], message.content, schema)
+            message = replace(message, payload={**payload, "params": arguments}, content=())
+        reply = await super().request(message, timeout=timeout)
+        answer: Any = reply.payload
+        match answer:
+            case {"result": dict(result)}:
+                reply.payload = to_answer(result)
+                reply.warnings = (*reply.warnings, *result_warnings(result, tool.get("outputSchema")))
+                reply.is_checked = True
+            case {"cancelled": True}:
+                reply.payload = {"success": False, "cancelled": True}
+            case {"error": {"code": code, "message": str(text)}}:
+                reply.payload = error_answer(CapabilityError(text[:2000], details={"code": code}))
+            case {"success": False}:
+                pass
+            case _:
+                raise ProtocolError("the answer of the view's tool is not MCP's")
+        return reply
+
+
+def _serving(html: str, policy_headers: Mapping[str, str]) -> Callable[[Route], Awaitable[None]]:
+    headers = {**policy_headers, "Origin-Agent-Cluster": "?1", "Referrer-Policy": "no-referrer"}
+
+    async def serve(route: Route) -> None:
+        if route.request.is_navigation_request() and route.request.url.endswith(".localhost/"):
+            await route.fulfill(body=html, content_type="text/html; charset=utf-8", headers=headers)
+        else:
+            await route.fulfill(status=404, body="", headers=headers)
+
+    return serve
+
+
+def _blocked_by(violation: str) -> tuple[str, str]:
+    """Return the directive that was violated, and the address that it forbids, or empty texts."""
+    report = _VIOLATION.search(violation)
+    return (report["directive"], report["address"] or "") if report is not None else ("", "")
+
+
+async def _as_text(value: object) -> str:
+    return await in_thread(lambda: encode_json(value).decode())
+
+
+def _keep(reports: list[str], text: str) -> None:
+    if len(reports) < _MAX_REPORTS:
+        reports.append(text[:_MAX_REPORT])

@@ -1,0 +1,473 @@
+"""A browser for sessions (:class:`Browser`): start or attach, restart, close; with locks of profiles and start errors.
+
+:class:`BrowserLender` is the protocol for a source of running browsers, such as a pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self, runtime_checkable
+
+import psutil
+
+from .._internal.tasks import OpenedHere, Owner
+from .._internal.telemetry._instruments import BROWSER_RESTARTS, record, span
+from ..errors import (
+    BrowserCrashed,
+    BrowserNotFound,
+    ProfileInUse,
+    UsageError,
+    checked,
+    first_line,
+    format_seconds,
+    short_traceback,
+    spelled,
+)
+from ..protocol._times import checked_timeout
+from ._find import ENGINES, HOW_TO_INSTALL, BrowserChoice, find_browser
+from ._process import BrowserProcess, Remote, next_process
+from ._run_folder import RunFolder, sweep
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession
+
+logger = logging.getLogger("transports.playwright")
+
+
+@runtime_checkable
+class BrowserLender(Protocol):
+    """Protocol for a source of running browsers, such as a :class:`transports.batch.Pool`."""
+
+    @property
+    def closed(self) -> bool:
+        """True once no browser is lent any more: then a session whose browser ends is over."""
+
+    def lend(self) -> AbstractAsyncContextManager[Browser]:
+        """Lend a running browser for the length of a block. If it dies meanwhile, it is not started again: the borrower
+        leaves the block and borrows another one. Raises :class:`~transports.errors.TransportError`."""
+
+
+#: Parts of messages of browsers if another process has the profile open.
+ALREADY_OPEN_MESSAGES = ("ProcessSingleton", "profile is already in use", "existing browser session", "already running")
+_locked: set[Path] = set()
+
+
+@contextlib.contextmanager
+def lock_profile(folder: Path) -> Iterator[None]:
+    """Lock the profile ``folder`` until the block ends. A missing folder is created with mode 0700.
+
+    Raises :class:`~transports.errors.ProfileInUse` if another browser, of this process or not, has it open: a browser
+    started on an open profile would not only fail, but also open a window in the other browser. Raises
+    :class:`~transports.errors.UsageError` if ``folder`` is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{spelled('profile=')} must be a folder, and {folder} is not")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    real = folder.resolve()
+    locked = any(_is_locked(real / name) for name in ("SingletonLock", "lock"))
+    if real in _locked or locked or any(_is_held(real / name) for name in ("lockfile", "parent.lock")):
+        raise ProfileInUse.at(folder)
+    _locked.add(real)
+    try:
+        yield
+    finally:
+        _locked.discard(real)
+
+
+def _is_locked(lock: Path) -> bool:
+    """Return whether a lock link of Chromium (``host-pid``) or Firefox (``address:+pid``) names a living process here.
+
+    A lock of another machine counts as free: the browser itself decides about it.
+    """
+    try:
+        owner = str(lock.readlink())
+    except OSError:
+        return False
+    host, _, pid = owner.rpartition("+" if "+" in owner else "-")
+    here = owner[:1].isdigit() or host == socket.gethostname()
+    return here and pid.isdigit() and psutil.pid_exists(int(pid))
+
+
+def _is_held(lock: Path) -> bool:
+    """Return whether a browser on Windows has its lock file open: then other processes cannot open it."""
+    try:
+        with lock.open("rb"):
+            return False
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+_DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY")
+_HOW_TO_GET = {
+    "firefox": "run `playwright install firefox`, or install the system's",
+    "webkit": "run `playwright install webkit`",
+}
+_SANDBOX_FAILED = "Chromium sandboxing failed!"
+#: Messages of a failed sandbox: Playwright's own, and that of Chromium's helper, which may stand below other lines.
+_SANDBOX_FAILURES = (_SANDBOX_FAILED, "Failed to move to new namespace")
+_HOW_TO_SANDBOX = (
+    "allow user namespaces (Docker: --cap-add SYS_ADMIN, or a seccomp profile with clone and unshare; Ubuntu: sysctl "
+    "kernel.apparmor_restrict_unprivileged_userns=0), or set ABP_BROWSER to a Chrome that was installed as a package"
+)
+
+
+def is_playwright_error(error: BaseException) -> bool:
+    """Return whether an exception is one of Playwright's."""
+    from playwright.async_api import Error
+
+    return isinstance(error, Error)
+
+
+#: Characters of what a program that is not a browser says, in a message.
+_MAX_SAID = 200
+#: Method of Playwright at the beginning of its messages.
+_METHOD = re.compile(r"^BrowserType\.\w+: ")
+#: Lines of Playwright's log of a start: what the program said on stderr, and how it ended.
+_PROGRAM_SAID = re.compile(r"^ *- \[pid=\d+\]\[err\] (.*\S)", re.MULTILINE)
+_PROGRAM_ENDED = re.compile(r"<process did exit: exitCode=(\d+),")
+
+
+def start_reason(error: BaseException) -> str:
+    """Return the reason for a browser that did not start, in one line: how its program ended and what it said first, or
+    what Playwright says."""
+    text = str(error)
+    if any(failure in text for failure in _SANDBOX_FAILURES):
+        return _SANDBOX_FAILED
+    first = _METHOD.sub("", first_line(error))
+    if "has been closed" in first and (ended := _PROGRAM_ENDED.search(text)):
+        said = _PROGRAM_SAID.search(text)
+        return f"it ended with status {ended[1]}{f' and said: {said[1][:_MAX_SAID]}' if said else ''}"
+    return first
+
+
+def not_found(name: str | None) -> BrowserNotFound:
+    """Return the error for a browser that is not installed; ``name`` is the requested browser, if any."""
+    wanted = name or "Chromium or Chrome"
+    return BrowserNotFound(f"no {wanted} was found on this system; {_how_to_get(name)}")
+
+
+def _how_to_get(name: str | None) -> str:
+    if name in ("chrome", "msedge"):
+        return f"install it, or leave {spelled('browser=')} out to take any Chromium"
+    return _HOW_TO_GET.get(name or "", HOW_TO_INSTALL)
+
+
+def require_display() -> None:
+    """Raise :class:`~transports.errors.BrowserNotFound` if there is no display for a browser window."""
+    if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAY_VARIABLES)):
+        headless = spelled("leave headless=True")
+        raise BrowserNotFound(f"there is no display for a browser window; unset ABP_HEADLESS, or {headless}")
+
+
+def start_error(engine: str, program: str, profile: Path | None, reason: str) -> BrowserNotFound | ProfileInUse:
+    """Return the error for a browser that did not start.
+
+    ``reason`` is ``within N s``, or the message of Playwright in parentheses.
+    """
+    if _SANDBOX_FAILED in reason:
+        return BrowserNotFound(f"{program} did not start: it has no sandbox here; {_HOW_TO_SANDBOX}")
+    if any(text in reason for text in ALREADY_OPEN_MESSAGES):
+        return ProfileInUse.at(profile)
+    if engine != "chromium":
+        reason += f"; `playwright install {engine}` brings the build that Playwright is made for"
+        return BrowserNotFound(f"{program} did not start {reason}")
+    return BrowserNotFound(f"{program} did not start {reason}; {HOW_TO_INSTALL}")
+
+
+class Browser(OpenedHere):
+    """A browser for any number of sessions at once. ``async with Browser() as browser`` starts it::
+
+        async with Browser() as browser:
+            async with connect(url, browser=browser) as app: ...
+
+    ``name`` is ``chromium``, ``chrome``, ``msedge``, ``firefox`` or ``webkit``; by default any Chromium or Chrome is
+    used. ``executable`` is a path instead. Each session gets a context of its own, so that cookies and storage of two
+    sessions never mix, except with:
+
+    - ``profile``, a folder that keeps the user's sign-ins; one process at a time can have it open.
+    - ``extensions``, folders with a ``manifest.json``, loaded by Chromium. Extensions live in the profile.
+    - ``cdp_url``, such as ``http://127.0.0.1:9222`` or ``wss://…``: a running Chromium to attach to, with its own
+      profile. It is left running, with all tabs but ours.
+
+    ``browser_server``, such as ``ws://127.0.0.1:3000``, is a Playwright server of the same version, which starts a
+    browser. ``headers`` are sent to it, or to ``cdp_url``, and are never shown. No folder is shared with either.
+
+    ``timeout`` in seconds covers the start; ``slow_mo`` in milliseconds slows each step of Playwright down. Closing
+    ends every process and removes every temporary file, even if the browser hangs. A browser that dies is started again
+    as soon as a session needs it (:meth:`restart`). Opening raises :class:`~transports.errors.BrowserNotFound`,
+    :class:`~transports.errors.ProfileInUse` and :class:`~transports.errors.ConnectFailed` (nothing to attach to).
+    """
+
+    #: Switches of a Chromium.
+    _switches: ClassVar[Sequence[str]] = ()
+
+    @checked
+    def __init__(
+        self,
+        *,
+        headless: bool = True,
+        executable: str | None = None,
+        timeout: float = 30.0,
+        name: str | None = None,
+        profile: str | Path | None = None,
+        extensions: Sequence[str | Path] = (),
+        cdp_url: str | None = None,
+        browser_server: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        slow_mo: float = 0.0,
+    ) -> None:
+        if (cdp_url and name) or ((cdp_url or browser_server) and (executable or profile or extensions)):
+            raise UsageError(
+                f"{spelled('cdp_url=')} and {spelled('browser_server=')} use a browser as it is; leave executable=, "
+                f"{spelled('profile=')} and extensions= out (with {spelled('cdp_url=')} also name=)"
+            )
+        self.engine = ENGINES.get(name or "chromium", "")
+        if extensions and self.engine != "chromium":
+            raise UsageError(f"{name} loads no Chrome extensions; use {spelled('browser=')}chromium")
+        self._headless, self._slow_mo = headless, slow_mo
+        self._executable = executable
+        self._timeout = checked_timeout(timeout)
+        self._name = name
+        self._profile = None if profile is None else Path(profile).expanduser().absolute()
+        self._extensions = tuple(Path(folder).expanduser().absolute() for folder in extensions)
+        self._remote = Remote.of(cdp_url, browser_server, headers)
+        self._stack = ExitStack()
+        self._process = BrowserProcess()
+        self._closed = True
+        self._owner = Owner("browser")
+        self._restarting: asyncio.Task[None] | None = None
+        self._end_callbacks: set[Callable[[object], None]] = set()
+        self._display_name = self._remote.display_name if self._remote else name or "Chromium"
+        #: The temporary folder of this process, while the browser runs.
+        self.folder = Path()
+        #: More than two large downloads at once only slow each other down (measured).
+        self.download_slots = asyncio.Semaphore(2)
+
+    @property
+    def attached(self) -> bool:
+        """True if the browser was not started here, and so keeps running after :meth:`aclose`."""
+        return self._remote is not None
+
+    @property
+    def shares_context(self) -> bool:
+        """True if all sessions share one context, and so cookies and storage."""
+        return bool((self._remote and not self._remote.is_server) or self._profile or self._extensions)
+
+    @property
+    def after_restart(self) -> str:
+        """Consequence of the end of the browser, for error messages: restart with or without cookies and storage."""
+        if self.attached:
+            return "it is attached to again as soon as it runs"
+        if self._profile is not None:
+            return "it is started again with its profile"
+        return "it is started again without the cookies and storage that it held"
+
+    @short_traceback
+    async def __aenter__(self) -> Self:
+        self._owner.take()
+        with span("abp.browser.start", {}):
+            await self._start()
+        self._closed = False
+        return self
+
+    async def _start(self) -> None:
+        choice = None if self.attached else self._find()
+        self._process = process = next_process()
+        try:
+            self.folder = self._stack.enter_context(RunFolder())
+            sweep()  # at each start: a process that runs for weeks has its own folder all the time
+            if self._profile is not None:
+                self._stack.enter_context(lock_profile(self._profile))
+            async with asyncio.timeout(self._timeout):
+                await process.start_driver(self.folder)
+                if self._remote is not None:
+                    await process.attach(self._remote, self.engine, timeout=self._timeout)
+                elif choice is not None:
+                    start = partial(process.launch, choice, self.engine, headless=self._headless, slow_mo=self._slow_mo)
+                    await start(
+                        profile=self._profile_folder(), extensions=bool(self._extensions), switches=self._switches
+                    )
+                for folder in self._extensions:
+                    await self.load_extension(folder)
+        except BaseException as error:
+            await self._end()
+            if isinstance(error, TimeoutError):
+                raise self._start_error(f"within {format_seconds(self._timeout)}") from None
+            if is_playwright_error(error):
+                raise self._start_error(f"({start_reason(error)})") from None
+            raise
+
+    def _profile_folder(self) -> Path | None:
+        """Return the profile to start with: the given one, or a temporary one for extensions, which need a profile."""
+        if self._profile is not None or not self._extensions:
+            return self._profile
+        return Path(self._stack.enter_context(TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True)))
+
+    def _find(self) -> BrowserChoice:
+        """Return the executable to start. Raises :class:`~transports.errors.BrowserNotFound`."""
+        choice = find_browser(self._executable, self._name)
+        if choice is None:
+            raise not_found(self._name)
+        if not self._headless:
+            require_display()
+        self._display_name = choice.path
+        return choice
+
+    def _start_error(self, reason: str) -> Exception:
+        if self._remote is not None:
+            return self._remote.error(reason)
+        return start_error(self.engine, self._display_name, self._profile, reason)
+
+    @short_traceback
+    async def load_extension(self, folder: Path) -> str:
+        """Return the browser's id for the extension in ``folder``, loading it first if it is not there yet.
+
+        Raises :class:`~transports.errors.UsageError` if this browser was started without extensions, and
+        :class:`~transports.errors.ConnectFailed` if it refuses this one.
+        """
+        self._owner.require()
+        if not self._extensions or self._process.cdp is None:
+            raise UsageError(f"this browser was started without extensions; give it extensions=[{str(folder)!r}]")
+        return await self._process.load_extension(folder.absolute(), self._display_name)
+
+    @property
+    def playwright(self) -> PlaywrightBrowser:
+        """The ``Browser`` object of ``playwright.async_api``; a new one after each restart."""
+        return self._process.browser
+
+    @property
+    def context(self) -> BrowserContext | None:
+        """The context that all sessions share; ``None`` if each session gets its own."""
+        return self._process.context
+
+    @property
+    def cdp(self) -> CDPSession:
+        """The browser's own CDP session.
+
+        Raises :class:`~transports.errors.UsageError` for Firefox and WebKit, which have none.
+        """
+        if self._process.cdp is None:
+            raise UsageError(f"{self._name} has no CDP; use a Chromium")
+        return self._process.cdp
+
+    @property
+    def version(self) -> str:
+        """Version of the browser, as reported by it."""
+        return self.playwright.version
+
+    @property
+    def closed(self) -> bool:
+        """True before opening and after closing. A browser that died is still open, as it is started again."""
+        return self._closed
+
+    async def responds(self, timeout: float = 3.0) -> bool:
+        """Return whether the browser is alive and answers within ``timeout`` seconds."""
+        self._owner.require()
+        return await self._process.responds(timeout)
+
+    async def resident_bytes(self) -> int:
+        """Return the resident memory of browser and driver in bytes; of the driver only if the browser is remote."""
+        return await asyncio.to_thread(self._process.resident_bytes)
+
+    @short_traceback
+    async def restart(self) -> None:
+        """End the browser and start another one with the same options. Raises the errors of opening.
+
+        Its sessions open their apps again by themselves. Without a ``profile``, cookies and storage are lost. So are
+        pages that were opened without a session.
+        """
+        self._owner.require()
+        while self._restarting is not None and not self._restarting.done():
+            await asyncio.wait((self._restarting,))  # not shared: it may find the browser alive and not restart it
+        await self._restart_once(self._restart())
+
+    @short_traceback
+    async def ensure_running(self, *, patience: float) -> None:
+        """Start the browser again, as :meth:`restart` does, if it has died or does not answer for ``patience`` seconds.
+
+        Any number of sessions may wait for this: the browser is started once for all, and cancelling one wait does not
+        cancel the others. Raises the errors of opening, and :class:`~transports.errors.UsageError` if the browser is
+        :attr:`closed`.
+        """
+        await self._restart_once(self._restart_if_dead(patience))
+
+    async def _restart_once(self, work: Coroutine[object, object, None]) -> None:
+        """Run ``work`` in a task of its own, or wait for the restart that is under way instead."""
+        try:
+            self._owner.require()
+        except UsageError:
+            work.close()
+            raise
+        if self._closed:
+            work.close()
+            raise UsageError("the browser is not open; connect inside `async with Browser() as browser`")
+        if self._restarting is None or self._restarting.done():
+            self._restarting = asyncio.ensure_future(work)
+        else:
+            work.close()
+        restarting = self._restarting
+        await asyncio.wait((restarting,))
+        if restarting.cancelled():
+            raise BrowserCrashed("the browser was closed while it was started again; connect again")
+        restarting.result()
+
+    async def _restart_if_dead(self, patience: float) -> None:
+        if not await self._process.responds(patience):
+            logger.info("%s has died and is started again", self._display_name)
+            await self._restart()
+
+    async def _restart(self) -> None:
+        await self._end()
+        await self._start()
+        record(BROWSER_RESTARTS, 1, {"reason": "restart"})
+
+    def on_end(self, callback: Callable[[object], None]) -> Callable[[], None]:
+        """Call ``callback(browser)`` once, when the browser is ended here or a session finds that it has ended.
+
+        Returns a function that removes the callback."""
+        self._end_callbacks.add(callback)
+        return partial(self._end_callbacks.discard, callback)
+
+    def mark_ended(self) -> None:
+        """Notify all sessions that the browser has ended. The end of its driver shows only in calls under way."""
+        while self._end_callbacks:
+            self._end_callbacks.pop()(self)
+
+    def note_download(self) -> None:
+        """Note that a download to the disk may begin, so that closing gives the browser time to end."""
+        self._process.note_download()
+
+    async def _end(self) -> None:
+        self.mark_ended()
+        try:
+            await self._process.end()
+        finally:
+            self._stack.close()
+
+    async def aclose(self) -> None:
+        """End the browser, or detach from a remote one. Idempotent. Takes a few seconds at most, and kills every
+        process that does not end by itself. Raises :class:`~transports.errors.UsageError` in another event loop than
+        the browser's."""
+        if not self._closed:
+            self._owner.require()
+        self._closed = True
+        if self._restarting is not None:
+            self._restarting.cancel()
+            await asyncio.wait((self._restarting,))
+        await self._end()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()

@@ -1,0 +1,277 @@
+"""Transfer of content that is too large for an answer out of the page (docs/performance.md).
+
+There are three rungs, the fastest first. Each is tried if the one before it is unusable:
+
+1. ``download``: the browser itself writes the file.
+2. ``stream``: CDP ``IO.resolveBlob`` and ``IO.read``, 4 MB at a time.
+3. ``slices``: base64 text, 8 MB at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+import pybase64
+
+from .._internal.tasks import cancel_and_wait, in_thread, spawn
+from .._internal.telemetry._instruments import annotate
+from ..artifacts._content import too_large
+from ..errors import CallTimeout, ProtocolError, SizeMismatch, TooLarge, TransportError
+from ..protocol.binary import Handle
+from ._agent import Agent, FrameAgent
+from ._channel import PageObject
+from ._downloads import CdpDownloads, PlaywrightDownloads, RungUnusable, move_file, remaining
+from ._received import Held, decode_base64, parse_json
+
+MB = 1 << 20
+#: Below this a stream is as fast as a download (measured), and the rate of downloads is limited.
+_DOWNLOAD_FROM = 1 * MB
+#: Just after launch a browser can hold about 500 MiB of live blobs: larger content goes in slices, one alive at a time.
+_MAX_WHOLE = 400 * MB
+_SLICE = 64 * MB
+_STREAM_CHUNK = 4 * MB
+_FRAME_CHUNK = 1 * MB  # from a frame, whose CDP messages are nested in messages of the page's session
+_TEXT_SLICE = 6 * MB  # 8 MB of base64
+_COLLECT_EVERY = 128 * MB
+
+
+def is_elsewhere(answer: str) -> bool:
+    """Return whether an answer of the agent is no reply, but a reference to one that is too long for it."""
+    return answer.startswith('{"id":')
+
+
+class Ladder:
+    """Transfers of content from one document. ``downloads`` is ``None`` if the browser may not download for us.
+
+    ``max_bytes`` is the largest content. The size that the page declares is a limit as well: each rung stops at the
+    first byte beyond. ``used`` counts the contents moved by each rung, for reports.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        downloads: CdpDownloads | PlaywrightDownloads | None,
+        *,
+        max_bytes: int,
+        used: dict[str, int],
+    ) -> None:
+        self._agent = agent
+        self._max_bytes = max_bytes
+        self._downloads = downloads
+        self._moved = 0
+        self._collecting: set[asyncio.Task[None]] = set()
+        self.used = used
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """Write content that the page's agent holds to ``path``; ``timeout`` in seconds covers all rungs.
+
+        Raises :class:`~transports.errors.TransportError`, and :class:`~transports.errors.SizeMismatch` if no rung
+        delivered every byte.
+        """
+        size = handle.size
+        assert size is not None
+        deadline = time.monotonic() + timeout
+        failed: list[str] = []
+        for rung in self._rungs(size):
+            try:
+                await getattr(self, f"_{rung}")(handle.id, size, path, deadline)
+            except RungUnusable as error:
+                failed.append(f"{rung}: {error}")
+            except TooLarge:
+                path.unlink(missing_ok=True)
+                raise SizeMismatch(f"the page has more than the {size:,} bytes that it declared") from None
+            else:
+                arrived = path.stat().st_size
+                if arrived == size:
+                    self.used[rung] += 1
+                    annotate({"abp.rung": rung})
+                    self._collect_garbage(size)
+                    return
+                failed.append(f"{rung}: {arrived} of {size} bytes")
+            path.unlink(missing_ok=True)
+        raise SizeMismatch(f"content of {size} bytes could not be taken out of the page ({'; '.join(failed)})")
+
+    def _rungs(self, size: int) -> list[str]:
+        rungs = ["download"] if self._downloads and size >= _DOWNLOAD_FROM else []
+        return [*rungs, "stream", "slices"] if self._agent.channel.cdp else [*rungs, "slices"]
+
+    async def read_answer(self, answer: str, folder: Path, *, timeout: float) -> bytes:
+        """Return the JSON of an answer that is a reference to a very long text (:func:`is_elsewhere`).
+
+        The text goes through a temporary file in ``folder``. Raises :class:`~transports.errors.TooLarge` if it is
+        longer than the largest content can be (base64 is a third longer), and the errors of :meth:`save`.
+        """
+        held = parse_json(answer, Held, "a long answer")
+        try:
+            if held.size > self._max_bytes * 4 // 3 + MB:
+                raise too_large(self._max_bytes)
+            with tempfile.TemporaryDirectory(prefix="content-", dir=folder) as place:
+                path = Path(place) / "content"
+                await self.save(Handle(held.id, held.size), path, timeout=timeout)
+                return await asyncio.to_thread(path.read_bytes)
+        finally:
+            with contextlib.suppress(TransportError):
+                await self._agent.invoke("release", held.id, timeout=2.0)
+
+    async def save_url(self, url: str, path: Path, *, timeout: float) -> None:
+        """Write the content of a ``blob:`` URL of the page to ``path``. Only the page itself can read such a URL.
+
+        Raises :class:`~transports.errors.TransportError` if the URL was revoked or must not be read, and
+        :class:`~transports.errors.TooLarge`.
+        """
+        deadline = time.monotonic() + timeout
+        if self._downloads is not None:
+            try:
+                await self._downloads.save(
+                    self._agent, url, path, size=_MAX_WHOLE, limit=self._max_bytes, deadline=deadline
+                )
+            except RungUnusable:
+                path.unlink(missing_ok=True)
+            else:
+                return
+        try:
+            answer = await self._agent.invoke("holdUrl", url, timeout=remaining(deadline), returns=str)
+            held = parse_json(answer, Held, "the content of a blob: URL")
+        except ProtocolError as error:
+            raise TransportError(f"the page's blob: URL could not be read: {error.message}") from None
+        try:
+            if held.size > self._max_bytes:
+                raise too_large(self._max_bytes)
+            await self.save(Handle(held.id, held.size), path, timeout=remaining(deadline))
+        finally:
+            await self._agent.invoke("release", held.id, timeout=5)
+
+    def _collect_garbage(self, size: int) -> None:
+        """Start a garbage collection in the page every 128 MB. Blobs live until it is done, and a browser has limited
+        space for blobs, so the next download waits for it."""
+        self._moved += size
+        if self._moved >= _COLLECT_EVERY:
+            self._moved = 0
+            spawn(self._collect(), self._collecting)
+
+    async def _collect(self) -> None:
+        with contextlib.suppress(TransportError):  # a lost page fails the next call anyway
+            await self._agent.with_deadline(self._agent.channel.collect_garbage(), "collecting garbage", timeout=10)
+
+    async def _collected(self) -> None:
+        if self._collecting:
+            await asyncio.wait(tuple(self._collecting))
+
+    async def aclose(self) -> None:
+        """Stop collecting garbage."""
+        await cancel_and_wait(tuple(self._collecting))
+
+    # --- rung 1: a download, written by the browser -------------------------------------------------------------------
+
+    async def _download(self, held_id: str, size: int, path: Path, deadline: float) -> None:
+        downloads = self._downloads
+        assert downloads is not None
+        await self._collected()
+        if size <= _MAX_WHOLE:
+            await downloads.save_held(self._agent, held_id, 0, size, path, size=size, deadline=deadline)
+            return
+        appending: asyncio.Future[None] | None = None
+        slices = [path.with_name(f"{path.name}.slice{number}") for number in range(2)]
+        try:
+            for number, start in enumerate(range(0, size, _SLICE)):
+                end = min(start + _SLICE, size)
+                target = slices[number % 2]
+                await downloads.save_held(self._agent, held_id, start, end, target, size=size, deadline=deadline)
+                if appending is not None:
+                    await appending
+                appending = asyncio.ensure_future(in_thread(_append, target, path))  # beside the next slice
+                await self._collected()
+                self._collect_garbage(end - start)
+            assert appending is not None
+            await appending
+        finally:
+            try:
+                if appending is not None:
+                    await asyncio.gather(appending, return_exceptions=True)
+            finally:  # also if this wait is cancelled
+                for left in slices:
+                    left.unlink(missing_ok=True)
+
+    # --- rung 2: a stream over CDP ------------------------------------------------------------------------------------
+
+    async def _stream(self, held_id: str, size: int, path: Path, deadline: float) -> None:
+        try:
+            left = remaining(deadline)
+            blob = await self._agent.invoke("blob", held_id, 0, size, timeout=left, returns=PageObject)
+            try:
+                resolved = await self._agent.send("IO.resolveBlob", {"objectId": blob.ref}, timeout=remaining(deadline))
+                await self.save_stream(f"blob:{resolved['uuid']}", path, limit=size, timeout=remaining(deadline))
+            finally:  # not before the last byte: a blob that nothing refers to may be collected as garbage, and be gone
+                await self._agent.release_object(blob)
+        except (CallTimeout, ProtocolError):
+            raise
+        except TransportError as error:
+            if error.session_survives:
+                raise RungUnusable(error.message) from None
+            raise
+
+    async def save_stream(self, stream: str, path: Path, *, timeout: float, limit: int | None = None) -> None:
+        """Write a stream of the CDP domain IO, such as a printed page, to ``path`` and close the stream.
+
+        Raises :class:`~transports.errors.TooLarge` before it writes more than ``limit`` bytes (``None``: the largest
+        content).
+        """
+        deadline = time.monotonic() + timeout
+        left = limit = self._max_bytes if limit is None else limit
+        chunk = _FRAME_CHUNK if isinstance(self._agent, FrameAgent) else _STREAM_CHUNK
+        try:
+            with path.open("xb") as file:
+                while True:
+                    part = await self._agent.send(
+                        "IO.read", {"handle": stream, "size": chunk}, timeout=remaining(deadline)
+                    )
+                    data = (
+                        pybase64.b64decode(part["data"], validate=True)
+                        if part.get("base64Encoded")
+                        else part["data"].encode()
+                    )
+                    left -= len(data)
+                    if left < 0:
+                        raise too_large(limit)
+                    await asyncio.to_thread(file.write, data)
+                    if part["eof"]:
+                        return
+        finally:
+            await self._agent.send("IO.close", {"handle": stream}, timeout=5)
+
+    # --- rung 3: base64 text ------------------------------------------------------------------------------------------
+
+    async def _slices(self, held_id: str, size: int, path: Path, deadline: float) -> None:
+        with path.open("xb") as file:
+            for start in range(0, size, _TEXT_SLICE):
+                end = min(start + _TEXT_SLICE, size)
+                left = remaining(deadline)
+                text = await self._agent.invoke("base64", held_id, start, end, timeout=left, returns=str)
+                if len(text) > (end - start + 2) // 3 * 4:
+                    raise too_large(size)
+                await asyncio.to_thread(_write_base64, file, text)
+
+
+def _write_base64(file: BinaryIO, text: str) -> None:
+    file.write(decode_base64(text))
+
+
+def _append(part: Path, whole: Path) -> None:
+    if not whole.exists():
+        move_file(part, whole)
+        return
+    with part.open("rb", buffering=0) as source, whole.open("r+b", buffering=0) as target:
+        target.seek(0, os.SEEK_END)
+        try:  # a copy by the kernel is ten times as fast
+            while os.copy_file_range(source.fileno(), target.fileno(), _SLICE):
+                pass
+        except (AttributeError, OSError):
+            shutil.copyfileobj(source, target, 256 * 1024)
+    part.unlink()

@@ -1,0 +1,591 @@
+"""Downloads by the browser itself: content of a page (the fastest rung of the ladder), and the app's own downloads.
+
+* :class:`CdpDownloads` writes a ``blob:`` URL to the disk over raw CDP, past Python. Unlike Playwright's
+  ``expect_download`` it chooses the folder and knows the name. :class:`GrowingFile` makes such a file readable early.
+* :class:`PlaywrightDownloads` does the same over Playwright's own API, for pages whose download folder is not ours to
+  set: the caller's own pages, and pages of browsers without CDP.
+* :class:`AppDownloads` receives the files that the app itself downloads. It shares the folder and the events of
+  :class:`CdpDownloads`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from playwright.async_api import Error
+
+from .._internal.tasks import cancel_and_wait, in_thread, spawn
+from ..artifacts._content import too_large
+from ..artifacts._files import OPEN_FILES_MOVE
+from ..errors import ABPError, CallTimeout, ProtocolError, StoreFull, TransportError
+from ._agent import Agent, PageAgent
+from ._channel import listener
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession
+
+_INTERVAL = 0.003  # seconds between two checks for the file
+#: Chromium silently drops more than ten downloads a second from one frame.
+_MAX_PER_SECOND = 9
+#: From this size in bytes on, waiting for the rate limit is faster than the next rung.
+_WAIT_FROM = 8 << 20
+#: Seconds for a download to begin. One that the browser refuses (in a sandboxed frame, say) gives no event at all.
+_START_TIMEOUT = 2.0
+#: Seconds for a download to begin after an earlier one has worked: then a late one is only slow.
+_SLOW_START_TIMEOUT = 30.0
+#: Seconds for the browser to accept a cancellation, and again to report the end of the download.
+_CANCEL_TIMEOUT = 2.0
+#: From this size in bytes on, the file can be read while the browser writes it.
+_LINK_FROM = 4 << 20
+#: Below this size in bytes text slices are as fast as a download over Playwright.
+_MIN_SIZE = 8 << 20
+#: Length of the name of a download of ours, which identifies its events. The browser may add an extension.
+_NAME_LENGTH = 20
+#: Frames remembered, to separate their downloads from those of other pages of the browser.
+_MAX_FRAMES = 1000
+_REMOVE_ATTEMPTS, _REMOVE_INTERVAL = 20, 0.1
+
+
+class GrowingFile:
+    """Early name ``path`` for the file of a download, set while the browser still writes the file, if possible.
+
+    Chromium begins with a hidden file in ``temporary``, the folder for its temporary files, and renames it when its
+    writer pauses, which may be at the very end. So create this object before the download begins: a single new file
+    there is assumed to be the download's. :meth:`take` corrects a wrong guess.
+    """
+
+    def __init__(self, path: Path, temporary: Path) -> None:
+        self._path = path
+        self._temporary = temporary
+        self._known = self._hidden()
+        self._looking: set[asyncio.Task[None]] = set()
+
+    def begin(self) -> None:
+        """Start looking for the file."""
+        if OPEN_FILES_MOVE:  # elsewhere (Windows) a reader would keep take() from renaming the file
+            spawn(self._look(), self._looking)
+
+    async def take(self, written: Path) -> None:
+        """Rename the file that the browser has written to ``path``, replacing a guess."""
+        await cancel_and_wait(self._looking)
+        await in_thread(_take, written, self._path)
+
+    async def drop(self) -> None:
+        """Remove ``path`` again."""
+        await cancel_and_wait(self._looking)
+        self._path.unlink(missing_ok=True)
+
+    async def _look(self) -> None:
+        with suppress(OSError):  # another file system, or one without hard links
+            while True:
+                new = self._hidden() - self._known
+                if len(new) == 1:
+                    with suppress(FileNotFoundError):  # renamed just now
+                        self._path.hardlink_to(
+                            self._temporary / next(iter(new))
+                        )  # here: nothing may do it after drop()
+                        return
+                await asyncio.sleep(_INTERVAL)
+
+    def _hidden(self) -> Set[str]:
+        with suppress(OSError), os.scandir(self._temporary) as entries:
+            return {entry.name for entry in entries if entry.name.startswith(".")}
+        return frozenset()
+
+
+def _take(written: Path, path: Path) -> None:
+    # a rename between two names of one file does nothing, and a copy would write into the wrong file
+    path.unlink(missing_ok=True)
+    move_file(written, path)
+
+
+def move_file(source: Path, target: Path) -> None:
+    """Rename a file, or copy it to another file system."""
+    try:
+        source.rename(target)
+    except OSError:  # another file system
+        shutil.move(source, target)
+
+
+class RungUnusable(Exception):
+    """Raised if a rung of the ladder cannot be used here; the next one may work. Never leaves this package."""
+
+
+def remaining(deadline: float) -> float:
+    """Return the seconds until ``deadline``, a value of :func:`time.monotonic`.
+
+    Raises :class:`~transports.errors.CallTimeout` if it has passed.
+    """
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise CallTimeout("the content could not be taken out of the page in time; raise ABP_DOWNLOAD_TIMEOUT")
+    return seconds
+
+
+class CdpDownloads:
+    """Downloads from one page over CDP, one at a time.
+
+    ``slots`` are shared by all pages of the browser. ``folder`` is the download folder of the context if other sessions
+    have pages in it too, and ``temporary`` is the browser's folder for temporary files. ``on_save()`` is called before
+    each download. ``on_app_download(event, folder)`` is called for every download that was not started here, with the
+    download folder of this page.
+    """
+
+    def __init__(
+        self,
+        agent: PageAgent,
+        browser: CDPSession,
+        context_id: str,
+        slots: asyncio.Semaphore,
+        *,
+        temporary: Path,
+        folder: Path | None = None,
+        on_save: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._agent = agent
+        self._browser = browser
+        self._context_id = context_id
+        self._slots = slots
+        self._lock = asyncio.Lock()
+        self._shared = folder
+        self._temporary = temporary
+        self._folder = Path()
+        self._on_save = on_save
+        self.on_app_download: Callable[[dict[str, Any], Path], None] = lambda *_: None
+        self._recent: deque[float] = deque(maxlen=_MAX_PER_SECOND)
+        self._start_timeout = _START_TIMEOUT
+        self._beginning: dict[str, asyncio.Future[str]] = {}
+        self._running: dict[str, asyncio.Future[str]] = {}
+        self._saving = ""  # the id of the download of save(), to which the limit applies
+        self._limit = 0
+        self._given_up: dict[str, Path] = {}
+        self._cancelling: set[asyncio.Task[None]] = set()
+        self._unended: dict[str, Path] = {}  # cancelled ones that may still write: id → folder
+        self._closed = False
+        browser.on("Browser.downloadWillBegin", self._on_started)
+        browser.on("Browser.downloadProgress", self._on_progress)
+
+    def close(self) -> None:
+        """Stop listening to the browser, except for the end of downloads that it has not cancelled yet."""
+        self._browser.remove_listener("Browser.downloadWillBegin", self._on_started)
+        self._closed = True
+        for guid, folder in self._unended.items():
+            _remove_written(guid, folder)
+        self._stop_when_ended()
+
+    def _stop_when_ended(self) -> None:
+        if self._closed and not self._unended:
+            self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
+
+    async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
+        """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
+        ``agent`` is that of the document with the URL.
+
+        Raises :class:`RungUnusable`, :class:`~transports.errors.TooLarge` as soon as the browser reports more than
+        ``limit`` bytes, :class:`~transports.errors.ProtocolError` if the page clicks anything but a ``blob:`` URL, and
+        :class:`~transports.errors.TransportError` if the page is lost.
+        """
+        await self._save(agent, path, "clickDownload", url, size=size, limit=limit, deadline=deadline)
+
+    async def save_held(
+        self, agent: Agent, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float
+    ) -> None:
+        """Write a part of content that ``agent`` holds, of ``size`` bytes in all, as :meth:`save` does, with one call
+        into the page."""
+        limit = end - start
+        await self._save(agent, path, "download", held_id, start, end, size=size, limit=limit, deadline=deadline)
+
+    async def _save(
+        self, agent: Agent, path: Path, method: str, *args: object, size: int, limit: int, deadline: float
+    ) -> None:
+        async with self._lock, self._slots:
+            self._limit = limit
+            await self._pace(size)
+            folder = self._shared or path.parent
+            await self.set_folder(folder)
+            began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            growing = GrowingFile(path, self._temporary)
+            if size >= _LINK_FROM and not self._slots.locked():  # files of two downloads could not be distinguished
+                growing.begin()
+            name = f"abp-{secrets.token_hex((_NAME_LENGTH - 4) // 2)}"
+            self._beginning[name] = began
+            self._on_save()
+            guid = ""
+            try:
+                await agent.invoke(method, *args, name, timeout=remaining(deadline))
+                guid = await self._wait_for_start(began, deadline, slowly=agent is self._agent)
+                running = asyncio.shield(self._running[guid])
+                state = await agent.with_deadline(running, "a download", timeout=remaining(deadline))
+                if state != "completed":
+                    raise RungUnusable(f"the browser {state} the download")
+                await growing.take(folder / guid)
+            except BaseException:
+                if not began.done() or began.cancelled():  # it may still begin
+                    self._given_up[name] = folder
+                    await growing.drop()
+                else:
+                    await growing.drop()  # first, as cancelling takes seconds and may itself be cancelled
+                    if not began.exception():
+                        guid = began.result()
+                        await self.cancel(guid, folder)
+                raise
+            finally:
+                self._beginning.pop(name, None)
+                self._saving = ""
+                if running_now := self._running.pop(guid, None):
+                    running_now.cancel()
+
+    async def _pace(self, size: int) -> None:
+        if len(self._recent) == _MAX_PER_SECOND and (wait := self._recent[0] + 1.0 - time.monotonic()) > 0:
+            if size < _WAIT_FROM:
+                raise RungUnusable("more downloads a second than the browser allows")
+            await asyncio.sleep(wait)
+        self._recent.append(time.monotonic())
+
+    @property
+    def shared(self) -> bool:
+        """True if the context also has pages of other sessions."""
+        return self._shared is not None
+
+    async def set_folder(self, folder: Path) -> None:
+        """Set the folder for downloads of this browser context; files are named by their ids."""
+        folder = self._shared or folder
+        if self._folder == folder:
+            return
+        behavior = {
+            "behavior": "allowAndName",
+            "browserContextId": self._context_id,
+            "downloadPath": str(folder),
+            "eventsEnabled": True,
+        }
+        await self._send("Browser.setDownloadBehavior", behavior, timeout=10)
+        self._folder = folder
+
+    async def _wait_for_start(self, began: asyncio.Future[str], deadline: float, *, slowly: bool) -> str:
+        """Return the id of a download once it begins. Only downloads of the page itself get the long timeout
+        (``slowly``): a frame that may not download gives no event, whatever worked before."""
+        start_timeout = self._start_timeout if slowly else _START_TIMEOUT
+        try:
+            # not wait_for(), which loses a cancellation that comes together with the start (Python 3.11)
+            async with asyncio.timeout(min(start_timeout, remaining(deadline))):
+                guid = await began
+        except TimeoutError:
+            raise RungUnusable("the browser did not begin the download") from None
+        if slowly:
+            self._start_timeout = _SLOW_START_TIMEOUT
+        return guid
+
+    @listener
+    def _on_started(self, event: dict[str, Any]) -> None:
+        """Match a download that begins with one of ours by its name. The app's own downloads arrive here too."""
+        name, guid = event["suggestedFilename"][:_NAME_LENGTH], event["guid"]
+        began = self._beginning.get(name)
+        if began is not None and not began.done():
+            try:
+                check_blob_url(event["url"])
+            except ProtocolError as error:
+                began.set_exception(error)
+                self.cancel_in_background(guid, self._folder)
+                return
+            self._running[guid] = asyncio.get_running_loop().create_future()
+            self._saving = guid
+            began.set_result(guid)
+        elif (folder := self._given_up.pop(name, None)) is not None:  # slow, or its call was cancelled
+            self.cancel_in_background(guid, folder)
+        else:
+            self.on_app_download(event, self._folder)
+
+    def cancel_in_background(self, guid: str, folder: Path) -> None:
+        """Cancel a download as :meth:`cancel` does, without waiting."""
+        spawn(self.cancel(guid, folder), self._cancelling)
+
+    @listener
+    def _on_progress(self, event: dict[str, Any]) -> None:
+        guid = event["guid"]
+        if event["state"] != "inProgress" and (folder := self._unended.pop(guid, None)) is not None:
+            _remove_written(guid, folder)
+            self._stop_when_ended()
+        running = self._running.get(guid)
+        if running is None or running.done():
+            return
+        if event["state"] != "inProgress":
+            running.set_result(event["state"])
+        elif guid == self._saving and is_over(event, self._limit):
+            running.set_exception(too_large(self._limit))
+
+    async def cancel(self, guid: str, folder: Path) -> None:
+        """Cancel a download and remove its files. This takes four seconds at most.
+
+        If the browser has not reported the end by then, it may still write. Its files are then removed when it reports
+        the end or disconnects, even after the end of the session.
+        """
+        # The browser holds the file open until it reports the end, and then renames it.
+        ended = self._running.get(guid)
+        if ended is None or (ended.done() and not ended.cancelled() and ended.exception()):  # it has not ended
+            ended = self._running[guid] = asyncio.get_running_loop().create_future()
+        with contextlib.suppress(TransportError):
+            download: dict[str, object] = {"guid": guid, "browserContextId": self._context_id}
+            await self._send("Browser.cancelDownload", download, timeout=_CANCEL_TIMEOUT)
+        await asyncio.wait((ended,), timeout=_CANCEL_TIMEOUT)
+        self._running.pop(guid, None)
+        if not ended.done():
+            self._await_end(guid, folder)
+        _remove_written(guid, folder)
+
+    def _await_end(self, guid: str, folder: Path) -> None:
+        browser = self._agent.page.context.browser
+        if browser is not None and browser.is_connected():
+            self._unended[guid] = folder
+            browser.once("disconnected", listener(lambda _: self._remove_unended(guid)))
+
+    def _remove_unended(self, guid: str) -> None:
+        if (folder := self._unended.pop(guid, None)) is not None:
+            _remove_written(guid, folder)
+
+    async def _send(self, method: str, params: dict[str, object], *, timeout: float) -> None:
+        await self._agent.with_deadline(self._browser.send(method, params), method, timeout=timeout)
+
+
+def check_blob_url(url: str) -> None:
+    """Raise :class:`~transports.errors.ProtocolError` unless ``url`` is a ``blob:`` URL: any other could be that of an
+    endless file."""
+    if not url.startswith("blob:"):
+        raise ProtocolError("the page offered its content at a URL other than blob:")
+
+
+def _remove_written(guid: str, folder: Path) -> None:
+    for written in folder.glob(f"{guid}*"):
+        written.unlink(missing_ok=True)
+
+
+def is_over(progress: Mapping[str, Any], limit: int) -> bool:
+    """Return whether the received or the total bytes of a download exceed ``limit``; ``progress`` is the event of CDP.
+
+    The total is 0 while it is unknown.
+    """
+    size: float = max(progress.get("receivedBytes", 0), progress.get("totalBytes", 0))
+    return size > limit
+
+
+class PlaywrightDownloads:
+    """Downloads from one page over Playwright, one at a time. ``slots`` are shared by all pages of the browser."""
+
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        self._slots = slots
+        self._lock = asyncio.Lock()
+        self._next = 0.0
+        self._unusable_reason = ""
+
+    def close(self) -> None:
+        """Do nothing: there are no listeners between two downloads."""
+
+    async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
+        """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
+        ``agent`` is that of the document with the URL.
+
+        Raises :class:`RungUnusable`, at once after the first refusal, :class:`~transports.errors.TooLarge` for a file
+        of more than ``limit`` bytes, and :class:`~transports.errors.TransportError` if the page is lost. Playwright
+        reports no progress, so a file is measured at its end. It is no larger than the blob that the browser holds
+        already.
+        """
+        if size < _MIN_SIZE:
+            raise RungUnusable("too small to be worth a download")
+        async with self._lock, self._slots:
+            if self._unusable_reason:
+                raise RungUnusable(self._unusable_reason)
+            await asyncio.sleep(self._next - time.monotonic())
+            self._next = time.monotonic() + 1 / _MAX_PER_SECOND
+            try:
+                await agent.with_deadline(self._download(agent, url, path), "a download", timeout=remaining(deadline))
+            except TransportError as error:
+                if not error.session_survives:
+                    raise
+                if isinstance(agent, PageAgent):  # a context that refuses one download of the page refuses all
+                    self._unusable_reason = error.message
+                raise RungUnusable(error.message) from None
+            if path.stat().st_size > limit:
+                path.unlink()
+                raise too_large(limit)
+
+    async def save_held(
+        self, agent: Agent, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float
+    ) -> None:
+        """Write a part of content that ``agent`` holds, of ``size`` bytes in all, as :meth:`save` does."""
+        url = await agent.invoke("url", held_id, start, end, timeout=remaining(deadline), returns=str)
+        if not url:
+            raise RungUnusable("the page replaced URL.createObjectURL")
+        check_blob_url(url)
+        try:
+            await self.save(agent, url, path, size=size, limit=end - start, deadline=deadline)
+        finally:
+            await agent.invoke("revoke", url, timeout=remaining(deadline))
+
+    async def _download(self, agent: Agent, url: str, path: Path) -> None:
+        page = agent.page
+        async with page.expect_download(lambda download: download.url == url, timeout=_START_TIMEOUT * 1000) as coming:
+            await agent.invoke("clickDownload", url, "", timeout=_START_TIMEOUT)
+        download = await coming.value
+        try:
+            try:
+                written = await download.path()
+                await asyncio.to_thread(shutil.move, written, path)
+            except (Error, OSError):  # the browser is on another machine
+                await download.save_as(path)
+        finally:
+            with contextlib.suppress(Error):
+                await download.delete()
+
+
+class AppDownloads:
+    """The app's own downloads, each identified by the browser's ``guid``. Files not taken are removed at the end.
+
+    ``on_started(guid, url, name, frame)`` returns whether the file is wanted, ``on_window(frame)`` hears of windows.
+    A download is cancelled if it is unwanted, if it exceeds ``max_bytes``, or if all files on the disk together exceed
+    ``max_total`` bytes.
+    """
+
+    def __init__(
+        self,
+        agent: PageAgent,
+        browser: CDPSession,
+        target: dict[str, Any],
+        downloads: CdpDownloads,
+        folder: Path,
+        max_bytes: int,
+        max_total: int | None = None,
+    ) -> None:
+        self.on_started: Callable[[str, str, str, str], bool] = lambda *_: False
+        self.on_window: Callable[[str], None] = lambda _: None
+        self._browser = browser
+        self._context_id = target["browserContextId"]
+        self._downloads = downloads
+        self._max_bytes = max_bytes
+        self._max_total = max_total
+        self._sizes: dict[str, float] = {}  # id → bytes on the disk
+        #: Folder of the app's own downloads.
+        self.folder = Path(tempfile.mkdtemp(prefix="downloads-", dir=folder))
+        self._frame_ids = deque([target["targetId"]], maxlen=_MAX_FRAMES)  # a page's id is its frame's
+        self._running: dict[str, tuple[asyncio.Future[Path], Path]] = {}
+        downloads.on_app_download = self._on_started
+        browser.on("Browser.downloadProgress", self._on_progress)
+        browser.on("Target.targetCreated", self._on_target)
+        agent.cdp.on("Page.frameAttached", lambda event: self._frame_ids.append(event["frameId"]))
+
+    async def prepare(self) -> None:
+        """Set the download folder and follow windows and frames. Called before the app's first script."""
+        discover = self._browser.send("Target.setDiscoverTargets", {"discover": True})
+        await asyncio.gather(self._downloads.set_folder(self.folder), discover)
+
+    @listener
+    def _on_target(self, event: dict[str, Any]) -> None:
+        target = event["targetInfo"]
+        alone = not self._downloads.shared and target.get("browserContextId") == self._context_id
+        if target["targetId"] not in self._frame_ids and (alone or target.get("openerId") in self._frame_ids):
+            self._frame_ids.append(target["targetId"])
+            if target["type"] == "page":
+                self.on_window(target["targetId"])
+
+    def _on_started(self, event: dict[str, Any], folder: Path) -> None:
+        guid, frame = event["guid"], event["frameId"]
+        if frame not in self._frame_ids:
+            return
+        ended: asyncio.Future[Path] = asyncio.get_running_loop().create_future()
+        self._running[guid] = ended, folder
+        if not self.on_started(guid, event["url"], event["suggestedFilename"], frame):
+            self.cancel(guid)
+
+    @listener
+    def _on_progress(self, event: dict[str, Any]) -> None:
+        ended, folder = self._running.get(event["guid"], (None, self.folder))
+        if ended is None or ended.done():
+            return
+        self._sizes[event["guid"]] = max(event.get("receivedBytes", 0), self._sizes.get(event["guid"], 0))
+        if event["state"] == "completed":
+            ended.set_result(Path(event.get("filePath") or folder / event["guid"]))
+        elif event["state"] == "canceled":
+            self._sizes.pop(event["guid"])
+            ended.set_exception(TransportError("the browser broke it off"))
+        elif is_over(event, self._max_bytes):
+            self._break_off(event["guid"], too_large(self._max_bytes))
+        elif self._max_total is not None and sum(self._sizes.values()) > self._max_total:
+            self._break_off(event["guid"], _over_total(self._max_total))
+
+    def _break_off(self, guid: str, error: ABPError) -> None:
+        ended, folder = self._running[guid]
+        ended.set_exception(error)
+        self._sizes.pop(guid)
+        self._downloads.cancel_in_background(guid, folder)
+
+    async def wait(self, guid: str) -> int:
+        """Wait for the end of a download and return its size in bytes.
+
+        Raises :class:`~transports.errors.TransportError` if the browser cancelled it, and
+        :class:`~transports.errors.TooLarge` over the limit; then its file is removed.
+        """
+        ended, _ = self._running[guid]
+        written = await asyncio.shield(ended)
+        if written.parent != self.folder:  # it began while downloads of ours went to the folder of a store
+            await asyncio.to_thread(move_file, written, self.folder / guid)
+        del self._running[guid]
+        size = (self.folder / guid).stat().st_size
+        if size > self._max_bytes:  # it ended before the browser reported any progress
+            self.remove(guid)
+            raise too_large(self._max_bytes)
+        return size
+
+    async def move_to(self, guid: str, path: Path) -> None:
+        """Move a finished download to ``path``. Raises :class:`~transports.errors.TransportError` if it is gone."""
+        try:
+            await asyncio.to_thread(move_file, self.folder / guid, path)
+        except FileNotFoundError:
+            raise TransportError("this download is not there any more") from None
+        self._sizes.pop(guid, None)
+
+    def remove(self, guid: str) -> None:
+        """Delete a finished download, if it is still there."""
+        self._sizes.pop(guid, None)
+        (self.folder / guid).unlink(missing_ok=True)
+
+    def cancel(self, guid: str) -> None:
+        """Cancel an unwanted download and remove its files, in the background."""
+        ended, folder = self._running.pop(guid)
+        self._sizes.pop(guid, None)
+        ended.cancel()
+        self._downloads.cancel_in_background(guid, folder)
+
+    async def aclose(self) -> None:
+        """Cancel downloads under way and remove the folder. This takes a few seconds at most."""
+        self._browser.remove_listener("Browser.downloadProgress", self._on_progress)
+        self._browser.remove_listener("Target.targetCreated", self._on_target)
+        for guid, (ended, folder) in self._running.items():
+            if ended.done():
+                if not ended.cancelled():
+                    ended.exception()
+            else:
+                ended.cancel()
+                with contextlib.suppress(TransportError):
+                    await self._downloads.cancel(guid, folder)
+        for _ in range(_REMOVE_ATTEMPTS):  # a download that ends just now may still write a file, or rename one
+            await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+            if not self.folder.exists():
+                break
+            await asyncio.sleep(_REMOVE_INTERVAL)
+
+
+def _over_total(limit: int) -> StoreFull:
+    return StoreFull(
+        f"the app's downloads exceed the {limit:,} bytes that a session may store; request fewer, or raise "
+        "ABP_MAX_SESSION_BYTES",
+        details={"limit": limit},
+    )

@@ -1,0 +1,371 @@
+"""Recording of the evidence of calls: started before a call, written, redacted and returned as files after it.
+
+* :class:`PageEvidence` — the recorder of a session; :class:`CallEvidence` — its handle for one call.
+* :class:`CallRecording` — the recording of one call; :class:`ConsoleLog` — the console of the page.
+* :func:`find_ffmpeg` — Playwright's ffmpeg, which a video needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+
+from .._internal.privacy._redaction import SecretValues
+from .._internal.privacy._secrets import KNOWN_SECRETS, KnownSecrets
+from .._internal.tasks import in_thread
+from ..base import Transport
+from ..errors import first_line
+from ..protocol._strict_json import parser_limits
+from ._channel import listener
+from ._evidence_kinds import MAX_CHARS, EvidenceFile, EvidenceKind, TimedLines
+from ._har import clean_har, clean_trace, learn_body, learn_har, learn_trace
+from ._run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from playwright.async_api import ConsoleMessage, Error, Page, Request
+
+T = TypeVar("T")
+#: Kinds that the browser can record for one call at a time only.
+EXCLUSIVE: frozenset[EvidenceKind] = frozenset(("trace", "video", "har"))
+#: Seconds for one step. A browser that hangs loses its evidence, but delays the call no longer than that.
+_STEP = 10.0
+#: Seconds for the screenshot at the end; a page that hangs has none.
+_PICTURE = 5.0
+#: Largest HAR in bytes; a larger one is not searched for secrets, and so not kept.
+_MAX_HAR = 16 << 20
+_TYPES = {"trace": "application/zip", "video": "video/webm", "har": "application/json", "console": "text/plain",
+          "screenshot": "image/png"}  # fmt: skip
+_ENDINGS = {"trace": "trace.zip", "video": "webm", "har": "har", "console": "console.txt", "screenshot": "png"}
+#: Current values of password fields, to be redacted in all files.
+_PASSWORDS = (
+    "[...document.querySelectorAll('input[type=password]')].slice(0, 50).map((field) => field.value.slice(0, 4096))"
+)
+
+
+def find_ffmpeg() -> tuple[Path, bool]:
+    """Return the path where Playwright looks for its ffmpeg, and whether an executable is there."""
+    import playwright
+
+    package = Path(playwright.__file__).parent / "driver" / "package"
+    browsers = json.loads((package / "browsers.json").read_text(encoding="utf-8"))["browsers"]
+    revision = next(one["revision"] for one in browsers if one["name"] == "ffmpeg")
+    name = {"darwin": "ffmpeg-mac", "win32": "ffmpeg-win64.exe"}.get(sys.platform, "ffmpeg-linux")
+    path = _registry(package) / f"ffmpeg-{revision}" / name
+    return path, os.access(path, os.X_OK)
+
+
+def no_ffmpeg() -> str:
+    """Return the message for a missing ffmpeg, with instructions."""
+    path, _ = find_ffmpeg()
+    return (
+        "a video needs Playwright's ffmpeg, which is not here: run `playwright install ffmpeg`, "
+        f"or link an ffmpeg with VP9 to {path}"
+    )
+
+
+def _registry(package: Path) -> Path:
+    given = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    if given == "0":
+        return package / ".local-browsers"
+    if given:
+        return Path(given)
+    if platform.system() == "Darwin":
+        return Path.home() / "Library" / "Caches" / "ms-playwright"
+    if platform.system() == "Windows":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "ms-playwright"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ms-playwright"
+
+
+class ConsoleLog:
+    """Log of a page's console and errors from :meth:`start` to :meth:`stop`. Secrets in the page's requests are learned
+    for the redaction."""
+
+    def __init__(self, page: Page, secrets: SecretValues) -> None:
+        self._page = page
+        self._secrets = secrets
+        self._lines = TimedLines("the page said nothing")
+        self._listening = False
+        self._listeners: list[tuple[Any, Any]] = [
+            ("console", listener(self._on_console)),
+            ("pageerror", listener(self._on_error)),
+            ("request", listener(self._on_request)),
+        ]
+
+    def start(self) -> None:
+        """Start listening."""
+        self._listening = True
+        for event, handle in self._listeners:
+            self._page.on(event, handle)
+
+    def stop(self) -> None:
+        """Stop listening. Idempotent."""
+        listening, self._listening = self._listening, False
+        for event, handle in self._listeners if listening else ():
+            self._page.remove_listener(event, handle)
+
+    def text(self) -> str:
+        """Return the lines without secrets, each with its time (UTC) and its place in a script."""
+        return self._lines.text(self._secrets)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        place = message.location
+        where = f" ({place['url']}:{place['lineNumber'] + 1})" if place.get("url") else ""
+        self._lines.add(message.text or " ", head=f"console.{message.type}: ", tail=where)
+
+    def _on_error(self, error: Error) -> None:
+        self._lines.add(f"page error: {error.stack or error.message}")
+
+    def _on_request(self, request: Request) -> None:
+        self._secrets.learn(request.url)
+        self._secrets.learn(dict(request.headers))
+        with contextlib.suppress(UnicodeDecodeError):  # a binary body
+            body, mime_type = request.post_data or "", request.headers.get("content-type", "")
+            learn_body(body[:MAX_CHARS], mime_type.lower(), self._secrets)
+
+
+class CallRecording:
+    """Recording of one call in ``page``. ``notes`` name the evidence that is missing, with reasons.
+
+    ``folder`` is for unfinished files. No method raises an error of the browser.
+    """
+
+    def __init__(
+        self,
+        page: Page,
+        kinds: Collection[EvidenceKind],
+        folder: Path,
+        *,
+        title: str,
+        params: object,
+        known: KnownSecrets = KNOWN_SECRETS,
+    ) -> None:
+        self.notes: list[str] = []
+        self._page = page
+        self.folder = folder
+        self.running: set[EvidenceKind] = set()
+        self._wanted = frozenset(kinds)
+        self._secrets = SecretValues(known)
+        self._title = title
+        self._params = params
+        self._console = ConsoleLog(page, self._secrets)
+
+    async def start(self) -> None:
+        """Start the recordings that run during the call."""
+        self.folder.mkdir(mode=0o700)
+        if "console" in self._wanted:
+            self._console.start()
+        tracing = self._page.context.tracing
+        starts: dict[EvidenceKind, Callable[[], Awaitable[object]]] = {
+            "trace": self._start_trace,
+            "har": lambda: tracing.start_har(self._path("har", raw=True), content="embed"),
+            "video": lambda: self._page.screencast.start(path=self._path("video")),
+        }
+        wanted = [kind for kind in starts if kind in self._wanted]
+        begun = await asyncio.gather(*(self._step(kind, starts[kind]()) for kind in wanted))
+        self.running = {kind for kind, started in zip(wanted, begun, strict=True) if started}
+
+    async def _start_trace(self) -> None:
+        # A trace of its own for each call: chunks of one trace would share a log of requests, which only grows.
+        tracing = self._page.context.tracing
+        await tracing.start(screenshots=True, snapshots=True, title=self._title)
+        with contextlib.suppress(Exception):  # a group, as the call itself is not an action of Playwright's
+            await tracing.group(self._title)
+
+    async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
+        """Stop all recordings, and return the files of the kinds to ``keep``, redacted.
+
+        After a cancellation it may be called again to stop the rest."""
+        self._console.stop()
+        made: set[EvidenceKind] = set()
+        if "screenshot" in keep and await self._step("screenshot", self._take_picture()):
+            made.add("screenshot")
+        tracing = self._page.context.tracing
+        if await self._stopped("video", self._page.screencast.stop):
+            made.add("video")
+        if await self._stopped("har", tracing.stop_har):
+            made.add("har")
+        path = self._path("trace", raw=True) if "trace" in keep else None
+        if await self._stopped("trace", lambda: tracing.stop(path=path)):
+            made.add("trace")
+        if "console" in self._wanted:
+            made.add("console")
+        made &= set(keep)
+        if not made:
+            return []
+        await self._learn_fields()
+        return await in_thread(self._clean, made)
+
+    async def _stopped(self, kind: EvidenceKind, stop: Callable[[], Awaitable[object]]) -> bool:
+        """Stop a running recording, once. Returns whether it was running and could be stopped."""
+        if kind not in self.running:
+            return False
+        self.running.discard(kind)
+        return await self._step(kind, stop())
+
+    async def _take_picture(self) -> None:
+        async with asyncio.timeout(_PICTURE):
+            await self._page.screenshot(path=self._path("screenshot"), timeout=_PICTURE * 1000)
+
+    async def _learn_fields(self) -> None:
+        with contextlib.suppress(Exception):  # a page that is gone has no fields
+            async with asyncio.timeout(_PICTURE):
+                for cookie in await self._page.context.cookies():
+                    self._secrets.learn_value(cookie["value"])
+                for value in await self._page.evaluate(_PASSWORDS):
+                    self._secrets.learn_value(str(value))
+
+    async def _step(self, kind: EvidenceKind, work: Awaitable[object]) -> bool:
+        from playwright.async_api import Error
+
+        try:
+            async with asyncio.timeout(_STEP):
+                await work
+        except TimeoutError:
+            self.notes.append(f"{kind}: the browser did not answer in time")
+        except Error as error:
+            reason = first_line(error)
+            missing = kind == "video" and "ffmpeg" in reason
+            self.notes.append(f"{kind}: {no_ffmpeg() if missing else reason}")
+        except OSError as error:
+            self.notes.append(f"{kind}: {error.strerror}")
+        else:
+            return True
+        return False
+
+    def _path(self, kind: EvidenceKind, *, raw: bool = False) -> Path:
+        return self.folder / f"{'raw' if raw else 'clean'}.{_ENDINGS[kind]}"
+
+    def _clean(self, made: set[EvidenceKind]) -> list[EvidenceFile]:
+        """Redact the recorded files; called in a thread. First the secrets of all files are learned, so that each is
+        redacted in every file."""
+        self._secrets.learn(self._params)
+        har = None
+        if "trace" in made:
+            self._checked("trace", made, lambda: learn_trace(self._path("trace", raw=True), self._secrets))
+        if "har" in made:
+            har = self._checked("har", made, self._read_har)
+        if "trace" in made:
+            raw, clean = self._path("trace", raw=True), self._path("trace")
+            self._checked("trace", made, lambda: clean_trace(raw, clean, self._secrets))
+        if har is not None:
+            self._checked("har", made, lambda: clean_har(har, self._path("har"), self._secrets))
+        if "console" in made:
+            self._checked("console", made, self._write_console)
+        return [EvidenceFile(kind, self._path(kind), _TYPES[kind], _ENDINGS[kind]) for kind in _TYPES if kind in made]
+
+    def _read_har(self) -> dict[str, object]:
+        path = self._path("har", raw=True)
+        if path.stat().st_size > _MAX_HAR:
+            raise ValueError(f"it has {path.stat().st_size:,} bytes, too many to search for secrets")
+        return learn_har(path, self._secrets)
+
+    def _write_console(self) -> None:
+        self._path("console").write_text(self._console.text(), encoding="utf-8", errors="replace")
+
+    def _checked(self, kind: EvidenceKind, made: set[EvidenceKind], work: Callable[[], T]) -> T | None:
+        """Run a step of the redaction. A file that cannot be redacted is not kept."""
+        try:
+            with parser_limits():
+                return work()
+        except (ValueError, OSError, zipfile.BadZipFile) as error:
+            made.discard(kind)
+            self.notes.append(f"{kind}: it was not kept: {first_line(error)}")
+            return None
+
+
+@runtime_checkable
+class HasPage(Protocol):
+    """Protocol for a transport whose app is in a page."""
+
+    @property
+    def page(self) -> Page | None:
+        """The page of ``playwright.async_api``; ``None`` while it is not open."""
+
+
+def page_of(transport: Transport) -> HasPage | None:
+    """Return the innermost transport, below recorders and guards of secrets, if its app is in a page."""
+    inner: object = transport
+    while (wrapped := getattr(inner, "wrapped", None)) is not None:
+        inner = wrapped
+    return inner if isinstance(inner, HasPage) else None
+
+
+class PageEvidence:
+    """Recorder of calls in the page of ``source``, in temporary files, without secrets. ``known`` are the secrets of
+    the session's user. Close it at the end of the session."""
+
+    def __init__(self, source: HasPage, known: KnownSecrets = KNOWN_SECRETS) -> None:
+        self._known = known
+        self._source = source
+        self._stack = contextlib.ExitStack()
+        self._folder = Path(tempfile.mkdtemp(prefix="evidence-", dir=self._stack.enter_context(RunFolder())))
+        self._stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+        self._numbers = itertools.count()
+        #: Kinds recorded now; those in EXCLUSIVE can be recorded for one call at a time.
+        self.busy: set[EvidenceKind] = set()
+
+    async def begin(self, kinds: Collection[EvidenceKind], title: str, params: object) -> CallEvidence:
+        """Start recording a call with these parameters. Secrets in the parameters are redacted in all files."""
+        page = self._source.page
+        taken = {kind for kind in kinds if kind in EXCLUSIVE & self.busy}
+        wanted = frozenset(kinds) - taken if page is not None else frozenset[EvidenceKind]()
+        evidence = CallEvidence(self, wanted)
+        evidence.notes += [f"{kind}: another call of this session was being recorded" for kind in sorted(taken)]
+        if page is None:
+            evidence.notes.append("the page was not open when the call began")
+            return evidence
+        self.busy |= EXCLUSIVE & wanted
+        folder = self._folder / str(next(self._numbers))
+        evidence.recording = recording = CallRecording(
+            page, wanted, folder, title=title, params=params, known=self._known
+        )
+        try:
+            await recording.start()
+        except OSError as error:  # missing evidence must not fail the call
+            self.busy -= wanted
+            evidence.recording = None
+            evidence.notes.append(f"nothing can be recorded: {error.strerror or error}")
+        except BaseException:
+            self.busy -= wanted
+            raise
+        return evidence
+
+    def close(self) -> None:
+        """Remove the temporary files."""
+        self._stack.close()
+
+
+class CallEvidence:
+    """Evidence of one call under way. ``notes`` name the evidence that is missing, with reasons."""
+
+    def __init__(self, owner: PageEvidence, kinds: frozenset[EvidenceKind]) -> None:
+        self._owner = owner
+        self._kinds = kinds
+        self.notes: list[str] = []
+        self.recording: CallRecording | None = None
+
+    async def end(self, keep: Collection[EvidenceKind]) -> list[EvidenceFile]:
+        """End the recording, and return the files of the kinds to ``keep``; they exist until :meth:`discard`."""
+        if self.recording is None:
+            return []
+        try:
+            return await self.recording.end(keep)
+        finally:
+            self._owner.busy -= self._kinds
+            self.notes += self.recording.notes
+
+    def discard(self) -> None:
+        """Remove the temporary files."""
+        if self.recording is not None:
+            shutil.rmtree(self.recording.folder, ignore_errors=True)

@@ -1,0 +1,59 @@
+"""Kinds of evidence, files of evidence, and the log of timed lines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from .._internal.privacy._redaction import SecretValues
+from ..protocol._times import iso_utc
+
+#: Playwright's trace, a video (WebM), a HAR 1.2, the console with the page's errors, a screenshot at the end.
+EvidenceKind: TypeAlias = Literal["trace", "video", "har", "console", "screenshot"]
+KINDS: tuple[EvidenceKind, ...] = get_args(EvidenceKind)
+#: Lines kept, and characters of each.
+_MAX_LINES, MAX_CHARS = 5000, 4000
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceFile:
+    """A file with evidence of one call, for the store; ``ending`` is the extension of its name there."""
+
+    kind: EvidenceKind
+    path: Path
+    mime_type: str
+    ending: str
+
+
+class TimedLines:
+    """Log of lines with their times (UTC). ``silence`` is its text without any lines."""
+
+    def __init__(self, silence: str) -> None:
+        self._silence = silence
+        self._lines: list[tuple[str, str, str]] = []
+        self._left_out = 0
+
+    def add(self, text: str | Callable[[], str], *, head: str = "", tail: str = "") -> None:
+        """Keep a line, or only count it beyond the limit. A function as ``text`` is called only if the line is kept; an
+        empty text is ignored. The line is ``head``, text, ``tail``; only the text is searched for secrets that continue
+        in the next line."""
+        if len(self._lines) >= _MAX_LINES:
+            self._left_out += 1
+            return
+        if not isinstance(text, str):
+            text = text()
+        if not text:
+            return
+        cut = text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}…"
+        self._lines.append((f"{iso_utc(time.time())} {head}", cut, tail))
+
+    def text(self, secrets: SecretValues) -> str:
+        """Return the lines without secrets. Many lines take seconds."""
+        left_out = [f"… and {self._left_out} more lines, which were not kept"] * bool(self._left_out)
+        said = secrets.pieces([text for _, text, _ in self._lines])
+        whole = [f"{head}{text}{tail}" for (head, _, tail), text in zip(self._lines, said, strict=True)]
+        lines = [secrets.line(line) for line in [*whole, *left_out]] or [self._silence]
+        return "\n".join(lines) + "\n"

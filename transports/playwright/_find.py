@@ -1,0 +1,186 @@
+"""Search for a browser to start (:func:`find_browser`) and for running browsers to attach to (:func:`find_running`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .._internal.files import read_regular
+from ..errors import BrowserNotFound, ProtocolError, UsageError
+from ..protocol._strict_json import decode_json
+
+HOW_TO_INSTALL = "run `abp doctor --install`, or set ABP_BROWSER to the executable of a Chromium or Chrome"
+#: Accepted values of ``browser=``, and Playwright's engine for each.
+ENGINES = {
+    "chromium": "chromium",
+    "chrome": "chromium",
+    "msedge": "chromium",
+    "firefox": "firefox",
+    "webkit": "webkit",
+}
+_PROGRAMS = r"C:\Program Files", r"C:\Program Files (x86)"
+_COMMANDS = {
+    "chrome": (
+        "google-chrome-stable",
+        "google-chrome",
+        "chrome",
+        "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+        *(rf"{programs}\Google\Chrome\Application\chrome.exe" for programs in _PROGRAMS),
+    ),
+    "chromium": ("chromium", "chromium-browser", "/Applications/Chromium.app/Contents/MacOS/Chromium"),
+    "msedge": (
+        "microsoft-edge-stable",
+        "microsoft-edge",
+        "msedge",
+        "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
+        *(rf"{programs}\Microsoft\Edge\Application\msedge.exe" for programs in _PROGRAMS),
+    ),
+    "firefox": ("firefox", "firefox-esr", "/Applications/Firefox.app/Contents/MacOS/firefox"),
+    "webkit": (),
+}
+#: Builds of ``playwright install``: a pattern of paths, and the file names of the executables.
+_PLAYWRIGHT_BUILDS = {
+    "chromium": ("chromium-*/chrome-*/*", ("chrome", "chrome.exe", "Chromium")),
+    "firefox": ("firefox-*/firefox/*", ("firefox", "firefox.exe")),
+    "webkit": ("webkit-*/*", ("pw_run.sh", "Playwright.exe")),
+}
+#: Folders of browsers with the user's profiles, below the system's folder for such data.
+_BRAVE = "BraveSoftware/Brave-Browser"
+_LINUX = ("google-chrome", "google-chrome-beta", "google-chrome-unstable", "chromium", "microsoft-edge", _BRAVE)
+_MAC = ("Google/Chrome", "Google/Chrome Beta", "Google/Chrome Canary", "Chromium", "Microsoft Edge", _BRAVE)
+_WINDOWS = ("Google/Chrome", "Google/Chrome Beta", "Google/Chrome SxS", "Chromium", "Microsoft/Edge", _BRAVE)
+#: File in a profile's folder with the port and the path of the browser's own target.
+_FILE = "DevToolsActivePort"
+#: The port in all instructions.
+_USUAL_PORT = 9222
+#: Seconds for a browser to answer, and bytes of its answer.
+_TIMEOUT, _MAX_BYTES = 1.0, 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserChoice:
+    """A browser executable, and the ``reason`` for the choice, in words for ``abp doctor``.
+
+    ``built_by_playwright`` is true for Playwright's own patched builds.
+    """
+
+    path: str
+    reason: str
+    built_by_playwright: bool = False
+
+
+def find_browser(executable: str | None = None, name: str | None = None) -> BrowserChoice | None:
+    """Return the browser to start, or ``None`` if there is none.
+
+    The search order is: ``executable``, the browser called ``name`` (a key of :data:`ENGINES`), ``ABP_BROWSER``, an
+    installed Chrome, Chromium or Edge, the build of ``playwright install chromium``.
+
+    Raises :class:`~transports.errors.BrowserNotFound` if the named executable does not exist, and
+    :class:`~transports.errors.UsageError` for an unknown name.
+    """
+    if name is not None and name not in ENGINES:
+        raise UsageError(f"no browser is called {name!r}; there are {', '.join(ENGINES)}")
+    wanted = executable or (os.environ.get("ABP_BROWSER") if name is None else None)
+    if wanted:
+        found = shutil.which(wanted)
+        if found is None:
+            raise BrowserNotFound(f"no executable browser at {wanted}; correct ABP_BROWSER or unset it")
+        return BrowserChoice(found, "named by the caller" if executable else "named by ABP_BROWSER")
+    if name in ("firefox", "webkit") and (installed := _installed_by_playwright(name)):
+        return installed  # Playwright's own build is the only one that it fully supports
+    for kind in [name] if name else ["chrome", "chromium", "msedge"]:
+        for command in _COMMANDS[kind]:
+            if found := shutil.which(command):
+                return BrowserChoice(found, "installed on this system")
+    return _installed_by_playwright("chromium") if name in (None, "chromium") else None
+
+
+def _installed_by_playwright(name: str) -> BrowserChoice | None:
+    pattern, programs = _PLAYWRIGHT_BUILDS[name]
+    for path in sorted(_playwright_browsers().glob(pattern), reverse=True):
+        if path.name in programs and os.access(path, os.X_OK):
+            return BrowserChoice(str(path), "installed by Playwright", built_by_playwright=True)
+    return None
+
+
+def _playwright_browsers() -> Path:
+    if own := os.environ.get("PLAYWRIGHT_BROWSERS_PATH"):
+        return Path(own)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", "")) / "ms-playwright"
+    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "ms-playwright"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningBrowser:
+    """A browser that listens: its address for ``cdp_url``, and the place where it was found."""
+
+    url: str
+    where: str
+
+
+async def find_running() -> list[RunningBrowser]:
+    """Return the browsers that listen: those with a port file in their profile's folder, then one at port 9222. A file
+    that a browser left behind names a port at which nothing listens, or another program."""
+    named = await asyncio.to_thread(lambda: list(_in_profiles()))
+    found: dict[int, RunningBrowser] = {}
+    for port, path, folder in named:
+        if port not in found and await _listens(port):
+            found[port] = RunningBrowser(f"ws://127.0.0.1:{port}{path}", str(folder))
+    if _USUAL_PORT not in found and (name := await _version(_USUAL_PORT)):
+        found[_USUAL_PORT] = RunningBrowser(f"http://127.0.0.1:{_USUAL_PORT}", f"{name} at port {_USUAL_PORT}")
+    return list(found.values())
+
+
+def _in_profiles() -> Iterator[tuple[int, str, Path]]:
+    for folder in _folders():
+        with contextlib.suppress(OSError, ValueError):
+            port, _, path = read_regular(folder / _FILE, 1000).decode("ascii").partition("\n")
+            path = path.strip()
+            if 0 < int(port) < 1 << 16 and path.startswith("/devtools/browser/"):
+                yield int(port), path, folder
+
+
+def _folders() -> Iterator[Path]:
+    home = Path.home()
+    if sys.platform == "darwin":
+        yield from (home / "Library/Application Support" / name for name in _MAC)
+    elif sys.platform == "win32":
+        local = Path(os.environ.get("LOCALAPPDATA") or home / "AppData/Local")
+        yield from (local / name / "User Data" for name in _WINDOWS)
+    else:
+        config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+        yield from (config / name for name in _LINUX)
+
+
+async def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_TIMEOUT):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.close()
+            return True
+    return False
+
+
+async def _version(port: int) -> str | None:
+    """Return the name of the browser that answers at a port, or ``None``."""
+    with contextlib.suppress(OSError, TimeoutError, ProtocolError):
+        async with asyncio.timeout(_TIMEOUT):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                writer.write(
+                    f"GET /json/version HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode()
+                )
+                answer = await reader.read(_MAX_BYTES)
+            finally:
+                writer.close()
+        about = decode_json(answer.partition(b"\r\n\r\n")[2])
+        if isinstance(about, dict) and "webSocketDebuggerUrl" in about:
+            return str(about.get("Browser", "a browser"))[:100]
+    return None

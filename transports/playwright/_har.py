@@ -1,0 +1,648 @@
+"""Redaction of recorded bodies, of a HAR 1.2, and of a Playwright trace, whose network log has entries of a HAR.
+
+Each has a pair of functions. ``learn_…`` collects secrets (passwords, tokens, cookies) from all files first; then
+``clean_…`` writes or returns the content without secrets. Unreadable content is left out, as it may hold a secret.
+
+A trace (``trace.zip``) has a log of JSON lines (``*.trace``), a log of requests (``*.network``), stacks, and
+``resources/``: bodies and pictures of the page, to which both logs refer by name.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+import time
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from email.message import Message
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote_plus
+
+import msgspec
+
+from .._internal.privacy._forms import FORM, Part, field_name, form_parts, parts_of, value_attributes, with_contents
+from .._internal.privacy._redaction import REDACTED, Redactor, SecretValues
+from ..errors import ProtocolError
+from ..protocol._strict_json import decode_json
+
+#: Beginning of a text that can only be meant as JSON, also if it is broken.
+_MEANT_AS_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*(?:[\[{\"]|-?\d[\d.eE+-]*\s*,))")
+#: Line of a form that is sent as plain text (HTML 4.10.22.8).
+_PLAIN_PAIR = re.compile(r"([^\s=&<>{}]{1,256})=[^\r]*")
+#: Beginning of GraphQL.
+_GRAPHQL = re.compile(r"\s*(?:(?:query|mutation|subscription)\b|\{\s*\w)")
+#: Start tag of XML, and an attribute in a tag.
+_TAG = re.compile(r"<([\w.:-]{1,128})(?:\s[^<>]*)?>")
+_ATTRIBUTE = re.compile(r"([\w.-]{1,64})(\s{0,8}=\s{0,8})(?:\"[^\"]*\"|'[^']*')")
+_CHARSET = re.compile(r"charset=[\"']?([\w.:-]{1,40})")
+#: Start of a field in HTML.
+_FIELD = re.compile(r"<(?:input|textarea|button|meta)[\s/>]", re.IGNORECASE)
+#: Types of a body that say nothing about its form.
+_UNTYPED = ("", "text/plain", "application/octet-stream")
+#: Parts of the MIME types of texts.
+_TEXTUAL = ("json", "x-www-form-urlencoded", "multipart/", "text/", "xml", "javascript", "graphql")
+#: Levels of texts nested inside texts.
+_MAX_NESTED = 8
+#: Prefix that services write before JSON, so that it cannot be loaded as a script.
+_GUARD = re.compile(r"\s*\)\]\}',?[^\S\n]*\n?")
+#: Opcode of a text frame of a WebSocket (RFC 6455 11.8).
+TEXT_FRAME = 1
+_REDACTOR = Redactor()
+#: Keys of a HAR whose values are not content of the app.
+_STRUCTURE = frozenset(("mimeType", "encoding", "httpVersion", "method", "startedDateTime", "serverIPAddress"))
+#: First bytes of compressed content (gzip, Zstandard), which cannot be searched for secrets.
+_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_FRAMES = "_webSocketMessages"
+#: Largest unpacked bytes of one file in a trace, and of all its files.
+_MAX_FILE, _MAX_ALL = 16 << 20, 256 << 20
+#: Time limit in seconds for one search of all files.
+_SECONDS = 20.0
+#: Actions that type, in lower case, and their parameters with typed text.
+_TYPING = frozenset(("fill", "type", "press", "presssequentially", "inserttext", "keyboardtype", "keyboardpress",
+                     "keyboarddown", "keyboardup", "keyboardinserttext"))  # fmt: skip
+_TYPED = ("value", "text", "key")
+_TYPED_LOG = re.compile(
+    r"(\s*(?:elementHandle\.|locator\.)?(?:fill|type|press|pressSequentially|insertText)\().*", re.DOTALL
+)
+#: Texts of a line of the console, and of its arguments.
+_SAID = ("text", "preview", "value")
+_LOGS = (".trace", ".network", ".stacks")
+
+
+def is_textual(mime_type: str) -> bool:
+    """Return whether a body of this type is text. Text is kept only if it can be read and so redacted."""
+    return any(one in mime_type for one in _TEXTUAL)
+
+
+def text_in(data: bytes, mime_type: str) -> str | None:
+    """Return a body of this type as text, or ``None`` if it cannot be decoded (compressed, or in another charset than
+    declared). A body of a binary type is returned if it looks like text."""
+    if not is_textual(mime_type):
+        return text_of(data)
+    charset = _CHARSET.search(mime_type)
+    try:
+        text = data.decode("latin-1" if "multipart/" in mime_type else charset[1] if charset else "utf-8")
+    except (LookupError, ValueError):
+        return None
+    return None if "\0" in text else text
+
+
+def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn the secrets in a body. Never raises, whatever the body is."""
+    if (value := _json(text, mime_type)) is not None:
+        learn_json(value, secrets)
+    elif "x-www-form-urlencoded" in mime_type:
+        secrets.learn_pairs(text)
+        for pair in text.split("&"):
+            name, _, given = pair.partition("=")
+            if _REDACTOR.is_secret(name):
+                secrets.learn_value(given)
+                secrets.learn_value(unquote_plus(given))
+    elif parts := (parts_of(text) if "multipart/" in mime_type else form_parts(text)):
+        for part in parts:
+            headers = part.headers()
+            if _REDACTOR.is_secret(field_name(headers) or ""):
+                secrets.learn_value(part.content)
+            else:
+                learn_body(part.content, _part_type(headers), secrets)
+    else:
+        if "html" in mime_type or "xml" in mime_type or _is_untyped(mime_type):
+            secrets.learn_html(text)
+        secrets.learn(text)
+        for line in text.split("\n"):
+            if (value := _json(_head_and_json(line)[1])) is not None:
+                learn_json(value, secrets)
+
+
+def learn_json(value: object, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn the secrets in JSON values, in texts among these values that are JSON themselves, and in
+    binary frames of a WebSocket as the browser's driver writes them: ``{"opcode": 2, "data": BASE64}``."""
+    waiting: list[object] = [value]
+    while waiting:
+        one = waiting.pop()
+        with contextlib.suppress(RecursionError):  # values that are too deep are left out of the cleaned files, too
+            secrets.learn(one)
+        for node in walk(one):
+            match node:
+                case {"opcode": int(opcode), "data": str(data)} if opcode != TEXT_FRAME:
+                    if (text := text_of(decoded(data) or b"")) is not None:
+                        learn_body(text, "", secrets)
+                case str() if (inner := _json(node)) is not None:
+                    waiting.append(inner)
+                case str() if _FIELD.search(node):
+                    secrets.learn_html(node)
+
+
+def clean_body(text: str, mime_type: str, secrets: SecretValues) -> str:
+    """Return a body without secrets. Parts that cannot be parsed as their type are masked whole: JSON that is too deep,
+    broken or has an invalid number, and parts of a form without a name."""
+    try:
+        return _cleaned(text, mime_type, secrets, 0)
+    except RecursionError:
+        return REDACTED
+
+
+def _cleaned(text: str, mime_type: str, secrets: SecretValues, depth: int) -> str:
+    if depth > _MAX_NESTED:
+        return REDACTED
+    if (value := _json(text, mime_type)) is not None:
+        return msgspec.json.encode(secrets.tree(_cleaned_texts(value, secrets, depth))).decode()
+    if "x-www-form-urlencoded" in mime_type:
+        return secrets.line(_cleaned_form(text, secrets, depth))
+    if "multipart/" in mime_type or (_is_untyped(mime_type) and form_parts(text)):
+        return secrets.text(_cleaned_parts(text, secrets, depth))
+    if "graphql" in mime_type:
+        return secrets.line(text)
+    if "xml" in mime_type:
+        text = _cleaned_xml(text)
+    if "html" in mime_type or "xml" in mime_type:
+        text = _REDACTOR.html(text)
+    elif _is_untyped(mime_type):
+        text = _REDACTOR.form("\n".join(map(_cleaned_plain_line, text.split("\n"))))
+    return secrets.text(_cleaned_lines(text, "json" in mime_type, secrets, depth))
+
+
+def _cleaned_texts(node: object, secrets: SecretValues, depth: int) -> object:
+    """Return JSON values in which texts that are JSON, forms or GraphQL themselves are cleaned."""
+    match node:
+        case str():
+            return _cleaned_text(node, secrets, depth)
+        case dict():
+            return {key: _cleaned_texts(value, secrets, depth) for key, value in node.items()}
+        case list():
+            return [_cleaned_texts(value, secrets, depth) for value in node]
+        case _:
+            return node
+
+
+def _cleaned_text(text: str, secrets: SecretValues, depth: int) -> str:
+    if _MEANT_AS_JSON.match(text):
+        return _cleaned(text, "", secrets, depth + 1)
+    if FORM.fullmatch(text):
+        return _cleaned_form(text, secrets, depth + 1)
+    if form_parts(text):
+        return _cleaned_parts(text, secrets, depth + 1)
+    if _FIELD.search(text):
+        return _REDACTOR.html(text)
+    return secrets.line(text) if _GRAPHQL.match(text) else text
+
+
+def _cleaned_form(text: str, secrets: SecretValues, depth: int) -> str:
+    return "&".join(_cleaned_form_pair(pair, secrets, depth) for pair in text.split("&"))
+
+
+def _cleaned_form_pair(pair: str, secrets: SecretValues, depth: int) -> str:
+    name, equals, value = pair.partition("=")
+    if equals and _REDACTOR.is_secret(name):
+        return f"{name}={REDACTED}"
+    plain = unquote_plus(value)
+    if not _MEANT_AS_JSON.match(plain):
+        return pair
+    return f"{name}={quote(_cleaned(plain, '', secrets, depth + 1))}"
+
+
+def _cleaned_lines(text: str, only_json: bool, secrets: SecretValues, depth: int) -> str:
+    """Return cleaned lines, some of which are JSON, or all if ``only_json``. After the first unreadable line nothing is
+    kept: a secret may continue in the next line."""
+    lines = text.split("\n")
+    first = next((line for line in lines if line.strip()), "")
+    if _MEANT_AS_JSON.match(text) and not _is_json(first):
+        return REDACTED
+    done: list[str] = []
+    for line in lines:
+        head, rest = _head_and_json(line)
+        if (value := _json(rest)) is not None:
+            # written anew even if unchanged: of a duplicate key only one value was read, the other may be a secret
+            done.append(head + msgspec.json.encode(secrets.tree(_cleaned_texts(value, secrets, depth))).decode())
+        elif _MEANT_AS_JSON.match(rest) or (only_json and rest.strip() and not _is_json(rest)):
+            return "\n".join([*done, head + REDACTED])
+        else:
+            done.append(line)
+    return "\n".join(done)
+
+
+def _cleaned_parts(text: str, secrets: SecretValues, depth: int) -> str:
+    """Return a cleaned ``multipart/…`` body, such as ``multipart/form-data`` (RFC 7578)."""
+    parts = parts_of(text)
+    if parts is None:
+        return REDACTED
+    return with_contents(text, parts, [_cleaned_part(part, secrets, depth) for part in parts])
+
+
+def _cleaned_part(part: Part, secrets: SecretValues, depth: int) -> str:
+    headers = part.headers()
+    readable = headers.get("Content-Transfer-Encoding", "7bit").strip().lower() in ("7bit", "8bit", "binary")
+    name = field_name(headers)
+    if not readable or _REDACTOR.is_secret(name or "") or (name is None and "form-data" in part.head.lower()):
+        return REDACTED
+    return _cleaned(part.content, _part_type(headers), secrets, depth + 1)
+
+
+def _part_type(headers: Message) -> str:
+    return headers.get_content_type() if "Content-Type" in headers else ""
+
+
+def _is_untyped(mime_type: str) -> bool:
+    return mime_type.partition(";")[0].strip() in _UNTYPED
+
+
+def _cleaned_plain_line(line: str) -> str:
+    """Return a line of a form that is sent as plain text without its value, if its name is secret."""
+    pair = _PLAIN_PAIR.match(line)
+    if pair is None or not _REDACTOR.is_secret(pair[1]):
+        return line
+    return f"{pair[1]}={REDACTED}{line[pair.end() :]}"
+
+
+def _cleaned_xml(text: str) -> str:
+    """Return XML without elements and attributes of secret names. A text that declares entities, which can stand for
+    anything, is masked whole."""
+    if "<!ENTITY" in text:
+        return REDACTED
+    done: list[str] = []
+    at = 0
+    for tag in _TAG.finditer(text):
+        if tag.start() < at:
+            continue
+        done += (text[at : tag.start()], _ATTRIBUTE.sub(_cleaned_attribute, tag[0]))
+        at = tag.end()
+        if _REDACTOR.is_secret(tag[1].rpartition(":")[2]) and not tag[0].endswith("/>"):
+            end = text.find(f"</{tag[1]}", at)
+            at = len(text) if end < 0 else end
+            done.append(REDACTED)
+    return "".join((*done, text[at:]))
+
+
+def _cleaned_attribute(found: re.Match[str]) -> str:
+    return f'{found[1]}{found[2]}"{REDACTED}"' if _REDACTOR.is_secret(found[1]) else found[0]
+
+
+def _head_and_json(line: str) -> tuple[str, str]:
+    """Split a line of NDJSON, or of an event stream (``data: …``), before its JSON."""
+    rest = line.removeprefix("data:").lstrip()
+    return line[: len(line) - len(rest)], rest
+
+
+def walk(node: object) -> Iterator[object]:
+    """Yield a JSON value and all values inside it."""
+    waiting = [node]
+    while waiting:
+        yield (one := waiting.pop())
+        if isinstance(one, dict):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+
+
+def decoded(text: str) -> bytes | None:
+    """Return the bytes of a base64 text; ``None`` if it is not base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+
+
+def text_of(data: bytes) -> str | None:
+    """Return bytes that look like text as text, with replacement characters, to learn from; ``None`` for others."""
+    return None if b"\0" in data[:4096] else data.decode(errors="replace")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        decode_json(text)
+    except ProtocolError:
+        return False
+    return True
+
+
+def _json(text: str, mime_type: str = "") -> Mapping[str, object] | list[object] | None:
+    """Return the JSON object or list in a text, whatever its declared type, or ``None``."""
+    if "json" not in mime_type and text[:64].lstrip()[:1] not in ("{", "[", ")"):
+        return None
+    try:
+        guard = _GUARD.match(text)
+        value = decode_json(text[guard.end() :] if guard else text)
+    except ProtocolError:
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
+def learn_har(path: Path, secrets: SecretValues) -> dict[str, Any]:
+    """Return the HAR in a file, after learning its secrets. Raises :class:`ValueError` if the file is not a HAR."""
+    har = msgspec.json.decode(path.read_bytes())
+    if (
+        not isinstance(har, dict)
+        or not isinstance(har.get("log"), dict)
+        or not isinstance(har["log"].get("entries"), list)
+    ):
+        raise ValueError("the file of the browser's driver is not a HAR")
+    for entry in har["log"]["entries"]:
+        learn_entry(entry, secrets)
+    return har
+
+
+def clean_har(har: dict[str, Any], path: Path, secrets: SecretValues) -> None:
+    """Write a HAR without its secrets to ``path``."""
+    log = har["log"]
+    rest = secrets.tree({key: value for key, value in log.items() if key != "entries"})
+    entries = [clean_entry(entry, secrets) for entry in log["entries"]]
+    assert isinstance(rest, dict)
+    path.write_bytes(msgspec.json.encode({"log": rest | {"entries": entries}}))
+
+
+def learn_entry(entry: object, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn the secrets in one request and its response. Raises :class:`RecursionError` as
+    :meth:`SecretValues.tree`."""
+    for side in sides(entry):
+        secrets.learn({key: value for key, value in side.items() if key != "cookies"})
+        for cookie in side.get("cookies") or ():
+            if isinstance(cookie, dict):
+                secrets.learn_value(str(cookie.get("value", "")))
+    for text, mime_type in _bodies(entry):
+        learn_body(text, mime_type, secrets)
+    learn_json(_frames(entry), secrets)
+
+
+def clean_entry(entry: object, secrets: SecretValues) -> object:
+    """Return one request and its response without secrets. Raises :class:`RecursionError` as
+    :meth:`SecretValues.tree`."""
+    if isinstance(entry, dict):
+        entry = {key: _cleaned_side(value, secrets) if key in ("request", "response") else value
+                 for key, value in entry.items()}  # fmt: skip
+        if frames := _frames(entry):
+            entry[_FRAMES] = clean_frames(frames, secrets)
+    return secrets.tree(entry, _STRUCTURE.__contains__)
+
+
+def _cleaned_side(side: object, secrets: SecretValues) -> object:
+    if not isinstance(side, dict):
+        return side
+    side = dict(side)
+    if isinstance(query := side.get("queryString"), list):
+        side["queryString"] = [_cleaned_pair(pair) for pair in query]
+    for key in ("postData", "content"):
+        if isinstance(body := side.get(key), dict):
+            side[key] = _cleaned_body(body, secrets)
+    return side
+
+
+def _cleaned_pair(pair: object) -> object:
+    """Return a cleaned pair of a query, in which a signature is as secret as a password."""
+    if isinstance(pair, dict) and (name := pair.get("name")) and (value := pair.get("value")):
+        asked = f"?{name}={value}"
+        return pair if _REDACTOR.text(asked) == asked else {**pair, "value": REDACTED}
+    return pair
+
+
+def _cleaned_body(body: dict[str, Any], secrets: SecretValues) -> dict[str, Any]:
+    mime_type = str(body.get("mimeType", "")).lower()
+    if isinstance(body.get("params"), list):
+        body = {**body, "params": secrets.tree(body["params"])}
+    if not isinstance(text := body.get("text"), str):
+        return body
+    if body.get("encoding") != "base64":
+        return {**body, "text": clean_body(text, mime_type, secrets)}
+    data = decoded(text)
+    plain = None if data is None else text_in(data, mime_type)
+    if plain is not None and (cleaned := clean_body(plain, mime_type, secrets)) != plain and is_textual(mime_type):
+        return {**body, "text": cleaned, "encoding": None}
+    if data is None or (plain is None and is_textual(mime_type)) or data.startswith(_PACKED) or secrets.holds_any(data):
+        return {**body, "text": "", "encoding": None, "comment": "left out: it may hold a secret"}
+    return body
+
+
+def _bodies(entry: object) -> Iterator[tuple[str, str]]:
+    for side in sides(entry):
+        body = side.get("postData") or side.get("content")
+        if isinstance(body, dict) and isinstance(text := body.get("text"), str):
+            mime_type = str(body.get("mimeType", "")).lower()
+            plain = text_in(decoded(text) or b"", mime_type) if body.get("encoding") == "base64" else text
+            if plain is not None:
+                yield plain, mime_type
+
+
+def _frames(entry: object) -> list[object]:
+    """Return the frames that a WebSocket sent and received; the browser's driver adds them to the entry."""
+    frames = entry.get(_FRAMES) if isinstance(entry, dict) else None
+    return frames if isinstance(frames, list) else []
+
+
+def clean_frames(frames: Sequence[object], secrets: SecretValues) -> list[object]:
+    """Return the frames of a WebSocket without secrets, also without those that continue in the next frame of the same
+    direction."""
+    cleaned = list(frames)
+    ways: dict[object, list[int]] = {}
+    for index, frame in enumerate(frames):
+        if isinstance(frame, dict) and frame.get("opcode") == TEXT_FRAME and isinstance(frame.get("data"), str):
+            ways.setdefault(str(frame.get("type")), []).append(index)
+    for way in ways.values():
+        for index, data in zip(way, secrets.pieces([cleaned[at]["data"] for at in way]), strict=True):  # type: ignore[index]
+            cleaned[index] = {**cleaned[index], "data": data}  # type: ignore[dict-item]
+    return [_cleaned_frame(frame, secrets) for frame in cleaned]
+
+
+def _cleaned_frame(frame: object, secrets: SecretValues) -> object:
+    if not isinstance(frame, dict) or not isinstance(data := frame.get("data"), str):
+        return frame
+    if frame.get("opcode") == TEXT_FRAME:
+        return {**frame, "data": clean_body(data, "", secrets)}
+    content = decoded(data) or b""
+    plain = text_of(content) or ""
+    hidden = secrets.holds_any(content) or (REDACTED in clean_body(plain, "", secrets) and REDACTED not in plain)
+    return {**frame, "data": ""} if hidden else frame
+
+
+def sides(entry: object) -> Iterator[dict[str, Any]]:
+    """Yield the request and the response of an entry."""
+    for name in ("request", "response"):
+        if isinstance(entry, dict) and isinstance(side := entry.get(name), dict):
+            yield side
+
+
+#: Keys of a trace's log that its viewer needs; their values are not content of the app.
+_TRACE_STRUCTURE = frozenset(
+    [
+        "type",
+        "class",
+        "method",
+        "callId",
+        "parentId",
+        "pageId",
+        "frameId",
+        "contextId",
+        "guid",
+        "sha1",
+        "_sha1",
+        "_file",
+        "file",
+        "snapshotName",
+        "beforeSnapshot",
+        "afterSnapshot",
+        "inputSnapshot",
+        "mimeType",
+        "_frameref",
+        "_monotonicTime",
+    ]
+)
+
+
+def learn_trace(path: Path, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn the secrets in a trace. Raises :class:`ValueError` for a file that is too large, and
+    :class:`zipfile.BadZipFile` for one that is not a trace."""
+    with zipfile.ZipFile(path) as archive:
+        _check(archive)
+        types = _mime_types(archive)
+        for name, data in _files(archive):
+            if name.endswith(_LOGS):
+                for event in read_lines(data):
+                    learn_event(event, secrets)
+                continue
+            for kind in types.get(Path(name).name, [""]):
+                if (text := text_in(data, kind)) is not None:
+                    learn_body(text, kind, secrets)
+
+
+def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
+    """Write a trace without its secrets to ``target``. Binary files with a secret become empty."""
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
+        types = _mime_types(archive)
+        for name, data in _files(archive):
+            if name.endswith(_LOGS):
+                events = list(read_lines(data))
+                _clean_console(events, secrets)
+                data = _lines(clean_event(event, secrets) for event in events)
+            elif name.endswith(".jsonl"):
+                data = _lines(clean_frames(list(read_lines(data)), secrets))
+            else:
+                for kind in types.get(Path(name).name, [""]):
+                    data = _cleaned_file(data, kind, secrets)
+            out.writestr(name, data)
+
+
+def _cleaned_file(data: bytes, mime_type: str, secrets: SecretValues) -> bytes:
+    """Return a body or a picture without secrets; empty for unreadable text and for binary content with a secret."""
+    text = text_in(data, mime_type) if is_textual(mime_type) else _text(data)
+    if text is not None:
+        return clean_body(text, mime_type, secrets).encode()
+    return b"" if is_textual(mime_type) or secrets.holds_any(data) else data
+
+
+def _lines(values: Iterable[object]) -> bytes:
+    return b"".join(msgspec.json.encode(one) + b"\n" for one in values)
+
+
+def _clean_console(events: Sequence[object], secrets: SecretValues) -> None:
+    """Remove secrets in the lines of the console, also those that continue in the next one, in place."""
+    said = [one for one in events if isinstance(one, dict) and one.get("type") == "console"]
+    first = [_first_of(one.get("args")) for one in said]
+    for holder, key in ((said, "text"), (first, "preview"), (first, "value")):
+        holding = [one for one in holder if isinstance(one, dict) and isinstance(one.get(key), str)]
+        for one, text in zip(holding, secrets.pieces([one[key] for one in holding]), strict=True):
+            one[key] = text
+    for line in walk(said):
+        if isinstance(line, dict):
+            line.update({key: secrets.line(line[key]) for key in _SAID if isinstance(line.get(key), str)})
+
+
+def _first_of(items: object) -> object:
+    return items[0] if isinstance(items, list) and items else None
+
+
+def _check(archive: zipfile.ZipFile) -> None:
+    sizes = [info.file_size for info in archive.infolist()]
+    if any(size > _MAX_FILE for size in sizes) or sum(sizes) > _MAX_ALL:
+        raise ValueError(f"it has {sum(sizes):,} bytes, too many to search for secrets")
+
+
+def _files(archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
+    """Yield the names and contents of all files. Raises :class:`ValueError` once the time limit has passed."""
+    until = time.monotonic() + _SECONDS
+    for info in archive.infolist():
+        if time.monotonic() > until:
+            raise ValueError(f"the search for secrets takes more than {_SECONDS:.0f} s")
+        yield info.filename, archive.read(info)
+
+
+def read_lines(data: bytes) -> Iterator[Any]:
+    """Yield the events of a log. Unreadable events, such as trees that are too deep, cannot be cleaned and are left
+    out."""
+    for line in data.splitlines():
+        try:
+            yield decode_json(line)
+        except ProtocolError:
+            continue
+
+
+def _text(data: bytes) -> str | None:
+    if b"\0" in data[:4096]:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _mime_types(archive: zipfile.ZipFile) -> dict[str, list[str]]:
+    """Return the MIME types of the files in ``resources/``, according to the network log: equal bodies are one file,
+    which may be sent with several types."""
+    types: dict[str, list[str]] = {}
+    for info in archive.infolist():
+        for event in read_lines(archive.read(info)) if info.filename.endswith(".network") else ():
+            for side in sides(event.get("snapshot") if isinstance(event, dict) else None):
+                body = side.get("postData") or side.get("content")
+                if isinstance(body, dict) and isinstance(name := body.get("_file", body.get("_sha1")), str):
+                    kinds, kind = types.setdefault(Path(name).name, []), str(body.get("mimeType", "")).lower()
+                    kinds += [kind] * (kind not in kinds)
+    return types
+
+
+def learn_event(event: object, secrets: SecretValues) -> None:
+    """Let ``secrets`` learn the secrets in one event of a log."""
+    try:
+        if isinstance(event, dict) and event.get("type") == "resource-snapshot":
+            learn_entry(event.get("snapshot"), secrets)
+            return
+        learn_json(event, secrets)
+        for attributes, names in _secret_fields(event, secrets):
+            for name in names:
+                secrets.learn_value(str(attributes.get(name, "")))
+    except RecursionError:
+        return
+
+
+def clean_event(event: object, secrets: SecretValues) -> object:
+    """Return one event of a log without secrets."""
+    try:
+        if isinstance(event, dict) and event.get("type") == "resource-snapshot":
+            return {**event, "snapshot": clean_entry(event.get("snapshot"), secrets)}
+        for attributes, names in _secret_fields(event, secrets):
+            attributes.update({name: REDACTED for name in names if attributes.get(name)})
+        if isinstance(event, dict) and event.get("type") != "frame-snapshot":
+            event = _cleaned_texts(event, secrets, 0)
+        return secrets.tree(_without_typed(event), _TRACE_STRUCTURE.__contains__)
+    except RecursionError:
+        return {}
+
+
+def _without_typed(event: Any) -> object:
+    """Return an event without typed text: its field is unknown and may be a password field."""
+    match event:
+        case {"type": "before", "method": str(method), "params": dict(params)} if method.lower() in _TYPING:
+            typed = {key: REDACTED for key in _TYPED if isinstance(params.get(key), str)}
+            return {**event, "params": params | typed, **({"title": method} if "title" in event else {})}
+        case {"type": "log", "message": str(message)} if (said := _TYPED_LOG.match(message)) is not None:
+            return {**event, "message": said[1] + REDACTED}
+    return event
+
+
+def _secret_fields(event: object, secrets: SecretValues) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """Yield the attributes of a snapshot's fields for secrets, and the names of those with their value. An element is a
+    list: name, attributes, children."""
+    for node in walk(event):
+        match node:
+            case [str() as element, dict() as attributes, *_] if values := value_attributes(element):
+                texts = {key.lower(): value for key, value in attributes.items() if isinstance(value, str)}
+                if secrets.is_secret_field(texts):
+                    yield attributes, [key for key in attributes if key.lower() in values]

@@ -1,0 +1,501 @@
+"""Tools of a browser besides driving an app: HTML to PDF, screenshots.
+
+* :class:`FetchedRequests` answers the requests of HTML that is rendered without a network.
+* :class:`JudgedNetwork` is a SOCKS 5 proxy that lets a page connect only to addresses that a judge allows.
+* :func:`render_to_pdf`, :func:`screenshot` and :func:`screenshot_of_url` are the tools themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from urllib.parse import urlsplit
+
+from playwright.async_api import Error, TimeoutError as PlaywrightTimeout
+
+from ..base import Fetch, PdfOptions, ScreenshotOptions
+from ..errors import NOTHING_LISTENS, ABPError, CallTimeout, TransportError, UsageError, first_line, format_seconds
+from ..protocol._plain_text import is_page, redact_url
+from ..protocol.binary import BinaryData
+from ._browser import Browser
+from ._diagnosis import explain_load_failure
+from ._process import playwright_timeout
+from ._source import Tab, close_quietly
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page, ProxySettings, Request, Route, ViewportSize, WebSocket
+
+
+#: Limits of one page: requests, requests at a time, and bytes of all answers.
+_MAX_REQUESTS, _MAX_AT_ONCE, _MAX_BYTES = 500, 6, 64 << 20
+#: Limits of a proxy: connections at a time, connections in all, and received bytes in all (docs/security.md).
+_MAX_FETCHES, _MAX_CONNECTIONS, _MAX_FETCHED_BYTES = 64, 1000, 256 << 20
+#: Hosts judged at a time: each uses one of the few threads that look up names for the whole process.
+_MAX_JUDGED = 4
+#: Reasons that are reported.
+_MAX_REASONS = 20
+_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+_CHUNK = 64 << 10
+#: Seconds for the handshake with the browser, and for a server to accept a connection.
+_STEP_TIMEOUT = 10.0
+_END_TIMEOUT = 2.0
+_NO_AUTHENTICATION, _NOTHING_FITS = b"\5\0", b"\5\xff"
+_CONNECTED, _NOT_ALLOWED = (b"\5" + code + b"\0\1\0\0\0\0\0\0" for code in (b"\0", b"\2"))
+#: Viewport of a page that is opened for a screenshot, and the largest viewport, in CSS pixels (docs/requirements.md
+#: R3-7).
+_VIEW: ViewportSize = {"width": 1280, "height": 800}
+_MAX_VIEW = {"width": 1920, "height": 1080}
+#: Longest wait of a screenshot for an idle network, in seconds.
+_IDLE_TIMEOUT = 15.0
+#: A proxy that does not exist: nothing listens at the port of RFC 863. Playwright sends loopback addresses there, too.
+_NO_PROXY: ProxySettings = {"server": "socks5://127.0.0.1:9"}
+#: Address of HTML that is rendered, and what Chromium holds against it and its frames, windows and workers.
+_ADDRESS = "http://html.invalid/"
+_WITHOUT_WEBRTC = {"Connection-Allowlist": '("*://*:*/*");redirects=allow;webrtc=block'}
+#: Script before the first script of a frame: WebRTC would send datagrams past the proxy. Chromium starts a sandboxed
+#: ``srcdoc`` frame in a process of its own, sometimes before the script is there.
+NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
+#: Chromium's error for a connection that a proxy refused, and its page for a navigation that failed.
+_BY_PROXY, _ERROR_PAGE = "ERR_SOCKS_CONNECTION", "chrome-error:"
+
+
+class FetchedRequests:
+    """Router of the requests of one page to ``fetch``, with limits for their number and size; only GET is allowed."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._requests, self._bytes = _MAX_REQUESTS, _MAX_BYTES
+        self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
+
+    async def answer(self, route: Route) -> None:
+        """Answer one request, or abort it. Never raises: the page may be gone already."""
+        request = route.request
+        self._requests -= 1
+        with contextlib.suppress(Error):
+            if not request.url.lower().startswith(("http:", "https:")):
+                await route.continue_()  # blob: and data: need no network
+            elif request.method != "GET" or self._requests < 0:
+                await route.abort("blockedbyclient")
+            else:
+                await self._answer_get(route)
+
+    async def _answer_get(self, route: Route) -> None:
+        async with self._slots:
+            try:
+                accept = route.request.headers.get("accept", "")
+                found = await self._fetch(route.request.url, accept, self._bytes)
+            except ABPError:
+                await route.abort("blockedbyclient")
+                return
+            self._bytes = max(0, self._bytes - len(found.body))
+            await route.fulfill(status=200, headers={**found.headers, **_WITHOUT_WEBRTC}, body=found.body)
+
+
+#: Function that returns the numeric addresses for a connection to this host and port, in the order of the attempts. It
+#: raises an error of ours if no address is allowed.
+Judge: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+#: Host and port.
+_Place: TypeAlias = tuple[str, int]
+
+
+class JudgedNetwork:
+    """SOCKS 5 proxy (RFC 1928) of one page, which runs inside ``async with``. ``judge`` is called before a connection.
+
+    All connections of the page's context go through the proxy: of frames, redirects, sockets, workers, popups,
+    downloads and speculative ones. The proxy gets the host's name, resolves it itself and connects to an address that
+    was judged, so the name cannot lead elsewhere afterwards (DNS rebinding).
+
+    Chromium's own background requests (for autofill, say) use the proxy too. They get nowhere that is not allowed, and
+    are not reported: only those that :meth:`watch` has seen are the page's.
+    """
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._judging = asyncio.Semaphore(_MAX_JUDGED)
+        self._connections: set[asyncio.Task[None]] = set()
+        self._made = self._bytes = 0
+        self._refused: dict[_Place | None, str] = {}
+        self._failed: dict[_Place | None, str] = {}
+        self._requested: set[_Place | None] = {None}
+
+    def watch(self, context: BrowserContext) -> None:
+        """Note the hosts that the pages of ``context`` ask for."""
+
+        def note(request: Request | WebSocket) -> None:
+            self.note(request.url)
+
+        context.on("request", note)
+        context.on("page", lambda page: page.on("websocket", note))
+
+    def note(self, url: str) -> None:
+        """Note that the page asks for ``url``."""
+        self._requested.add(_place(url))
+
+    @property
+    def refused(self) -> list[str]:
+        """Reasons of the page's connections that are not allowed, at most 20."""
+        reasons = [reason for place, reason in self._refused.items() if place in self._requested]
+        return list(dict.fromkeys(reasons))[:_MAX_REASONS]
+
+    @property
+    def failed(self) -> str:
+        """Reason of the page's last connection that failed, allowed or not."""
+        reasons = [reason for place, reason in self._failed.items() if place in self._requested]
+        return reasons[-1] if reasons else ""
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_CHUNK)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=_END_TIMEOUT)
+
+    @property
+    def proxy(self) -> ProxySettings:
+        """Value of the option ``proxy`` of the page's context."""
+        return {"server": f"socks5://127.0.0.1:{self.port}"}
+
+    @property
+    def port(self) -> int:
+        """Port of ``127.0.0.1`` at which the proxy listens."""
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        self._made += 1
+        try:
+            if self._made > _MAX_CONNECTIONS:
+                self._refuse(None, f"more than {_MAX_CONNECTIONS:,} connections")
+            elif len(self._connections) > _MAX_FETCHES:
+                self._refuse(None, f"more than {_MAX_FETCHES} connections at a time")
+            elif not await _is_of_another_user(writer):
+                # A peer that breaks the protocol or goes away ends its own connection.
+                with contextlib.suppress(OSError, EOFError, ValueError):
+                    await self._relay(reader, writer)
+        except asyncio.CancelledError:
+            pass  # by __aexit__; asyncio would log a cancelled connection as an error
+        finally:
+            self._connections.discard(task)
+            writer.transport.abort()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_STEP_TIMEOUT):
+            host, port = await _read_request(reader, writer)
+        try:
+            from_there, to_there = await self._connect(host, port)
+        except ABPError as error:
+            self._fail((host, port), error.message)
+            writer.write(_NOT_ALLOWED)
+            await writer.drain()
+            return
+        try:
+            writer.write(_CONNECTED)
+            await asyncio.gather(_copy(reader, to_there, lambda _: None), _copy(from_there, writer, self._count))
+        finally:
+            to_there.transport.abort()
+
+    async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            async with self._judging:
+                addresses = await self._judge(host, port)
+        except ABPError as error:
+            self._refuse((host, port), error.message)
+            raise
+        reason = f"{NOTHING_LISTENS}; correct the address"
+        for address in addresses:
+            try:
+                async with asyncio.timeout(_STEP_TIMEOUT):
+                    return await asyncio.open_connection(address, port, limit=_CHUNK)
+            except TimeoutError:
+                reason = "the host does not answer; correct the address or check the network"
+            except OSError:
+                continue
+        raise TransportError(f"{host} (port {port}): {reason}")
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > _MAX_FETCHED_BYTES:
+            self._refuse(None, f"more than {_MAX_FETCHED_BYTES:,} bytes")
+            raise EOFError
+
+    def _refuse(self, place: _Place | None, reason: str) -> None:
+        self._refused[place] = reason
+        self._fail(place, reason)
+
+    def _fail(self, place: _Place | None, reason: str) -> None:
+        self._failed.pop(place, None)  # the last failure is the last item
+        self._failed[place] = reason
+
+
+def _place(url: str) -> _Place | None:
+    """Return the host and the port of a request's URL in the spelling of :func:`_read_request`; ``None`` if it needs no
+    network."""
+    scheme = url.partition(":")[0]
+    if scheme not in _PORTS:
+        return None
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if ":" in host:
+        host = str(ipaddress.ip_address(host))
+    return host, parts.port or _PORTS[scheme]
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Callable[[int], None]) -> None:
+    while data := await reader.read(_CHUNK):
+        count(len(data))
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
+
+
+async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, int]:
+    """Read the SOCKS 5 handshake (RFC 1928); return the host and the port that the browser asks for.
+
+    Raises :class:`ValueError` for anything but a CONNECT request without authentication."""
+    version, methods = await reader.readexactly(2)
+    offered = await reader.readexactly(methods)
+    if version != 5 or 0 not in offered:
+        writer.write(_NOTHING_FITS)
+        raise ValueError
+    writer.write(_NO_AUTHENTICATION)
+    version, command, _, kind = await reader.readexactly(4)
+    if version != 5 or command != 1:  # only CONNECT; neither BIND nor UDP ASSOCIATE
+        raise ValueError
+    if kind == 3:
+        (length,) = await reader.readexactly(1)
+        host = (await reader.readexactly(length)).decode("ascii")
+    else:
+        host = str(ipaddress.ip_address(await reader.readexactly({1: 4, 4: 16}.get(kind, 0))))
+    return host.strip("[]").lower(), int.from_bytes(await reader.readexactly(2), "big")
+
+
+async def _is_of_another_user(writer: asyncio.StreamWriter) -> bool:
+    """Return whether another user of this machine has made the connection; known on Linux only."""
+    _, port, *_ = writer.get_extra_info("peername") or ("", 0)  # no peer name if it has disconnected already
+    return sys.platform == "linux" and await asyncio.to_thread(_is_foreign, port)
+
+
+def _is_foreign(port: int) -> bool:
+    try:
+        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    except OSError:
+        return False
+    owners = {fields[1]: int(fields[7]) for fields in map(str.split, lines)}
+    return owners.get(f"0100007F:{port:04X}") != os.geteuid()
+
+
+async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
+    """Return ``html`` as a PDF; ``timeout`` in seconds.
+
+    The HTML is loaded in a context of its own without a network. It sees neither the app nor its cookies; the PDF holds
+    only its own content (``data:`` and ``blob:`` URLs too) and the resources that ``fetch`` returns. Raises
+    :class:`~transports.errors.UsageError` if the browser of a caller's page cannot open another context.
+    """
+    given: dict[str, Any] = {"print_background": True, **_validated(options, PdfOptions, "render_to_pdf")}
+    if not given.keys() & {"format", "width", "height"}:
+        given = {"format": "A4", "prefer_css_page_size": True, **given}
+    with _map_errors("render_to_pdf", timeout):
+        async with asyncio.timeout(timeout), _page_without_network(tab, fetch) as page:
+            await page.set_content(html, wait_until="load", timeout=playwright_timeout(timeout))
+            return BinaryData(await page.pdf(**given), "application/pdf")
+
+
+async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
+    """Return a picture of the page of ``tab``, or of the page at the option ``url``, as PNG or JPEG (``type="jpeg"``);
+    ``timeout`` in seconds. A page at ``url`` is opened in a context of its own, or in the app's context if that is
+    shared with other sessions."""
+    picture = _Picture(options, timeout)
+    with _map_errors("screenshot", timeout):
+        async with asyncio.timeout(timeout):
+            if picture.url is None:
+                return await picture.of_page(tab.page)
+            async with _separate_page(tab) as page:
+                return await picture.of_url(page, picture.url)
+
+
+_WEBRTC_POLICIES = ("webrtc-ip-handling-policy", "force-webrtc-ip-handling-policy")
+
+
+class PictureBrowser(Browser):
+    """A browser for pictures of any address. Its WebRTC connects through the proxy of a page, or not at all."""
+
+    #: The second is the name of the first in Chromium's headless shell.
+    _switches = tuple(f"--{name}=disable_non_proxied_udp" for name in _WEBRTC_POLICIES)
+
+
+async def screenshot_of_url(
+    browser: PictureBrowser, url: str, options: ScreenshotOptions, judge: Judge, *, timeout: float
+) -> tuple[BinaryData, list[str]]:
+    """Return a picture of the page at ``url``, in a context of its own of ``browser``, and the connections that were
+    refused, with reasons: their content may be missing in the picture.
+
+    ``judge`` is called before each connection of the page. Refused resources are not loaded. A refusal of the page
+    itself, also of a later document, raises :class:`~transports.errors.UsageError`.
+    """
+    picture = _Picture({**options, "url": url}, timeout)
+    with _map_errors("screenshot", timeout):
+        async with asyncio.timeout(timeout), JudgedNetwork(judge) as network:
+            context = await browser.playwright.new_context(
+                accept_downloads=False, service_workers="block", proxy=network.proxy
+            )
+            network.watch(context)
+            try:
+                await context.add_init_script(NO_WEBRTC)
+                taken = await picture.of_url(await context.new_page(), url, network)
+            finally:
+                await close_quietly(context)
+    return taken, network.refused
+
+
+class _Picture:
+    """A screenshot with validated options."""
+
+    def __init__(self, options: ScreenshotOptions, timeout: float) -> None:
+        self._given = cast("dict[str, Any]", _validated(options, ScreenshotOptions, "screenshot"))
+        self.url: str | None = self._given.pop("url", None)
+        if self.url is not None and not is_page(str(self.url)):
+            raise UsageError("screenshot: url must begin with http:// or https://")
+        self._width, self._height = (self._size(name, limit) for name, limit in _MAX_VIEW.items())
+        self._timeout = timeout
+
+    def _size(self, name: str, limit: int) -> int | None:
+        size = self._given.pop(name, None)
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= limit):
+            raise UsageError(f"screenshot: {name} must be a whole number from 1 to {limit}, not {size!r}")
+        return size
+
+    async def of_page(self, page: Page) -> BinaryData:
+        """Return a picture of the page in its current state, with another viewport if one is given."""
+        if self._width is None and self._height is None:
+            return await self._taken(page)
+        before = page.viewport_size
+        if before is None:
+            raise UsageError("screenshot: this page has the size of its window; leave width and height out")
+        await page.set_viewport_size(self._view(before))
+        try:
+            await self._idle(page)
+            return await self._taken(page)
+        finally:
+            with contextlib.suppress(Error):
+                await page.set_viewport_size(before)
+
+    async def of_url(self, page: Page, url: str, network: JudgedNetwork | None = None) -> BinaryData:
+        """Return a picture of the page at ``url``, taken once the network is idle."""
+        await page.set_viewport_size(self._view(_VIEW))
+        try:
+            await page.goto(url, wait_until="load", timeout=playwright_timeout(self._timeout))
+        except PlaywrightTimeout:
+            raise
+        except Error as error:
+            if network is not None and network.failed and _BY_PROXY in error.message:
+                raise _not_opened(url, network.failed) from error
+            raise _not_opened(url, explain_load_failure(str(error), url)) from error
+        await self._idle(page)
+        taken = await self._taken(page)
+        if network is not None and network.failed and page.url.startswith(_ERROR_PAGE):
+            raise _not_opened(url, network.failed)
+        return taken
+
+    def _view(self, default: ViewportSize) -> ViewportSize:
+        return {"width": self._width or default["width"], "height": self._height or default["height"]}
+
+    async def _idle(self, page: Page) -> None:
+        """Wait for an idle network, for a limited time: some pages are never idle."""
+        with contextlib.suppress(PlaywrightTimeout):
+            seconds = min(_IDLE_TIMEOUT, self._timeout / 2)
+            await page.wait_for_load_state("networkidle", timeout=playwright_timeout(seconds))
+
+    async def _taken(self, page: Page) -> BinaryData:
+        data = await page.screenshot(**self._given, timeout=playwright_timeout(self._timeout))
+        return BinaryData(data, "image/jpeg" if self._given.get("type") == "jpeg" else "image/png")
+
+
+def _not_opened(url: str, reason: str) -> UsageError:
+    return UsageError(f"screenshot: cannot open {redact_url(url)}: {reason}")
+
+
+def _validated(options: Mapping[str, object], kind: type, tool: str) -> dict[str, object]:
+    """Return the options in ``snake_case``. Raises :class:`~transports.errors.UsageError` for unknown ones: options may
+    come as JSON, past any type checker.
+
+    ``camelCase``, as in Playwright for JavaScript, is accepted too.
+    """
+    named = {re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower(): value for name, value in options.items()}
+    if unknown := sorted(set(named) - set(kind.__annotations__)):
+        raise UsageError(
+            f"{tool} has no option {', '.join(unknown)}; there are {', '.join(sorted(kind.__annotations__))}"
+        )
+    return named
+
+
+@contextlib.asynccontextmanager
+async def _separate_page(tab: Tab) -> AsyncIterator[Page]:
+    browser, context = tab.browser, tab.page.context
+    separate = None
+    if browser is not None and not browser.shares_context:
+        separate = context = await browser.playwright.new_context()
+    page = await context.new_page()
+    try:
+        yield page
+    finally:
+        await close_quietly(separate or page)
+
+
+@contextlib.asynccontextmanager
+async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[Page]:
+    """Open a page in a context without a network, and so without the app's cookies and cache.
+
+    The context has a dead proxy: it swallows every connection and name look-up of the browser, in frames, workers,
+    popups and speculative connections too. Being offline makes requests fail at once, before the proxy. WebRTC is the
+    only way past the proxy; the page has an address for the header that forbids it. With ``fetch``, requests are
+    answered before they reach the proxy.
+    """
+    browser = tab.browser.playwright if tab.browser is not None else tab.page.context.browser
+    if browser is None:
+        raise UsageError("render_to_pdf: this browser has one context only; HTML needs one that has no network")
+    context = await browser.new_context(offline=fetch is None, service_workers="block", proxy=_NO_PROXY)
+    try:
+        await context.add_init_script(NO_WEBRTC)
+        if fetch is not None:
+            await context.route("**/*", FetchedRequests(fetch).answer)
+        await context.route(f"{_ADDRESS}**", _answer_empty)
+        page = await context.new_page()
+        await page.goto(_ADDRESS)
+        yield page
+    finally:
+        await close_quietly(context)
+
+
+async def _answer_empty(route: Route) -> None:
+    with contextlib.suppress(Error):  # the page may be gone already
+        await route.fulfill(content_type="text/html", body="", headers=_WITHOUT_WEBRTC)
+
+
+@contextlib.contextmanager
+def _map_errors(what: str, timeout: float) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        raise CallTimeout(f"{what} was not ready within {format_seconds(timeout)}") from None
+    except Error as error:
+        first = first_line(error)
+        if "Timeout" in first and "exceeded" in first:
+            raise CallTimeout(f"{what} was not ready within {format_seconds(timeout)}") from None
+        if "closed" in first or "crashed" in first:
+            raise TransportError(f"{what}: {first}") from None
+        raise UsageError(f"{what}: the browser refused: {first}") from None

@@ -1,0 +1,569 @@
+"""The base of transports that drive a page (:class:`PageTransport`): opening, reconnection, messages, events, content.
+
+Playwright's ``page.evaluate`` does not return binary content (docs/protocol.md 6.6: ``{}`` for an ``ArrayBuffer``).
+So an agent in the page makes one JSON text of each answer. Small content is inside the text; larger content is a
+reference, fetched over the ladder of :mod:`transports.playwright._content`.
+
+The helpers map errors of opening and of a loss, and describe the document that answers (:func:`sender_of`), which
+decides about cookies and addresses of downloads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import time
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace as replace_field
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
+
+from playwright.async_api import Error
+
+from .._internal.tasks import backoff_delay, begin, cancel_and_wait, drop, in_thread
+from ..artifacts._base import DEFAULT_MAX_BYTES, ArtifactStore
+from ..base import Fetch, PdfOptions, ScreenshotOptions, Transport
+from ..errors import (
+    ABPError,
+    BrowserCrashed,
+    CallTimeout,
+    ConnectFailed,
+    Disconnected,
+    ProtocolError,
+    TransportError,
+    UsageError,
+    format_seconds,
+)
+from ..protocol._plain_text import origin_of, redact_url
+from ..protocol._strict_json import PARSED_ON_LOOP, encode_json
+from ..protocol._times import checked_timeout
+from ..protocol.binary import BinaryData, Handle
+from ..protocol.messages import Message, Sender
+from . import _page_tools as tools
+from ._agent import Agent, Document, PageAgent, is_closed
+from ._browser import Browser
+from ._channel import FrameWatcher
+from ._channels import open_channel
+from ._content import Ladder, is_elsewhere
+from ._effects import Dialogs, PageEffects, check_permissions, set_permissions
+from ._process import SESSION_CONTEXTS
+from ._received import Elicitation, Flood, parse_reply
+from ._source import PageSource, Tab
+from ._uploads import Uploads
+
+if TYPE_CHECKING:
+    from playwright.async_api import Frame, Page, Response
+
+logger = logging.getLogger("transports.playwright")
+
+#: Turns of the event loop in which tasks begin, those that they begin too, and send their commands.
+_TURNS_TO_SEND = 3
+_EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
+
+
+async def reconnect(
+    agent: PageAgent,
+    *,
+    can_reopen: Callable[[TransportError], bool],
+    reopen: Callable[[], Awaitable[PageAgent]],
+    emit: Callable[[Message], None],
+) -> None:
+    """Watch the page of ``agent`` and call ``reopen`` each time it is lost (docs/faults.md 1-5, 10).
+
+    Failed attempts are retried, whatever their reason, with a jittered back-off
+    (:func:`~transports._internal.tasks.backoff_delay`). ``emit`` gets a ``connection/lost`` event at each loss and a
+    ``connection/restored`` event at each return, in that order. Ends when it is cancelled, or once ``can_reopen``
+    returns ``False`` for a loss.
+    """
+    while can_reopen(error := await asyncio.shield(agent.lost)):
+        emit(Message("connection/lost", {"reason": error.message}))
+        for attempt in count(1):
+            try:
+                agent = await reopen()
+                break
+            except Exception as failure:  # noqa: BLE001 - a driver that ends meanwhile may raise any
+                if not can_reopen(error):
+                    return
+                logger.info("the page could not be opened again: %s", failure)
+            await asyncio.sleep(backoff_delay(attempt))
+        emit(Message("connection/restored", {"reason": error.message}))
+
+
+def loss_error(lost: TransportError, browser: Browser | None, *, final: bool) -> TransportError:
+    """Return the error for the calls of a session whose page is gone, for the reason in ``lost``.
+
+    With ``final`` the session is over; otherwise the app is opened again, in ``browser`` if that is ours. A browser
+    that has ended is marked so, which notifies all its sessions.
+    """
+    ended = browser if isinstance(lost, BrowserCrashed) else None
+    if ended is not None:
+        ended.mark_ended()
+    if final:
+        return type(lost)(f"{lost.message}; connect again", retryable=False)
+    if ended is not None:
+        return type(lost)(f"{lost.message}; {ended.after_restart}")
+    return type(lost)(f"{lost.message}; the app is opened again")
+
+
+@contextlib.contextmanager
+def mapping_opening_errors(target: str, timeout: float) -> Iterator[None]:
+    """Map errors of asyncio and of Playwright to errors of ours while ``target`` is opened.
+
+    Raises :class:`~transports.errors.ConnectFailed` after ``timeout`` seconds, which the caller measures and which are
+    in ``details``, and :class:`~transports.errors.BrowserCrashed` if the browser or its driver ends meanwhile.
+    """
+    try:
+        yield
+    except TimeoutError:
+        within = f"did not load within {format_seconds(timeout)}"
+        message = f"{redact_url(target)} {within}; is it the right address?"
+        raise ConnectFailed(message, details={"timeout": timeout}) from None
+    except Exception as error:
+        if isinstance(error, ABPError) or not is_closed(error):
+            raise
+        raise BrowserCrashed("the browser ended while the app was opened in it; connect again") from None
+
+
+class ServerAddress:
+    """Numeric address and port of the server of the app's document, valid for the document's origin only."""
+
+    def __init__(self) -> None:
+        self._origin: tuple[str, str] | None = None
+        self._address: tuple[str, int] | None = None
+
+    async def read(self, response: Response | None) -> None:
+        """Read the address from the response with the document, if the browser reports it."""
+        self._origin = self._address = None
+        if response is None:
+            return
+        try:
+            found = await response.server_addr()
+        except Error:  # the page is going away, or the response did not come from the network
+            return
+        if found is not None:
+            self._origin = _origin(urlsplit(response.url))
+            self._address = (found["ipAddress"], found["port"])
+
+    def of(self, url: str | None) -> tuple[str, int] | None:
+        """Return the address for ``url``, or ``None`` if the document had another origin or its address is unknown."""
+        return self._address if url is not None and _origin(urlsplit(url)) == self._origin else None
+
+
+def _origin(parts: SplitResult) -> tuple[str, str]:
+    return parts.scheme, parts.netloc.rpartition("@")[2].lower()
+
+
+def sender_of(
+    url: str,
+    origin: str,
+    *,
+    page: Document,
+    around: Iterable[str] = (),
+    server_address: tuple[str, int] | None = None,
+) -> Sender:
+    """Return the document of ``origin`` as a :class:`Sender`; ``url`` is its last known address. ``page`` is the page's
+    own document. ``around`` are the addresses of the documents that contain it, if it is in a frame."""
+    own, domain = _site(origin, page.domain), page.domain
+    return Sender(
+        url if origin in (origin_of(url), "null") else f"{origin}/",
+        origin,
+        domain if own.endswith(f"//{domain}") else "",
+        _site(page.origin, domain),
+        third_party=any(_site(origin_of(one) or "", domain) != own for one in around),
+        server_address=server_address,
+    )
+
+
+def around(frames: Iterable[Frame]) -> list[str]:
+    """Return the addresses of all documents that contain one of ``frames``."""
+    found: list[str] = []
+    for frame in frames:
+        parent = frame.parent_frame
+        while parent is not None:
+            found.append(parent.url)
+            parent = parent.parent_frame
+    return found
+
+
+def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
+    """Return whether a browser would send a cookie of ``sender``'s own origin with a request of ``sender``.
+
+    In a third party's page only cookies with ``SameSite=None`` are sent. A ``Partitioned`` cookie is sent only within
+    the page of its partition.
+    """
+    return (not sender.third_party or same_site == "None") and partition in (None, "", sender.page)
+
+
+def _site(origin: str, domain: str) -> str:
+    """Return the site of an origin: its scheme and registrable domain. The domain is known only if it is ``domain``;
+    for other hosts the whole host is used."""
+    parts = urlsplit(origin)
+    host = parts.hostname or ""
+    if not host:
+        return "null"
+    if domain and f".{host}".endswith(f".{domain}"):
+        host = domain
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The agent, downloads and uploads of one document. Handles of content in that document begin with ``holder``."""
+
+    agent: Agent
+    ladder: Ladder
+    uploads: Uploads
+    holder: str
+
+
+def cancellation(payload: Any) -> tuple[str, str]:
+    """Return the arguments of an agent's ``cancel`` for the payload of a cancellation."""
+    return payload["callId"], payload.get("reason", "")
+
+
+class PageTransport(Transport):
+    """An app reached through one page. A subclass loads the app into the page (:meth:`_load_app`).
+
+    ``source`` opens the page. ``timeout`` in seconds covers starting and loading. A lost page is opened again in the
+    background, unless it belongs to the caller.
+    """
+
+    _scripts: tuple[str, ...] = ("codec.js", "effects.js")
+    _script_options: Mapping[str, str] = {}
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        source: PageSource,
+        timeout: float,
+        dialogs: Dialogs = "dismiss",
+        permissions: Collection[str] = (),
+    ) -> None:
+        if dialogs not in ("dismiss", "accept"):
+            raise UsageError(f"dialogs= is 'dismiss' or 'accept', not {dialogs!r}")
+        self._target, self._source = url, source
+        self._browser: Browser | None = None
+        self._timeout = checked_timeout(timeout)
+        self._stack, self._tab_stack = contextlib.AsyncExitStack(), contextlib.AsyncExitStack()
+        self._page_stack = contextlib.AsyncExitStack()
+        self._tab: Tab | None = None
+        self._reconnect_task: asyncio.Task[None] | None = None
+        self._events: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._dialogs, self._permissions = dialogs, check_permissions(permissions)
+        self._agent: PageAgent | None = None
+        self._sender_at: tuple[tuple[Document, str], Sender] | None = None
+        self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
+        self._rungs = {"download": 0, "stream": 0, "slices": 0}  # counted across reconnections
+        self.features = replace_field(self.features, reconnects=source.page is None)
+
+    @property
+    def url(self) -> str | None:
+        """Current address of the page; the target before the page is open."""
+        return self._agent.page.url if self._agent else self._target
+
+    @property
+    def page(self) -> Page | None:
+        """The page of ``playwright.async_api``; a new page after a reconnection, ``None`` before opening."""
+        if self._agent is not None:
+            # the caller may now record in this context (a HAR): it must be closed properly for that to be written
+            SESSION_CONTEXTS.discard(self._agent.page.context)
+        return self._agent.page if self._agent else None
+
+    @property
+    def rungs(self) -> Mapping[str, int]:
+        """Counts of contents moved out of the app's pages, by rung: ``download``, ``stream`` and ``slices``."""
+        return dict(self._rungs)
+
+    def use_store(self, store: ArtifactStore) -> None:
+        """Limit content of the page to the bytes that ``store`` accepts. A session calls this before :meth:`open`."""
+        self._limits = store.max_bytes, store.retention.max_session_bytes if store.retention else None
+
+    async def open(self) -> None:
+        """Start or attach to the browser, open the page and load the app."""
+        self._browser = await self._source.start(self._stack, self._target, timeout=self._timeout)
+        agent = await self._open_page()
+        if self.features.reconnects:
+            work = reconnect(agent, can_reopen=self._can_reopen, reopen=self._reopen, emit=self._events.put_nowait)
+            self._reconnect_task = begin(work)
+
+    async def _open_page(self) -> PageAgent:
+        with mapping_opening_errors(self._target, self._timeout):
+            async with asyncio.timeout(self._timeout):
+                return await self._open_app()
+
+    async def _open_app(self) -> PageAgent:
+        self._tab = tab = await self._source.open(self._tab_stack, self._browser, self._tab)
+        agent = PageAgent(tab.page, await open_channel(tab.page), self._on_event, self._on_loss)
+        if self._browser is not None:
+            self._page_stack.callback(self._browser.on_end(agent.on_disconnect))
+        if tab.borrowed:
+            self._page_stack.push_async_callback(agent.uninstall)
+        else:
+            self._page_stack.callback(agent.stop_listening)
+        frames = self._watch_frames(agent)
+        installing = asyncio.ensure_future(
+            agent.install(*self._scripts, now=tab.borrowed, frames=frames, **self._script_options)
+        )
+        self._in_background(installing)
+        if (downloads := await tab.downloads(agent)) is not None:
+            self._page_stack.callback(downloads.close)
+        self._agent = agent
+        self._effects = PageEffects(
+            agent,
+            tab,
+            dialogs=self._dialogs,
+            print_page=self._print_page,
+            emit=self._events.put_nowait,
+            release=self.release,
+            limits=self._limits,
+        )
+        self._page_stack.push_async_callback(self._effects.aclose)
+        # The browser takes commands in order. So those of its own are only sent before the app is loaded, and their
+        # answers come meanwhile; the agent's are in another process, and waited for.
+        preparing = asyncio.gather(self._effects.prepare(downloads), set_permissions(tab, agent, self._permissions))
+        self._in_background(preparing)
+        for _ in range(_TURNS_TO_SEND):
+            await asyncio.sleep(0)
+        await installing
+        self._downloads = downloads
+        self._top = self._reach(agent)
+        await self._load_app(tab.page, agent)
+        await preparing
+        if (folder := self._effects.download_folder) is not None:
+            # Chromium makes it again for a download that it breaks off, until its page is closed.
+            self._stack.push_async_callback(asyncio.to_thread, shutil.rmtree, folder, ignore_errors=True)
+        agent.pin()  # only now, as an app may navigate while it loads
+        return agent
+
+    def _in_background(self, work: asyncio.Future[Any]) -> None:
+        """End ``work`` with the page. Its error is ignored, unless somebody awaits it."""
+        work.add_done_callback(partial(drop, work))
+        self._page_stack.push_async_callback(cancel_and_wait, (work,))
+
+    def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
+        """Return the watcher of documents in frames of the page, or ``None`` if they are left alone."""
+        return None
+
+    def _reach(self, agent: Agent, holder: str = "held:") -> Reach:
+        """Return the reach of the document of ``agent``. Handles of its content begin with ``holder``."""
+        tab = self._open_tab()
+        ladder = Ladder(agent, self._downloads, max_bytes=self._limits[0], used=self._rungs)
+        self._page_stack.push_async_callback(ladder.aclose)
+        return Reach(agent, ladder, Uploads(agent, tab.folder, near=tab.is_near), holder)
+
+    def _can_reopen(self, lost: TransportError) -> bool:
+        """Return whether the app can be opened again after ``lost``. A browser that is not ours can be started only by
+        its owner."""
+        if isinstance(lost, BrowserCrashed) if self._browser is None else self._source.is_over(self._browser):
+            self.features = replace_field(self.features, reconnects=False)
+        return self.features.reconnects
+
+    def _on_loss(self, lost: TransportError) -> TransportError:
+        return loss_error(lost, self._browser, final=not self._can_reopen(lost))
+
+    async def _reopen(self) -> PageAgent:
+        await self._page_stack.aclose()
+        if self._browser is not None:
+            browser = await self._source.revive(self._stack, self._browser, self._target, timeout=self._timeout)
+            self._browser = browser
+            if self._tab is not None and self._tab.page.context.browser is not browser.playwright:
+                # page and context ended with their browser, so the old stack has nothing left to close
+                self._tab, self._tab_stack = None, contextlib.AsyncExitStack()
+        return await self._open_page()
+
+    @abstractmethod
+    async def _load_app(self, page: Page, agent: PageAgent) -> None:
+        """Load the app. Raises :class:`~transports.errors.ConnectFailed` and :class:`~transports.errors.NotAbpApp`."""
+
+    async def aclose(self) -> None:
+        """Close the page, and the browser if it was started here. This takes a few seconds at most."""
+        if self._reconnect_task is not None:
+            self._reconnect_task.cancel()
+            await asyncio.wait((self._reconnect_task,))
+        self._events.put_nowait(None)
+        await self._page_stack.aclose()
+        await self._tab_stack.aclose()
+        await self._stack.aclose()
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    # Plain functions: each coroutine that only passes an answer on costs a small call time.
+    def request(self, message: Message, *, timeout: float) -> Coroutine[Any, Any, Message]:
+        """Send a request to ``window.abp``. While the page is reopened, it fails unsent with ``DISCONNECTED``."""
+        agent = self._require_agent()
+        if agent.is_lost:
+            raise agent.loss(sent=False)
+        payload: Any = message.payload
+        match message.type:
+            case "capabilities/call":
+                return self._call(message, self._top, timeout)
+            case "initialize":
+                return self._ask(message, "initialize", encode_json(payload).decode(), timeout=timeout)
+            case "capabilities/list":
+                return self._ask(message, "list", timeout=timeout)
+            case "capabilities/cancel":
+                return self._cancel(message, agent, timeout)
+        raise ProtocolError(f"this transport has no request {message.type!r}")
+
+    async def _cancel(self, message: Message, agent: PageAgent, timeout: float) -> Message:
+        try:
+            return await self._ask(message, "cancel", *cancellation(message.payload), timeout=timeout)
+        except CallTimeout:  # either the app's own cancel() hangs, or the whole page does
+            await agent.check_responsive()
+            raise
+
+    async def _call(self, message: Message, reach: Reach, timeout: float) -> Message:
+        """Send a call to the document at ``reach``."""
+        payload: Any = message.payload
+        if message.origins is not None:
+            payload = {**payload, "origins": sorted(message.origins)}
+        # pinned: only this document may answer the call
+        document = reach.agent.known_document or await reach.agent.document(timeout=timeout)
+        effects, started = self._effects, time.monotonic()
+        call = effects.begin_call(payload["options"]["callId"])
+        try:
+            if message.content:
+                async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
+                    reply = await self._ask(message, "call", text, *elements, timeout=timeout, reach=reach, of=document)
+            else:
+                text = encode_json(payload).decode()
+                reply = await self._ask(message, "call", text, timeout=timeout, reach=reach, of=document)
+            reply.sender = self._sender(document)
+            if effects.has_some_for(call):
+                # at least a second, also after a call that used up its time: its outputs may be ready already
+                await effects.settle(call, reply, timeout=max(started + timeout - time.monotonic(), 1.0))
+            return reply
+        finally:
+            effects.end_call(call)
+
+    def _sender(self, document: Document) -> Sender:
+        """Return the sender of answers to calls of the page's document. It is cached: small calls come by the
+        thousand."""
+        at = document, self._require_agent().page.url
+        if self._sender_at is None or self._sender_at[0] != at:
+            address = self._address_of(document.origin)
+            self._sender_at = at, sender_of(at[1], document.origin, page=document, server_address=address)
+        return self._sender_at[1]
+
+    def _address_of(self, origin: str) -> tuple[str, int] | None:
+        """Return the address at which the server of ``origin`` was reached, if that is the app's origin."""
+        return self.server_address if origin_of(self.url) == origin else None
+
+    async def _ask(
+        self,
+        message: Message,
+        method: str,
+        *args: object,
+        timeout: float,
+        reach: Reach | None = None,
+        of: Document | None = None,
+    ) -> Message:
+        """Call a method of the page's agent, or of the agent at ``reach``, and return its answer as the reply. A very
+        long answer is fetched in the same way as content. ``of`` pins the call to the agent of one document."""
+        reach = reach or self._top
+        pinned = None if of is None else of.agent
+        answer = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=pinned)
+        text: str | bytes = answer
+        if is_elsewhere(answer):
+            text = await reach.ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
+        if len(text) <= PARSED_ON_LOOP:
+            return parse_reply(message, text, holder=reach.holder)
+        return await in_thread(parse_reply, message, text, holder=reach.holder)
+
+    async def notify(self, message: Message) -> None:
+        """Send ``shutdown`` or ``elicitation/response``. They have no reply."""
+        agent = self._require_agent()
+        text = encode_json(message.payload if message.payload is not None else {}).decode()
+        if message.type == "shutdown":
+            await agent.invoke("shutdown", text, timeout=2.0)
+        elif message.type == "elicitation/response":
+            origins = None if message.origins is None else sorted(message.origins)
+            await agent.invoke("answer", message.id, text, origins, timeout=5.0)
+        else:
+            raise ProtocolError(f"this transport has no message {message.type!r}")
+
+    async def events(self) -> AsyncIterator[Message]:
+        """Yield the events of the app, of the page (side effects) and of the connection, in order, until closed."""
+        while (message := await self._events.get()) is not None:
+            yield message
+
+    def _on_event(self, kind: str, payload: Any) -> None:
+        if isinstance(payload, Elicitation):
+            self._events.put_nowait(Message("elicitation/request", payload.request, id=payload.id))
+        elif isinstance(payload, Flood):
+            if payload.ended:
+                self._require_agent().end_flood()
+            else:
+                logger.warning("the page sends too many events: the rest is left out")
+        elif kind in _EVENTS:
+            self._events.put_nowait(Message(_EVENTS[kind], payload))
+        else:
+            self._effects.on_event(kind, payload)
+
+    async def _print_page(self, *, paper_height: float | None = None) -> BinaryData:
+        """Return the page as a PDF. ``paper_height`` in inches overrides the ``@page`` rules of the page."""
+        agent = self._require_agent()
+        printed = await agent.with_deadline(agent.channel.print_to_pdf(paper_height), "printing", timeout=self._timeout)
+        return BinaryData(Handle(f"stream:{printed}") if isinstance(printed, str) else printed, "application/pdf")
+
+    # --- content ------------------------------------------------------------------------------------------------------
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """Write content of the page to ``path``: held by the agent, a CDP stream, a download, or a ``blob:`` URL."""
+        kind, _, name = handle.id.partition(":")
+        if kind == "stream":
+            await self._top.ladder.save_stream(name, path, timeout=timeout)
+        elif kind == "file":
+            await self._effects.save(handle, path)
+        elif kind == "blob":
+            await self._top.ladder.save_url(handle.id, path, timeout=timeout)
+        else:
+            await self._top.ladder.save(Handle(name, handle.size), path, timeout=timeout)
+
+    async def release(self, handle: Handle) -> None:
+        """Drop content that will not be fetched, from the page or from the disk."""
+        kind, _, name = handle.id.partition(":")
+        if kind == "file":
+            self._effects.remove_download(handle)
+        with contextlib.suppress(TransportError):
+            if kind == "held":
+                await self._require_agent().invoke("release", name, timeout=2.0)
+            elif kind == "stream":
+                await self._require_agent().send("IO.close", {"handle": name}, timeout=2.0)
+
+    # --- page tools ---------------------------------------------------------------------------------------------------
+
+    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
+        """Return HTML as a PDF, as :func:`transports.playwright._page_tools.render_to_pdf`."""
+        return await tools.render_to_pdf(self._open_tab(), html, options, timeout=timeout, fetch=fetch)
+
+    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
+        """Return a picture of a page, as :func:`transports.playwright._page_tools.screenshot`."""
+        return await tools.screenshot(self._open_tab(), options, timeout=timeout)
+
+    def _open_tab(self) -> Tab:
+        if self._tab is None:
+            raise Disconnected("the page is gone")
+        return self._tab
+
+    async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
+        """Return the cookies of the page's context for ``url``; with ``sender``, only those that it would send."""
+        agent = self._require_agent()
+        found = await agent.with_deadline(agent.page.context.cookies([url]), "cookies", timeout=5.0)
+        return {
+            cookie["name"]: cookie["value"]
+            for cookie in found
+            if sender is None or sends_cookie(sender, cookie["sameSite"], cookie.get("partitionKey"))
+        }
+
+    def _require_agent(self) -> PageAgent:
+        if self._agent is None:
+            raise TransportError("the transport is not open; use it inside `async with`")
+        return self._agent

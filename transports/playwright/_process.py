@@ -1,0 +1,448 @@
+"""One run of a browser and of its driver (:class:`BrowserProcess`): start or attach, health, end.
+
+Beside it: the start of the driver with its environment and compile cache, also ahead of its browser
+(:func:`driver_ahead`), and the address of a remote browser (:class:`Remote`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import stat
+import sys
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit, urlunsplit
+from weakref import WeakSet
+
+import psutil
+
+from .._internal.telemetry._instruments import OPEN_BROWSERS
+from ..errors import BrowserNotFound, ConnectFailed, ProtocolError, UsageError, first_line, spelled
+from ..protocol._plain_text import origin_of, redact_url
+from ..protocol._strict_json import decode_json
+from ._extension import load_unpacked
+from ._find import BrowserChoice
+from ._process_tree import is_running, kill, process_tree
+from ._run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession, Playwright
+
+_HOW_TO_SEE_WHY = (
+    "`playwright --version` shows why: a slim image of Debian, for one, lacks one of its libraries "
+    "(apt-get install libatomic1)"
+)
+#: Variable with the folder of Node.js for compiled scripts. With it, loading the driver uses a fifth less CPU.
+_COMPILE_CACHE = "NODE_COMPILE_CACHE"
+#: Variables with the temp folder, on one system or another.
+_TEMP_FOLDER = ("TMPDIR", "TEMP", "TMP")
+#: Contexts of one session that no caller has seen. Nothing is recorded in them, so they need not be closed before the
+#: browser ends.
+SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
+#: Seconds for the browser and its driver to end by themselves before their processes are killed.
+_GRACE = 3.0
+#: WebMCP is an origin trial in Chromium. The other features are Playwright's: this switch replaces its own.
+_CHROMIUM_ARGS = ("--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies",)
+#: Seconds until the driver's process runs, so that imports may hold the interpreter's lock.
+_LEAD = 0.03
+#: The process that was not taken yet. A list, so that taking it is visible in every task that shares the context.
+_ahead: ContextVar[list[BrowserProcess]] = ContextVar("driver_ahead")
+
+
+def playwright_timeout(seconds: float) -> float:
+    """Return ``seconds`` in milliseconds, and 0 (Playwright's "no limit") for ``math.inf``."""
+    return 0 if math.isinf(seconds) else seconds * 1000
+
+
+async def start_driver() -> tuple[Playwright, list[int]]:
+    """Start the driver; return Playwright, and the driver's process id in a list.
+
+    The process is private to Playwright. The list is empty if this version keeps it elsewhere; then a driver that hangs
+    while it is attached to a browser ends only with this process.
+
+    Raises :class:`~transports.errors.BrowserNotFound` if the driver cannot run here.
+    """
+    from playwright.async_api import async_playwright
+
+    manager = async_playwright()
+    try:
+        playwright = await manager.start()
+    except Exception as error:  # Playwright raises bare exceptions if the driver (Node.js) is missing or ends at once
+        raise BrowserNotFound(f"Playwright's driver did not start ({first_line(error)}); {_HOW_TO_SEE_WHY}") from error
+    client = getattr(manager, "_client", None) or getattr(manager, "_connection", None)
+    transport = getattr(client, "_transport", None)
+    ended = getattr(transport, "on_error_future", None)
+    if isinstance(ended, asyncio.Future):  # Playwright never awaits it: asyncio would log the end of a killed driver
+        ended.add_done_callback(lambda done: done.cancelled() or done.exception())
+    process = getattr(transport, "_proc", None)
+    return playwright, [] if process is None else [process.pid]
+
+
+_lock = threading.Lock()
+_users = 0
+_saved: dict[str, str | None] = {}
+
+
+@contextlib.contextmanager
+def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]:
+    """Set the temp folder (``folder``) and the :func:`compile_cache` (``cache``) of child processes that are started
+    inside the block.
+
+    Blocks may overlap if all use the same folder; the last one restores the variables.
+    """
+    global _users
+    with _lock:
+        if _users == 0:
+            wanted = dict.fromkeys(_TEMP_FOLDER, str(folder))
+            if cache is not None:
+                wanted[_COMPILE_CACHE] = str(cache)
+            _saved.update({name: os.environ.get(name) for name in wanted})
+            os.environ.update(wanted)
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                for name, value in _saved.items():
+                    if value is None:
+                        os.environ.pop(name, None)
+                    else:
+                        os.environ[name] = value
+                _saved.clear()
+
+
+def compile_cache() -> Path | None:
+    """Return the user's folder for compiled scripts of the driver, created if missing; ``None`` if it cannot be created
+    safely, or if the environment names another one. Its files are executed, so no other user may have write access.
+    It blocks."""
+    if _COMPILE_CACHE in os.environ:
+        return None
+    given = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
+    try:
+        base = Path(given) if given else Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
+        folder = base / "abp-transports" / "node"
+        if not base.is_absolute():
+            return None
+        base.mkdir(0o700, parents=True, exist_ok=True)
+        mode = base.stat().st_mode
+        if sys.platform != "win32" and mode & 0o022 and not mode & stat.S_ISVTX:  # others could replace its folders
+            return None
+        for one in (folder.parent, folder):
+            one.mkdir(0o700, parents=True, exist_ok=True)
+            status = one.lstat()
+            if sys.platform != "win32" and (status.st_uid != os.geteuid() or status.st_mode & 0o170022 != 0o040000):
+                return None
+    except (OSError, RuntimeError):  # a user without a home
+        return None
+    return folder
+
+
+def headers_without_address() -> UsageError:
+    """Return the error for headers that have no remote browser to go to."""
+    return UsageError(
+        f"{spelled('headers=')} go to a browser that runs elsewhere; give {spelled('cdp_url=')} or "
+        f"{spelled('browser_server=')}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """Address of a browser that runs already, with headers for its requests. Both may hold secrets and are shown only
+    redacted.
+
+    With ``is_server`` it is a Playwright server, otherwise the DevTools of a Chromium.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    is_server: bool
+
+    @classmethod
+    def of(cls, cdp_url: str | None, browser_server: str | None, headers: Mapping[str, str] | None) -> Self | None:
+        """Return the browser of these options, or ``None`` without one. Raises :class:`~transports.errors.UsageError`
+        for two addresses, and for headers without an address."""
+        if cdp_url is not None and browser_server is not None:
+            raise UsageError(
+                f"{spelled('cdp_url=')} and {spelled('browser_server=')} each name a browser; give one of them"
+            )
+        url = browser_server if cdp_url is None else cdp_url
+        if url is None:
+            if headers is not None:
+                raise headers_without_address()
+            return None
+        return cls(url, dict(headers or {}), browser_server is not None)
+
+    @property
+    def display_name(self) -> str:
+        """The address without secrets."""
+        return redact_url(self.url)
+
+    async def connect(self, playwright: Playwright, engine: str, *, timeout: float) -> PlaywrightBrowser:
+        """Return the browser, connected within ``timeout`` seconds."""
+        limit = playwright_timeout(timeout)
+        if self.is_server:
+            kind = getattr(playwright, engine)
+            server: PlaywrightBrowser = await kind.connect(self.url, headers=dict(self.headers), timeout=limit)
+            return server
+        url, headers = await self._endpoint(playwright, limit) if self.headers else (self.url, {})
+        # Without Playwright's defaults, so that the user's download, media and focus settings stay.
+        return await playwright.chromium.connect_over_cdp(url, headers=headers, no_defaults=True, timeout=limit)
+
+    async def _endpoint(self, playwright: Playwright, limit: float) -> tuple[str, dict[str, str]]:
+        """Return the WebSocket URL of a Chromium, and the headers for it, which are only for the origin of the address.
+
+        Playwright can ask for the URL, too, but it would send the headers wherever a redirect or the answer leads."""
+        headers = dict(self.headers)
+        if self.url.lower().startswith(("ws:", "wss:")):
+            return self.url, headers
+        parts = urlsplit(self.url)
+        asked = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/json/version/"))
+        asking = await playwright.request.new_context(extra_http_headers=headers)
+        try:
+            answer = await asking.get(asked, max_redirects=0, timeout=limit)
+            text = await answer.text()
+        finally:
+            await asking.dispose()
+        try:
+            about = decode_json(text) if answer.ok else None
+        except ProtocolError:
+            about = None
+        url = about.get("webSocketDebuggerUrl") if isinstance(about, dict) else None
+        if not isinstance(url, str):
+            raise self.error(f"(it answered HTTP {answer.status} to /json/version without a WebSocket URL)")
+        return url, headers if origin_of(url) == origin_of(self.url) else {}
+
+    def error(self, reason: str) -> ConnectFailed:
+        """Return the error for a browser that could not be reached."""
+        reason = reason.replace(self.url, self.display_name)  # its query may hold a key
+        for value in self.headers.values():
+            reason = reason.replace(value, "…") if value else reason
+        how = (
+            "start one of the same version of Playwright with `playwright run-server`"
+            if self.is_server
+            else "start one with --remote-debugging-port=9222 and a --user-data-dir of its own"
+        )
+        return ConnectFailed(f"no browser to attach to at {self.display_name} {reason}; {how}, and give its address")
+
+
+class BrowserProcess:
+    """A driver, and the browser that it started or attached to. Used for one run only.
+
+    First :meth:`start_driver`, then :meth:`launch` or :meth:`attach`, and always :meth:`end`, also after failures. Only
+    :meth:`end` has a time limit of its own; the caller limits the others.
+    """
+
+    browser: PlaywrightBrowser
+
+    def __init__(self) -> None:
+        #: The context that all sessions share, if any.
+        self.context: BrowserContext | None = None
+        #: The browser's own CDP session; ``None`` for Firefox and WebKit.
+        self.cdp: CDPSession | None = None
+        #: Process ids of the driver and, if it was started here, of the browser.
+        self.pids: list[int] = []
+        self._playwright: Playwright | None = None
+        self._starting: asyncio.Future[None] | None = None
+        self._extensions: dict[Path, str] = {}
+        self._downloads = False  # whether a download may have begun
+        self._attached_to: BrowserContext | None = None
+
+    def begin_driver(self, folder: Path) -> asyncio.Future[None]:
+        """Begin to start the driver, with ``folder`` for its temporary files; return a future that is done once it has
+        started."""
+        self._starting = asyncio.ensure_future(self._start_driver(folder))
+        return self._starting
+
+    async def start_driver(self, folder: Path) -> None:
+        """Start the driver, or wait for the start that :meth:`begin_driver` began."""
+        await (self._starting or self.begin_driver(folder))
+
+    async def _start_driver(self, folder: Path) -> None:
+        cache = await asyncio.to_thread(compile_cache)  # the home folder may be on a slow disk
+        with child_environment(folder, cache):
+            starting = asyncio.ensure_future(start_driver())
+            try:
+                self._playwright, self.pids = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                # A half-started driver cannot be stopped: let it start, so that end() can stop it.
+                await asyncio.wait((starting,), timeout=_GRACE)
+                if not starting.done():  # the machine is very busy
+                    starting.add_done_callback(_kill_driver)
+                elif not starting.exception():
+                    self._playwright, self.pids = starting.result()
+                raise
+
+    async def attach(self, remote: Remote, engine: str, *, timeout: float) -> None:
+        """Attach to a browser that runs already; ``timeout`` in seconds."""
+        assert self._playwright is not None
+        self.browser = await remote.connect(self._playwright, engine, timeout=timeout)
+        OPEN_BROWSERS.add(self)
+        if not remote.is_server:
+            self.context = self._attached_to = self.browser.contexts[0]
+        if engine == "chromium":
+            self.cdp = await self.browser.new_browser_cdp_session()
+
+    async def launch(
+        self,
+        choice: BrowserChoice,
+        engine: str,
+        *,
+        headless: bool,
+        slow_mo: float,
+        profile: Path | None,
+        extensions: bool,
+        switches: Sequence[str] = (),
+    ) -> None:
+        """Start a browser. With a ``profile`` all its sessions share one context; ``extensions`` need a profile.
+        ``slow_mo`` in milliseconds is added to each step of Playwright. ``switches`` are Chromium's."""
+        assert self._playwright is not None
+        kind = getattr(self._playwright, engine)
+        root = sys.platform == "linux" and os.geteuid() == 0
+        options: dict[str, Any] = {
+            "executable_path": choice.path,
+            "headless": headless,
+            "slow_mo": slow_mo,
+            "args": [*_CHROMIUM_ARGS, *switches] if engine == "chromium" else [],
+            "handle_sigint": False,
+            "handle_sigterm": False,
+            "handle_sighup": False,
+            "timeout": 0,  # the time for starting is limited around this
+        }
+        if engine == "chromium":
+            # Chromium refuses to start as root with its sandbox. For other users it must be requested from Playwright.
+            options["chromium_sandbox"] = not root
+        if engine == "firefox" and not choice.built_by_playwright:
+            options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it is driven over WebDriver BiDi
+        if extensions:
+            options["ignore_default_args"] = ["--disable-extensions"]
+        if profile is None:
+            self.browser = await kind.launch(**options)
+        else:
+            downloads = engine != "chromium"
+            self.context = await kind.launch_persistent_context(profile, accept_downloads=downloads, **options)
+            assert self.context is not None and self.context.browser is not None
+            self.browser = self.context.browser
+        OPEN_BROWSERS.add(self)
+        if engine == "chromium":
+            self.cdp = await self.browser.new_browser_cdp_session()
+            processes = (await self.cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
+            browser = next(process["id"] for process in processes if process["type"] == "browser")
+            # Without the driver's id from start_driver(), its parent is the driver, unless a wrapper script that waits,
+            # such as Debian's, stands between the two.
+            self.pids = [*(self.pids[:1] or [psutil.Process(browser).ppid()]), browser]
+        else:
+            self.pids = [process.pid for process in process_tree(self.pids)]
+
+    async def load_extension(self, folder: Path, browser_name: str) -> str:
+        """Return the browser's id for the extension in ``folder``, loading it the first time. Raises
+        :class:`~transports.errors.ConnectFailed` if the browser refuses the extension."""
+        assert self.cdp is not None
+        if folder not in self._extensions:
+            self._extensions[folder] = await load_unpacked(self.cdp, folder, browser_name)
+        return self._extensions[folder]
+
+    def note_download(self) -> None:
+        """Note that a download may begin. Then :meth:`end` gives the browser time to remove the files of downloads that
+        it cuts off."""
+        self._downloads = True
+
+    async def responds(self, timeout: float) -> bool:
+        """Return whether the browser is alive and answers within ``timeout`` seconds."""
+        try:
+            if self.cdp is None:  # after the end of the driver, is_connected() may still be true, so check its process
+                return self.browser.is_connected() and all(is_running(psutil.Process(pid)) for pid in self.pids[:1])
+            async with asyncio.timeout(timeout):
+                await self.cdp.send("Browser.getVersion")
+        except Exception:  # noqa: BLE001 - whatever is wrong with it
+            return False
+        return True
+
+    def resident_bytes(self) -> int:
+        """Return the resident memory of driver and browser in bytes; pages shared by processes count in each."""
+        total = 0
+        for process in process_tree(self.pids):
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_info().rss
+        return total
+
+    async def end(self) -> None:
+        """End the browser, or detach from a remote one, and end the driver.
+
+        Idempotent. Takes a few seconds at most, and kills every process that does not end by itself. A Chromium with
+        nothing to write is killed at once, which saves 0.2 s.
+        """
+        OPEN_BROWSERS.discard(self)
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait((self._starting,))
+        playwright, self._playwright = self._playwright, None
+        processes = process_tree(self.pids)
+        try:
+            if playwright is not None:
+                if hasattr(self, "browser"):
+                    await self._close()
+                    # Playwright's stop() waits for its driver, and the driver for the browser, which may hang.
+                    await kill(process for process in processes if process.pid != self.pids[0])
+                await _ignoring_errors(_GRACE, playwright.stop())
+        finally:
+            await kill(processes)
+            self.pids = []
+
+    async def _close(self) -> None:
+        """Close the browser as far as it has files to write or to remove.
+
+        A context that a caller records in is closed by itself, since its HAR is written then, and not at the end of the
+        browser. The browser is closed for its profile, and to remove downloads that were cut off."""
+        callers = {*self.browser.contexts} - {*SESSION_CONTEXTS, self._attached_to}
+        await asyncio.gather(*(_ignoring_errors(_GRACE, context.close()) for context in callers))
+        if self.cdp is None or self.context is not None or self._downloads:
+            await _ignoring_errors(_GRACE, self.browser.close())
+
+
+def _kill_driver(started: asyncio.Future[tuple[Playwright, list[int]]]) -> None:
+    """Kill a driver that has started after its start was given up."""
+    if not started.cancelled() and not started.exception():
+        for process in process_tree(started.result()[1]):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+
+async def _ignoring_errors(seconds: float, work: Coroutine[object, object, object]) -> None:
+    """Run a step of closing for at most ``seconds`` and ignore its failure: the next step is more forceful."""
+    with contextlib.suppress(TimeoutError, Exception):
+        async with asyncio.timeout(seconds):
+            await work
+
+
+@asynccontextmanager
+async def driver_ahead() -> AsyncIterator[None]:
+    """Start a driver at once for the first browser that is started in the block. An unused driver ends with the block.
+
+    Raises nothing if the driver cannot run: the start of the browser raises."""
+    process = BrowserProcess()
+    ahead = [process]
+    with RunFolder() as folder:
+        _ahead.set(ahead)
+        try:
+            await asyncio.wait((process.begin_driver(folder),), timeout=_LEAD)
+            yield
+        finally:
+            if ahead:
+                ahead.clear()
+                await process.end()
+
+
+def next_process() -> BrowserProcess:
+    """Return a process for the next browser: the one whose driver was started ahead, or a new one."""
+    ahead = _ahead.get([])
+    return ahead.pop() if ahead else BrowserProcess()

@@ -1,0 +1,296 @@
+"""Validation of all messages of a page: replies, events, and return values of the agent.
+
+The app's scripts share a world with the agent and can change its output (a ``toJSON`` of ``Object.prototype`` is
+enough). So an unexpected value fails its call with a :class:`~transports.errors.ProtocolError`, and an unexpected event
+is dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+import pybase64
+
+from ..errors import ProtocolError
+from ..protocol._find_content import Place, replace
+from ..protocol._strict_json import MAX_JSON_DEPTH, MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json, has_more_levels
+from ..protocol.binary import BinaryData, Broken, Handle
+from ..protocol.messages import Message, misdirected
+
+T = TypeVar("T")
+#: Warnings kept of a reply, and characters of each.
+_MAX_WARNINGS, _MAX_WARNING = 100, 1000
+#: Longest event in characters: it is parsed in the event loop.
+_MAX_EVENT = 8 << 20
+#: Characters of a reply up to which it is parsed and checked in one pass.
+_SHORT = 1 << 16
+#: Size of content in bytes. JavaScript counts exactly only up to 2**53.
+Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+class Held(msgspec.Struct):
+    """Content held in the page: ``id`` there, ``size`` in bytes, and MIME ``type`` if it has one."""
+
+    id: str
+    size: Size
+    type: str = ""
+
+
+class FoundApp(msgspec.Struct):
+    """State of a page: see ``look`` in ``agent.js``. ``state`` is the document's ``readyState``."""
+
+    protocol: Literal["abp", "webmcp"]
+    present: bool
+    missing: list[str]
+    threw: str | None
+    title: str
+    state: str
+    webmcp: bool = False
+
+    @property
+    def is_app(self) -> bool:
+        """True for tools, and for a complete ``window.abp``."""
+        return self.protocol == "webmcp" or (self.present and not self.missing and self.threw is None)
+
+
+def checked(value: object, kind: type[T], what: str) -> T:
+    """Return a value of the page as a ``kind``; ``what`` names it in messages. Raises
+    :class:`~transports.errors.ProtocolError`."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"the page interfered with its agent: {what}: {str(error)[:200]}") from None
+
+
+def parse_json(text: str, kind: type[T], what: str) -> T:
+    """Return a JSON text of the page as a ``kind``. Its limit is 100,000 values, since it is parsed in the event loop.
+    Raises :class:`~transports.errors.ProtocolError`."""
+    return checked(decode_json(text, at_most=MAX_ON_LOOP), kind, what)
+
+
+def decode_base64(text: str) -> bytes:
+    """Decode base64 from the page. Raises :class:`~transports.errors.ProtocolError`."""
+    try:
+        return pybase64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise ProtocolError(f"the page interfered with its agent: content that is not base64 ({error})") from None
+
+
+# --- replies ----------------------------------------------------------------------------------------------------------
+
+
+class _Binary(msgspec.Struct, array_like=True):
+    """Binary content of a reply, at ``path`` in its answer."""
+
+    path: tuple[str | int, ...]
+    kind: Literal["base64", "held", "broken"]
+    value: str
+    mime_type: str = ""
+    name: str = ""
+    size: Size | None = None
+
+
+class _Rest(msgspec.Struct):
+    """Content and warnings of a reply, beside its answer."""
+
+    binaries: list[_Binary] = []
+    warnings: list[str] = []
+
+
+class _Reply(msgspec.Struct):
+    """A reply of the agent: ``answer`` with ``rest``, or the reason why there is no answer."""
+
+    answer: Any = None
+    rest: _Rest | None = None
+    refused: str | None = None
+    threw: str | None = None
+    name: str = ""
+    denied: str | None = None
+
+
+_DECODE_REPLY = msgspec.json.Decoder(_Reply).decode
+
+
+def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -> Message:
+    """Return the reply to ``request`` from the agent's JSON, with content inserted at its paths. Handles of content in
+    the document begin with ``holder``.
+
+    An exception of the app's ``call`` becomes a failed answer with the code ``OPERATION_FAILED``. Raises
+    :class:`~transports.errors.UsageError` if the document's origin is not among the request's origins, and
+    :class:`~transports.errors.ProtocolError` if another function of the app threw, if the answer is cyclic, too deep or
+    has too many values, and if the reply is not valid. Long texts should be parsed in a thread.
+    """
+    reply = _read_reply(request, text)
+    if reply.refused is not None:
+        raise ProtocolError(f"{reply.refused[:500]}; nothing was taken from it")
+    if reply.denied is not None and request.origins is not None:
+        raise misdirected(reply.denied)
+    if reply.threw is not None:
+        # not by repr(): it may escape characters of a secret, which redaction would not recognise then
+        thrown = f"{reply.name[:100]}: {reply.threw}" if reply.name else f"'{reply.threw[:500]}'"
+        if request.type != "capabilities/call":
+            raise ProtocolError(f"the app's {request.type} threw {thrown[:300]}")
+        error = {"code": "OPERATION_FAILED", "message": f"the app threw {thrown[:600]}"}
+        return Message("capabilities/call-result", {"success": False, "error": error}, id=request.id)
+    if reply.rest is None:
+        raise ProtocolError(f"the page interfered with its agent: the reply to {request.type} holds no answer")
+    answer, warnings = reply.answer, reply.rest.warnings
+    if reply.rest.binaries:
+        contents: dict[Place, object] = {binary.path: _content(binary, holder) for binary in reply.rest.binaries}
+        try:
+            answer = replace(answer, contents)
+        except (KeyError, RecursionError):
+            raise ProtocolError("the page interfered with its agent: content in a place that is not there") from None
+    if warnings:
+        warnings = [text[:_MAX_WARNING] for text in warnings[:_MAX_WARNINGS]]
+    return Message(f"{request.type}-result", answer, id=request.id, warnings=warnings)
+
+
+def _read_reply(request: Message, text: str | bytes) -> _Reply:
+    if len(text) <= _SHORT and not has_more_levels(text, MAX_JSON_DEPTH):
+        try:
+            return _DECODE_REPLY(text)
+        except ValueError:
+            pass  # the reason is told below
+    at_most = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
+    return checked(decode_json(text, at_most=at_most), _Reply, f"the reply to {request.type}")
+
+
+def _content(binary: _Binary, holder: str) -> BinaryData | Broken:
+    if binary.kind == "broken":
+        return Broken(binary.value)
+    content: Handle | bytes
+    if binary.kind == "base64":
+        content = decode_base64(binary.value)
+    elif binary.size is None:
+        raise ProtocolError("the page interfered with its agent: content without a size")
+    else:
+        content = Handle(f"{holder}{binary.value}", binary.size)
+    return BinaryData(content, binary.mime_type or None, None, binary.name or None)
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+class Elicitation(msgspec.Struct):
+    """A question of the app (``request``), with the agent's ``id`` for it."""
+
+    id: str
+    request: Any
+
+
+class Effect(msgspec.Struct):
+    """A side effect; ``call`` is the id of the call that was running in the page, if any."""
+
+    call: str | None = None
+
+
+class Download(Effect):
+    """A click on a download link. The download begins after ``wait`` milliseconds, or never if it is ``dropped``."""
+
+    wait: Annotated[float, msgspec.Meta(ge=0, le=60_000)] = 0.0
+    dropped: bool = False
+
+
+class Print(Effect):
+    """A call of ``print()``: ``id`` of the snapshot of the page, whether it was ``kept``, and title of the page."""
+
+    id: int | None = None
+    kept: bool = True
+    title: str = ""
+
+
+class FileChooser(Effect):
+    """A file chooser opened by the app."""
+
+    multiple: bool | None = None
+    directory: bool | None = None
+    picker: str | None = None
+
+
+class Clipboard(Effect):
+    """Content that the app wrote to the clipboard, or shared: held in the page (``id``), sent along (``base64``), or
+    neither. ``name`` is that of a shared file."""
+
+    type: str = ""
+    size: Size = 0
+    id: str | None = None
+    base64: bytes | None = None
+    name: str = ""
+
+
+class Notice(Effect):
+    """A notification for a person; without a ``title`` the question whether the app may show some."""
+
+    title: str = ""
+    body: str = ""
+
+
+class Unsent(Effect):
+    """An event of the app that cannot be sent, and why."""
+
+    reason: str = ""
+
+
+class Tools(msgspec.Struct):
+    """A change of the tools of a frame; ``name`` is its ``window.name``, chosen by the frame itself."""
+
+    name: str = ""
+
+
+class ViewMessage(msgspec.Struct):
+    """A message of a view to its host: ``params`` is JSON. ``key`` names a request; a notification has none."""
+
+    key: int | None
+    method: str
+    params: str
+
+
+class Flood(msgspec.Struct):
+    """A notice that a document sends too many events: some are left out, or with ``ended`` all from now on."""
+
+    ended: bool = False
+
+
+_EVENTS: dict[str, Any] = {
+    "notification": Any,
+    "progress": Any,
+    "capabilities": Any,
+    "elicitation": Elicitation,
+    "print": Print,
+    "download": Download,
+    "filechooser": FileChooser,
+    "clipboard": Clipboard,
+    "share": Clipboard,
+    "notice": Notice,
+    "submitting": Effect,
+    "tools": Tools,
+    "flood": Flood,
+    "counts": dict[str, int],
+    "emitted": Size,
+    "unknown": str,
+    "unsent": Unsent,
+    "unloaded": None,
+    "reloaded": None,
+    "view": ViewMessage,
+}
+
+
+def parse_event(text: object) -> tuple[str, Any]:
+    """Return kind and payload of an event that the page emitted. Raises :class:`~transports.errors.ProtocolError`.
+
+    The payload is the app's own JSON for ``notification``, ``progress`` and ``capabilities``, and a class of this
+    module for side effects, questions, ``tools`` and ``flood``. The kinds ``counts``, ``emitted``, ``unknown`` and
+    ``unloaded`` come from the harness of embedded apps.
+    """
+    text = checked(text, str, "an event")
+    if len(text) > _MAX_EVENT:
+        raise ProtocolError(f"the app sent an event of {len(text):,} characters; the limit is {_MAX_EVENT:,}")
+    kind, payload = parse_json(text, tuple[str, Any], "an event")
+    if kind not in _EVENTS:
+        raise ProtocolError(f"the page interfered with its agent: an event of the kind {kind[:50]!r}")
+    return kind, checked(payload, _EVENTS[kind], f"an event of the kind {kind}")

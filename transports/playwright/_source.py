@@ -1,0 +1,301 @@
+"""The source of a session's page (browser, profile, context or the caller's own page), and the closing of the page."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from weakref import WeakSet
+
+from playwright import async_api
+from playwright.async_api import Error
+
+from .._internal.files import read_regular
+from ..errors import ConnectFailed, UsageError, first_line, spelled
+from ..protocol._strict_json import parser_limits
+from ._agent import PageAgent, is_closed
+from ._browser import Browser, BrowserLender
+from ._downloads import CdpDownloads, PlaywrightDownloads
+from ._preflight import require_listener
+from ._process import SESSION_CONTEXTS, headers_without_address
+from ._run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page
+
+#: Seconds without an answer after which a shared browser counts as dead. Its end costs all its sessions their apps, so
+#: it gets more time than a browser of one session.
+_SHARED_PATIENCE = 15.0
+#: The same for a browser of one session.
+_OWN_PATIENCE = 3.0
+#: Largest file of cookies and local storage in bytes.
+_MAX_STATE = 64 << 20
+#: Seconds for which the end of a session waits for its page.
+_CLOSE_PATIENCE = 2.0
+#: Pages of callers with a session. A second agent would take over the functions of the first.
+_PAGES_IN_USE: WeakSet[Page] = WeakSet()
+#: Pages and contexts that are being closed: the event loop itself holds no task.
+_closing: set[asyncio.Task[None]] = set()
+#: Cookies and local storage: the value of Playwright's ``context.storage_state()``, or the path of a file with it.
+StorageState: TypeAlias = str | Path | Mapping[str, object]
+
+
+def _own_state() -> UsageError:
+    return UsageError(f"{spelled('storage_state=')} is for a new context; an existing context keeps its own state")
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A page for one session.
+
+    ``borrowed`` is true for the caller's own page: it may hold an app already, and it stays open after the session.
+    ``folder`` holds temporary files. ``browser`` is ``None`` if the caller gave the page or its context.
+    """
+
+    page: Page
+    folder: Path
+    browser: Browser | None
+    borrowed: bool = False
+
+    @property
+    def is_near(self) -> bool:
+        """True if the browser was started here and so shares our disk."""
+        return self.browser is not None and not self.browser.attached
+
+    async def downloads(self, agent: PageAgent) -> CdpDownloads | PlaywrightDownloads | None:
+        """Return the downloads by which the browser can write content to the local disk, or ``None`` if it must not.
+
+        ``None`` for an attached Chromium, which keeps its user's download settings.
+        """
+        browser = self.browser
+        if browser is None:
+            return PlaywrightDownloads(asyncio.Semaphore(1))
+        if browser.attached and browser.engine == "chromium":
+            return None  # the next rung, a stream, needs neither its settings nor its disk
+        if browser.engine != "chromium" or agent.channel.cdp is None:
+            return PlaywrightDownloads(browser.download_slots)
+        context_id = (await agent.target())["browserContextId"]
+        # Sessions that share a context would change each other's download folder, so one folder serves all of them.
+        shared = None if browser.context is None else self.folder
+        return CdpDownloads(
+            agent,
+            browser.cdp,
+            context_id,
+            browser.download_slots,
+            temporary=browser.folder,
+            folder=shared,
+            on_save=browser.note_download,
+        )
+
+
+class PageOptions(TypedDict, total=False):
+    """Options of a page's transport for the source of its page: fields of :class:`PageSource`."""
+
+    browser: Browser | BrowserLender | str | None
+    context: BrowserContext | None
+    profile: str | Path | None
+    storage_state: StorageState | None
+    cdp_url: str | None
+    browser_server: str | None
+    headers: Mapping[str, str] | None
+    headless: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSource:
+    """The options for the source of a page.
+
+    At most one of ``browser`` (a running one, or a :class:`BrowserLender`), ``page``, ``context``, ``profile``,
+    ``cdp_url`` and ``browser_server`` may be given. ``headers`` are sent to ``cdp_url`` or ``browser_server``.
+    ``locale`` (BCP 47) and ``timezone`` (IANA) are those of a context that is made for the page, by default the
+    browser's own. Raises :class:`~transports.errors.UsageError` if options contradict each other.
+    """
+
+    browser: Browser | BrowserLender | str | None = None
+    page: Page | None = None
+    context: BrowserContext | None = None
+    profile: str | Path | None = None
+    storage_state: StorageState | None = None
+    cdp_url: str | None = None
+    extension: Path | None = None
+    headless: bool = True
+    browser_server: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
+    locale: str | None = None
+    timezone: str | None = None
+
+    def __post_init__(self) -> None:
+        owners = {
+            "browser": self.browser if isinstance(self.browser, Browser | BrowserLender) else None,
+            "page": self.page,
+            "context": self.context,
+            "profile": self.profile,
+            "cdp_url": self.cdp_url,
+            "browser_server": self.browser_server,
+        }
+        owner_options = [name for name, value in owners.items() if value is not None]
+        if len(owner_options) > 1:
+            named = " and ".join(spelled(f"{name}=") for name in owner_options)
+            raise UsageError(f"{named} each say whose page it is; give one of them")
+        owner = owner_options[0] if owner_options else ""
+        elsewhere = owner in ("page", "context", "cdp_url")
+        if elsewhere and isinstance(self.browser, str):
+            raise UsageError(
+                f"{spelled(f'{owner}=')} belongs to a browser that runs already; leave {spelled('browser=')} out"
+            )
+        if (elsewhere or owner == "browser_server") and self.extension is not None:
+            raise UsageError(f"an extension needs a browser that is started here; leave {spelled(f'{owner}=')} out")
+        if self.headers is not None and owner not in ("cdp_url", "browser_server"):
+            raise headers_without_address()
+        shared = isinstance(self.browser, Browser) and self.browser.shares_context
+        if self.storage_state is not None and (elsewhere or self.profile or self.extension or shared):
+            raise _own_state()
+        for name, kind in (("page", "Page"), ("context", "BrowserContext")):
+            _require_async(name, owners[name], kind)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds without an answer after which the browser counts as dead."""
+        return _SHARED_PATIENCE if isinstance(self.browser, Browser | BrowserLender) else _OWN_PATIENCE
+
+    def is_over(self, browser: Browser) -> bool:
+        """Return whether ``browser`` is gone for good: its owner has closed it, or the pool that lends it is closed."""
+        return self.browser.closed if isinstance(self.browser, BrowserLender) else browser.closed
+
+    async def start(self, stack: AsyncExitStack, url: str, *, timeout: float) -> Browser | None:
+        """Return the running browser, or ``None`` if the page or context is the caller's.
+
+        A shared browser that has died is started again. A browser that is started here is closed with ``stack``.
+        ``timeout`` in seconds covers the start. Raises :class:`~transports.errors.ConnectFailed`, without starting a
+        browser, if nothing listens at a ``url`` of this machine.
+        """
+        if self.page is not None or self.context is not None:
+            return None
+        if isinstance(self.browser, Browser):
+            await self.browser.ensure_running(patience=self._patience)
+            return self.browser
+        if isinstance(self.browser, BrowserLender):
+            return await stack.enter_async_context(self.browser.lend())
+        # a service worker of a profile may answer for the app, and a remote browser has another localhost
+        if not (self.profile or self.cdp_url or self.browser_server or self.extension):
+            await require_listener(url)
+        browser = Browser(
+            headless=self.headless,
+            timeout=timeout,
+            name=self.browser,
+            profile=self.profile,
+            extensions=[self.extension] if self.extension else [],
+            cdp_url=self.cdp_url,
+            browser_server=self.browser_server,
+            headers=self.headers,
+        )
+        return await stack.enter_async_context(browser)
+
+    async def revive(self, stack: AsyncExitStack, browser: Browser, url: str, *, timeout: float) -> Browser:
+        """Return a running browser after a page of ``browser`` was lost: the same one, started again if it has died, or
+        another one if it was lent. Arguments and errors are those of :meth:`start`."""
+        if not isinstance(self.browser, BrowserLender):
+            await browser.ensure_running(patience=self._patience)
+            return browser
+        if not browser.closed and await browser.responds(self._patience):
+            return browser
+        await stack.aclose()
+        return await self.start(stack, url, timeout=timeout) or browser
+
+    async def open(self, stack: AsyncExitStack, browser: Browser | None, previous: Tab | None = None) -> Tab:
+        """Open the page, and push its closing to ``stack``.
+
+        With ``previous``, that page is closed and the new one takes its place in the same context, with its cookies
+        and storage. Raises :class:`~transports.errors.ConnectFailed` if the browser cannot open a page, and
+        :class:`~transports.errors.UsageError` for a locale or a time zone that it does not know.
+        """
+        try:
+            if previous is None:
+                return await self._open(stack, browser)
+            await close_quietly(previous.page)
+            page = await previous.page.context.new_page()
+            stack.push_async_callback(close_quietly, page)
+            return replace(previous, page=page)
+        except Error as error:
+            if is_closed(error):
+                raise
+            first = first_line(error)
+            for name, value in (("timezone", self.timezone), ("locale", self.locale)):
+                if value is not None and f"invalid {name}" in first.lower():
+                    raise UsageError(f"the browser knows no {name} {value!r:.100}; correct {name}=") from None
+            hint = ""
+            if browser is not None and browser.engine == "firefox" and "unknown command" in first:
+                hint = "; this Firefox is too old for this Playwright: update it, or run `playwright install firefox`"
+            raise ConnectFailed(f"the browser could not open a page: {first}{hint}") from None
+
+    async def _open(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
+        if self.page is not None:
+            if self.page in _PAGES_IN_USE:
+                raise UsageError("this page has a session already; close that session, or give another page=")
+            _PAGES_IN_USE.add(self.page)
+            stack.callback(_PAGES_IN_USE.discard, self.page)
+            return Tab(self.page, stack.enter_context(RunFolder()), None, borrowed=True)
+        context = self.context or (browser.context if browser else None)
+        if context is not None:
+            if self.storage_state is not None:  # a browser that was lent: nothing is known of it before
+                raise _own_state()
+            page = await context.new_page()
+            stack.push_async_callback(close_quietly, page)
+            return Tab(page, browser.folder if browser else stack.enter_context(RunFolder()), browser)
+        assert browser is not None
+        context = await browser.playwright.new_context(
+            accept_downloads=browser.engine != "chromium",
+            storage_state=await asyncio.to_thread(self._loaded_storage_state),
+            locale=self.locale,
+            timezone_id=self.timezone,
+        )
+        SESSION_CONTEXTS.add(context)
+        # only in a shared browser: one of our own closes its contexts itself
+        if isinstance(self.browser, Browser | BrowserLender):
+            stack.push_async_callback(close_quietly, context)
+        return Tab(await context.new_page(), browser.folder, browser)
+
+    def _loaded_storage_state(self) -> Any:
+        state = self.storage_state
+        if state is None:
+            return None
+        try:
+            if isinstance(state, (str, Path)):
+                content = read_regular(Path(state).expanduser(), _MAX_STATE)
+                with parser_limits(content):  # not decode_given(): storage may hold half of a surrogate pair
+                    state = json.loads(content)
+            if not isinstance(state, Mapping) or not {"cookies", "origins"} & set(state):
+                raise ValueError("it holds neither cookies nor origins")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not a value of context.storage_state()"
+            where = f" {self.storage_state}" if isinstance(self.storage_state, (str, Path)) else ""
+            raise UsageError(f"{spelled('storage_state=')}{where} cannot be read: {reason}") from None
+        return dict(state)
+
+
+def _require_async(option: str, value: object, kind: str) -> None:
+    if value is None:
+        return
+    if not isinstance(value, getattr(async_api, kind)):
+        raise UsageError(f"{option}= takes a {kind} of playwright.async_api, not {type(value).__module__}")
+
+
+async def close_quietly(thing: Page | BrowserContext) -> None:
+    """Close a page or context, and wait two seconds for it at most. Never raises.
+
+    A slower one is closed behind: a page that floods the driver delays all its answers, and Playwright asks for one
+    before it sends the command that closes. Were that task cancelled, the page would run until the browser ends."""
+
+    async def close() -> None:
+        with contextlib.suppress(Exception):  # also the error of a driver that has ended
+            await thing.close()
+
+    closing = asyncio.create_task(close(), name="abp-close-page")
+    _closing.add(closing)
+    closing.add_done_callback(_closing.discard)
+    await asyncio.wait({closing}, timeout=_CLOSE_PATIENCE)

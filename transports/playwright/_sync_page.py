@@ -1,0 +1,146 @@
+"""Adapter of blocking pages (``playwright.sync_api``) to our coroutines.
+
+Playwright's two APIs wrap one implementation. The blocking API runs it in an event loop of its own, in a greenlet of
+the thread that started it, and only while a blocking call waits; ``page._sync(coroutine)`` waits there for any
+coroutine. So our work runs in the page's own loop, and pauses between two calls. Three undocumented parts of Playwright
+are used, all in this module: ``_impl_obj``, ``_sync`` and the constructors of ``async_api``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from playwright import async_api, sync_api
+
+from .._internal.tasks import spawn
+from ..errors import Disconnected, UsageError
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Page
+
+T = TypeVar("T")
+
+#: Seconds for work to end once it is cancelled.
+_CANCEL_TIMEOUT = 10.0
+
+
+class _Context(async_api.BrowserContext):
+    """An asynchronous context whose page and browser are wrapped here, not by Playwright.
+
+    Playwright caches the first wrapper of each implementation object for both APIs, so it would return a blocking
+    wrapper that the user has seen, or give the user an asynchronous one later.
+    """
+
+    @property
+    def browser(self) -> Browser | None:
+        implementation = self._impl_obj.browser
+        return async_api.Browser(implementation) if implementation else None
+
+    async def new_page(self) -> Page:
+        return _Page(await self._impl_obj.new_page())
+
+
+class _Page(async_api.Page):
+    """An asynchronous page whose context is a :class:`_Context`, equal to any other of the same page."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Page) and self._impl_obj is other._impl_obj
+
+    def __hash__(self) -> int:
+        return hash(self._impl_obj)
+
+    @property
+    def context(self) -> BrowserContext:
+        return _Context(self._impl_obj.context)
+
+
+@overload
+def to_async(thing: sync_api.Page) -> Page: ...
+@overload
+def to_async(thing: sync_api.BrowserContext) -> BrowserContext: ...
+def to_async(thing: sync_api.Page | sync_api.BrowserContext) -> Page | BrowserContext:
+    """Return the same page or context as an object of ``playwright.async_api``.
+
+    It may only be used in the loop of its own Playwright, by a :class:`PageRunner`.
+
+    Raises :class:`~transports.errors.UsageError` for any other object, or if the internals of Playwright have changed.
+    """
+    if isinstance(thing, sync_api.Page):
+        return _Page(_implementation_of(thing))
+    if isinstance(thing, sync_api.BrowserContext):
+        return _Context(_implementation_of(thing))
+    raise UsageError(f"page= takes a Page of playwright.sync_api here, and context= a BrowserContext, not {thing!r}")
+
+
+def _implementation_of(thing: Any) -> Any:
+    implementation = getattr(thing, "_impl_obj", None)
+    loop = getattr(implementation, "_loop", None)
+    parameters = list(inspect.signature(getattr(thing, "_sync", int)).parameters) if hasattr(thing, "_sync") else []
+    if not isinstance(loop, asyncio.AbstractEventLoop) or len(parameters) != 1:
+        raise UsageError(
+            "this version of Playwright keeps its blocking pages in another way than this kit knows; "
+            "use playwright.async_api with transports.connect, or a Playwright of the tested version"
+        )
+    return implementation
+
+
+class PageRunner:
+    """Runner of coroutines in the loop of a blocking page or context, in the thread that owns it.
+
+    Between two calls that loop stands still: events arrive with the next call of this API or of Playwright's.
+    """
+
+    def __init__(self, owner: sync_api.Page | sync_api.BrowserContext) -> None:
+        self._owner: Any = owner
+        self._loop: asyncio.AbstractEventLoop = _implementation_of(owner)._loop
+        self._thread = threading.get_ident()
+        self._posted: set[asyncio.Task[None]] = set()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and return its result.
+
+        Raises :class:`~transports.errors.UsageError` in another thread than the page's, and
+        :class:`~transports.errors.Disconnected` if Playwright has been stopped. If the wait is interrupted, by Ctrl-C
+        say, the coroutine is cancelled and gets ten seconds to end.
+        """
+        __tracebackhide__ = True
+        try:
+            self._check_usable()
+        except BaseException:
+            coroutine.close()
+            raise
+        task = self._loop.create_task(coroutine)
+        try:
+            self._owner._sync(asyncio.wait((task,)))
+        except BaseException:
+            task.cancel()  # only the wait was interrupted (Ctrl-C, or the driver is gone), not the work
+            if not self._is_stopped():
+                self._owner._sync(asyncio.wait((task,), timeout=_CANCEL_TIMEOUT))
+            raise
+        return task.result()
+
+    def _check_usable(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise UsageError("a page of playwright.sync_api works in its own thread only; make this call there")
+        if self._is_stopped():
+            raise Disconnected("Playwright has been stopped; connect again")
+
+    def _is_stopped(self) -> bool:
+        return self._loop.is_closed() or bool(getattr(self._owner._impl_obj._dispatcher_fiber, "dead", False))
+
+    def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine during the next call. It is dropped in another thread, or if Playwright has been stopped."""
+        if self._loop.is_closed() or threading.get_ident() != self._thread:
+            coroutine.close()
+        else:
+            self._loop.call_soon(spawn, coroutine, self._posted)
+
+    def acquire(self, user: object) -> None:
+        """Do nothing: Playwright owns the loop and also ends it."""
+
+    def release(self, user: object) -> None:
+        """Do nothing, as :meth:`acquire`."""

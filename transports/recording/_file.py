@@ -1,0 +1,657 @@
+"""File format of recordings: lines of JSON in ``FILE``, content in ``FILE.d/`` under its SHA-256.
+
+* Models of the lines (:class:`Header`, :data:`Entry`), and errors as lines.
+* :class:`Writer`, :class:`Reader` — the file. A line is written whole, after the content that it names: the file of a
+  killed process can be read up to its last whole line.
+* :class:`ContentPacker`, :func:`unpack` — messages as JSON with separate content, without secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, cast
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from .. import errors
+from .._internal.files import open_regular, read_regular, regular_file
+from .._internal.privacy._redaction import Redactor
+from .._internal.privacy._secrets import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
+from ..artifacts._files import map_os_errors, open_file, read_at, write_all
+from ..artifacts._ref import ArtifactRef
+from ..artifacts.local._tree import SYMLINK, Tree
+from ..errors import (
+    ABPError,
+    BadEncoding,
+    BadRecording,
+    CapabilityError,
+    DiscoveryFailed,
+    ProtocolError,
+    StoreError,
+    TransportError,
+    UsageError,
+    checked_fields,
+    spelled,
+)
+from ..protocol._declarations import Manifest, parse
+from ..protocol._discovery import Discovery
+from ..protocol._find_content import Place, replace
+from ..protocol._strict_json import MAX_LISTED, MAX_ON_LOOP, decode_json, encode_json, has_more_values, is_larger
+from ..protocol.binary import BinaryData, Broken, Encoded, Handle, LocalFile
+
+logger = logging.getLogger("transports.recording")
+
+#: Version of the format: the one written, and the newest one read.
+FORMAT = 1
+#: Event that the recorder adds when the address or the features of the transport have changed.
+STATE = "recorder/state"
+
+Kind: TypeAlias = Literal[
+    "open", "close", "discover", "request", "notify", "save", "download", "render_to_pdf", "screenshot",
+    "relay", "listed_view", "list_resources", "list_templates", "read_resource",
+    "subscribe_resource", "unsubscribe_resource",
+]  # fmt: skip
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class ContentEntry(_Line):
+    """Content at ``path`` in a payload.
+
+    ``kind`` is ``bytes`` (a BinaryData with its content in hand), ``raw`` (plain bytes), ``encoded`` (text in
+    ``encoding``), ``run`` (a long run of base64 that was never copied), ``text`` (a long plain text), ``handle``
+    (stayed on the far side, fetched by an :class:`Operation` of the kind ``save``) or ``broken`` (could not be read,
+    for ``reason``). ``sha256`` names the file that holds it.
+    """
+
+    path: list[str | int]
+    kind: Literal["bytes", "raw", "encoded", "run", "text", "handle", "broken"]
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    encoding: Literal["base64", "utf-8"] = "base64"
+    handle: str = ""
+    length: int | None = None
+    reason: str = ""
+    mime_type: str | None = None
+    size: int | None = None
+    filename: str | None = None
+    extra: dict[str, object] = {}
+
+
+class Header(_Line):
+    """First line of a recording.
+
+    ``abp_recording`` is the version of the format. ``transport`` is the name of the recorded transport. ``tools`` is
+    true if it has a page's tools, ``server`` if it is an MCP server, ``discovers`` if the page's manifest was read too.
+    ``fields`` are names of secrets in addition to the usual ones.
+    """
+
+    abp_recording: int
+    transport: str
+    tools: bool = False
+    server: bool = False
+    discovers: bool = False
+    fields: list[str] = []
+
+
+class Operation(_Line):
+    """Operation that the session requested of the transport.
+
+    For ``request`` and ``notify``, ``type`` and ``payload`` are those of the message. For other kinds ``payload`` holds
+    the arguments. ``leaves`` is the content in the parameters.
+    """
+
+    does: Literal["ask"] = "ask"
+    n: int
+    at: float = 0.0
+    kind: Kind
+    type: str = ""
+    id: str | None = None
+    payload: object = None
+    leaves: list[ContentEntry] = []
+
+
+class RecordedEffect(_Line):
+    """Recorded :class:`~transports.Effect`."""
+
+    kind: str
+    call: str | None = None
+    detail: dict[str, object] = {}
+
+
+class Answer(_Line):
+    """Result of the operation ``n``.
+
+    ``shown`` are ``tool``, ``arguments`` and ``result`` of an MCP server's call, if a view was opened with it.
+    """
+
+    does: Literal["answer"] = "answer"
+    n: int
+    at: float = 0.0
+    type: str = ""
+    payload: object = None
+    leaves: list[ContentEntry] = []
+    outputs: list[ContentEntry] = []
+    effects: list[RecordedEffect] = []
+    warnings: list[str] = []
+    shown: dict[str, object] | None = None
+    shown_leaves: list[ContentEntry] = []
+
+
+class RecordedError(_Line):
+    """Recorded :class:`~transports.errors.ABPError`. ``name`` is its class."""
+
+    name: str
+    code: str
+    message: str
+    retryable: bool = False
+    retry_after: float | None = None
+    alternatives: list[str] = []
+    details: dict[str, object] = {}
+    cancelled: bool = False
+
+
+class Failed(_Line):
+    """Error that the operation ``n`` raised."""
+
+    does: Literal["failed"] = "failed"
+    n: int
+    at: float = 0.0
+    error: RecordedError
+
+
+class Abandoned(_Line):
+    """Cancellation of the caller of the operation ``n`` before there was an answer."""
+
+    does: Literal["abandoned"] = "abandoned"
+    n: int
+    at: float = 0.0
+
+
+class EventEntry(_Line):
+    """Event of the app. ``effect`` is set instead of ``payload`` if it is a side effect."""
+
+    does: Literal["event"] = "event"
+    at: float = 0.0
+    type: str
+    id: str | None = None
+    payload: object = None
+    effect: RecordedEffect | None = None
+
+
+Entry: TypeAlias = Operation | Answer | Failed | Abandoned | EventEntry
+
+ENTRY: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="does")])
+
+
+def record_error(error: ABPError, scrubber: Redactor) -> RecordedError:
+    """Return the record of an error, without secrets."""
+    details: Any = scrubber.tree(error.details)
+    return RecordedError(
+        name=type(error).__name__,
+        code=error.code,
+        message=scrubber.text(error.message),
+        retryable=error.retryable,
+        retry_after=error.retry_after,
+        alternatives=[*error.alternatives],
+        details=details,
+        cancelled=getattr(error, "cancelled", False),
+    )
+
+
+def restore_error(problem: RecordedError) -> ABPError:
+    """Return the recorded error, in its original class if that is known, otherwise a ``TransportError``."""
+    found = getattr(errors, problem.name, None)
+    kind = found if isinstance(found, type) and issubclass(found, ABPError) else TransportError
+    error = kind(
+        problem.message,
+        code=problem.code,
+        retryable=problem.retryable,
+        retry_after=problem.retry_after,
+        alternatives=problem.alternatives,
+        details=problem.details,
+    )
+    if isinstance(error, CapabilityError):
+        error.cancelled = problem.cancelled
+    return error
+
+
+_CHUNK = 1 << 20
+#: Maximum bytes of a recording's lines, and of one content. Larger files are not read.
+_MAX_LINES, _MAX_CONTENT = 1 << 30, 4 << 30
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+#: Prefix of the names of content that is not whole yet.
+_STAGED = ".staged-"
+
+
+def _map_os_errors(folder: Path) -> AbstractContextManager[None]:
+    other = f"record to another file ({spelled('record=')})"
+    return map_os_errors("write the recording", folder, other=other)
+
+
+@checked_fields
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """File to record a conversation in, with rules for additional secrets.
+
+    ``fields`` are name endings of secret values, such as ``pin``. ``patterns`` are regular expressions whose matches
+    (or their group ``secret``) are replaced. Binary content is never searched.
+    """
+
+    path: Path | str
+    fields: Sequence[str] = ()
+    patterns: Sequence[str] = ()
+
+    def scrubber(self, known: KnownSecrets = KNOWN_SECRETS) -> Redactor:
+        """Return a redactor of the secrets. Raises :class:`~transports.errors.UsageError` for an invalid pattern."""
+        try:
+            return Redactor(self.fields, self.patterns, known=known)
+        except re.error as error:
+            raise UsageError(
+                f"patterns= of a recording: {error.pattern!r} is not a regular expression: {error}"
+            ) from None
+
+
+class Writer:
+    """Writer of one recording.
+
+    An existing recording is replaced, together with its content in the folder beside it. Creating the writer raises
+    :class:`~transports.errors.UsageError` if the file or the folder is a symlink, if the file is not a recording, or if
+    the folder is another user's. Every method raises :class:`~transports.errors.StoreError` if the disk refuses.
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self._path = path
+        self._content = Tree(_folder(path), own=True)
+        with _map_os_errors(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._opened()
+            try:
+                self._replace()
+            except BaseException:
+                self._file.close()
+                raise
+        self._began = time.monotonic()
+        self._line(header)
+
+    def _opened(self) -> FileIO:
+        try:
+            fd = open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            regular_file(os.dup(fd), str(self._path)).close()  # closes only the copy
+        except OSError as error:
+            if error.errno in SYMLINK:
+                raise UsageError(f"{self._path} is a symlink; name its target") from None
+            raise
+        return FileIO(fd, "a")
+
+    def _replace(self) -> None:
+        """Empty the file, and remove the content of its former recording."""
+        head = read_at(self._file.fileno(), 64, 0)
+        if head and b'"abp_recording"' not in head:
+            raise UsageError(f"{self._path} exists and is not a recording; name another file")
+        try:
+            with self._content.folder() as folder:
+                for name in folder.names():
+                    if head and (_SHA256.fullmatch(name) or name.startswith(_STAGED)):  # other files stay
+                        folder.unlink(name)
+        except FileNotFoundError:
+            pass
+        except StoreError:
+            raise UsageError(
+                f"{self._content.root} is a symlink, not a folder, or another user's, so content cannot go there; "
+                "remove it, or record to another file"
+            ) from None
+        self._file.truncate(0)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the recording began."""
+        return round(time.monotonic() - self._began, 4)
+
+    def write(self, line: Entry) -> None:
+        """Append one line. Does nothing after :meth:`close`.
+
+        Raises :class:`TypeError` and :class:`ValueError` for values that JSON cannot hold.
+        """
+        if not self._file.closed:
+            self._line(line)
+
+    def _line(self, line: BaseModel) -> None:
+        data = encode_json(line.model_dump(exclude_defaults=True) | _required_fields(line)) + b"\n"
+        with _map_os_errors(self._path.parent):
+            self._file.write(data)
+
+    def store_content(self, chunks: Iterable[bytes | memoryview]) -> str:
+        """Store content and return its SHA-256. Equal content is stored once."""
+        digest, staged = hashlib.sha256(), f"{_STAGED}{secrets.token_hex(8)}"
+        with (
+            _map_os_errors(self._content.root),
+            self._content.folder(create=True) as folder,
+        ):
+            fd = folder.create(staged)
+            try:
+                try:
+                    for chunk in chunks:
+                        digest.update(chunk)
+                        write_all(fd, memoryview(chunk))
+                finally:
+                    os.close(fd)
+                folder.move(staged, folder, digest.hexdigest())
+            finally:
+                folder.unlink(staged)
+        return digest.hexdigest()
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        self._file.close()
+
+
+def _required_fields(line: BaseModel) -> dict[str, object]:
+    """Return the fields that are written even if they have their default."""
+    return {"does": line.does} if hasattr(line, "does") else {}
+
+
+class Reader:
+    """Reader of one recording.
+
+    Every method raises :class:`~transports.errors.BadRecording`. Its message names the line and the repair, its
+    ``details["line"]`` the number of the line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._content = Tree(_folder(path), own=False)
+        try:
+            data = read_regular(path, _MAX_LINES)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise BadRecording(
+                f"the recording {path} cannot be read ({reason}); make one with "
+                f"{spelled('record= or ')}`abp call --record`"
+            ) from None
+        *lines, rest = data.split(b"\n")
+        if not lines or b'"abp_recording"' not in lines[0]:
+            raise self.error(
+                1, "this is not a recording", f"name a file written by {spelled('record= or ')}`abp call --record`"
+            )
+        self.header = self._header(lines[0])
+        #: Lines after the header, with their numbers.
+        self.entries: list[tuple[int, Entry]] = [(at, self._entry(at, line)) for at, line in enumerate(lines[1:], 2)]
+        if rest:
+            logger.warning("%s ends in the middle of line %d, which is left out", path, len(lines) + 1)
+
+    def error(self, line: int, what: str, fix: str) -> BadRecording:
+        """Return the error for one line, with ``what`` is wrong and its ``fix``."""
+        return BadRecording(f"{self.path}, line {line}: {what}; {fix}", details={"path": str(self.path), "line": line})
+
+    def _header(self, data: bytes) -> Header:
+        if has_more_values(data, MAX_ON_LOOP):
+            raise self.error(1, f"it has more than {MAX_ON_LOOP:,} values and names", "record again")
+        try:
+            header = decode_json(data)
+        except ProtocolError:  # validation says what is wrong
+            header = None
+        version = header.get("abp_recording") if isinstance(header, dict) else None
+        if isinstance(version, int) and version > FORMAT:
+            raise self.error(
+                1,
+                f"it was written by a newer version (format {version}, this one reads {FORMAT})",
+                "upgrade abp-transports, or record again",
+            )
+        try:
+            return Header.model_validate_json(data)
+        except ValidationError as error:
+            raise self._wrong(1, error) from None
+
+    def _entry(self, at: int, data: bytes) -> Entry:
+        if has_more_values(data, MAX_LISTED):
+            raise self.error(at, f"it has more than {MAX_LISTED:,} values and names", "record again")
+        try:
+            return ENTRY.validate_json(data)
+        except ValidationError as error:
+            raise self._wrong(at, error) from None
+
+    def _wrong(self, at: int, error: ValidationError) -> BadRecording:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        return self.error(at, f"{where}: {first['msg']}" if where else first["msg"], "undo the edit, or record again")
+
+    def content(self, leaf: ContentEntry, line: int) -> FileIO:
+        """Return the content of an entry as a file, open at its beginning. Raises if its SHA-256 has changed."""
+        path, digest = self._content.root / str(leaf.sha256), hashlib.sha256()
+        try:
+            file = self._open(path.name)
+            try:
+                if os.fstat(file.fileno()).st_size > _MAX_CONTENT:
+                    what = f"its content {path} is larger than {_MAX_CONTENT:,} bytes"
+                    raise self.error(line, what, "put the file back, or record again")
+                while file.tell() <= _MAX_CONTENT and (chunk := file.read(_CHUNK)):
+                    digest.update(chunk)
+                file.seek(0)
+                if digest.hexdigest() != leaf.sha256:
+                    what = f"its content {path} was changed"
+                    raise self.error(line, what, "put the file back as it was, or record again")
+            except BaseException:
+                file.close()
+                raise
+        except (OSError, StoreError) as error:
+            reason = error.message if isinstance(error, StoreError) else error.strerror or error
+            what = f"its content {path} cannot be read ({reason})"
+            raise self.error(line, what, "put the file back, or record again") from None
+        return file
+
+    def _open(self, name: str) -> FileIO:
+        with self._content.folder() as folder:
+            return regular_file(folder.open(name), name)
+
+
+def read_header(path: Path) -> Header | None:
+    """Return the header of a recording; ``None`` if it cannot be read, since opening it will raise the reason."""
+    try:
+        with open_regular(path) as file:
+            return Header.model_validate_json(file.read(_CHUNK).partition(b"\n")[0])
+    except (OSError, ValueError):
+        return None
+
+
+def _folder(path: Path) -> Path:
+    return path.with_name(f"{path.name}.d")
+
+
+#: Characters of a text above which it is stored as a file.
+_MAX_INLINE_CHARS = 64 * 1024
+#: Values above which secrets are searched in a thread; 64 characters count as one (measured: 13 µs for each).
+_MANY = 1000
+#: Bytes of content above which it is written in a thread.
+_THREAD_FROM = 64 * 1024
+
+
+async def scrubbed(scrubber: Redactor, payload: object) -> object:
+    """Return a payload without its secrets. Much text is searched in a thread."""
+    if is_larger(payload, _MANY):
+        return await asyncio.to_thread(scrubber.tree, payload)
+    return scrubber.tree(payload)
+
+
+@dataclass(frozen=True, slots=True)
+class ContentPacker:
+    """Packer that separates content from payloads and removes secrets from their texts.
+
+    ``store`` writes content and returns its SHA-256; for a replay it only computes the hash.
+    """
+
+    store: Callable[[Iterable[bytes | memoryview]], str]
+    scrubber: Redactor
+
+    async def pack(self, payload: object, *, is_parameter: bool = False) -> tuple[object, list[ContentEntry]]:
+        """Return a payload as JSON, and its content.
+
+        With ``is_parameter`` content is recorded decoded, so that calls with the same bytes in different encodings
+        match.
+        """
+        found: list[tuple[Place, object]] = []
+        plain = _extract(await scrubbed(self.scrubber, payload), (), found)
+        return plain, [await self.leaf(value, path, is_parameter=is_parameter) for path, value in found]
+
+    async def leaf(self, value: object, path: Place = (), *, is_parameter: bool = False) -> ContentEntry:
+        """Store one content and return its entry."""
+        match value:
+            case BinaryData(content=Handle(id=handle, size=length)):
+                return _with_description(value, ContentEntry(path=[*path], kind="handle", handle=handle, length=length))
+            case BinaryData() if is_parameter or isinstance(value.content, bytes | LocalFile):
+                sha256 = await self._store(_bytes(value), value.size)
+                return _with_description(value, ContentEntry(path=[*path], kind="bytes", sha256=sha256))
+            case BinaryData(content=Encoded(text=text, encoding=encoding)):
+                chunk = text.encode() if isinstance(text, str) else text
+                sha256 = await self._store([chunk], len(chunk))
+                kind: Literal["encoded", "run"] = "encoded" if isinstance(text, str) else "run"
+                return _with_description(value, ContentEntry(path=[*path], kind=kind, sha256=sha256, encoding=encoding))
+            case Broken(reason=reason):
+                return ContentEntry(path=[*path], kind="broken", reason=reason)
+            case str():
+                return ContentEntry(path=[*path], kind="text", sha256=await self._store([value.encode()], len(value)))
+            case bytes() | bytearray() | memoryview():
+                return ContentEntry(path=[*path], kind="raw", sha256=await self._store([bytes(value)], len(value)))
+        raise TypeError(f"{type(value).__name__} cannot be recorded")
+
+    async def file(self, path: Path) -> ContentEntry:
+        """Return the entry of a file that was fetched."""
+        return await self.leaf(BinaryData(LocalFile(path)))
+
+    async def _store(self, chunks: Iterable[bytes | memoryview], size: int | None) -> str:
+        if self.scrubber.known:
+            chunks = _masked(chunks, self.scrubber.known)
+        if size is not None and size <= _THREAD_FROM:
+            return self.store(chunks)
+        return await asyncio.to_thread(self.store, chunks)
+
+
+def hash_content(chunks: Iterable[bytes | memoryview]) -> str:
+    """Return the SHA-256 of content without storing it."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _masked(chunks: Iterable[bytes | memoryview], known: KnownSecrets) -> Iterator[bytes | memoryview]:
+    """Yield content with known secrets masked, if it is small enough for that."""
+    kept, rest = bytearray(), iter(chunks)
+    for chunk in rest:
+        kept += chunk
+        if len(kept) > MAX_MASKED_BYTES:
+            break
+    yield known.mask(bytes(kept))
+    yield from rest
+
+
+def _bytes(binary: BinaryData) -> Iterator[bytes]:
+    try:
+        yield from binary.chunks()
+    except BadEncoding:  # the transport will raise this error; here the text itself is the content
+        assert isinstance(binary.content, Encoded)
+        yield (
+            bytes(binary.content.text, "utf-8") if isinstance(binary.content.text, str) else bytes(binary.content.text)
+        )
+
+
+def _with_description(binary: BinaryData, leaf: ContentEntry) -> ContentEntry:
+    about = {"mime_type": binary.mime_type, "size": binary.size, "filename": binary.filename}
+    return leaf.model_copy(update={**about, "extra": dict(binary.extra)})
+
+
+def _extract(node: object, path: Place, found: list[tuple[Place, object]]) -> object:
+    """Return the tree with null in place of content, which is added to ``found``."""
+    match node:
+        case dict():
+            return {str(key): _extract(value, (*path, str(key)), found) for key, value in node.items()}
+        case list() | tuple():
+            return [_extract(value, (*path, index), found) for index, value in enumerate(node)]
+        case str() if len(node) <= _MAX_INLINE_CHARS:
+            return node
+        case BinaryData() | Broken() | bytes() | bytearray() | memoryview() | str():
+            found.append((path, node))
+            return None
+        case ArtifactRef():  # stored by the app; a replay has the reference, not the file
+            return node.as_dict()
+        case _:
+            return node
+
+
+def unpack(reader: Reader, line: int, payload: object, leaves: Sequence[ContentEntry]) -> object:
+    """Return a payload with its content restored.
+
+    ``line`` is the payload's line in the file. Raises :class:`~transports.errors.BadRecording` if a place does not
+    exist.
+    """
+    values: dict[Place, object] = {tuple(leaf.path): unpack_content(reader, line, leaf) for leaf in leaves}
+    try:
+        return replace(payload, values)
+    except KeyError as error:
+        raise reader.error(line, str(error.args[0]), "undo the edit, or record again") from None
+
+
+def unpack_content(reader: Reader, line: int, leaf: ContentEntry) -> object:
+    """Return one content. Raises :class:`~transports.errors.BadRecording` if its file is missing or was changed."""
+    if leaf.kind == "broken":
+        return Broken(leaf.reason)
+    about = (leaf.mime_type, leaf.size, leaf.filename, leaf.extra)
+    if leaf.kind == "handle":
+        return BinaryData(Handle(leaf.handle, leaf.length), *about)
+    with reader.content(leaf, line) as file:
+        data = file.read()
+    match leaf.kind:
+        case "bytes":
+            return BinaryData(data, *about)
+        case "run":
+            return BinaryData(Encoded(memoryview(data), leaf.encoding), *about)
+        case "encoded":
+            return BinaryData(Encoded(data.decode(), leaf.encoding), *about)
+        case "text":
+            return data.decode()
+        case _:
+            return cast(object, data)
+
+
+def pack_discovery(found: Discovery, scrubber: Redactor) -> object:
+    """Return a discovery as JSON, without secrets."""
+    return scrubber.tree(
+        {
+            "page_url": found.page_url,
+            "manifest_url": found.manifest_url,
+            "title": found.title,
+            "manifest": found.manifest and found.manifest.model_dump(by_alias=True),
+            "warnings": [*found.warnings],
+            "reason": found.reason and record_error(found.reason, scrubber).model_dump(),
+        }
+    )
+
+
+def unpack_discovery(recorded: Mapping[str, Any]) -> Discovery:
+    """Return the discovery that was recorded. Raises :class:`~transports.errors.ProtocolError` if it was edited."""
+    manifest, reason = recorded.get("manifest"), recorded.get("reason")
+    return Discovery(
+        page_url=str(recorded.get("page_url")),
+        manifest_url=recorded.get("manifest_url"),
+        title=str(recorded.get("title")),
+        manifest=None if manifest is None else parse(Manifest, manifest, "the recorded manifest"),
+        warnings=tuple(recorded.get("warnings", ())),
+        reason=None if reason is None else _failure(parse(RecordedError, reason, "the recorded reason")),
+    )
+
+
+def _failure(problem: RecordedError) -> DiscoveryFailed:
+    error = restore_error(problem)
+    return error if isinstance(error, DiscoveryFailed) else DiscoveryFailed(error.message, code=error.code)

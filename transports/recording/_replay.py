@@ -1,0 +1,603 @@
+"""Replay of a recorded app, ``replay:FILE``: the same answers, events and files without a browser, a socket or the app.
+
+Calls match by capability and parameters (content by its SHA-256, secrets removed), equal calls in recorded order; a
+view may ask its server the same more often than recorded. An
+answer comes once everything recorded before it has happened: its events, questions of the app, the ends of other calls.
+A program that behaves differently than recorded is delayed by a second at most. Waiting times are not repeated: a
+call that timed out does so at once.
+
+* :class:`Script` — the recorded operations and their lookup.
+* :class:`ReplayProgress` — the lines that have happened again.
+* :class:`ReplayTransport` — the transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import contextlib
+import difflib
+import json
+import shutil
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from .._internal.privacy._secrets import NO_SECRETS
+from .._internal.tasks import cancel_and_wait, spawn
+from ..artifacts._base import Staged
+from ..base import Features, Fetched, ServerCall, Transport, keep_call, keeps_calls
+from ..errors import BadRecording, CallTimeout, Disconnected, NotRecorded, no_answer
+from ..protocol._discovery import Discovery
+from ..protocol._find_content import Place, replace
+from ..protocol._strict_json import encode_json
+from ..protocol._times import TIMER_TOLERANCE
+from ..protocol.binary import BinaryData, Download, Handle
+from ..protocol.messages import Effect, Message
+from ._file import (
+    STATE,
+    Abandoned,
+    Answer,
+    ContentPacker,
+    EventEntry,
+    Failed,
+    Kind,
+    Operation,
+    Reader,
+    RecordedEffect,
+    Recording,
+    hash_content,
+    read_header,
+    restore_error,
+    unpack,
+    unpack_content,
+    unpack_discovery,
+)
+
+#: Maximum lines of a diff in a message.
+_MAX_DIFF_LINES = 40
+
+
+@dataclass(slots=True, eq=False)
+class Action:
+    """Operation with its outcome and events.
+
+    ``start`` and ``end`` are lines of the file. Events before ``end`` come before the answer, the others after it.
+    ``outcome`` is ``None`` if the recording ends before it.
+    """
+
+    ask: Operation
+    start: int
+    end: int | None = None
+    outcome: Answer | Failed | Abandoned | None = None
+    events: list[tuple[int, EventEntry]] = field(default_factory=list)
+
+    @property
+    def call(self) -> str | None:
+        """Recorded ``callId`` of a call; ``None`` for other operations."""
+        return _call_id(self.ask.payload) if self.ask.type == "capabilities/call" else None
+
+
+class Script:
+    """Actions of one recording. Each is taken once, equal actions in recorded order."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.actions: list[Action] = []
+        self._read()
+        self._unplayed: dict[str, deque[Action]] = {}
+        for action in self.actions:
+            try:
+                key = match_key(action.ask)
+            except KeyError as error:
+                raise self._bad(action.start, str(error.args[0])) from None
+            self._unplayed.setdefault(key, deque()).append(action)
+        self._at = {action.start: action for action in self.actions}
+        self._lines = sorted(line for action in self.actions for line in (action.start, action.end) if line is not None)
+
+    def _read(self) -> None:
+        by_number: dict[int, Action] = {}
+        calls: dict[str, Action] = {}
+        under_way: dict[int, Action] = {}
+        owner: Action | None = None
+        for line, entry in self._reader.entries:
+            if isinstance(entry, Operation):
+                if entry.n in by_number:
+                    raise self._bad(line, f"the number {entry.n} was used before")
+                by_number[entry.n] = action = Action(entry, line)
+                self.actions.append(action)
+                if action.call is not None:
+                    calls[action.call] = action
+                if entry.kind in ("open", "request"):
+                    owner = under_way[entry.n] = action
+            elif isinstance(entry, EventEntry):
+                latest = next(reversed(under_way.values()), owner)  # the owner of an event that names no call
+                named = calls.get(_operation_id(entry.payload), latest)
+                if named is None:
+                    raise self._bad(line, "an event stands before anything was asked")
+                named.events.append((line, entry))
+            else:
+                answered = by_number.get(entry.n)
+                if answered is None or answered.outcome is not None:
+                    raise self._bad(line, f"there is no ask {entry.n} that waits for an answer")
+                answered.outcome, answered.end = entry, line
+                under_way.pop(entry.n, None)
+
+    def _bad(self, line: int, what: str) -> BadRecording:
+        return self._reader.error(line, what, "undo the edit, or record again")
+
+    def lines_between(self, start: int, end: int) -> Sequence[int]:
+        """Return the lines strictly between two lines at which an operation began or ended."""
+        return self._lines[bisect.bisect_right(self._lines, start) : bisect.bisect_left(self._lines, end)]
+
+    @property
+    def end(self) -> int:
+        """Number of the line after the last one."""
+        return len(self._reader.entries) + 2
+
+    def pause_before(self, line: int) -> float:
+        """Return the seconds between the line and the one before it."""
+        entries = self._reader.entries  # the first is on line 2, after the header
+        return 0.0 if line >= self.end else max(entries[line - 2][1].at - entries[line - 3][1].at, 0.0)
+
+    def question_answered_at(self, line: int) -> str | None:
+        """Return the id of the app's question that was answered at a line, if any."""
+        action = self._at.get(line)
+        return action.ask.id if action is not None and _is_response(action.ask) else None
+
+    def response_to(self, question: str | None) -> Action | None:
+        """Return the recorded answer to a question of the app, if any."""
+        return next((action for action in self.actions if _is_response(action.ask) and action.ask.id == question), None)
+
+    def take(self, ask: Operation) -> Action:
+        """Return the next recorded action that equals ``ask``; of requests of a view the last one again and again.
+
+        Raises :class:`~transports.errors.NotRecorded`."""
+        key = match_key(ask)
+        if not (unplayed := self._unplayed.get(key)):
+            raise self._not_recorded(ask, key)
+        if ask.kind == "relay" and len(unplayed) == 1:
+            return unplayed[0]  # views ask as often as their own timers say
+        return unplayed.popleft()
+
+    def _not_recorded(self, ask: Operation, key: str) -> NotRecorded:
+        what, path = _label(ask), self._reader.path
+        alike = [action for action in self.actions if match_key(action.ask) == key]
+        if alike:
+            lines = ", ".join(str(action.start) for action in alike)
+            message = f"{what} was recorded {len(alike)}× in {path} (line {lines}) and is requested once more"
+            return NotRecorded(f"{message}; record again", details={"lines": [action.start for action in alike]})
+        nearest = self._nearest(ask)
+        if nearest is None:
+            known = ", ".join(sorted({_label(action.ask) for action in self.actions if action.ask.kind == ask.kind}))
+            return NotRecorded(f"{what} is not in {path}, which has {known or 'nothing like it'}; record again")
+        diff = _diff(nearest.ask, ask, nearest.start)
+        return NotRecorded(
+            f"{what} was not asked for like this in {path}; the nearest is line {nearest.start}; "
+            f"record again if the difference is meant:\n{diff}",
+            details={"diff": diff, "line": nearest.start},
+        )
+
+    def _nearest(self, ask: Operation) -> Action | None:
+        """Return the most similar recorded action of the same kind, preferably of the same name."""
+        same = [action for action in self.actions if (action.ask.kind, action.ask.type) == (ask.kind, ask.type)]
+        named = [action for action in same if _label(action.ask) == _label(ask)] or same
+        wanted = _text(ask)
+
+        def similarity(action: Action) -> float:
+            return difflib.SequenceMatcher(None, _text(action.ask), wanted).quick_ratio()
+
+        return max(named, key=similarity, default=None)
+
+    def mismatch(self, recorded: Action, ask: Operation) -> NotRecorded:
+        """Return the error for an answer to the app that differs from the recorded one."""
+        diff = _diff(recorded.ask, ask, recorded.start)
+        return NotRecorded(
+            f"the app was answered otherwise in {self._reader.path} (line {recorded.start}), so its reaction is "
+            f"not known; record again if the difference is meant:\n{diff}",
+            details={"diff": diff, "line": recorded.start},
+        )
+
+
+def match_key(ask: Operation) -> str:
+    """Return the lookup key of an operation: for a call its capability and parameters (content by SHA-256)."""
+    return f"{ask.kind} {ask.type} {_label(ask)} {encode_json(_comparable(ask)).decode()}"
+
+
+def _comparable(ask: Operation) -> object:
+    """Return the parts of an operation that must match: not ids, timeouts or the names of this library."""
+    payload: Any = ask.payload
+    match ask.kind, ask.type:
+        case "request", "initialize":
+            return payload.get("requestedCapabilities") if isinstance(payload, dict) else None
+        case "request", "capabilities/call" if isinstance(payload, dict):
+            content: dict[Place, object] = {tuple(leaf.path): {"sha256": leaf.sha256} for leaf in ask.leaves}
+            whole: Any = replace(payload, content)
+            return _sorted({"capability": whole.get("capability"), "params": whole.get("params")})
+        case "request", "capabilities/cancel" if isinstance(payload, dict):
+            return payload.get("callId")
+        case "notify", "shutdown":
+            return None
+        case "relay", _ if isinstance(payload, dict):  # _meta has a token of the connection
+            return _sorted({name: value for name, value in payload.items() if name != "_meta"})
+        case _:
+            return _sorted(payload)
+
+
+def _is_response(ask: Operation) -> bool:
+    return (ask.kind, ask.type) == ("notify", "elicitation/response")
+
+
+def _sorted(node: object) -> object:
+    """Return the tree with the keys of its objects sorted, since JSON objects have no order."""
+    match node:
+        case dict():
+            return {key: _sorted(node[key]) for key in sorted(node)}
+        case list():
+            return [_sorted(item) for item in node]
+        case float() if node.is_integer():  # JSON does not distinguish 1.0 and 1
+            return int(node)
+        case _:
+            return node
+
+
+def _label(ask: Operation) -> str:
+    """Return a display name: the capability of a call, or the kind of the operation."""
+    payload: Any = ask.payload if isinstance(ask.payload, dict) else {}
+    return str(payload.get("capability") or ask.type or payload.get("url") or payload.get("handle") or ask.kind)
+
+
+def _text(ask: Operation) -> str:
+    return json.dumps(_comparable(ask), indent=2, ensure_ascii=False)
+
+
+def _diff(recorded: Operation, asked: Operation, line: int) -> str:
+    lines = difflib.unified_diff(
+        _text(recorded).splitlines(), _text(asked).splitlines(), f"recorded (line {line})", "now", lineterm="", n=2
+    )
+    diff = [text if len(text) <= 200 else f"{text[:200]}…" for text in lines]
+    return "\n".join(diff[:_MAX_DIFF_LINES] + (["…"] if len(diff) > _MAX_DIFF_LINES else []))
+
+
+def _call_id(payload: object) -> str | None:
+    options = payload.get("options") if isinstance(payload, Mapping) else None
+    call = options.get("callId") if isinstance(options, Mapping) else None
+    return call if isinstance(call, str) else None
+
+
+def _gave_up_at_deadline(action: Action, answer: Answer) -> bool:
+    """Return whether the app answered a call with ``TIMEOUT`` at its deadline, which is a timeout of the call
+    (docs/protocol.md 3.4). The replay itself does not wait until then."""
+    payload, asked = answer.payload, action.ask.payload
+    error = payload.get("error") if isinstance(payload, dict) else None
+    options = asked.get("options") if isinstance(asked, dict) else None
+    limit = options.get("timeout") if isinstance(options, dict) else None
+    return (
+        isinstance(error, dict)
+        and error.get("code") == CallTimeout.code
+        and isinstance(limit, int)
+        and answer.at - action.ask.at >= limit / 1000 - TIMER_TOLERANCE
+    )
+
+
+def _operation_id(payload: object) -> str:
+    """Return the ``operationId`` of an event (docs/protocol.md 4.4), from its payload or its data."""
+    if not isinstance(payload, Mapping):
+        return ""
+    data = payload.get("data")
+    inner = data.get("operationId") if isinstance(data, Mapping) else None
+    found = payload.get("operationId", inner)
+    return found if isinstance(found, str) else ""
+
+
+#: Seconds without progress after which the program is assumed to behave differently than recorded.
+_STALL_TIMEOUT = 1.0
+
+
+class ReplayProgress:
+    """Lines of a script that have happened again. ``closed`` ends every wait."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._done: set[int] = set()
+        self._changed = asyncio.Event()
+        #: Questions that the app has asked again, and the errors of those with a different answer.
+        self._asked: set[str | None] = set()
+        self._mismatches: dict[str | None, NotRecorded] = {}
+        self.closed = asyncio.Event()
+
+    def mark_done(self, *lines: int | None) -> None:
+        """Mark lines as done. ``None`` is ignored."""
+        self._done.update(line for line in lines if line is not None)
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def close(self) -> None:
+        """End every wait."""
+        self.closed.set()
+        self.mark_done()
+
+    def mark_asked(self, question: str | None) -> None:
+        """Mark a question of the app as asked again."""
+        self._asked.add(question)
+
+    def reject(self, question: str | None, error: NotRecorded) -> None:
+        """Mark a question as answered differently: everything recorded after the answer raises ``error``."""
+        self._mismatches[question] = error
+
+    async def wait_until(self, line: int, before: deque[int]) -> None:
+        """Wait until the lines ``before`` a line are done, and remove them from the queue.
+
+        The limit for each line is a second without progress, since a program that behaves differently may never reach
+        it. There is no limit for the answer to a question of the app, since a person may have to give it.
+        """
+        while before and before[0] < line:
+            awaited = before.popleft()
+            question = self._script.question_answered_at(awaited)
+            is_question = question in self._asked
+            while awaited not in self._done and not self.closed.is_set():
+                try:
+                    # not wait_for: in Python 3.11 it drops a cancellation that comes as the event is set
+                    async with asyncio.timeout(None if is_question else _STALL_TIMEOUT):
+                        await self._changed.wait()
+                except TimeoutError:
+                    self._done.add(awaited)  # later waits skip it too
+            if is_question and question in self._mismatches:
+                raise self._mismatches[question]
+
+
+#: Maximum seconds between the end of a call and the end of another call that outlasted it.
+_MAX_PAUSE = 0.3
+#: Seconds for the consumer of events to receive them before the answer.
+_LISTENER_TIMEOUT = 1.0
+_CHUNK = 1 << 20
+
+
+class ReplayTransport(Transport):
+    """Transport that plays a recording, once.
+
+    ``patterns`` are those of the :class:`Recording`. They are not read from the file, since a pattern in an untrusted
+    file could run for hours. Raises :class:`~transports.errors.NotRecorded` for operations that the recording does not
+    hold, and :class:`~transports.errors.BadRecording` if it cannot be read, or its content is missing or was changed.
+    """
+
+    name = "replay"
+    _reader: Reader
+    _script: Script
+    _packer: ContentPacker
+    _progress: ReplayProgress
+
+    def __init__(self, path: str | Path, *, patterns: Sequence[str] = ()) -> None:
+        self._path = Path(path)
+        self._patterns = patterns
+        self._url: str | None = None
+        self._events: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._listening = False
+        self._open = asyncio.Event()
+        #: Recorded ids of calls → current ones, and back.
+        self._current_ids: dict[str, str] = {}
+        self._recorded_ids: dict[str, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str | None:
+        """Recorded address of the app at this point of the conversation."""
+        return self._url
+
+    async def open(self) -> None:
+        """Read the recording. Raises the recorded error if opening failed."""
+        self._reader = reader = await asyncio.to_thread(Reader, self._path)
+        self._packer = ContentPacker(
+            hash_content, Recording(self._path, reader.header.fields, self._patterns).scrubber(NO_SECRETS)
+        )
+        self._script = Script(reader)
+        self._progress = ReplayProgress(self._script)
+        self._open.set()
+        await self._play(Operation(n=0, kind="open"))
+
+    async def aclose(self) -> None:
+        """End every wait and cancel later events."""
+        if self._open.is_set():
+            self._progress.close()
+        await cancel_and_wait(self._tasks)
+        self._events.put_nowait(None)
+
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        """Return the recorded reply, or raise the recorded error."""
+        if not self._open.is_set() or self._progress.closed.is_set():
+            raise Disconnected("the transport is closed; connect again", sent=False)
+        payload: Any = message.payload
+        if message.type == "capabilities/cancel":
+            payload = {**payload, "callId": self._recorded_ids.get(payload["callId"], payload["callId"])}
+        ask = await self._operation_for("request", payload, message)
+        try:
+            async with asyncio.timeout(timeout):
+                action, answer = await self._play(ask)
+        except TimeoutError:
+            raise no_answer(message.type, timeout) from None
+        if _gave_up_at_deadline(action, answer):
+            raise no_answer(message.type, timeout)
+        has_content = answer.leaves or answer.outputs
+        reply = await asyncio.to_thread(self._reply, action, answer) if has_content else self._reply(action, answer)
+        if answer.shown is not None and keeps_calls():
+            keep_call(await asyncio.to_thread(self._shown, action, answer))
+        reply.id = message.id
+        return reply
+
+    def _shown(self, action: Action, answer: Answer) -> ServerCall:
+        line = action.end or action.start
+        whole = self._object(line, unpack(self._reader, line, answer.shown, answer.shown_leaves))
+        return ServerCall(*(self._object(line, whole.get(field.name)) for field in fields(ServerCall)))
+
+    def _reply(self, action: Action, answer: Answer) -> Message:
+        line = action.end or action.start
+        outputs = [unpack_content(self._reader, line, leaf) for leaf in answer.outputs]
+        return Message(
+            answer.type,
+            self._with_current_ids(unpack(self._reader, line, answer.payload, answer.leaves)),
+            outputs=[output for output in outputs if isinstance(output, BinaryData)],
+            effects=[self._effect(effect) for effect in answer.effects],
+            warnings=answer.warnings,
+        )
+
+    async def notify(self, message: Message) -> None:
+        """Compare a message with the recorded one. A different answer to a question of the app fails its call."""
+        ask = await self._operation_for("notify", message.payload, message)
+        if message.type == "shutdown":
+            return
+        if message.type != "elicitation/response":
+            await self._play(ask)
+        elif (recorded := self._script.response_to(message.id)) is not None:
+            if match_key(recorded.ask) != match_key(ask):
+                self._progress.reject(message.id, self._script.mismatch(recorded, ask))
+            self._progress.mark_done(recorded.start, recorded.end)
+
+    async def events(self) -> AsyncIterator[Message]:
+        """Yield the recorded events, each at its point of the conversation."""
+        self._listening = True
+        while (message := await self._events.get()) is not None:
+            yield message
+            self._events.task_done()
+
+    def discovering(self) -> Callable[[], Awaitable[Discovery]] | None:
+        """Return a function that returns the recorded manifest of the page; ``None`` if none was recorded."""
+        header = read_header(self._path)
+        return self._discover if header is not None and header.discovers else None
+
+    async def _discover(self) -> Discovery:
+        await self._open.wait()
+        action, answer = await self._play(Operation(n=0, kind="discover"))
+        return unpack_discovery(self._object(action.end, answer.payload))
+
+    # --- content ------------------------------------------------------------------------------------------------------
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """Copy the recorded content to ``path``."""
+        with await self._content(
+            *await self._play(Operation(n=0, kind="save", payload={"handle": handle.id}))
+        ) as source:
+            await asyncio.to_thread(_copy, source, path)
+
+    async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
+        """Write the recorded download to ``staged``. ``fetch`` is not used."""
+        ask = await self._operation_for("download", {"url": reference.url})
+        action, answer = await self._play(ask)
+        with await self._content(action, answer) as file:
+            while chunk := await asyncio.to_thread(file.read, _CHUNK):
+                await staged.write(chunk)
+        found = {
+            "content_type": None,
+            "filename": None,
+            "complete": False,
+            **self._object(action.end, answer.payload),
+        }
+        return Fetched(**{field.name: found[field.name] for field in fields(Fetched) if field.name in found})
+
+    def _object(self, line: int | None, payload: object) -> dict[str, Any]:
+        if not isinstance(payload, dict):
+            raise self._reader.error(line or 1, "its payload is not an object", "undo the edit, or record again")
+        return payload
+
+    async def _content(self, action: Action, answer: Answer) -> FileIO:
+        line = action.end or action.start
+        if not answer.leaves:
+            raise self._reader.error(line, "the content is missing", "undo the edit, or record again")
+        return await asyncio.to_thread(self._reader.content, answer.leaves[0], line)
+
+    # --- playing ------------------------------------------------------------------------------------------------------
+
+    async def _operation_for(self, kind: Kind, payload: object, message: Message | None = None) -> Operation:
+        """Return an operation in its recorded form."""
+        plain, leaves = await self._packer.pack(payload, is_parameter=True)
+        named = {} if message is None else {"type": message.type, "id": message.id}
+        return Operation(n=0, kind=kind, payload=plain, leaves=leaves).model_copy(update=named)
+
+    async def _play(self, ask: Operation) -> tuple[Action, Answer]:
+        """Play the recorded operation equal to ``ask``: its events, then its answer or its error."""
+        action = self._script.take(ask)
+        current = Action(ask, 0).call
+        if action.call is not None and current is not None:
+            self._current_ids[action.call], self._recorded_ids[current] = current, action.call
+        self._progress.mark_done(action.start)
+        last = action.end or self._script.end
+        earlier = deque(self._script.lines_between(action.start, last))
+        try:
+            for line, event in action.events:
+                if line < last:
+                    await self._progress.wait_until(line, earlier)
+                    self._emit(line, event)
+            if earlier:
+                await self._progress.wait_until(last, earlier)
+                if ask.kind == "request":
+                    await asyncio.sleep(min(self._script.pause_before(last), _MAX_PAUSE))
+            await self._wait_for_listener()
+            return action, await self._outcome(action)
+        finally:
+            self._progress.mark_done(action.end)
+            late = [(line, event) for line, event in action.events if line > last]
+            if late and not self._progress.closed.is_set():
+                spawn(self._play_late_events(last, late), self._tasks)
+
+    async def _outcome(self, action: Action) -> Answer:
+        match action.outcome:
+            case Answer() as answer:
+                return answer
+            case Failed(error=problem):
+                raise restore_error(problem)
+            case Abandoned():
+                await self._progress.closed.wait()
+                raise Disconnected("the transport was closed during the call")
+        raise self._reader.error(
+            action.start, "the recording ends before the answer", "record again, and let the program end"
+        )
+
+    async def _play_late_events(self, last: int, late: Sequence[tuple[int, EventEntry]]) -> None:
+        """Emit the events recorded after the answer."""
+        earlier = deque(self._script.lines_between(last, late[-1][0]))
+        for line, event in late:
+            await self._progress.wait_until(line, earlier)
+            self._emit(line, event)
+
+    def _emit(self, line: int, event: EventEntry) -> None:
+        payload: Any = self._with_current_ids(event.payload)
+        if event.type == STATE:
+            state = self._object(line, payload)
+            self._url = state.get("url")
+            self.features = Features(**{field.name: bool(state.get(field.name)) for field in fields(Features)})
+            return
+        if event.effect is not None:
+            payload = self._effect(event.effect)
+        if event.type == "elicitation/request":
+            self._progress.mark_asked(event.id)
+        self._events.put_nowait(Message(event.type, payload, id=event.id))
+
+    async def _wait_for_listener(self) -> None:
+        """Let the consumer receive the queued events, so that they arrive before the answer."""
+        await asyncio.sleep(0)  # without any await so far, the consumer's task may not have started
+        if self._listening and not self._events.empty():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LISTENER_TIMEOUT):
+                    await self._events.join()
+
+    def _with_current_ids(self, node: Any) -> Any:
+        """Return a tree with the recorded ids of calls replaced by their current ones."""
+        match node:
+            case str():
+                return self._current_ids.get(node, node)
+            case dict():
+                return {key: self._with_current_ids(value) for key, value in node.items()}
+            case list():
+                return [self._with_current_ids(item) for item in node]
+            case _:
+                return node
+
+    def _effect(self, effect: RecordedEffect) -> Effect:
+        return Effect(effect.kind, self._with_current_ids(effect.call), self._with_current_ids(effect.detail))
+
+
+def _copy(source: FileIO, path: Path) -> None:
+    with path.open("wb") as file:
+        shutil.copyfileobj(source, file, _CHUNK)

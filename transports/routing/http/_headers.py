@@ -1,0 +1,194 @@
+"""Parsing of response headers: length, validator, file name, ``Retry-After``. No I/O."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import unquote_to_bytes
+
+from multidict import CIMultiDictProxy
+
+from ...protocol._media import normalise_mime
+
+_DIGITS = re.compile(r"[0-9]{1,18}")
+_STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\U0010ffff]*"')
+_CONTENT_RANGE = re.compile(r"(?:bytes\s+)?([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.IGNORECASE)
+_BYTES, _UNIT = re.compile(r"bytes\b", re.IGNORECASE), re.compile(r"[a-z]", re.IGNORECASE)
+_PARAMETER = re.compile(r";\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|[^;]*)")
+_LONGEST_WAIT = 1e9  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """The representation (RFC 9110 §3.2) that a 200 answer began to transfer.
+
+    ``total`` is its length in bytes, if the answer gives it. ``framed`` is true if the end of the body is marked
+    (``Content-Length`` or chunks). ``validator`` can be sent as ``If-Range`` (RFC 9110 §13.1.5): a strong ETag or, if
+    there is no ETag, a ``Last-Modified`` at least a minute older than the answer. ``filename`` is untrusted.
+    """
+
+    total: int | None
+    framed: bool
+    validator: str | None
+    content_type: str | None
+    filename: str | None
+
+    @classmethod
+    def from_headers(cls, headers: Mapping[str, str]) -> Representation:
+        """Return the representation that the headers of a 200 answer describe."""
+        total = content_length(headers)
+        return cls(
+            total,
+            "Transfer-Encoding" in headers or total is not None,
+            None if headers.get("Accept-Ranges", "").strip().lower() == "none" else _validator(headers),
+            normalise_mime(headers.get("Content-Type")),
+            filename_of(headers.get("Content-Disposition")),
+        )
+
+    def matches(self, headers: Mapping[str, str]) -> bool:
+        """Return whether an answer to a Range request is of this representation, by its validator."""
+        if self.validator is None:
+            return False
+        if self.validator.startswith('"'):  # RFC 9110 §15.3.7: a 206 carries the ETag, but may omit Last-Modified
+            return headers.get("ETag", "").strip() == self.validator
+        return headers.get("Last-Modified", self.validator).strip() == self.validator
+
+
+def _validator(headers: Mapping[str, str]) -> str | None:
+    etag = headers.get("ETag", "").strip()
+    if etag:
+        return etag if _STRONG_ETAG.fullmatch(etag) else None
+    modified = headers.get("Last-Modified", "").strip()
+    changed, sent = http_date(modified), http_date(headers.get("Date", ""))
+    return modified if changed and sent and (sent - changed).total_seconds() >= 60 else None
+
+
+def http_date(text: str) -> datetime | None:
+    """Return the date in a header (RFC 9110 §5.6.7) with a time zone, or ``None`` if it is invalid."""
+    try:
+        date = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    return date.replace(tzinfo=UTC) if date.tzinfo is None else date
+
+
+def content_length(headers: Mapping[str, str]) -> int | None:
+    """Return the length of a body in bytes, or ``None`` if it is not given, or is not that of the content."""
+    length = headers.get("Content-Length", "").strip()
+    return int(length) if "Transfer-Encoding" not in headers and _DIGITS.fullmatch(length) else None
+
+
+def content_range(headers: CIMultiDictProxy[str]) -> tuple[int, int, int] | None:
+    """Return the first byte, the last byte and the total of the part in an answer.
+
+    ``None`` if they are invalid, contradict each other or the length of the body, or have no total: without a total,
+    the end looks the same as a broken connection.
+    """
+    ranges = set(headers.getall("Content-Range", ()))
+    match = _CONTENT_RANGE.fullmatch(ranges.pop().strip()) if len(ranges) == 1 else None
+    if match is None or _has_several_parts(headers):
+        return None
+    first, last, total = int(match[1]), int(match[2]), int(match[3])
+    fits = content_length(headers) in (None, last + 1 - first)
+    return (first, last, total) if first <= last < total and fits else None
+
+
+def is_part(headers: CIMultiDictProxy[str], *, requested: bool) -> bool:
+    """Return whether a 200 answer has a part of the content only, against RFC 9110 §15.3.1.
+
+    Unless a part was ``requested``, other units than bytes are those of an app (rows of a table, for one), and so is a
+    range without a unit, if its length is not that of the body."""
+    ranges = [text.strip() for text in headers.getall("Content-Range", ()) if text.strip()]
+    in_bytes = any(_BYTES.match(text) for text in ranges)
+    unsaid = not any(_UNIT.match(text) for text in ranges) and content_range(headers) is not None
+    return _has_several_parts(headers) or in_bytes or unsaid or (requested and bool(ranges))
+
+
+def _has_several_parts(headers: Mapping[str, str]) -> bool:
+    return normalise_mime(headers.get("Content-Type")) == "multipart/byteranges"
+
+
+def content_coding(headers: Mapping[str, str]) -> str | None:
+    """Return the coding of a body that is compressed or otherwise encoded, or ``None`` for plain bytes."""
+    coding = headers.get("Content-Encoding", "").strip().lower()
+    return coding if coding not in ("", "identity") else transfer_coding(headers)
+
+
+def transfer_coding(headers: Mapping[str, str]) -> str | None:
+    """Return the coding of a body for its transfer alone, or ``None`` for one that is sent as it is or in chunks."""
+    transfer = headers.get("Transfer-Encoding", "").strip().lower()
+    return None if transfer in ("", "chunked", "identity") else transfer
+
+
+def retry_after(text: str | None, now: float) -> float | None:
+    """Return the delay in seconds that ``Retry-After`` asks for, as a number or a date (RFC 9110 §10.2.3).
+
+    ``now`` is Unix seconds. ``None`` if the header is missing or invalid.
+    """
+    text = (text or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), _LONGEST_WAIT)
+    date = http_date(text) if text else None
+    return None if date is None else min(max(0.0, date.timestamp() - now), _LONGEST_WAIT)
+
+
+def filename_of(disposition: str | None) -> str | None:
+    """Return the name in a ``Content-Disposition`` (RFC 6266): ``filename*`` (RFC 8187) before ``filename``.
+
+    The name is untrusted: it may be a path, or worse. ``None`` without a name.
+    """
+    return disposition_parameter(disposition, "filename")
+
+
+def disposition_parameter(disposition: str | None, parameter: str) -> str | None:
+    """Return a parameter of a ``Content-Disposition``, such as ``name`` in a form (RFC 7578), or ``None`` without one.
+
+    Its extended form wins over its plain one. Unreadable parameters are skipped; nothing is raised."""
+    if not disposition:
+        return None
+    plain = extended = None
+    for name, value in _PARAMETER.findall(disposition):
+        value = value.strip()
+        if name.lower() == f"{parameter}*" and extended is None:
+            extended = _extended(value)
+        elif name.lower() == parameter and plain is None:
+            if value.startswith('"'):
+                value = re.sub(r"\\(.)", r"\1", value[1:-1]) if len(value) > 1 and value.endswith('"') else value[1:]
+            plain = _latin(value)
+    return extended or plain or None
+
+
+def _extended(value: str) -> str | None:
+    charset, quote, rest = value.strip('"').partition("'")
+    _, quote, rest = rest.partition("'")
+    if not quote or charset.lower() not in ("utf-8", "iso-8859-1"):
+        return None
+    try:
+        return unquote_to_bytes(rest).decode(charset)
+    except UnicodeError:
+        return None
+
+
+def _latin(value: str) -> str:
+    """Decode a name as ISO 8859-1 (RFC 9110 §5.5) if it is not UTF-8: aiohttp escapes its bytes as surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "surrogateescape").decode("latin-1")
+    return value
+
+
+def one_line(text: str, length: int) -> str:
+    """Return ``text`` as one line of at most ``length`` characters for a message, without control and formatting
+    characters."""
+    visible = "".join(" " if c.isspace() else c for c in text if c.isspace() or unicodedata.category(c)[0] != "C")
+    return " ".join(visible.split())[:length]
+
+
+def is_json(kind: str) -> bool:
+    """Return whether a media type, without parameters, is JSON: ``application/json``, ``application/ld+json``."""
+    return kind in ("application/json", "text/json") or kind.endswith("+json")

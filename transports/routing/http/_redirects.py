@@ -1,0 +1,216 @@
+"""A GET request whose redirects are followed by hand: each hop is checked before it is requested.
+
+Discovery and :func:`fetch_public` use it. Downloads follow redirects themselves, as they also resume and retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+
+from ...base import WebResource
+from ...errors import DiscoveryFailed, DownloadFailed, UsageError, status_phrase
+from ._addresses import AddressGuard, own_addresses
+from ._headers import content_coding
+from ._request import MAX_REDIRECTS, REDIRECTS, RetryRequest, failure_reason, get
+from ._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
+
+#: Headers that a browser needs to use a body. None has a side effect such as a cookie or a policy.
+_HEADERS = ("Content-Type", "Access-Control-Allow-Origin", "Content-Language")
+
+
+class UserHost:
+    """The host that the user gave. Its first address may be private; later addresses must be the same or public."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._own: frozenset[str] | None = None
+
+    def guard(self, target: Target, *, allow_private: bool) -> AddressGuard:
+        """Return the guard for a request to ``target``."""
+        if target.url.raw_host != self.target.url.raw_host:
+            return AddressGuard(allow_private=allow_private)
+        return AddressGuard(allow_private=allow_private or self._own is None, own=self._own or ())
+
+    def reached(self, guard: AddressGuard) -> None:
+        """Remember the address at which the host was reached first."""
+        if self._own is None:
+            _, host, port = self.target.origin
+            address = guard.connected_address()
+            self._own = own_addresses(host, port, None if address is None else (address, port))
+
+
+class RedirectedGet:
+    """A GET request and its redirects. ``target`` is the URL of the next request, or of the last one at the end.
+
+    ``user_host`` is the host of the user's own address, if there is one. It may be private; any other host must be
+    public unless ``allow_private``. The credentials in the user's address go to its own origin until the first redirect
+    away from it. ``what`` names the document in messages; ``timeout`` in seconds covers all requests.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        target: Target,
+        user_host: UserHost | None,
+        *,
+        accept: str,
+        timeout: float,
+        allow_private: bool,
+        resolver: AbstractResolver | None = None,
+    ) -> None:
+        self.target = target
+        self._what = what
+        self._user_host = user_host
+        self._accept = accept
+        self._timeout = timeout
+        self._allow_private = allow_private
+        self._resolver = resolver
+        self._trusted = user_host is not None and target.origin == user_host.target.origin
+        self._seen = {target.url}
+
+    @property
+    def label(self) -> str:
+        """Name and URL of the document, for messages."""
+        return f"{self._what} {self.target.display_url}"
+
+    @property
+    def authorization(self) -> str | None:
+        """The user's credentials as an ``Authorization`` header, if they may be sent to ``target``."""
+        return self._user_host.target.authorization if self._user_host and self._trusted else None
+
+    def error(
+        self, message: str, *, code: str | None = None, retryable: bool = False, **details: object
+    ) -> DiscoveryFailed:
+        """Return an error whose details are the URL and ``details``."""
+        return DiscoveryFailed(
+            message, code=code, retryable=retryable, details={"url": self.target.display_url, **details}
+        )
+
+    @asynccontextmanager
+    async def deadline(self) -> AsyncIterator[None]:
+        """Limit the block to ``timeout``. Raises :class:`~transports.errors.DiscoveryFailed` with code ``TIMEOUT``."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                yield
+        except TimeoutError:
+            message = f"{self.label} was not read within {self._timeout:g} s"
+            raise self.error(message, code="TIMEOUT", retryable=True) from None
+
+    @asynccontextmanager
+    async def send(self, conditions: Mapping[str, str] | None = None) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Request ``target`` and yield the response, of any status. ``conditions`` are headers for revalidation.
+
+        Raises :class:`~transports.errors.DiscoveryFailed` if the server does not answer.
+        """
+        headers = {"Accept": self._accept, "Accept-Encoding": "identity", **(conditions or {})}
+        if self.authorization:
+            headers["Authorization"] = self.authorization
+        guard = AddressGuard(allow_private=self._allow_private)
+        if self._user_host is not None:
+            guard = self._user_host.guard(self.target, allow_private=self._allow_private)
+        try:
+            async with get(
+                self.target.url,
+                headers,
+                display_url=self.label,
+                guard=guard,
+                stall_timeout=self._timeout,
+                resolver=self._resolver,
+            ) as response:
+                if self._user_host is not None:
+                    self._user_host.reached(guard)
+                yield response
+        except (RetryRequest, DownloadFailed) as failure:
+            error = failure.error if isinstance(failure, RetryRequest) else failure
+            code = None if error.code == DownloadFailed.code else error.code
+            details = error.details | {"url": self.target.display_url}
+            raise DiscoveryFailed(error.message, code=code, retryable=error.retryable, details=details) from None
+
+    def follow_redirect(self, response: aiohttp.ClientResponse) -> bool:
+        """Return whether the response is a redirect, and make its location the ``target``.
+
+        Raises :class:`~transports.errors.DiscoveryFailed` for a loop, more than five redirects, or a refused location.
+        """
+        if response.status not in REDIRECTS:
+            return False
+        location = response.headers.get("Location")
+        if not location:
+            raise self.error(f"{self.label} answered {status_phrase(response.status)} without a Location")
+        try:
+            target = resolve_redirect(self.target, location)
+        except BadUrl as error:
+            raise self.error(f"{self.label} redirects to a URL that is not followed: {error}") from None
+        if target.url in self._seen:
+            raise self.error(f"{self.label}: redirects lead in a circle")
+        if len(self._seen) > MAX_REDIRECTS:
+            raise self.error(f"{self.label}: more than {MAX_REDIRECTS} redirects")
+        self._seen.add(target.url)
+        self.target = target
+        if self._user_host is not None:
+            self._trusted = self._trusted and target.origin == self._user_host.target.origin
+        return True
+
+    def raise_for_status(self, response: aiohttp.ClientResponse) -> None:
+        """Raise :class:`~transports.errors.DiscoveryFailed` unless the status is 200 and the body is not encoded."""
+        if response.status != 200:
+            retryable = response.status == 429 or 500 <= response.status < 600
+            message = f"{self.label} answered {status_phrase(response.status)}"
+            raise self.error(message, retryable=retryable, status=response.status)
+        if coding := content_coding(response.headers):
+            message = f"{self.label} came in the coding {coding[:40]!r}, which was not asked for"
+            raise self.error(message, encoding=coding[:40])
+
+    async def read_chunk(self, response: aiohttp.ClientResponse) -> bytes:
+        """Return the next bytes of the body, or ``b""`` at its end."""
+        try:
+            return await response.content.readany()
+        except (aiohttp.ClientError, OSError) as error:
+            reason = failure_reason(error)
+        raise self.error(f"{self.label} was not read to its end: {reason}", retryable=True)
+
+
+async def fetch_public(
+    url: str,
+    *,
+    accept: str,
+    timeout: float,
+    max_bytes: int,
+    allow_private: bool = False,
+) -> WebResource:
+    """Fetch the resource at ``url``, after redirects, within ``timeout`` seconds. Every host must have a public address
+    unless ``allow_private``; the address that is really connected to is checked. No cookies and no credentials are
+    sent.
+
+    Raises :class:`~transports.errors.UsageError` if ``url`` is not an http(s) address, and
+    :class:`~transports.errors.DiscoveryFailed` (``code`` is ``BLOCKED_ADDRESS`` for a private address)."""
+
+    try:
+        target = parse(url)
+    except BadUrl as error:
+        raise UsageError(f"{display_unparsed_url(url)} is not fetched: {error}") from None
+    get = RedirectedGet(
+        "the resource",
+        target,
+        None,
+        accept=accept or "*/*",
+        timeout=timeout,
+        allow_private=allow_private,
+    )
+    async with get.deadline():
+        while True:
+            async with get.send() as response:
+                if get.follow_redirect(response):
+                    continue
+                get.raise_for_status(response)
+                body = bytearray()
+                while data := await get.read_chunk(response):
+                    body += data
+                    if len(body) > max_bytes:
+                        raise get.error(f"{get.label} is larger than {max_bytes} bytes", limit=max_bytes)
+                headers = {name: value for name in _HEADERS if (value := response.headers.get(name))}
+                return WebResource(bytes(body), headers)

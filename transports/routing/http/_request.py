@@ -1,0 +1,267 @@
+"""Arguments of a download, a single GET request on a connection of its own, and its failures as typed errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+import aiohttp
+from aiohttp.abc import AbstractResolver
+from multidict import CIMultiDict
+from yarl import URL
+
+from ..._internal.telemetry._instruments import Attributes, annotate, propagation_headers, span
+from ...base import Transport
+from ...errors import AddressBlocked, DownloadFailed, TooLarge, UrlExpired, connection_failure, status_phrase
+from ...protocol.binary import Download
+from ...protocol.messages import Sender
+from ._addresses import AddressGuard
+from ._headers import content_coding, one_line, retry_after
+from ._urls import Origin, Target
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+
+#: Redirects followed in one attempt.
+MAX_REDIRECTS = 5
+#: Status codes of redirects.
+REDIRECTS = (301, 302, 303, 307, 308)
+
+Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
+"""Returns the cookies for a URL, by name."""
+
+_EXCERPT = 200  # characters of an error's body
+_EXCERPT_BYTES = 4096
+_EXCERPT_SECONDS = 2.0
+_BUFFER = 1 << 18  # bytes; aiohttp returns chunks of up to twice this
+_MEANING = {
+    401: "it wants other credentials than the app gave",
+    403: "the app's credentials are not enough",
+    404: "there is no such file",
+    203: "a proxy on the way has changed the file",
+    204: "there is no content",
+    226: "changes to an earlier file were sent, not the file",
+}
+
+
+def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
+    """Return the source of cookies for downloads from ``app`` on behalf of ``sender``, or ``None`` if ``app`` has
+    none."""
+    if app is None or not app.features.cookies:
+        return None
+    return app.cookies if sender is None else partial(app.cookies, sender=sender)
+
+
+class RetryRequest(Exception):
+    """Raised when another request may succeed.
+
+    ``error`` is raised to the caller once no retries are left. ``wait`` is the server's ``Retry-After`` in seconds.
+    """
+
+    def __init__(self, error: DownloadFailed, wait: float | None = None) -> None:
+        super().__init__(error.message)
+        self.error, self.wait = error, wait
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadRequest:
+    """The checked arguments of :func:`transports.routing.http._downloads.download`."""
+
+    reference: Download
+    start: Target
+    size: int | None
+    limit: int
+    own_origin: Origin | None
+    own_addresses: frozenset[str]
+    cookies: Cookies | None
+    allow_private: bool
+    stall_timeout: float
+    clock: Callable[[], float]
+    on_progress: Callable[[int, int | None], None] | None
+    resolver: AbstractResolver | None
+    propagate: bool = False
+    sender: Sender | None = None
+    accept_compression: bool = False
+
+    def seconds_past_expiry(self) -> float | None:
+        """Return the seconds since the URL expired, or ``None`` if it has not."""
+        expires = self.reference.expires_at
+        late = None if expires is None else self.clock() - expires / 1000
+        return late if late is not None and late >= 0 else None
+
+
+def url_expired(display_url: str, late: float | None, status: int | None = None) -> UrlExpired:
+    """Return the error for a URL that expired ``late`` seconds ago; ``status`` is the server's answer, if there was a
+    request."""
+    since = "" if late is None else f" {late:.1f} s ago"
+    answered = "" if status is None else f" (the server answers {status})"
+    details: dict[str, object] = {"url": display_url}
+    if late is not None:
+        details["expired_seconds_ago"] = round(late, 3)
+    if status is not None:
+        details["status"] = status
+    return UrlExpired(
+        f"{display_url} expired{since}{answered}; call the capability again for a new URL", details=details
+    )
+
+
+def download_too_large(display_url: str, limit: int, what: str) -> TooLarge:
+    """Return the error for a download of more than ``limit`` bytes; ``what`` is the evidence, in words."""
+    return TooLarge(
+        f"{display_url}: {what}, and the limit is {limit} bytes (ABP_MAX_ARTIFACT_BYTES)",
+        details={"url": display_url, "limit": limit},
+    )
+
+
+@asynccontextmanager
+async def get(
+    url: URL,
+    headers: Mapping[str, str],
+    *,
+    display_url: str,
+    guard: AddressGuard,
+    stall_timeout: float,
+    resolver: AbstractResolver | None,
+    propagate: bool = False,
+) -> AsyncIterator[aiohttp.ClientResponse]:
+    """Send a GET request without following redirects. ``display_url`` stands for the URL in messages.
+
+    The connection is never shared or reused, so every request passes ``guard``. It is closed at the end of the block,
+    also on cancellation. ``stall_timeout`` in seconds limits the connecting, and each pause without a byte. With
+    ``propagate`` the request carries ``traceparent``. Raises :class:`RetryRequest` or
+    :class:`~transports.errors.DownloadFailed`.
+    """
+    # Not the URL: its path and query may hold secrets.
+    where: Attributes = {"http.request.method": "GET", "server.address": url.host or "", "server.port": url.port or 0}
+    with span("GET", where, "client"):
+        async with _session(guard, resolver, stall_timeout) as session:
+            failure: Exception | None = None
+            try:
+                sent = CIMultiDict(headers)
+                sent.update(propagation_headers() if propagate else {})
+                response = await session.get(url, headers=sent, allow_redirects=False)
+            except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError too
+                failure = error
+            if failure is not None:  # outside `except`, so that aiohttp's error, which quotes the query, is not chained
+                _raise_no_answer(failure, guard, display_url, stall_timeout)
+            annotate({"http.response.status_code": response.status})
+            try:
+                yield response
+            finally:
+                response.close()
+
+
+def _session(guard: AddressGuard, resolver: AbstractResolver | None, stall_timeout: float) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            resolver=resolver or aiohttp.ThreadedResolver(),
+            use_dns_cache=False,
+            force_close=True,
+            socket_factory=guard,
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,
+        read_bufsize=_BUFFER,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=stall_timeout, sock_read=stall_timeout),
+    )
+
+
+def _raise_no_answer(failure: Exception, guard: AddressGuard, display_url: str, stall_timeout: float) -> NoReturn:
+    details: dict[str, object] = {"url": display_url}
+    if guard.blocked and not guard.allowed:
+        raise AddressBlocked(
+            f"{display_url} was not fetched: its address {guard.blocked[-1]} is not public and not the one that "
+            "the app itself was reached at; "
+            "set ABP_ALLOW_PRIVATE_ADDRESSES=1 if downloads from private addresses are wanted",
+            details=details | {"address": guard.blocked[-1]},
+        )
+    if isinstance(failure, TimeoutError):
+        raise RetryRequest(
+            DownloadFailed(
+                f"{display_url} gave no answer within {stall_timeout:g} s",
+                code="TIMEOUT",
+                retryable=True,
+                details=details,
+            )
+        )
+    message = f"{display_url} was not fetched: {failure_reason(failure)}"
+    if isinstance(failure, aiohttp.ClientSSLError | aiohttp.ClientResponseError | aiohttp.InvalidURL):
+        raise DownloadFailed(message, details=details)
+    raise RetryRequest(DownloadFailed(message, retryable=True, details=details))
+
+
+def failure_reason(failure: Exception) -> str:
+    """Return the reason of a failure in words, without any part of the request."""
+    match failure:
+        case TimeoutError():
+            return "it stalled"
+        case aiohttp.ClientConnectorDNSError():
+            return "its host name was not found"
+        case aiohttp.ClientSSLError():
+            return "its certificate or TLS is not valid"
+        case aiohttp.ClientConnectorError():
+            return f"no connection ({connection_failure(failure.os_error)})"
+        case aiohttp.ClientResponseError():
+            return "the answer is not valid HTTP"
+        case aiohttp.InvalidURL():
+            return "its URL is not valid"
+        case aiohttp.ClientPayloadError():
+            return "the body ended early or is not valid HTTP"
+        case _:
+            return "the connection broke"
+
+
+async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str]) -> str:
+    """Return the start of an error's body as text, for a message.
+
+    It has at most 200 characters, no control characters and none of ``secrets``, which servers like to quote. It is
+    empty if the body does not arrive within two seconds.
+    """
+    if content_coding(response.headers):
+        return ""
+    data = b""
+    try:
+        async with asyncio.timeout(_EXCERPT_SECONDS):
+            while len(data) < _EXCERPT_BYTES and (chunk := await response.content.read(_EXCERPT_BYTES - len(data))):
+                data += chunk
+    except (aiohttp.ClientError, OSError):
+        pass
+    # before the search for secrets, because a control character could split one
+    text = one_line(data.decode("utf-8", "replace"), len(data))
+    ordered = sorted(secrets, key=len, reverse=True)
+    for secret in ordered:
+        text = text.replace(secret, "…")
+    if len(data) >= _EXCERPT_BYTES and ordered:  # a secret may be cut off at the end
+        text = text[: -len(ordered[0])]
+    return text[:_EXCERPT]
+
+
+async def status_error(
+    response: aiohttp.ClientResponse, display_url: str, request: DownloadRequest, secrets: set[str]
+) -> RetryRequest | DownloadFailed:
+    """Return the error for a response other than the file.
+
+    It is a :class:`RetryRequest` for 429 and 5xx, and a
+    :class:`~transports.errors.UrlExpired` for 410, and for 401, 403 and 404 after ``expires_at``.
+    """
+    status, late = response.status, request.seconds_past_expiry()
+    if status == 410 or (late is not None and status in (401, 403, 404)):
+        return url_expired(display_url, late, status)
+    details: dict[str, object] = {"url": display_url, "status": status}
+    if status >= 400 and (body := await body_excerpt(response, secrets)):
+        details["body"] = body
+    meaning = f": {_MEANING[status]}" if status in _MEANING else ""
+    retryable = status == 429 or 500 <= status < 600
+    wait = retry_after(response.headers.get("Retry-After"), request.clock()) if retryable else None
+    error = DownloadFailed(
+        f"{display_url} answered {status_phrase(status)}{meaning}",
+        retryable=retryable,
+        retry_after=wait,
+        details=details,
+    )
+    return RetryRequest(error, wait) if retryable else error

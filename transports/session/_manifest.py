@@ -1,0 +1,526 @@
+"""Discovery of a manifest without a browser: page → ``<link rel=abp-manifest>`` → manifest.
+
+In this order: validation of a manifest (:func:`read_manifest`), the parser of a page's head (:class:`PageHead`), the
+cache (:class:`ManifestCache`, RFC 9111), and the requests (:func:`discover`).
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urljoin
+
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from .. import protocol
+from ..errors import DiscoveryFailed, ProtocolError, UsageError, short_traceback
+from ..protocol._discovery import Discovery
+from ..protocol._find_content import MAX_DEPTH
+from ..protocol._media import normalise_mime
+from ..protocol._strict_json import decode_json, is_deeper
+from ..protocol.messages import PROTOCOL_VERSION
+from ..routing.http._headers import http_date, is_json, one_line
+from ..routing.http._urls import BadUrl, Target, display_unparsed_url, parse, resolve_redirect
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+    from pydantic import BaseModel
+
+    from ..protocol._declarations import Capability
+    from ..routing.http._redirects import RedirectedGet
+
+#: Capabilities read from a manifest (docs/protocol.md 7.2); the rest is left out with a warning.
+MAX_CAPABILITIES = 1000
+_LISTED = 5  # warnings of one kind, and names in one warning; the rest is only counted
+_MAJOR = re.compile(r"\s*v?([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[-+].*)?", re.IGNORECASE)
+
+_M = TypeVar("_M", bound="BaseModel")
+
+
+def read_manifest(body: bytes) -> tuple[protocol.Manifest, list[str]]:
+    """Read a manifest leniently: return it, and warnings about unreadable parts, which are left out.
+
+    Raises :class:`~transports.errors.ProtocolError` if ``body`` is not a manifest at all.
+    """
+    document = decode_json(body.removeprefix(codecs.BOM_UTF8))
+    if not isinstance(document, dict):
+        raise ProtocolError(
+            f"it is JSON but not an object: it begins with {one_line(body[:40].decode('utf-8', 'replace'), 40)!r}"
+        )
+    if not document.keys() & {"abp", "app", "capabilities"}:
+        raise ProtocolError("it is a JSON object, but has none of abp, app and capabilities")
+    warnings: list[str] = []
+    manifest = _one(protocol.Manifest, {"abp": document.get("abp")}, "its abp version", warnings) or protocol.Manifest()
+    if not warnings:
+        warnings += _version_warnings(manifest.abp)
+    app = _one(protocol.AppInfo, document.get("app") or {}, "its app", warnings)
+    if app is not None:
+        missing = [f"app.{name}" for name in ("id", "name", "version") if not getattr(app, name)]
+        warnings += [f"the manifest names no {', '.join(missing)}"] if missing else []
+    app = app or protocol.AppInfo()
+    listed = document.get("capabilities")
+    if not isinstance(listed, list):
+        warnings.append("the manifest has no list of capabilities")
+        return manifest.model_copy(update={"app": app}), warnings
+    if len(listed) > MAX_CAPABILITIES:
+        warnings.append(f"the manifest lists {len(listed)} capabilities; the first {MAX_CAPABILITIES} are taken")
+    capabilities = _capabilities(listed[:MAX_CAPABILITIES], warnings)
+    return manifest.model_copy(update={"app": app, "capabilities": capabilities}), warnings
+
+
+def _one(model: type[_M], value: object, what: str, warnings: list[str]) -> _M | None:
+    try:
+        return protocol.parse(model, value, what)
+    except ProtocolError as error:
+        warnings.append(f"the manifest: {one_line(error.message, 300)}")
+        return None
+
+
+def _version_warnings(version: str) -> list[str]:
+    """Return a warning if the major version is higher than ours, missing or unreadable."""
+    theirs, ours = _MAJOR.fullmatch(version), _MAJOR.fullmatch(PROTOCOL_VERSION)
+    if theirs is None:
+        display_version = one_line(version, 40)
+        if display_version:
+            return [f"the manifest's ABP version {display_version!r} cannot be read"]
+        return ["the manifest names no ABP version"]
+    if ours is not None and int(theirs[1]) > int(ours[1]):
+        return [
+            f"the manifest is for ABP {one_line(version, 40)}, newer than {PROTOCOL_VERSION}; it is tried all the same"
+        ]
+    return []
+
+
+def _capabilities(listed: Iterable[object], warnings: list[str]) -> list[protocol.Capability]:
+    taken: dict[str, protocol.Capability] = {}
+    bad: list[str] = []
+    for number, item in enumerate(listed):
+        try:
+            if is_deeper(item, MAX_DEPTH):
+                raise ProtocolError(f"it is nested deeper than {MAX_DEPTH} levels")
+            capability = protocol.parse(protocol.Capability, item, "it")
+            if not capability.name.strip():
+                raise ProtocolError("it has no name")
+            if capability.name in taken:
+                raise ProtocolError(f"there is a {one_line(capability.name, 60)!r} already")
+        except ProtocolError as error:
+            bad.append(f"capability {number} of the manifest is left out: {one_line(error.message, 300)}")
+        else:
+            taken[capability.name] = capability
+    warnings += bad[:_LISTED]
+    if len(bad) > _LISTED:
+        warnings.append(f"{len(bad) - _LISTED} more capabilities of the manifest are left out")
+    return list(taken.values())
+
+
+def missing_capabilities(declared: Iterable[Capability], run_time: Mapping[str, Capability]) -> list[str]:
+    """Return at most one warning: the names of capabilities in the manifest that the running app lacks."""
+    names = [one_line(capability.name, 60) for capability in declared if capability.name not in run_time]
+    if not names:
+        return []
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return [f"the manifest names {', '.join(names[:_LISTED])}{more}, which the running app does not have"]
+
+
+_BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_PRESCAN = 1024  # bytes within which a page must declare its encoding (HTML §4.2.5.4)
+_COMMENT = re.compile(rb"<!--.*?(?:-->|\Z)", re.DOTALL)
+_META_CHARSET = re.compile(rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w.:-]{1,40})[\s"';/>]""", re.IGNORECASE)
+_HEAD_ENDS = re.compile(rb"</head\b|<body\b", re.IGNORECASE)
+#: Encodings of the web. Python's other codecs may be slow on crafted input, or do not decode to text.
+_LABEL = re.compile(
+    r"utf-?8|utf-16(?:le|be)?|us-ascii|ascii|latin-?1|iso-?8859-\d{1,2}|windows-125\d|koi8-[ru]"
+    r"|shift_jis|euc-(?:jp|kr)|gbk|gb2312|gb18030|big5",
+)
+_LATIN = {
+    "us-ascii",
+    "ascii",
+    "latin1",
+    "latin-1",
+    "iso-8859-1",
+    "iso8859-1",
+}  # read as windows-1252, as in every browser
+#: Elements whose content is text, not markup; <noscript> too in a browser that runs scripts.
+_RAW = {"iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "xmp"}
+_LONGEST_TITLE = 1000
+
+
+class PageHead:
+    """Incremental parser of a page's head. Bytes go into :meth:`feed` as they arrive, until :attr:`ended`.
+
+    ``charset`` is that of the ``Content-Type``, or ``None``.
+    """
+
+    def __init__(self, charset: str | None = None) -> None:
+        self._declared_charset = charset
+        self._start = b""
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._tags = _Tags()
+
+    @property
+    def ended(self) -> bool:
+        """True once the head is over and no more bytes are needed."""
+        return self._tags.ended
+
+    @property
+    def href(self) -> str | None:
+        """The ``href`` of the first ``<link rel=abp-manifest>``, unresolved."""
+        return self._tags.href
+
+    @property
+    def base(self) -> str | None:
+        """The ``href`` of the first ``<base>``, unresolved."""
+        return self._tags.base
+
+    @property
+    def title(self) -> str:
+        """The title in one line; empty if the page has none."""
+        return " ".join("".join(self._tags.title).split())
+
+    def feed(self, data: bytes, *, last: bool = False) -> None:
+        """Parse the next bytes. ``last`` marks the end of the page; an incomplete tag there does not count."""
+        if self._decoder is None:
+            self._start += data
+            charset = _charset(self._start, self._declared_charset, last)
+            if charset is None:
+                return
+            data = self._start
+            self._decoder = codecs.getincrementaldecoder(charset)("replace")
+        try:
+            self._tags.feed(self._decoder.decode(data, last))
+        except ValueError:  # a character reference with more digits than int() of Python converts
+            self._tags.ended = True
+
+
+def _charset(start: bytes, declared: str | None, last: bool) -> str | None:
+    """Return the encoding, or ``None`` while more bytes are needed to decide.
+
+    In this order: the byte order mark, the header, the page's own declaration, UTF-8.
+    """
+    for bom, name in _BOMS.items():
+        if start.startswith(bom):
+            return name
+    if len(start) < 3 and not last:
+        return None
+    if charset := _codec(declared or ""):
+        return charset
+    visible = _COMMENT.sub(b"", start[:_PRESCAN])
+    if match := _META_CHARSET.search(visible):
+        charset = _codec(match[1].decode("ascii", "replace"))
+        # the declaration was readable as ASCII, so the page is not UTF-16
+        return charset if charset and not charset.startswith("utf-16") else "utf-8"
+    return "utf-8" if last or len(start) >= _PRESCAN or _HEAD_ENDS.search(visible) else None
+
+
+def _codec(label: str) -> str | None:
+    label = label.strip().lower()
+    if not _LABEL.fullmatch(label):
+        return None
+    name = "cp1252" if label in _LATIN else "utf-16-le" if label == "utf-16" else label
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        return None
+
+
+class _Tags(HTMLParser):
+    """Collector of the tags of a head. It is never closed, so an incomplete tag is not reported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = False
+        self.href: str | None = None
+        self.base: str | None = None
+        self.title: list[str] = []
+        self._room = _LONGEST_TITLE
+        self._templates = 0
+        self._title: bool | None = None  # None before it, True inside it, False after it
+
+    def parse_html_declaration(self, i: int) -> int:
+        """Skip ``<![…>``, a comment in HTML; the base class expects SGML there and fails on anything else."""
+        return self.parse_bogus_comment(i) if self.rawdata.startswith("<![", i) else super().parse_html_declaration(i)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Handle a link, a base, a title, or the end of the head."""
+        if tag in _RAW:
+            self.set_cdata_mode(tag)
+        if self.ended or self._title:
+            return
+        if tag == "template":
+            self._templates += 1
+        if self._templates:
+            return
+        first = {name: value or "" for name, value in reversed(attrs)}  # the first of equal names counts
+        href = first.get("href", "").strip()
+        if tag in ("body", "frameset"):
+            self.ended = True
+        elif tag == "title" and self._title is None:
+            self._title = True
+        elif tag == "base" and self.base is None and "href" in first:
+            self.base = href
+        elif tag == "link" and self.href is None and href and "abp-manifest" in first.get("rel", "").lower().split():
+            self.href = href
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Handle ``<tag/>`` as ``<tag>``: HTML ignores the slash."""
+        self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        """End a title, a template or the head."""
+        if self._title:
+            self._title = tag != "title"
+        elif tag == "template":
+            self._templates = max(0, self._templates - 1)
+        elif tag == "head" and not self._templates:
+            self.ended = True
+
+    def handle_data(self, data: str) -> None:
+        """Collect the text of the title, up to a limit."""
+        if self._title and not self.ended and self._room:
+            self.title.append(data[: self._room])
+            self._room -= len(self.title[-1])
+
+
+_DIRECTIVE = re.compile(r"""([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:\s*=\s*("(?:[^"\\]|\\.)*"|[^\s,]*))?""")
+_SECONDS = re.compile(r"[0-9]{1,18}")
+_FOREVER = 2**31  # seconds (RFC 9111 §1.2.2)
+_PER_RESPONSE = ("Age", "Date")
+
+
+@dataclass(frozen=True, slots=True)
+class CachedResponse:
+    """A stored response: body, headers, and the interval in which it is fresh (Unix seconds)."""
+
+    body: bytes
+    headers: CIMultiDict[str]
+    fresh_from: float
+    fresh_until: float
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The headers of a request that revalidates the response (RFC 9110 §13.1)."""
+        validators = {"ETag": "If-None-Match", "Last-Modified": "If-Modified-Since"}
+        pairs = ((condition, self.headers.get(name, "")) for name, condition in validators.items())
+        return {condition: value for condition, value in pairs if value and value.isprintable()}
+
+
+class ManifestCache:
+    """HTTP cache of manifests by URL (RFC 9111), at most ``entries``; the least recently used is evicted first.
+
+    A stale response is always revalidated, so ``must-revalidate`` needs no code. Heuristic freshness (§4.2.2) is not
+    used. ``clock`` returns Unix seconds. Thread-safe.
+    """
+
+    def __init__(self, entries: int = 64, *, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self._entries = entries
+        self._responses: dict[URL, CachedResponse] = {}
+        self._lock = threading.Lock()
+
+    def get(self, url: URL) -> CachedResponse | None:
+        """Return the stored response of a URL, fresh or stale."""
+        with self._lock:
+            if cached := self._responses.pop(url, None):
+                self._responses[url] = cached  # now the most recently used
+            return cached
+
+    def is_fresh(self, cached: CachedResponse) -> bool:
+        """Return whether a response may be used without revalidation."""
+        # a time before it was stored means that the clock was set back since: then its age is unknown
+        return cached.fresh_from <= self.clock() < cached.fresh_until
+
+    def put(self, url: URL, body: bytes, headers: CIMultiDictProxy[str], requested_at: float) -> None:
+        """Store a 200 response to a request sent at ``requested_at`` (Unix seconds), if its headers allow it and it
+        can be used again."""
+        self._put(url, body, headers.copy(), requested_at)
+
+    def update(self, url: URL, cached: CachedResponse, headers: CIMultiDictProxy[str], requested_at: float) -> None:
+        """Update a stored response from the headers of a 304 (RFC 9111 §4.3.4)."""
+        merged = cached.headers.copy()
+        for name in (*_PER_RESPONSE, *headers):
+            merged.popall(name, None)
+        merged.extend(headers)
+        self._put(url, cached.body, merged, requested_at)
+
+    def _put(self, url: URL, body: bytes, headers: CIMultiDict[str], requested_at: float) -> None:
+        now = self.clock()
+        lifetime = _lifetime(headers)
+        response = CachedResponse(body, headers, now, now + (lifetime or 0) - _age(headers, requested_at, now))
+        with self._lock:
+            self._responses.pop(url, None)
+            if lifetime is not None and (lifetime or response.conditions):
+                self._responses[url] = response
+            while len(self._responses) > self._entries:
+                del self._responses[next(iter(self._responses))]
+
+
+def _lifetime(headers: CIMultiDict[str]) -> float | None:
+    """Return the freshness lifetime in seconds (RFC 9111 §4.2.1), or ``None`` if the response may not be stored.
+
+    It is 0 if the response must always be revalidated, or if the value cannot be read.
+    """
+    directives: dict[str, str] = {}
+    for name, value in _DIRECTIVE.findall(",".join(headers.getall("Cache-Control", []))):
+        directives.setdefault(name.lower(), value.strip('"'))
+    if "no-store" in directives:
+        return None
+    # only `Vary: *` matters, since the headers of our requests are always the same
+    if "no-cache" in directives or "*" in ",".join(headers.getall("Vary", [])):
+        return 0
+    if "max-age" in directives:
+        return _seconds(directives["max-age"])
+    expires, sent = http_date(headers.get("Expires", "")), http_date(headers.get("Date", ""))
+    return max(0.0, (expires - sent).total_seconds()) if expires and sent else 0
+
+
+def _age(headers: CIMultiDict[str], requested_at: float, now: float) -> float:
+    """Return the age of a response when it arrived, in seconds (RFC 9111 §4.2.3)."""
+    sent = http_date(headers.get("Date", ""))
+    apparent = max(0.0, now - sent.timestamp()) if sent else 0.0
+    return max(apparent, _seconds(headers.get("Age", "")) + max(0.0, now - requested_at))
+
+
+def _seconds(text: str) -> float:
+    text = text.strip()
+    return min(int(text), _FOREVER) if _SECONDS.fullmatch(text) else 0
+
+
+#: Bytes of a page in which the link is searched (docs/protocol.md 7.1, 7.2).
+HEAD_BYTES = 50 * 1024
+#: Largest manifest in bytes (docs/protocol.md 1.3).
+MANIFEST_BYTES = 1 << 20
+
+#: The cache of the process.
+_SHARED = ManifestCache()
+
+
+@short_traceback
+async def discover(
+    url: str,
+    *,
+    timeout: float = 10.0,
+    allow_private: bool = False,
+    cache: ManifestCache | None = None,
+    resolver: AbstractResolver | None = None,
+) -> Discovery:
+    """Return the manifest of the app at ``url``, without a browser.
+
+    ``timeout`` in seconds is for the page, and again for its manifest, each with its redirects. The host of ``url`` may
+    have any address; later requests must reach it at the same address or at a public one. Other hosts, named by
+    redirects or the page's link, must be public unless ``allow_private``. User info in ``url`` is sent to its own
+    origin only, and a manifest that was fetched with it is not cached. Cookies are neither sent nor kept. Proxy
+    settings of the environment are not used.
+
+    Manifests are cached according to their ``Cache-Control``, in ``cache`` or by default in a cache of the process.
+
+    A page without a manifest, or one that cannot be reached, raises nothing: ``reason`` then holds the
+    :class:`~transports.errors.DiscoveryFailed` (``code`` is ``TIMEOUT`` at a deadline and ``BLOCKED_ADDRESS`` where a
+    private address was refused). Raises :class:`~transports.errors.UsageError` if ``url`` is not a web address.
+    """
+    from ..routing.http._redirects import RedirectedGet, UserHost  # late, as it imports aiohttp
+
+    try:
+        user_target = parse(url)
+    except BadUrl as error:
+        display_url = display_unparsed_url(url)
+        raise UsageError(
+            f"{display_url!r} is not the address of a page: {error}; give one such as http://127.0.0.1:8000/"
+        ) from None
+    user_host = UserHost(user_target)
+    send = partial(RedirectedGet, user_host=user_host, timeout=timeout, allow_private=allow_private, resolver=resolver)
+    page = send("the page", user_target, accept="text/html")
+    manifest: RedirectedGet | None = None
+    title = ""
+    try:
+        async with page.deadline():
+            head, extent = await _read_head(page)
+        title = one_line(head.title, 200)
+        target = _manifest_target(page, head, extent)
+        manifest = send("the manifest", target, accept="application/json")
+        async with manifest.deadline():
+            body, headers = await _read_body(manifest, _SHARED if cache is None else cache)
+        try:
+            found, warnings = read_manifest(body)
+        except ProtocolError as error:
+            raise manifest.error(f"{manifest.label} cannot be used: {error.message}") from None
+    except DiscoveryFailed as failure:
+        manifest_url = None if manifest is None else str(manifest.target.url)
+        return Discovery(str(page.target.url), manifest_url, title, reason=failure)
+    kind = one_line(normalise_mime(headers.get("Content-Type")) or "", 80)
+    if not is_json(kind):
+        warnings.append(f"the manifest is served as {kind or 'a file without a type'}, not as application/json")
+    return Discovery(str(page.target.url), str(manifest.target.url), title, found, kind, tuple(warnings))
+
+
+async def _read_head(page: RedirectedGet) -> tuple[PageHead, str]:
+    """Return the page's head, and the extent that was read, in words for a message."""
+    while True:
+        async with page.send() as response:
+            if page.follow_redirect(response):
+                continue
+            page.raise_for_status(response)
+            head, size = PageHead(response.charset), 0
+            while size < HEAD_BYTES and not head.ended and (data := await page.read_chunk(response)):
+                head.feed(data[: HEAD_BYTES - size])
+                size = min(size + len(data), HEAD_BYTES)
+            if not head.ended:
+                head.feed(b"", last=True)
+            kind = normalise_mime(response.headers.get("Content-Type"))
+            of = "" if kind in (None, "text/html", "application/xhtml+xml") else f" of what it calls {kind}"
+            return head, f"in its head ({size} bytes{of})" if head.ended else f"in the first {size} bytes{of}"
+
+
+def _manifest_target(page: RedirectedGet, head: PageHead, extent: str) -> Target:
+    """Return the target of the page's manifest link, resolved against the page's base."""
+    if head.href is None:
+        raise page.error(
+            f'{page.label} has no <link rel="abp-manifest" href="…"> {extent}; '
+            "if the app speaks ABP without a manifest, connect to it in a browser to list its capabilities"
+        )
+    base = str(page.target.url)
+    if head.base:
+        with suppress(BadUrl):  # an invalid base is ignored, as in browsers (HTML §4.2.3)
+            base = str(parse(head.base, base).url)
+    try:
+        return resolve_redirect(page.target, urljoin(base, head.href))
+    except BadUrl as error:
+        raise page.error(f"{page.label} has a manifest link that is not followed: {error}") from None
+    except ValueError:
+        raise page.error(f"{page.label} has a manifest link that is not a valid URL") from None
+
+
+async def _read_body(manifest: RedirectedGet, cache: ManifestCache) -> tuple[bytes, Mapping[str, str]]:
+    """Return the bytes of the manifest and its headers, from the cache if it is fresh or was revalidated."""
+    while True:
+        url = manifest.target.url
+        cacheable = manifest.authorization is None  # a manifest for one user must not be served to another
+        cached = cache.get(url) if cacheable else None
+        if cached is not None and cache.is_fresh(cached):
+            return cached.body, cached.headers
+        requested_at = cache.clock()
+        async with manifest.send(cached.conditions if cached else None) as response:
+            if manifest.follow_redirect(response):
+                continue
+            if response.status == 304 and cached is not None:
+                cache.update(url, cached, response.headers, requested_at)
+                return cached.body, cached.headers
+            manifest.raise_for_status(response)
+            body = bytearray()
+            while data := await manifest.read_chunk(response):
+                body += data
+                if len(body) > MANIFEST_BYTES:
+                    raise manifest.error(
+                        f"{manifest.label} is larger than {MANIFEST_BYTES} bytes", limit=MANIFEST_BYTES
+                    )
+            if cacheable:
+                cache.put(url, bytes(body), response.headers, requested_at)
+            return bytes(body), response.headers

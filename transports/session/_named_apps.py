@@ -1,0 +1,146 @@
+"""Apps of the settings file ``abp.toml``: lookup by name, access of users, shared browsers."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ..errors import UsageError
+from ..playwright._extension import extension_folder
+from ..protocol._plain_text import redact_url
+from ._secrets import Secrets
+from ._settings import ConfigFile, read_config
+from ._targets import takes_browser
+
+if TYPE_CHECKING:
+    from ._app_tables import AppEntry, AppTables
+
+#: Characters of a host that is too short to be hidden: it is part of too many words.
+_SHORT = 3
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedApp:
+    """An app of the settings file: its name and its entry."""
+
+    name: str
+    entry: AppEntry
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Texts that reveal how the app is reached and signed in: the user of a server must not see them."""
+        paths = [one for one in (self.entry.profile, self.entry.storage_state, self.entry.adapter) if one is not None]
+        names = [text for path in paths for text in (str(path), str(path.resolve()))]
+        addresses = [text for url in (self.entry.url, self.entry.cdp_url) if url for text in _spellings_of(url)]
+        found = dict.fromkeys((*names, *addresses, *(self.entry.headers or {}).values()))
+        return tuple(sorted(filter(None, found), key=len, reverse=True))  # longest first: one may be part of another
+
+    def require_state(self) -> None:
+        """Raise :class:`~transports.errors.UsageError` if the operator has not signed in yet."""
+        state = self.entry.storage_state
+        if state is not None and not state.exists():
+            raise UsageError(
+                f"{self.name} is not signed in; the operator signs in once with `abp login {self.name}`",
+                code="PERMISSION_REQUIRED",
+            )
+
+
+def _spellings_of(target: str) -> Iterator[str]:
+    """Yield the forms of an address in messages: whole, redacted, without its query, and its host alone."""
+    for url in (target, target.removeprefix("mcp+")):
+        yield from (url, redact_url(url), url.partition("?")[0], url.partition("?")[0].rstrip("/"))
+    if "://" in target:
+        with suppress(ValueError):
+            parts = urlsplit(target)
+            host = parts.hostname or ""
+            yield from (parts.netloc, parts.netloc.rpartition("@")[2], host if len(host) > _SHORT else "")
+
+
+def is_app_name(target: str) -> bool:
+    """Return whether a target can only be the name of an app: one word that is not the folder of an extension."""
+    return _NAME.fullmatch(target) is not None and extension_folder(target) is None
+
+
+def shares_browser(
+    target: str, config: Path | None = None, *, headless: bool | None = None, new_context: bool = True
+) -> bool:
+    """Return whether sessions with ``target``, an address or the name of an app, can share a running browser.
+
+    An app of the settings file can if its page needs no browser of its own and no other value of ``headless``. Without
+    ``new_context``, an app with a ``storage_state`` cannot. ``config`` is the settings file; an invalid file is
+    reported by :func:`~transports.connect`, not here."""
+    if not is_app_name(target):
+        return takes_browser(target)
+    try:
+        entry = app_entries(read_config(config)).get(target)
+    except UsageError:
+        return False
+    if entry is None or not takes_browser(entry.url, entry.transport):
+        return False
+    own = entry.profile or entry.cdp_url or entry.browser or (entry.storage_state and not new_context)
+    return not own and entry.headless in (None, headless)
+
+
+def app_entries(file: ConfigFile) -> Mapping[str, AppEntry]:
+    """Return the apps of a file by name; an empty mapping if the file is not trusted.
+
+    Raises :class:`~transports.errors.UsageError` for invalid tables."""
+    return tables.apps if (tables := _tables(file)) else {}
+
+
+def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None:
+    """Return the app that ``target`` names for ``user`` (``None``: the operator), or ``None`` if it is not a name.
+
+    Raises :class:`~transports.errors.UsageError` for an unknown name, for a file that is not trusted, and for invalid
+    tables. An app of another user is reported as an unknown name, so that its existence is not revealed.
+    """
+    if not is_app_name(target):
+        return None
+    described = [] if file.trusted else [name for name in file.table("apps") if is_app_name(name)]
+    if near := difflib.get_close_matches(target, described, n=1):
+        unknown = "" if target in described else f"there is no app {target!r}; "
+        raise UsageError(
+            f"{unknown}{file.path} describes {near[0]}, but was found, not named, and may come from someone else; "
+            f"to trust it, run `abp mcp --trust` in its folder, or name it: ABP_CONFIG={file.path}",
+            code="PERMISSION_DENIED",
+        )
+    entries = {name: entry for name, entry in app_entries(file).items() if entry.is_for(user)}
+    if target in entries:
+        return NamedApp(target, entries[target])
+    if not entries:
+        return None
+    close = difflib.get_close_matches(target, entries, n=1)
+    known = ", ".join(sorted(entries)[:20])
+    raise UsageError(
+        f"there is no app {target!r}" + (f"; do you mean {close[0]}?" if close else f"; there is {known}"),
+        code="NOT_FOUND",
+    )
+
+
+def secrets_for(file: ConfigFile, user: str | None) -> Secrets:
+    """Return the secrets of a file for this user; none if the file is not trusted, which is logged once."""
+    if not file.trusted and file.table("secrets"):
+        _warn_once(file.path, tuple(file.table("secrets")))
+    tables = _tables(file)
+    return Secrets(tables.secrets if tables else {}, user)
+
+
+def _tables(file: ConfigFile) -> AppTables | None:
+    if not file.trusted or file.path is None or not (file.table("apps") or file.table("secrets")):
+        return None
+    from ._app_tables import AppTables  # late: it loads pydantic, and most programs describe no app
+
+    return AppTables.parse(file.tables or {}, file.path)
+
+
+@cache
+def _warn_once(path: Path | None, names: tuple[str, ...]) -> None:
+    ConfigFile(path).warn_ignored([f"secrets.{name}" for name in names])

@@ -1,0 +1,520 @@
+"""The WebSocket transport: a connection that is opened again when it breaks.
+
+* :func:`open_connection` — the handshake, with its redirects.
+* :func:`open_error`, :func:`close_error`, :func:`lost_error` — failures as ABP errors.
+* :class:`Incoming` — delivery of messages.
+* :class:`WebSocketTransport` — all of these behind the Transport contract.
+
+Use: ``async with connect("wss://…") as app``, or with options of the transport::
+
+    transport = WebSocketTransport("wss://app.example/abp", token="…", ping_interval=5, ping_timeout=5)
+    async with connect(transport.url, transport=transport) as app: ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import ssl
+import ssl as ssl_module
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urldefrag, urljoin, urlsplit, urlunsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidMessage,
+    InvalidStatus,
+    InvalidURI,
+    WebSocketException,
+)
+from websockets.typing import Origin, Subprotocol
+from websockets.uri import parse_uri
+
+from .._internal.tasks import MAX_DELAY, backoff_delay, begin, cancel_and_wait
+from ..base import Features, Transport
+from ..errors import (
+    ABPError,
+    ConnectFailed,
+    Disconnected,
+    ProtocolError,
+    TooLarge,
+    checked,
+    connection_failure,
+    first_line,
+    format_seconds,
+    spelled,
+)
+from ..protocol._plain_text import origin_of, redact_url
+from ..protocol._strict_json import PARSED_ON_LOOP
+from ..protocol._times import checked_timeout
+from ..protocol.messages import Message, misdirected
+from ._connection import Connection
+from .envelope import decode_envelope, encode_envelope
+from .pending import PendingReplies
+
+logger = logging.getLogger("transports.websocket")
+
+_REDIRECTS, _MAX_REDIRECTS = (301, 302, 303, 307, 308), 5
+
+
+class _Handshake(connect):
+    """Handshake that does not follow redirects; :func:`open_connection` does, with rules of its own."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+async def open_connection(
+    url: str, *, headers: Mapping[str, str], timeout: float, options: Mapping[str, Any]
+) -> ClientConnection:
+    """Open a connection to ``url``, following redirects, within ``timeout`` seconds.
+
+    ``headers`` are sent to the origin of ``url``, until the first redirect away from it. ``options`` are those of the
+    library. Raises :class:`~transports.errors.ConnectFailed` for a redirect that is not followed, and the errors of the
+    library.
+    """
+    sent: Mapping[str, str] | None = headers
+    async with asyncio.timeout(timeout):
+        for _ in range(_MAX_REDIRECTS + 1):
+            try:
+                return await _Handshake(url, additional_headers=sent, open_timeout=None, **options)
+            except InvalidStatus as refused:
+                locations = refused.response.headers.get_all("Location")
+                if refused.response.status_code not in _REDIRECTS or len(locations) != 1:
+                    raise
+                before, url = url, _redirected(url, locations[0])
+            old, new = parse_uri(before), parse_uri(url)
+            if (old.secure, old.host, old.port) != (new.secure, new.host, new.port):
+                sent = None  # for good: the other origin chooses every later address
+    raise ConnectFailed(f"{redact_url(url)}: more than {_MAX_REDIRECTS} redirects; give the final address")
+
+
+def _redirected(url: str, location: str) -> str:
+    """Return the address that ``url`` redirects to. Raises :class:`~transports.errors.ConnectFailed` for one that is
+    not followed."""
+    try:
+        target = urljoin(url, location)
+        is_secure = parse_uri(target).secure
+    except (InvalidURI, ValueError) as error:
+        scheme, _, rest = urldefrag(location).url.partition(":")
+        advice = "correct its redirect"
+        if scheme.lower() in ("http", "https"):
+            advice = f"give {redact_url(f'ws{scheme[4:]}:{rest}')} if the app has moved there"
+        reason = error.msg if isinstance(error, InvalidURI) else "it is not valid"
+        raise ConnectFailed(
+            f"{redact_url(url)} redirects to {redact_url(location)}, which is not the address of a WebSocket "
+            f"({reason}); {advice}"
+        ) from None
+    if parse_uri(url).secure and not is_secure:
+        raise ConnectFailed(
+            f"{redact_url(url)} redirects to {redact_url(target)}, without TLS, which is not followed; give the final "
+            "address"
+        )
+    return target
+
+
+#: Reasons that OpenSSL reports for an answer without TLS.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")
+
+
+def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
+    """Return the error for a connection that could not be opened. ``timeout`` is the limit in seconds."""
+    address = redact_url(url)
+    match error:
+        case InvalidStatus():
+            status = error.response.status_code
+            hint = f"; give {spelled('token= or headers=')} that it accepts" if status in (401, 403) else ""
+            hint = "; is that the address of its WebSocket?" if status in (200, 404, 426) else hint
+            return ConnectFailed(
+                f"{address} answered HTTP {status} instead of a WebSocket{hint}", details={"status": status}
+            )
+        case InvalidMessage():
+            return ConnectFailed(
+                f"{address} did not answer in HTTP/1.1, as a WebSocket does; is that the address of its WebSocket?"
+            )
+        case TimeoutError():
+            return ConnectFailed(f"{address} did not answer within {format_seconds(timeout)}; is the app running?")
+        case ssl.SSLError() if error.reason in _NO_TLS:
+            return ConnectFailed(f"{address} does not speak TLS as wss:// says ({error.reason}); try ws://")
+        case ssl.SSLError():
+            reason, is_about = error.reason or "TLS failed", "that it accepts"
+            if isinstance(error, ssl.SSLCertVerificationError):
+                is_about = "that trusts its certificate"
+            return ConnectFailed(f"{address}: {reason}; give an ssl= context {is_about}")
+        case OSError():
+            reason = connection_failure(error)
+            return ConnectFailed(f"cannot connect to {address}: {reason}; start the app or correct the address")
+    reason = error.msg if isinstance(error, InvalidURI) else first_line(error)  # its text has the whole address
+    return ConnectFailed(f"{address} did not become a WebSocket: {reason[:200]}; check the address")
+
+
+def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, reconnects: bool) -> ABPError:
+    """Return the error for requests in progress at the end of the connection (RFC 6455 §7.4.1).
+
+    ``max_bytes`` is the transport's limit of a message, ``silence`` the seconds after which a silent peer is given up.
+    ``reconnects`` is true if the transport opens the connection again.
+    """
+    code = closed.rcvd.code if closed.rcvd else closed.sent.code if closed.sent else None
+    ours = closed.sent is not None and not closed.rcvd_then_sent
+    if code == 1009 and ours:
+        return TooLarge(
+            f"the app sent a message over the limit of {max_bytes:,} bytes; "
+            "raise max_bytes=, or have the app answer with a downloadUrl",
+            details={"limit": max_bytes},
+        )
+    if code == 1007 and ours:
+        return ProtocolError("the app sent a text frame that is not valid UTF-8")
+    if code == 1002 and ours:
+        return ProtocolError("the app sent frames that break RFC 6455")
+    if code == 1011 and ours:
+        return lost_error(f"the app answered no ping for {format_seconds(silence)}", reconnects=reconnects)
+    reason = closed.rcvd.reason if closed.rcvd else ""
+    said = f": {reason[:80]}" if reason else ""
+    return lost_error(f"the connection is gone (code {code or 1006}{said})", reconnects=reconnects)
+
+
+def lost_error(what: str, *, reconnects: bool) -> Disconnected:
+    """Return the error for a lost connection: ``what`` happened, with advice on reconnecting."""
+    return Disconnected(f"{what}; {'it is opened again' if reconnects else 'connect again'}")
+
+
+_EVENTS = {"notification", "progress", "elicitation/request"}
+_ID_PATTERN = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')
+
+
+class Incoming:
+    """Delivery of messages: replies to ``pending``, events of the app to ``events``, which ends with ``None``.
+
+    Other messages are logged and counted.
+    """
+
+    def __init__(self) -> None:
+        self.pending = PendingReplies()
+        self.events: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._unknown: Counter[str] = Counter()
+
+    def deliver(self, message: Message) -> None:
+        """Deliver a message to its request or to the events."""
+        outcome = self.pending.deliver(message)
+        if outcome == "delivered":
+            return
+        if outcome != "event":
+            # late replies are normal: they belong to calls that were cancelled or timed out
+            level = logging.INFO if outcome == "late" else logging.WARNING
+            logger.log(level, "ignored a %s reply (%s)", outcome, message.type)
+        elif message.type in _EVENTS:
+            self.events.put_nowait(message)
+        else:
+            self._unknown[message.type] += 1
+            if self._unknown[message.type] == 1:
+                logger.warning(
+                    "ignored a message of the unknown type %r; more of them are ignored quietly", message.type
+                )
+
+    def refuse(self, data: bytes, reason: Exception) -> None:
+        """Reject an unreadable message. The request that it answers fails now, not at its timeout."""
+        error = reason
+        if not isinstance(error, ProtocolError):
+            error = ProtocolError(f"the app sent a message that cannot be read ({type(reason).__name__})")
+        self.pending.counts["unreadable"] += 1
+        if (request := answered_request(data)) is not None:
+            self.pending.fail(request, error)
+        logger.warning("%s", error.message)
+
+
+def answered_request(data: bytes) -> str | None:
+    """Return the id near the beginning or the end of an unparsable message; ``None`` if there is none."""
+    found = _ID_PATTERN.search(data[:4096]) or _ID_PATTERN.search(data[-4096:])
+    return found[1].decode(errors="replace") if found else None
+
+
+State: TypeAlias = Literal["connecting", "open", "reconnecting", "closed"]
+
+#: Seconds after a loss with short delays between attempts, and the longest short delay before jitter.
+_SHORT_DELAYS_FOR, _SHORT_DELAY = 60.0, 0.6
+
+
+class WebSocketTransport(Transport):
+    """Transport to an ABP app behind a ``ws://`` or ``wss://`` address.
+
+    ``headers`` are sent with the handshake, ``token`` as its ``Authorization: Bearer``. Neither is ever logged or sent
+    to another origin after a redirect. ``ssl`` is an :class:`ssl.SSLContext` for custom CAs or client certificates; the
+    default trusts the system's CAs. ``proxy`` is a URL, ``None`` for no proxy, or ``True`` for the environment's
+    (``HTTPS_PROXY`` and its like).
+
+    ``timeout`` in seconds limits opening a connection, ``close_timeout`` closing it. ``max_bytes`` limits one message,
+    counted in decoded bytes of content (base64 is a third longer on the wire). A peer that is silent for longer than
+    ``ping_interval`` plus ``ping_timeout`` seconds is given up; while it takes a large message, and for up to a minute
+    after that, it may be. With ``reconnect`` a lost connection is opened again,
+    with growing, jittered delays. Requests in progress at the loss fail with ``DISCONNECTED``.
+
+    Compression is off. Most content is base64 of files that are compressed already, so deflate costs much (34 MB/s
+    against 600) and saves little. A small frame could also inflate to any size.
+    """
+
+    name = "websocket"
+
+    @checked
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        token: str | None = None,
+        subprotocols: Sequence[str] = (),
+        origin: str | None = None,
+        ssl: ssl_module.SSLContext | None = None,
+        proxy: str | Literal[True] | None = True,
+        timeout: float = 10.0,
+        ping_interval: float = 20.0,
+        ping_timeout: float = 20.0,
+        close_timeout: float = 3.0,
+        max_bytes: int = 100_000_000,
+        reconnect: bool = True,
+    ) -> None:
+        self.features = Features(reconnects=reconnect)
+        self._target = url
+        self._max_bytes = max_bytes
+        self._reconnect = reconnect
+        self._timeout = checked_timeout(timeout)
+        self._close_timeout = close_timeout
+        self._silence = ping_interval + ping_timeout
+        self._headers = dict(headers or {})
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._options: dict[str, Any] = {
+            "subprotocols": [Subprotocol(name) for name in subprotocols] or None,
+            "origin": Origin(origin) if origin is not None else None,
+            "proxy": proxy,
+            "compression": None,
+            "ping_interval": ping_interval,
+            "ping_timeout": ping_timeout,
+            "close_timeout": close_timeout,
+            "max_size": (max_size := max_bytes * 4 // 3 + (1 << 20)),
+            "create_connection": partial(Connection, on_message=self._on_message, message_limit=max_size),
+        }
+        if ssl is not None:
+            self._options["ssl"] = ssl
+        self._connection: Connection | None = None
+        self._read_task: asyncio.Task[None] | None = None
+        self._incoming = Incoming()
+        self._pending, self._events = self._incoming.pending, self._incoming.events
+        self._send_lock = asyncio.Lock()
+        self._state: State = "closed"
+
+    @property
+    def url(self) -> str | None:
+        """HTTP address of the app, the base of relative download URLs."""
+        parts = urlsplit(self._target)
+        return urlunsplit(parts._replace(scheme={"ws": "http", "wss": "https"}[parts.scheme]))
+
+    def receiver(self, message: Message) -> str | None:
+        """Return the HTTP address of the current connection, which a redirect may have changed."""
+        return self.url if self._connection is None else _http_address(self._connection)
+
+    @property
+    def server_address(self) -> tuple[str, int] | None:
+        """Socket address of the current connection; ``None`` after a redirect to another host."""
+        connection = self._connection
+        if connection is None or connection.protocol.uri.host != urlsplit(self._target).hostname:
+            return None
+        host, port = connection.remote_address[:2]
+        return host, port
+
+    @property
+    def state(self) -> State:
+        """Current state of the connection. Each change is a ``connection/…`` event too."""
+        return self._state
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Counts of messages by outcome: ``delivered``, ``event``, ``late``, ``duplicate``, ``unknown`` or
+        ``unreadable``."""
+        return self._pending.counts
+
+    async def open(self) -> None:
+        """Connect and start reading. Raises :class:`~transports.errors.ConnectFailed`."""
+        self._state = "connecting"
+        self._connection = await self._connect()
+        self._state = "open"
+        self._read_task = begin(self._run(self._connection), self._fail)
+
+    async def _connect(self) -> Connection:
+        try:
+            connection = await open_connection(
+                self._target, headers=self._headers, timeout=self._timeout, options=self._options
+            )
+        except (InvalidURI, InvalidHandshake, OSError) as error:  # TimeoutError and SSLError are kinds of OSError
+            raise open_error(self._target, error, timeout=self._timeout) from None
+        assert isinstance(connection, Connection)
+        return connection
+
+    # --- receiving ---------------------------------------------------------------------------------------------------
+
+    async def _run(self, connection: Connection | None) -> None:
+        """Read until the transport is closed, and reopen the connection when it breaks."""
+        while connection is not None:
+            error = await self._read(connection)
+            self._connection = None
+            self._pending.fail_all(error)
+            if self._state == "closed" or not self._reconnect:
+                break
+            self._set_state("reconnecting", error)
+            connection = await self._connect_again()
+            if connection is not None:
+                self._connection = connection
+                self._set_state("open")
+        self._state = "closed"
+        self._events.put_nowait(None)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the requests and events that nobody reads any more."""
+        self._connection, self._state = None, "closed"
+        self._pending.fail_all(Disconnected(f"reading the connection failed ({type(error).__name__}); connect again"))
+        self._events.put_nowait(None)
+
+    def _set_state(self, state: State, error: ABPError | None = None) -> None:
+        self._state = state
+        payload = {"state": state, "reason": error.message if error else ""}
+        self._events.put_nowait(Message("connection/restored" if state == "open" else "connection/lost", payload))
+
+    async def _connect_again(self) -> Connection | None:
+        """Return a new connection, after attempts with back-off; ``None`` once the transport is closed.
+
+        The delays grow and are jittered. In the first minute they stay short, to notice a restarted server within a
+        second.
+        """
+        lost_at = time.monotonic()
+        for attempt in count(1):
+            recent = time.monotonic() - lost_at < _SHORT_DELAYS_FOR
+            await asyncio.sleep(backoff_delay(attempt, _SHORT_DELAY if recent else MAX_DELAY))
+            if self._state == "closed":
+                break
+            try:
+                return await self._connect()
+            except ConnectFailed:
+                pass
+            except Exception:  # without this, a bug here would leave a transport that is "reconnecting" for ever
+                logger.exception("connecting to %s again failed", redact_url(self._target))
+        return None
+
+    async def _read(self, connection: Connection) -> ABPError:
+        """Receive messages until the connection ends. Return the error that ended it."""
+        try:
+            while True:
+                await self._take_large(await connection.receive())
+                connection.done()
+        except ConnectionClosed as closed:
+            return self._close_error(closed)
+        except UnicodeDecodeError:
+            await connection.close(1007)  # RFC 6455 §8.1
+            return self._close_error(connection.protocol.close_exc)
+        except WebSocketException as error:
+            return lost_error(f"the connection broke ({type(error).__name__})", reconnects=self._reconnect)
+        except Exception:  # without this, a bug here would leave a connection that looks open and reads nothing
+            logger.exception("reading %s failed", redact_url(self._target))
+            await connection.close(1011)
+            return lost_error("reading from the connection failed, so it was closed", reconnects=self._reconnect)
+
+    def _close_error(self, closed: ConnectionClosed) -> ABPError:
+        return close_error(closed, max_bytes=self._max_bytes, silence=self._silence, reconnects=self._reconnect)
+
+    def _on_message(self, data: bytes, text: bool) -> bool:
+        """Handle a message in the event loop; return false for a large one.
+
+        Raises :class:`UnicodeDecodeError` for invalid UTF-8, for which the connection must be closed.
+        """
+        if len(data) > PARSED_ON_LOOP:
+            return False
+        try:
+            message = decode_envelope(data)
+        except Exception as error:  # noqa: BLE001 - any failure concerns this message only
+            data.decode()  # raises UnicodeDecodeError
+            self._incoming.refuse(data, error)
+        else:
+            self._incoming.deliver(message)
+        return True
+
+    async def _take_large(self, data: bytes) -> None:
+        """Handle a large message as :meth:`_on_message` does, parsed in a thread."""
+        try:
+            message = await asyncio.to_thread(decode_envelope, data)
+        except Exception as error:  # noqa: BLE001 - as above
+            await asyncio.to_thread(data.decode)
+            self._incoming.refuse(data, error)
+        else:
+            self._incoming.deliver(message)
+
+    async def events(self) -> AsyncIterator[Message]:
+        """Yield events of the app and changes of the connection, in order, until the transport is closed."""
+        while (message := await self._events.get()) is not None:
+            yield message
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def request(self, message: Message, *, timeout: float) -> Coroutine[object, object, Message]:
+        """Send a request and wait for its reply; see :meth:`Transport.request <transports.base.Transport.request>`.
+
+        Raises :class:`~transports.errors.TooLarge` if the reply is over ``max_bytes``.
+        """
+        return self._pending.request(message, self._send, timeout=timeout)
+
+    async def notify(self, message: Message) -> None:
+        """Send a message that has no reply. Raises :class:`~transports.errors.Disconnected` without a connection."""
+        if (sending := self._send(message)) is not None:
+            await sending
+
+    def _send(self, message: Message) -> Awaitable[None] | None:
+        """Send a message at once, or return an awaitable that sends it, for files (read in a thread) or a slow peer."""
+        connection = self._connection
+        if connection is None:
+            then = "" if self._state == "reconnecting" else "; connect again"
+            raise Disconnected(f"the connection is {self._state}{then}", sent=False)
+        if message.origins is not None and origin_of(to := _http_address(connection)) not in message.origins:
+            raise misdirected(to)
+        if message.content or self._send_lock.locked() or connection.slow:
+            return self._send_later(connection, message)
+        text = encode_envelope(message)
+        return None if connection.send_at_once(text, hold=len(self._pending) > 1) else self._write(connection, text)
+
+    async def _send_later(self, connection: Connection, message: Message) -> None:
+        async with self._send_lock:  # messages wait here unencoded: a slow peer costs time, not memory
+            text = await asyncio.to_thread(encode_envelope, message) if message.content else encode_envelope(message)
+            await self._write(connection, text)
+
+    async def _write(self, connection: Connection, text: bytes) -> None:
+        try:
+            await connection.send_text(text)
+        except ConnectionClosed as closed:
+            raise self._close_error(closed) from None
+
+    async def aclose(self) -> None:
+        """Close the connection. A peer that does not read is cut off after ``close_timeout`` seconds."""
+        self._state = "closed"
+        connection, reader = self._connection, self._read_task
+        if connection is not None:
+            try:
+                connection.write_held()
+                async with asyncio.timeout(self._close_timeout):
+                    await connection.close()
+            except TimeoutError:  # the peer does not read, so the close frame waits behind everything sent before
+                connection.transport.abort()
+        if reader is not None:
+            await cancel_and_wait((reader,))
+            self._read_task = None
+        self._pending.fail_all(Disconnected("the transport was closed during the call"))
+        self._events.put_nowait(None)
+
+
+def _http_address(connection: Connection) -> str:
+    uri = connection.protocol.uri
+    host = f"[{uri.host}]" if ":" in uri.host else uri.host
+    return f"{'https' if uri.secure else 'http'}://{host}:{uri.port}{uri.path}"

@@ -1,0 +1,198 @@
+"""Encoding and decoding of the envelope ``{type, id?, timestamp, payload}`` as JSON text (docs/protocol.md 6.1).
+
+Content in parameters becomes base64 with ``encoding: "base64"`` (docs/protocol.md 9.13). Long runs of base64 in a
+message bypass the JSON parser (:func:`decode_with_runs`). The only I/O is reading the files of parameters.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pybase64
+
+from ..errors import ProtocolError, UsageError
+from ..protocol._find_content import MAX_DEPTH, Place, declares_base64, replace
+from ..protocol._strict_json import MAX_JSON_DEPTH, MAX_LISTED, MAX_VALUES, decode_json, encode_json, inner_values
+from ..protocol.binary import BinaryData, Encoded
+from ..protocol.messages import Message
+
+__all__ = ["RunHandler", "decode_envelope", "decode_run", "decode_with_runs", "encode_envelope", "to_descriptor"]
+
+#: Minimum length of a run in bytes. Shorter texts cost less to parse than to extract.
+_SHORTEST_RUN = 128 * 1024
+
+#: Bytes searched at a time, and seconds of pause between two searches. A search holds the GIL, for which the thread of
+#: the event loop waits.
+_PIECE, _PAUSE = 4 << 20, 0.0001
+
+#: Function that returns the replacement of a run, given the object that holds it, its key there, and the run.
+RunHandler: TypeAlias = "Callable[[dict[str, object], str, memoryview], object]"
+#: End of the JSON before content.
+_KEY = re.compile(rb'"content"\s*:\s*"\Z')
+#: Type of a message that may hold an app's list of capabilities.
+_LISTING = re.compile(rb'"type"\s*:\s*"(?:initialize|capabilities/list)-result"')
+_ENDS = 256
+#: Characters of the URL-safe alphabet and of data: URLs. Such texts are decoded later, with all checks.
+_NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
+_BYTES_CHECKED = 128 * 1024
+#: Maximum levels of a whole message: those of an answer, and as many for the rest. Most code that walks a message
+#: recurses.
+_MAX_LEVELS = 2 * MAX_DEPTH
+#: Types of ids and of timestamps.
+_IDS, _TIMES = (str, int), (int, float)
+
+
+def decode_with_runs(
+    data: bytes,
+    key: re.Pattern[bytes],
+    on_run: RunHandler,
+    *,
+    at_most: int = MAX_VALUES,
+    levels: int = MAX_JSON_DEPTH,
+) -> object:
+    """Parse UTF-8 JSON, passing long runs of base64 to ``on_run`` as views of ``data``.
+
+    A text is a run if it has 128 KiB or more, no escapes and a valid length for base64, and if ``key`` matches the end
+    of the JSON before it. Raises :class:`~transports.errors.ProtocolError` as :func:`.decode_json`.
+    """
+    if len(data) <= _SHORTEST_RUN:
+        return decode_json(data, at_most=at_most, levels=levels)
+    marker = secrets.token_hex(16)  # unguessable, so that an app cannot forge one
+    text, runs = _take_runs_out(data, key, marker)
+    tree = decode_json(text, at_most=at_most, levels=levels)
+    if runs:
+        _put_runs_back(tree, marker, runs, on_run)
+    return tree
+
+
+def decode_run(run: memoryview) -> str:
+    """Return a run as text, if it is not content after all.
+
+    Raises :class:`~transports.errors.ProtocolError` if it is not valid UTF-8.
+    """
+    try:
+        return str(run, "utf-8")
+    except UnicodeDecodeError as error:
+        raise ProtocolError("the app sent text that is not valid UTF-8") from error
+
+
+def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[bytes, list[memoryview]]:
+    """Return ``data`` with every run replaced by ``marker`` and its number, and the runs.
+
+    A run contains no escapes, so it ends at the next quotation mark.
+    """
+    runs: list[memoryview] = []
+    parts: list[bytes] = []
+    copied = at = 0
+    while at + _SHORTEST_RUN < len(data):
+        quote = data.rfind(b'"', at, at + _SHORTEST_RUN)
+        if quote >= 0:  # a run is longer than the window, so it cannot begin before this mark
+            at = quote + 1
+            continue
+        end, escaped = _end_of_text(data, at)
+        if end < 0:
+            break
+        # 40 bytes are enough for the key, and bound the search
+        if (end - at) % 4 == 0 and not escaped and key.search(data, max(at - 40, 0), at):
+            parts += [data[copied:at], f"{marker}{len(runs)}".encode()]
+            runs.append(memoryview(data)[at:end])
+            copied = end
+        at = end + 1
+    return b"".join([*parts, data[copied:]]), runs
+
+
+def _end_of_text(data: bytes, start: int) -> tuple[int, bool]:
+    """Return the position of the first quotation mark from ``start`` on (-1 if none), and whether a backslash precedes
+    it."""
+    escaped = False
+    for at in range(start, len(data), _PIECE):
+        end = data.find(b'"', at, at + _PIECE)
+        escaped = escaped or data.find(b"\\", at, at + _PIECE if end < 0 else end) >= 0
+        if end >= 0:
+            return end, escaped
+        time.sleep(_PAUSE)
+    return -1, escaped
+
+
+def _put_runs_back(tree: object, marker: str, runs: list[memoryview], on_run: RunHandler) -> None:
+    """Replace the markers in ``tree`` in place."""
+    level: list[object] = [tree]
+    while level:
+        for node in level:
+            if isinstance(node, dict):
+                for key, value in node.items():
+                    if isinstance(value, str) and value.startswith(marker):
+                        node[key] = on_run(node, key, runs[int(value[len(marker) :])])
+        level = inner_values(level)
+
+
+def encode_envelope(message: Message) -> bytes:
+    """Return the message as UTF-8 JSON.
+
+    Files in its content are read, so call it in a thread if there are any. Raises
+    :class:`~transports.errors.UsageError` for values that JSON does not have.
+    """
+    payload: Any = message.payload
+    if message.content:
+        descriptors: dict[Place, object] = {found.path: to_descriptor(found.binary) for found in message.content}
+        payload = {**payload, "params": replace(payload["params"], descriptors)}
+    envelope: dict[str, object] = {"type": message.type, "timestamp": message.timestamp, "payload": payload}
+    if message.id is not None:
+        envelope["id"] = message.id
+    try:
+        return encode_json(envelope)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the message cannot be written as JSON: {error}") from error
+
+
+def to_descriptor(binary: object) -> dict[str, object]:
+    """Return the content of a parameter as a descriptor ``{content, mimeType, encoding: "base64", size?, filename?}``
+    (docs/protocol.md 9.2). Reads the file of the content."""
+    assert isinstance(binary, BinaryData)
+    if isinstance(binary.content, Encoded) and binary.content.encoding == "base64":
+        content = binary.content.text
+    else:
+        content = pybase64.b64encode(b"".join(binary.chunks())).decode()
+    descriptor: dict[str, object] = {
+        **binary.extra,
+        "content": content,
+        "mimeType": binary.mime_type or "application/octet-stream",
+        "encoding": "base64",
+    }
+    if binary.size is not None:
+        descriptor["size"] = binary.size
+    if binary.filename:
+        descriptor["filename"] = binary.filename
+    return descriptor
+
+
+def decode_envelope(data: bytes) -> Message:
+    """Parse a message from UTF-8 JSON. Unknown fields are ignored.
+
+    A long run of base64 becomes :class:`~transports.BinaryData` that refers to ``data`` and keeps it in memory
+    (:func:`decode_with_runs`). Raises :class:`~transports.errors.ProtocolError`, also for nesting deeper than 128
+    levels and for very many values (:func:`.decode_json`).
+    """
+    listing = len(data) > MAX_VALUES and (_LISTING.search(data[:_ENDS]) or _LISTING.search(data[-_ENDS:]))
+    at_most = MAX_LISTED if listing else MAX_VALUES
+    envelope = decode_with_runs(data, _KEY, _content, at_most=at_most, levels=_MAX_LEVELS)
+    if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
+        raise ProtocolError("the app sent JSON that is not an envelope: it needs a type")
+    identity, timestamp = envelope.get("id"), envelope.get("timestamp")
+    return Message(
+        kind,
+        envelope.get("payload"),
+        id=str(identity) if isinstance(identity, _IDS) else None,
+        timestamp=int(timestamp) if isinstance(timestamp, _TIMES) else 0,
+    )
+
+
+def _content(node: dict[str, object], _: str, run: memoryview) -> object:
+    """Return a run as content if the fields beside it declare base64 (docs/protocol.md 9.2), otherwise as text."""
+    declared = declares_base64(node.get("mimeType"), node.get("encoding"))
+    plain = declared and _NOT_PLAIN_BASE64.search(run[:_BYTES_CHECKED]) is None
+    return BinaryData(Encoded(run, "base64")) if plain else decode_run(run)
