@@ -134,8 +134,8 @@ above, and only ratios count. Several figures in a cell are the medians of as ma
 - What did not: a process that has changed its user, and may no longer run its own interpreter, started no browser. 8
   sessions opened at once missed their 30 seconds one time, with the machine's load at 29, for a reason that was not
   found; six more rounds did not.
-- Not measured: a quiet machine, macOS, messages of 100 MB. The tests of `tests/browser` passed but for that one and for
-  three whose stand-in lacks a folder, the first 60 of `tests/e2e` until the time was up; the whole suite never ran.
+- Not measured: a quiet machine, macOS, messages of 100 MB. The tests of `tests/playwright` passed but for that one and
+  for three whose stand-in lacks a folder, the first 60 of `tests/e2e` until the time was up; the whole suite never ran.
 
 **Page → file**, 64 MB. A raw download over CDP takes 47 ms until the page has answered (40 of them the copy into a
 blob), 53 until the browser begins (the blob goes from the page to the browser), 105 until it has written; SHA-256 of

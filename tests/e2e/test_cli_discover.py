@@ -6,7 +6,7 @@ import json
 import re
 
 from tests.e2e.test_cli import Cli, Quick, abp as abp, quick as quick
-from tests.http.test_discovery import LINK, json_reply, manifest, page, site
+from tests.routing.http.test_discovery import LINK, json_reply, manifest, page, site
 from tests.support.command_line import in_thread, serving
 from tests.support.raw_server import listening
 

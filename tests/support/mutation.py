@@ -24,7 +24,7 @@ _ROOT = Path(__file__).parents[2]
 _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
     "binary": (
         "transports/protocol/*",
-        ("tests/binary", "tests/routing/test_layers.py", "tests/routing/test_recall.py"),
+        ("tests/protocol/binary", "tests/routing/test_layers.py", "tests/routing/test_recall.py"),
     ),
     "protocol": ("transports/protocol/*", ("tests/protocol",)),
     "redaction": (
@@ -32,7 +32,7 @@ _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
         ("tests/protocol/test_redaction.py", "tests/protocol/test_bounds.py"),
     ),
     "routing": ("transports/routing/*", ("tests/routing",)),
-    "http": ("transports/routing/http/*", ("tests/http",)),
+    "http": ("transports/routing/http/*", ("tests/routing/http",)),
     "artifacts": (
         "transports/artifacts/*",
         [

@@ -24,23 +24,23 @@ _BLOCK = re.compile(r"(?:^`([\w.]+)`\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE |
 _VERSION = "import platform, sys, venv, ssl; print(sys.version_info.minor, platform.python_version())"
 #: Without a browser and across the layers: what runs on the lowest versions of everything.
 CORE = (
-    "tests/binary/test_data.py",
+    "tests/protocol/binary/test_data.py",
     "tests/session/test_calls.py",
-    "tests/binary/test_detect.py",
-    "tests/http/test_discovery.py",
-    "tests/http/test_downloads.py",
-    "tests/http/test_download_resume.py",
+    "tests/protocol/binary/test_detect.py",
+    "tests/routing/http/test_discovery.py",
+    "tests/routing/http/test_downloads.py",
+    "tests/routing/http/test_download_resume.py",
     "tests/protocol/test_envelope.py",
-    "tests/adapters/test_memory.py",
+    "tests/test_memory.py",
     "tests/protocol/test_messages.py",
-    "tests/binary/test_params.py",
+    "tests/protocol/binary/test_params.py",
     "tests/routing/test_router.py",
     "tests/protocol/test_schema.py",
     "tests/session/test_session.py",
     "tests/session/test_settings.py",
     "tests/artifacts/test_contract.py",
     "tests/sync/test_sync.py",
-    "tests/adapters/test_websocket.py",
+    "tests/websocket/test_transport.py",
     "tests/e2e/test_cli.py",
 )
 

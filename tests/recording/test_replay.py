@@ -483,7 +483,7 @@ async def test_the_last_line_may_be_cut(
 
 PROGRAM = """
 import asyncio, sys
-from tests.adapters.test_replay import HANDLERS
+from tests.recording.test_replay import HANDLERS
 from transports import MemoryTransport, connect
 
 async def main():

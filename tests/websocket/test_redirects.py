@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
-from tests.adapters.test_websocket import App, echo, running
+from tests.websocket.test_transport import App, echo, running
 from transports import WebSocketTransport, connect
 from transports.errors import ConnectFailed, UsageError
 from transports.protocol.messages import Message
