@@ -199,7 +199,7 @@ async def test_the_scripts_of_an_embedded_app_see_nothing_of_ours_come(whole_bro
             raise AssertionError(clicked)
 
 
-#: What a page would have the agent say of the content in a reply (tests/playwright/test_received.py: what becomes of it).
+#: What a page would have the agent say of content in a reply; tests/playwright/test_received.py: what becomes of it.
 _REPLIES: list[object] = [
     7,
     None,
