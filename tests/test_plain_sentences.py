@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
             "transports/surfaces/cli/_batch.py",
             "To run failed jobs again: the same command with --retry-failed, or with a corrected copy of failed.jsonl ",
         ),
-        ("transports/playwright/_top_page.py", "is not valid JavaScript"),
+        ("transports/playwright/_transport.py", "is not valid JavaScript"),
         ("transports/session/_targets.py", "is not a target"),
         ("docs/adapters.md", "A script that is not valid JavaScript"),
         ("transports/surfaces/cli/_doctor.py", "supported; the full test suite passes on it"),

@@ -65,8 +65,7 @@ if TYPE_CHECKING:
     from .mcp.views import ViewRequest
     from .memory import MemoryTransport
     from .playwright._browser import Browser
-    from .playwright._transport import PlaywrightTransport
-    from .playwright._webmcp import WebMcpTransport
+    from .playwright._transport import PlaywrightTransport, WebMcpTransport
     from .postmessage._transport import PostMessageTransport
     from .protocol._capabilities import CapabilitiesChanged
     from .protocol._declarations import Capability
@@ -151,8 +150,7 @@ else:
             "mcp.views": ("ViewRequest",),
             "memory": ("MemoryTransport",),
             "playwright._browser": ("Browser",),
-            "playwright._transport": ("PlaywrightTransport",),
-            "playwright._webmcp": ("WebMcpTransport",),
+            "playwright._transport": ("PlaywrightTransport", "WebMcpTransport"),
             "postmessage._transport": ("PostMessageTransport",),
             "protocol._capabilities": ("CapabilitiesChanged",),
             "protocol._declarations": ("Capability",),

@@ -1,7 +1,7 @@
 """Apps and WebMCP tools in a page of a real browser.
 
-* :mod:`._transport`, :mod:`._webmcp` — the transports; :mod:`._top_page` — their base; :mod:`._page_transport` — the
-  base of all transports that drive a page, with reconnection.
+* :mod:`._transport` — the transports of a page; :mod:`._page_transport` — the base of all transports that drive a
+  page, with reconnection.
 * :mod:`._find`, :mod:`._browser`, :mod:`._process` — find, start, attach to and end a browser; :mod:`._source` — where
   a session's page comes from: browser, profile, context, the caller's own page.
 * :mod:`._agent`, :mod:`._channels` — the agent script in a page (``js/``), and the channel to it.
@@ -72,15 +72,16 @@ if TYPE_CHECKING:
         close_quietly as close_quietly,
     )
     from ._sync_page import PageRunner as PageRunner, to_async as to_async
-    from ._top_page import PageProtocol as PageProtocol, TopPageTransport as TopPageTransport
-    from ._transport import PlaywrightTransport as PlaywrightTransport
-    from ._webmcp import WebMcpTransport as WebMcpTransport
+    from ._transport import (
+        PageProtocol as PageProtocol,
+        PlaywrightTransport as PlaywrightTransport,
+        TopPageTransport as TopPageTransport,
+        WebMcpTransport as WebMcpTransport,
+    )
 else:
     __getattr__ = lazy_names(
         __name__,
         {
-            "_transport": ("PlaywrightTransport",),
-            "_webmcp": ("WebMcpTransport",),
             "_agent": (
                 "Document",
                 "PageAgent",
@@ -164,9 +165,11 @@ else:
                 "PageRunner",
                 "to_async",
             ),
-            "_top_page": (
+            "_transport": (
                 "PageProtocol",
                 "TopPageTransport",
+                "PlaywrightTransport",
+                "WebMcpTransport",
             ),
         },
     )

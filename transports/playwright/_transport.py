@@ -1,19 +1,522 @@
-"""The Playwright transport: drives an ABP page in a real browser, headless by default."""
+"""The transports whose app is the page itself: :class:`PlaywrightTransport`, :class:`WebMcpTransport`, and their base.
+
+A page speaks ABP if it has ``window.abp``. Otherwise its WebMCP tools, and those of its frames, can be driven in the
+same way: scripts of :mod:`transports.playwright` wrap them in an object like ``window.abp`` (docs/webmcp.md).
+"""
 
 from __future__ import annotations
 
-from ._top_page import TopPageTransport
+import asyncio
+import contextlib
+from collections.abc import Collection, Coroutine, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
-__all__ = ["PlaywrightTransport"]
+from playwright.async_api import Error
+
+from .._internal.signatures import showing
+from .._internal.tasks import cancel_and_wait, spawn
+from ..base import Features
+from ..errors import (
+    ConnectFailed,
+    ContextLost,
+    OutcomeUnknown,
+    PersonRequired,
+    TransportError,
+    UsageError,
+    checked,
+    first_line,
+)
+from ..protocol._plain_text import origin_of, redact_url
+from ..protocol.binary import Handle
+from ..protocol.messages import Message, Sender
+from ._agent import MARK, Document, FrameTools, PageAgent, ToolFrame, is_closed, own_tools
+from ._channel import FrameWatcher, listener
+from ._diagnosis import (
+    advice_for,
+    app_fault,
+    asks_to_sign_in,
+    explain_load_failure,
+    not_abp,
+    now_at,
+    read_problems,
+    refused_page,
+    same_document,
+)
+from ._effects import Dialogs
+from ._extension import extension_folder, extension_page_in
+from ._page_transport import PageTransport, Reach, ServerAddress, around, cancellation, sender_of
+from ._process import playwright_timeout
+from ._received import Effect, FoundApp, parse_json
+from ._scripts import Adapter, failure_of, not_installed, read_adapter
+from ._source import PageOptions, PageSource
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page, Response
+
+#: Protocol of a page: ``window.abp``, WebMCP tools, or the first of the two that the page has.
+PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
+#: Seconds for the events of a navigation to arrive; attempts to send a call that never began, or to find an app.
+_NEW_DOCUMENT, _MAX_ATTEMPTS = 0.1, 5
+#: Seconds that a call waits for the page that its tool navigated to, and for tools of that page once it has loaded.
+_NAVIGATION, _AFTER_LOAD = 5.0, 0.3
+#: Seconds after the load in which window.abp is preferred to the tools of a page; seconds between two looks for an app.
+_APP_LEAD, _LOOK_PAUSE = 0.3, 0.01
+#: Seconds for removing a script from a page that stays open.
+_REMOVAL_TIMEOUT = 2.0
+#: Seconds for an unknown tool of a frame to appear once it is called.
+_APPEAR = 1.0
+_TOOL_SCRIPTS = ("webmcp_tools.js", "webmcp_answers.js")
+
+
+@contextlib.contextmanager
+def _noted_statuses(page: Page) -> Iterator[list[int]]:
+    """Yield a list of the statuses of HTTP that navigations of the page get during the block."""
+    statuses: list[int] = []
+
+    @listener
+    def on_response(response: Response) -> None:
+        if response.request.is_navigation_request():
+            statuses.append(response.status)
+
+    page.on("response", on_response)
+    try:
+        yield statuses
+    finally:
+        page.remove_listener("response", on_response)
+
+
+class TopPageTransport(PageTransport):
+    """The app at ``url``, or in a Chrome extension (``extension:FOLDER``, or a folder with a ``manifest.json``; its
+    page is ``extension_page``).
+
+    ``browser`` is the name of a browser to start (see :class:`~transports.Browser`), a running one to share, or a
+    ``Pool``. Without a browser of ours, one of these options gives the page:
+
+    - ``page``: the caller's own page of ``playwright.async_api``. An app that is loaded there already is driven as it
+      is; a page at another address than ``url`` navigates there. It stays open.
+    - ``context``: the caller's own context. A page is opened there, and closed again.
+    - ``cdp_url``: a running Chromium. A tab is opened there, and closed again.
+    - ``browser_server``: a Playwright server, which starts a browser. ``headers`` are sent to it, or to ``cdp_url``,
+      and are never shown.
+
+    ``profile`` is a folder that keeps the user's sign-ins; ``storage_state`` is a value or a file of
+    ``context.storage_state()``. ``timeout`` in seconds covers starting and loading; ``grace`` is the time in seconds
+    for the app to appear after the page has loaded.
+
+    ``dialogs`` is the answer to ``confirm`` and ``prompt``: ``"dismiss"``, or ``"accept"`` (a prompt with the text it
+    suggests). ``permissions`` are granted as if a user had agreed (``"clipboard-read"``, ``"geolocation"``, …); all
+    other permissions are denied. Neither applies to a caller's own page.
+
+    ``protocol`` is ``"abp"``, ``"webmcp"`` or ``"auto"``. With ``"auto"`` the transport is called ``webmcp`` once it
+    has found tools and no ``window.abp``.
+
+    ``adapter`` is the file of a script that makes an app of a page without a protocol (docs/adapters.md). It runs
+    before the page's first script, in every document of the page (not of its frames) at the origin of ``url``.
+
+    Raises :class:`~transports.errors.UsageError` for contradicting options and for an unreadable adapter.
+    """
+
+    features = Features(listing=True, reconnects=True, cookies=True, appends=True)
+    _default_protocol: ClassVar[PageProtocol] = "abp"
+    _default_grace: ClassVar[float] = 5.0
+
+    @showing(PageOptions, headless=True)
+    @checked
+    def __init__(
+        self,
+        url: str,
+        *,
+        page: Page | None = None,
+        extension_page: str | None = None,
+        timeout: float = 30.0,
+        grace: float | None = None,
+        dialogs: Dialogs = "dismiss",
+        permissions: Collection[str] = (),
+        protocol: PageProtocol | None = None,
+        adapter: str | Path | None = None,
+        **options: Unpack[PageOptions],
+    ) -> None:
+        folder = extension_folder(url)
+        if extension_page is not None and folder is None:
+            raise UsageError("extension_page= is for a Chrome extension; give extension:FOLDER as the target")
+        self._extension_page = extension_page_in(folder, extension_page) if folder else ""
+        source = PageSource(page=page, extension=folder, **options)
+        super().__init__(url, source=source, timeout=timeout, dialogs=dialogs, permissions=permissions)
+        self._grace = self._default_grace if grace is None else grace
+        self._submitting: set[str] = set()
+        self._frames: FrameTools | None = None
+        self._reaches: dict[ToolFrame, Reach] = {}
+        self._greeted = False
+        self._server_address = ServerAddress()
+        self._background: set[asyncio.Task[None]] = set()
+        self._adapter = None if adapter is None else read_adapter(adapter, url)
+        self.features = replace(self.features, undeclared=adapter is not None)
+        protocol = protocol or self._default_protocol
+        if protocol != "abp":
+            self._scripts = (*PageTransport._scripts, "webmcp.js", *_TOOL_SCRIPTS)
+            self._script_options = {"protocol": protocol}
+
+    @property
+    def server_address(self) -> tuple[str, int] | None:
+        """The address that the browser loaded the app from."""
+        return self._server_address.of(self.url)
+
+    async def _install_adapter(self, page: Page, agent: PageAgent) -> None:
+        """Install the adapter, if there is one."""
+        loaded = page is self._source.page  # it may hold an app already
+        if self._adapter is not None:
+            await self._check_adapter(agent, self._adapter)
+            await self._add_script(page, agent, self._adapter.source())
+            if loaded:
+                running = agent.channel.run(self._adapter.source(late=True))
+                await agent.with_deadline(running, "running the adapter", timeout=self._timeout)
+
+    async def _add_script(self, page: Page, agent: PageAgent, source: str) -> None:
+        """Run ``source`` in every document of the page from now on. It is removed at the end from a page that stays
+        open."""
+        script = await page.add_init_script(source)
+
+        async def remove() -> None:
+            with contextlib.suppress(TransportError):
+                await agent.with_deadline(script.close(), "leaving the page", timeout=_REMOVAL_TIMEOUT)
+
+        if page is self._source.page:
+            self._page_stack.push_async_callback(remove)
+
+    async def _check_adapter(self, agent: PageAgent, adapter: Adapter) -> None:
+        """Raise :class:`~transports.errors.UsageError` for a script with a syntax error, if the browser has CDP."""
+        if agent.channel.cdp is None:
+            return
+        script = {"expression": f"(abp) => {{\n{adapter.script}\n}}", "sourceURL": "", "persistScript": False}
+        fault = (await agent.send("Runtime.compileScript", script, timeout=self._timeout)).get("exceptionDetails")
+        if fault:
+            reason = first_line(str(fault.get("exception", {}).get("description", "it cannot be compiled")))
+            # lineNumber counts from 0, and a line of ours precedes the script: so it is the script's line, from 1
+            raise UsageError(
+                f"the adapter {adapter.name} is not valid JavaScript: line {fault['lineNumber']}: {reason}"
+            )
+
+    async def _load_app(self, page: Page, agent: PageAgent) -> None:
+        if self._source.extension is not None and self._browser is not None:
+            extension = await self._browser.load_extension(self._source.extension)
+            self._target = f"chrome-extension://{extension}/{self._extension_page}"
+        await self._install_adapter(page, agent)
+        status = None
+        if page is not self._source.page or not same_document(page.url, self._target):
+            with _noted_statuses(page) as statuses:
+                try:
+                    response = await page.goto(
+                        self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
+                    )
+                except Error as error:
+                    if is_closed(error):
+                        raise
+                    reason = explain_load_failure(str(error), self._target, statuses[-1] if statuses else None)
+                    raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
+            status = response.status if response else None
+            found, _ = await asyncio.gather(self._find_app(agent), self._server_address.read(response))
+        else:
+            found = await self._find_app(agent)
+        if found.protocol != "webmcp" and self._frames is not None:
+            self._frames.stand_aside()
+        if found.protocol == "webmcp":
+            self.name = "webmcp"
+            self.features = replace(self.features, undeclared=True)
+            agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
+        elif fault := app_fault(found, self._script_options.get("protocol", "abp"), self._grace):
+            asks = not found.present and await asks_to_sign_in(page.main_frame, self._target)
+            about, advice = self._explained(found, fault, page.url, status)
+            raise not_abp(about, advice, await read_problems(page), sign_in=asks)
+
+    def _explained(self, found: FoundApp, fault: str, url: str, status: int | None) -> tuple[str, str]:
+        """Return why the page, now at ``url``, is not an app, and advice."""
+        title, moved = f"title {found.title[:200]!r}", now_at(url, self._target)
+        if self._adapter is not None and (failed := failure_of(self._adapter, found.threw)):
+            return f"{failed}; it ran in the page at {redact_url(self._target)}{moved} ({title})", ""
+        if refused := refused_page(found, status, self._target):
+            return f"{refused} (the page{moved.removesuffix(',')}, {title}, {fault})", ""
+        seen = title + (f", HTTP {status}" if status else "")
+        return f"the page at {redact_url(self._target)}{moved} ({seen}) {fault}", self._advice(found, status)
+
+    async def _find_app(self, agent: PageAgent) -> FoundApp:
+        """Look for the app, with a few retries if the page navigates to another document meanwhile."""
+        for _ in range(_MAX_ATTEMPTS - 1):
+            with contextlib.suppress(ContextLost):
+                return await self._look_for_app(agent)
+            await asyncio.sleep(_NEW_DOCUMENT)
+        return await self._look_for_app(agent)
+
+    async def _look_for_app(self, agent: PageAgent) -> FoundApp:
+        """Return the app of the page once it is complete, or what the page is ``grace`` seconds after it loaded.
+
+        The time is not the page's, which may have stopped its clock."""
+        now = asyncio.get_running_loop().time
+        loaded_at: float | None = None
+        while True:
+            in_frames = self._frames is not None and self._frames.have_tools
+            waited = 0.0 if loaded_at is None else now() - loaded_at
+            seen = await agent.invoke("look", in_frames, waited >= _APP_LEAD, timeout=self._timeout, returns=str)
+            found = parse_json(seen, FoundApp, "the app found in the page")
+            if found.is_app or (loaded_at is not None and waited >= self._grace):
+                return found
+            if found.state == "complete" and loaded_at is None:
+                loaded_at = now()
+            await asyncio.sleep(_LOOK_PAUSE)
+
+    def _advice(self, found: FoundApp, status: int | None) -> str:
+        if found.present or found.threw:
+            return ""
+        if self._adapter is not None and origin_of(self.url) != self._adapter.origin:
+            return not_installed(self._adapter, self._target, self.url or "")
+        if self._adapter is not None:
+            return (
+                f"the adapter {self._adapter.name} ran and registered nothing: call abp.capability(name, schema, run) "
+                "in it, at once or as soon as the page is ready"
+            )
+        return advice_for(found, self._script_options.get("protocol", "abp"), status)
+
+    # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
+
+    async def _announce_tools(self, agent: PageAgent) -> None:
+        """Announce the tools of the document that the page has navigated to."""
+        with contextlib.suppress(TransportError):
+            await self._look_for_app(agent)
+            await agent.invoke("initialize", "{}", timeout=self._timeout)
+            self._events.put_nowait(Message("capabilities/changed", {}))
+
+    async def _settle_navigation(self, page: Page) -> None:
+        """Wait until the tools of the document that the page has navigated to are announced.
+
+        A page that has loaded without a tool is not waited for: its tools may still come, and are announced then."""
+        if not self._background:
+            return
+
+        async def loaded() -> None:
+            with contextlib.suppress(Error):
+                await page.wait_for_load_state("load", timeout=0)
+            await asyncio.sleep(_AFTER_LOAD)
+
+        waits = asyncio.ensure_future(loaded()), asyncio.ensure_future(asyncio.wait({*self._background}))
+        try:
+            await asyncio.wait(waits, timeout=_NAVIGATION, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_and_wait(waits)
+
+    async def inspect_tools(self) -> Mapping[str, object]:
+        """Return facts about the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
+        found = await self._require_agent().invoke("inspectTools", timeout=self._timeout, returns=str)
+        return parse_json(found, dict[str, object], "the facts about the tools of the page")
+
+    # --- the tools of its frames --------------------------------------------------------------------------------------
+
+    def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
+        if not self._script_options:
+            return None
+        self._frames = frames = FrameTools(agent, self._on_frames_changed, self._on_frame_effect)
+        self._reaches.clear()
+        self._page_stack.push_async_callback(frames.aclose)
+        if agent.page is self._source.page:
+            self._page_stack.push_async_callback(frames.uninstall)
+        return frames
+
+    def _on_frames_changed(self, removed: list[str]) -> None:
+        if self.name == "webmcp" and self._greeted:
+            self._events.put_nowait(Message("capabilities/changed", {"removed": removed}))
+
+    def _on_frame_effect(self, frame: ToolFrame, kind: str, effect: Effect) -> None:
+        if kind == "submitting":
+            self._submitting.add(effect.call or "")
+        else:
+            self._effects.on_event(kind, effect, holder=frame.holder)
+
+    def _reach_of(self, frame: ToolFrame) -> Reach:
+        """Return the reach of a frame's document."""
+        if frame not in self._reaches:
+            self._reaches[frame] = self._reach(frame.agent, frame.holder)
+        return self._reaches[frame]
+
+    async def _listing(self, message: Message, *, timeout: float) -> Message:
+        """Return the page's reply with its tools, and add those of its frames."""
+        reply, frames = await super().request(message, timeout=timeout), self._frames
+        if frames is None:
+            return reply
+        await frames.settle()
+        payload: Any = reply.payload
+        if message.type == "capabilities/list":
+            reply.payload = [*own_tools(payload), *frames.listed()]
+        elif isinstance(payload, dict) and isinstance(payload.get("capabilities"), list):
+            payload["capabilities"] = [*own_tools(payload["capabilities"]), *frames.listed()]
+            self._greeted = True
+        return reply
+
+    async def _call_in_frame(self, frames: FrameTools, message: Message, *, timeout: float) -> Message:
+        """Call a tool of a frame in the document that listed it, and in no other."""
+        payload: Any = message.payload
+        tool, call_id = payload["capability"], payload["options"]["callId"]
+        found = await frames.find(tool, patience=_APPEAR)
+        if found is None:
+            return _not_sent(message, tool)
+        frame, own_name = found
+        page = await self._require_agent().document(timeout=timeout)
+        frames.begin(frame, call_id)
+        inner = replace(message, payload={**payload, "capability": own_name})
+        try:
+            reply = await self._call(inner, self._reach_of(frame), timeout)
+            reply.sender = self._sender_in(frame, page)
+            return reply
+        except ContextLost as lost:
+            if lost.sent is False:
+                return _not_sent(message, tool)
+            raise
+        finally:
+            frame.calls.pop(call_id, None)
+
+    def _sender_in(self, frame: ToolFrame, page: Document) -> Sender:
+        """Return the sender of answers to calls of a frame.
+
+        Frames of one origin in several places cannot be told apart, so the sender counts as being in all of those
+        places. A document whose frame is unknown counts as a third party's.
+        """
+        frames = [one for one in self._require_agent().page.frames[1:] if origin_of(one.url) == frame.origin]
+        return sender_of(
+            frame.url,
+            frame.origin,
+            page=page,
+            around=around(frames) or [""],
+            server_address=self._address_of(frame.origin),
+        )
+
+    def receiver(self, message: Message) -> str | None:
+        """Return the address of the page, or of the frame whose tool is called; for a frame whose origin differs from
+        that of its address, the origin."""
+        payload: Any = message.payload
+        frame = None
+        if message.type == "capabilities/call" and self._frames is not None:
+            frame = self._frames.owner(payload["capability"])
+        if frame is None:
+            return self.url
+        return frame.url if origin_of(frame.url) == frame.origin else frame.origin
+
+    async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
+        """Save content as :meth:`PageTransport.save` does, also content in a frame."""
+        kind, _, name = handle.id.partition(":")
+        if kind != "frame" or self._frames is None:
+            await super().save(handle, path, timeout=timeout)
+            return
+        frame, held = self._frames.holder_of(name)
+        if frame is None:
+            raise ContextLost("the frame that holds this content navigated or went away")
+        await self._reach_of(frame).ladder.save(Handle(held, handle.size), path, timeout=timeout)
+
+    async def release(self, handle: Handle) -> None:
+        """Drop content as :meth:`PageTransport.release` does, also content in a frame."""
+        kind, _, name = handle.id.partition(":")
+        if kind != "frame" or self._frames is None:
+            await super().release(handle)
+            return
+        frame, held = self._frames.holder_of(name)
+        if frame is not None:
+            with contextlib.suppress(TransportError):
+                await frame.agent.invoke("release", held, timeout=2.0)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def request(self, message: Message, *, timeout: float) -> Coroutine[Any, Any, Message]:
+        """Send a request as :meth:`PageTransport.request` does. The call of a tool also raises
+        :class:`~transports.errors.PersonRequired`, :class:`~transports.errors.OutcomeUnknown`, and, unsent,
+        :class:`~transports.errors.CapabilityError` for a tool whose frame is gone."""
+        if self.name != "webmcp":
+            return super().request(message, timeout=timeout)
+        return self._request_of_tools(message, timeout)
+
+    async def _request_of_tools(self, message: Message, timeout: float) -> Message:
+        if message.type in ("initialize", "capabilities/list"):
+            return await self._listing(message, timeout=timeout)
+        payload: Any = message.payload
+        frames = self._frames
+        if message.type == "capabilities/cancel" and frames and (frame := frames.sent_to(payload["callId"])):
+            return await self._ask(
+                message, "cancel", *cancellation(payload), timeout=timeout, reach=self._reach_of(frame)
+            )
+        if message.type != "capabilities/call":
+            return await super().request(message, timeout=timeout)
+        tool, call_id = payload["capability"], payload["options"]["callId"]
+        agent = self._require_agent()
+        where, ask = "page", super().request
+        if frames is not None and MARK in tool and not agent.is_lost:
+            where, ask = "frame", partial(self._call_in_frame, frames)
+        for attempt in count(1):
+            try:
+                reply = await ask(message, timeout=timeout)
+                break
+            except ContextLost as lost:
+                await asyncio.sleep(_NEW_DOCUMENT)
+                if not agent.is_lost:
+                    await self._settle_navigation(agent.page)
+                if lost.sent is False and attempt < _MAX_ATTEMPTS and not agent.is_lost:
+                    continue  # the call did not reach the old document, so it can be sent to the new one
+                if call_id not in self._submitting or agent.is_lost:
+                    raise OutcomeUnknown(
+                        f"the {where} of {tool} navigated or went away during the call: its outcome is unknown"
+                    ) from lost
+                # A form without respondWith() answers by navigating to another page.
+                note = f"the form {tool} was sent and the page navigated; look at the page for the result"
+                empty = {"success": True, "data": None}
+                return Message(f"{message.type}-result", empty, id=message.id, warnings=(note,), relists=True)
+            finally:
+                self._submitting.discard(call_id)
+        if self._background:  # the tool answered and navigated
+            await self._settle_navigation(agent.page)
+            reply.relists = True
+        answer: Any = reply.payload
+        error: Any = answer.get("error") if isinstance(answer, dict) else None
+        for kind in (OutcomeUnknown, PersonRequired):
+            if isinstance(error, dict) and error.get("code") == kind.code:
+                raise kind(str(error.get("message", "")))
+        return reply
+
+    def _on_event(self, kind: str, payload: Any) -> None:
+        if kind == "submitting":
+            self._submitting.add(payload.call or "")
+        else:
+            super()._on_event(kind, payload)
+
+    async def aclose(self) -> None:
+        """Close the page as :meth:`PageTransport.aclose` does."""
+        await cancel_and_wait(self._background)
+        await super().aclose()
+
+
+def _not_sent(message: Message, tool: str) -> Message:
+    """Return the reply to a call of a frame's tool whose document is gone or never existed."""
+    why = "no frame of the page has it, or its frame navigated or went away; nothing was sent"
+    error = {"code": "UNKNOWN_CAPABILITY", "message": f"there is no tool {tool}: {why}"}
+    return Message(f"{message.type}-result", {"success": False, "error": error}, id=message.id)
 
 
 class PlaywrightTransport(TopPageTransport):
     """Transport to a page with ``window.abp``.
 
-    All options are those of :class:`~transports.playwright._top_page.TopPageTransport`: ``browser``, or ``page``,
+    All options are those of :class:`~transports.playwright._transport.TopPageTransport`: ``browser``, or ``page``,
     ``context`` or ``cdp_url`` for a page of the caller's, or ``browser_server``, with ``headers``; ``profile`` and
     ``storage_state``; ``timeout`` and ``grace``; ``dialogs`` and ``permissions``; ``adapter``. With
     ``protocol="auto"`` a page without ``window.abp`` is driven by its WebMCP tools, if it registers any.
     """
 
     name = "playwright"
+
+
+class WebMcpTransport(TopPageTransport):
+    """Transport to the WebMCP tools of a page, even if the page also has ``window.abp``.
+
+    The options are those of :class:`~transports.playwright._transport.TopPageTransport`. The first tool may appear up
+    to 15 s after the page has loaded (``grace=``): large applications need several seconds.
+    """
+
+    name = "webmcp"
+    _default_protocol = "webmcp"
+    _default_grace = 15.0

@@ -20,7 +20,7 @@ from ._calls import timeout_seconds
 from ._settings import Settings
 
 if TYPE_CHECKING:
-    from ..playwright._top_page import PageProtocol
+    from ..playwright._transport import PageProtocol
     from ..protocol._discovery import Discovery
 
 #: The entry-point group of transports.

@@ -28,9 +28,7 @@ from ...playwright._page_transport import PageTransport
 from ...playwright._preflight import require_listener
 from ...playwright._scripts import read_adapter
 from ...playwright._source import StorageState
-from ...playwright._top_page import TopPageTransport
-from ...playwright._transport import PlaywrightTransport
-from ...playwright._webmcp import WebMcpTransport
+from ...playwright._transport import PlaywrightTransport, TopPageTransport, WebMcpTransport
 from ...postmessage._transport import PostMessageTransport
 from ...protocol._capabilities import Capabilities
 from ...protocol._find_content import prepare_params
