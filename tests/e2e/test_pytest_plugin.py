@@ -415,6 +415,18 @@ def test_pytest_playwright_starts_its_own_headless_shell_where_it_is_installed(
 
 
 @pytest.mark.slow
+def test_a_page_that_is_opened_again_under_abp_app_says_what_to_leave_out(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        def test_it(abp_fixture_app, page, abp_app):
+            page.goto(abp_fixture_app.url)
+            abp_app.call("export.html", {"markdown": "# Hi"})
+    """)
+    result = ran(pytester, "-W", "error::pytest.PytestRemovedIn10Warning:transports", plugins=WITH_PLAYWRIGHT)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*abp_app has opened the app in page before the test: leave out page.goto*"])
+    result.stdout.no_fnmatch_line("*transports*instance method*")
+
+
 def test_the_test_on_the_first_page_of_the_documentation_passes(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_failure_leaves_what_the_view_asked_and_its_picture(pytester: pytest.P
     result = ran(pytester)
     result.assert_outcomes(failed=3, skipped=1)
     result.stdout.fnmatch_lines(["kept in *: session.jsonl, session.txt, *view.json, view.png*"])
+    result.stdout.fnmatch_lines_random(["view: *https://x.example/*", "view: *TypeError*"])
     for test in ("test_blocking", "test_async"):
         folder = kept(pytester, test)
         seen = json.loads((folder / "view.json").read_text())

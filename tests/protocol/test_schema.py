@@ -61,7 +61,7 @@ def test_at_most_five_faults_are_listed() -> None:
 def test_a_path_in_the_place_of_a_file_is_told_how_a_file_is_given() -> None:
     file = {"type": "object", "properties": {"content": {}, "mimeType": {}}}
     schema = {"properties": {"image": file, "note": {"type": "object"}}}
-    hint = "; 'image' is a file: give a pathlib.Path, bytes or a BinaryData"
+    hint = "; 'image' is a file: give a pathlib.Path, bytes, an open file or a BinaryData"
     assert refused(schema, {"image": "photo.png"}).message.endswith(f'"photo.png" is not of type "object"{hint}')
     for params in ({"image": 5}, {"note": "photo.png"}):
         assert hint not in refused(schema, params).message

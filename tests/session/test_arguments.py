@@ -148,10 +148,17 @@ async def test_a_file_that_is_open_as_text_or_closed_is_refused(app_of: Connect,
     path = tmp_path / "a.txt"
     path.write_text("text")
     async with app_of({"x": content_of}) as app:
-        with path.open() as file, pytest.raises(UsageError, match=r"at file is open as text; open it with open\(path"):
+        with (
+            path.open() as file,
+            pytest.raises(UsageError, match=r"file is a file in text mode; open it with open\(path"),
+        ):
             await app.call("x", {"file": file})
         with pytest.raises(UsageError, match="at file cannot be read: read of closed file"):
             await app.call("x", {"file": closed(path)})
+        with path.open("rb") as read_to_its_end:
+            await app.call("x", {"file": read_to_its_end})
+            with pytest.raises(UsageError, match=r"at file has been read to its end; call its seek\(0\) first"):
+                await app.call("x", {"file": read_to_its_end})
 
 
 def closed(path: Path) -> io.BufferedReader:

@@ -893,7 +893,7 @@ def _content(node: object, path: Place, read_files: bool) -> BinaryData | None:
             if not isinstance(file, io.IOBase):
                 return None
             if isinstance(file, io.TextIOBase):
-                raise UsageError(f"params: the file at {_dotted(path)} is open as text; open it with open(path, 'rb')")
+                raise UsageError(f"params: {_dotted(path)} is a file in text mode; open it with open(path, 'rb')")
             if not read_files:
                 raise FileToRead
             return _read_file(file, getattr(node, "name", None), path)
@@ -902,8 +902,11 @@ def _content(node: object, path: Place, read_files: bool) -> BinaryData | None:
 def _read_file(file: io.IOBase, name: object, path: Place) -> BinaryData:
     try:
         data = cast(BinaryIO, file).read()
+        is_exhausted = not data and file.seekable() and file.tell() > 0
     except (OSError, ValueError) as error:  # ValueError: it is closed
         raise UsageError(f"params: the file at {_dotted(path)} cannot be read: {error}") from error
+    if is_exhausted:
+        raise UsageError(f"params: the file at {_dotted(path)} has been read to its end; call its seek(0) first")
     return BinaryData.from_bytes(data, filename=Path(name).name if isinstance(name, str) else None)
 
 

@@ -308,7 +308,8 @@ def misgiven_files(schema: Mapping[str, object], params: object) -> list[str]:
         return []
     for name, declared in islice(properties.items(), _MAX_PARAMS):
         if isinstance(params.get(name), str) and isinstance(declared, Mapping) and is_file(declared):
-            return [f"{str(name)[:80]!r} is a file: give {spelled('a pathlib.Path, bytes or a BinaryData')}"]
+            forms = spelled("a pathlib.Path, bytes, an open file or a BinaryData")
+            return [f"{str(name)[:80]!r} is a file: give {forms}"]
     return []
 
 

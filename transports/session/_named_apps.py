@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..playwright._extension import extension_folder
 from ..protocol._plain_text import redact_url
 from ._secrets import Secrets
-from ._settings import ConfigFile, read_config
+from ._settings import ConfigFile, found_file_advice, read_config
 from ._targets import takes_browser
 
 if TYPE_CHECKING:
@@ -108,8 +108,7 @@ def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None
     if near := difflib.get_close_matches(target, described, n=1):
         unknown = "" if target in described else f"there is no app {target!r}; "
         raise UsageError(
-            f"{unknown}{file.path} describes {near[0]}, but was found, not named, and may come from someone else; "
-            f"to trust it, run `abp mcp --trust` in its folder, or name it: ABP_CONFIG={file.path}",
+            f"{unknown}{file.path} describes {near[0]}, but {found_file_advice(file.path)}",
             code="PERMISSION_DENIED",
         )
     entries = {name: entry for name, entry in app_entries(file).items() if entry.is_for(user)}

@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -209,6 +210,20 @@ def is_trusted(file: Path, content: bytes) -> bool:
         return False
 
 
+def found_file_advice(file: Path | None) -> str:
+    """Return why a file of the working folder is not used, and what to do, as the rest of a sentence."""
+    file = file or Path(_FILE)
+    path = f"{file.resolve()}\n"
+    with suppress(OSError):
+        for record in _record(file, b"").parent.iterdir():
+            if record.read_text(encoding="utf-8") == path:
+                return "has changed since it was trusted; look at it, then run `abp mcp --trust` in its folder again"
+    return (
+        "was found, not named, and may come from someone else; if you trust it, run `abp mcp --trust` in its folder, "
+        f"or name it: ABP_CONFIG={file}, or --config {file}"
+    )
+
+
 def trust(file: Path, content: bytes) -> None:
     """Trust a file with this content from now on.
 
@@ -258,11 +273,10 @@ class ConfigFile:
         """Log that these keys are ignored, and how to trust the file."""
         if keys:
             logger.warning(
-                "%s: ignored %s: this file was found, not named, and may come from someone else; if you trust it, run "
-                "`abp mcp --trust` in its folder, or name it with --config %s",
+                "%s: ignored %s: this file %s",
                 self.path,
                 ", ".join(sorted(keys)),
-                self.path,
+                found_file_advice(self.path),
             )
 
 

@@ -17,6 +17,7 @@ from .._internal.privacy._secrets import KNOWN_SECRETS
 from ..base import Transport
 from ..playwright._diagnosis import read_problems
 from ..playwright._evidence import HasPage, page_of
+from ..protocol._plain_text import plain_line
 from ..sync._bridge import SHARED
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Maximum characters of one message in a log.
 _MAX_CHARS = 1000
+#: Most notes of a view that are printed.
+_MAX_NOTES = 5
 #: Milliseconds for the picture of a view.
 _PICTURE_TIMEOUT = 5000
 
@@ -66,6 +69,7 @@ class FailureReport:
             if run_view is not None:
                 with contextlib.suppress(Exception):  # its page may have gone
                     run_view(self._write_view(view, number))
+        notes = [note for view, _ in self._views for note in _notes(view)]
         self._views.clear()
         written += sorted(file.name for file in self._folder.glob("view*.*"))
         traced, self._traced = self._traced, []
@@ -75,9 +79,10 @@ class FailureReport:
             written.append(f"{trace.name} (see it with: {shlex.join(('playwright', 'show-trace', str(trace)))})")
         if self._copy_artifacts():
             written.append("artifacts")
-        return (
+        kept = (
             f"kept in {self._folder}: {', '.join(written)}" if written else "nothing was kept: no app had answered yet"
         )
+        return "\n".join([*(f"view: {note}" for note in notes), kept])
 
     def _keep(self, recording: Path) -> list[str]:
         """Copy a recording with its content, write its log, and return their names; none for an empty recording."""
@@ -186,6 +191,12 @@ def _numbered(name: str, number: int) -> str:
     """Return ``trace.zip``, ``trace-2.zip``, ``trace-3.zip``, …"""
     stem, ending = name.split(".")
     return name if number == 1 else f"{stem}-{number}.{ending}"
+
+
+def _notes(view: View) -> list[str]:
+    """Return what the browser refused to a view, and what else was wrong with it, without secrets."""
+    redactor = Redactor((), (), known=KNOWN_SECRETS)
+    return [plain_line(str(redactor.tree(note))) for note in (*view.violations, *view.warnings)[:_MAX_NOTES]]
 
 
 def _described(view: View) -> object:

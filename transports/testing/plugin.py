@@ -31,13 +31,11 @@ from urllib.parse import quote
 import pytest
 
 from .. import playwright as browsers, session as sessions, sync
-from ..errors import ABPError, UsageError, callers_traceback, shortened
+from ..errors import ABPError, ContextLost, UsageError, callers_traceback, shortened
 from ..protocol._plain_text import is_page
 from ..sync._bridge import SHARED
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserType
-
     from webapp_fixture import Fixture
 
     from ..session._session import Session
@@ -222,43 +220,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", "abp_transports(*names): run the test once over each of these transports")
     if any(hasattr(plugin, "launch_browser") for plugin in config.pluginmanager.get_plugins()):
-        config.pluginmanager.register(_PlaywrightFixtures(), "abp_playwright_fixtures")
+        from . import _playwright_fixtures
 
-
-class _PlaywrightFixtures:
-    """Fixtures that replace those of pytest-playwright, but not the user's own.
-
-    Of two plugins with one fixture, pytest takes that of the later one: so this is registered when all are loaded.
-    """
-
-    @pytest.fixture(scope="session")
-    def launch_browser(
-        self,
-        launch_browser: Callable[..., object],
-        browser_type_launch_args: Mapping[str, object],
-        browser_type: BrowserType,
-        connect_options: Mapping[str, object] | None,
-    ) -> Callable[..., object]:
-        """Start the browser that ``abp doctor`` finds, if Playwright has no Chromium of its own and none is named."""
-        if connect_options or browser_type.name != "chromium" or _is_installed(browser_type.executable_path):
-            return launch_browser
-
-        def launch(**options: object) -> object:
-            named = {"executable_path", "channel"} & (browser_type_launch_args.keys() | options.keys())
-            choice = None if named else browsers.find_browser()
-            if choice is not None:
-                options["executable_path"] = choice.path
-            return launch_browser(**options)
-
-        return launch
-
-
-def _is_installed(executable: str) -> bool:
-    """Return whether Playwright has its Chromium, or the headless shell of the same version, in a folder beside it."""
-    for folder in Path(executable).parents:
-        if folder.name.startswith("chromium-"):
-            return any(folder.parent.glob(folder.name.replace("-", "*-")))
-    return Path(executable).is_file()
+        config.pluginmanager.register(_playwright_fixtures, "abp_playwright_fixtures")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -279,6 +243,15 @@ def pytest_runtest_makereport(
 
     An error of this package is shown with the caller's lines only, unless pytest was started with ``--full-trace``."""
     error = call.excinfo.value if call.excinfo is not None else None
+    if (
+        isinstance(error, ContextLost)
+        and isinstance(item, pytest.Function)
+        and {"page", "abp_app"} <= {*item.fixturenames}
+    ):
+        error.add_note(
+            "abp_app has opened the app in page before the test: leave out page.goto, "
+            "or call connect(page.url, page=page) after it instead of using abp_app"
+        )
     if not isinstance(error, ABPError) or item.config.getoption("fulltrace"):
         report = yield
     elif (callers := callers_traceback(error.__traceback__)) is not None:

@@ -39,6 +39,11 @@ def test_a_name_is_a_target_once_its_file_is_trusted(
         assert "${SECRET:CANARY}" in ran.out or any("*" * len(CANARY) in text for text in stored), (ran, stored)
     finally:
         KNOWN_SECRETS.forget()
+    with Path("abp.toml").open("a") as file:
+        file.write("# one line more\n")
+    changed = abp("call", "bench", "convert.markdownToHtml", "-p", "markdown=x")
+    assert changed.status == 2 and "abp.toml describes bench, but has changed since it was trusted" in changed.err
+    assert abp("mcp", "--trust").status == 0
     for args, said in (
         (("login", "bench"), "bench is not a page"),
         (("login", "page"), 'add storage_state = "page.json"'),

@@ -189,6 +189,19 @@ def test_what_is_trusted_is_printed_as_a_settings_file_has_it(folder: Path, abp:
     assert ran.out.splitlines()[1:] == ['  apps.crm.url = "https://crm.example/"', '  apps.crm.browser = "firefox"']
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ('[apps.crm]\nurl = "https://crm.example/"\ntransprot = "websocket"\n', "do you mean transport?"),
+        ('[mcp]\nap = ["crm"]\n', "mcp.ap"),
+    ],
+)
+def test_a_file_that_cannot_work_is_not_trusted(folder: Path, abp: CommandLine, settings: str, said: str) -> None:
+    (folder / "abp.toml").write_text(settings)
+    ran = abp("mcp", "--trust")
+    assert ran.status == 2 and said in ran.err and "Trusted" not in ran.out
+
+
 def test_an_adapter_is_for_the_one_app(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     own, elsewhere = folder / "own.js", tmp_path_factory.mktemp("elsewhere") / "own.js"
     for script in (own, elsewhere):

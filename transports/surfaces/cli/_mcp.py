@@ -35,8 +35,14 @@ def trust_found_file() -> int:
     """Trust the settings file of the working folder as it is now, and print it. The bridge is not started: a
     ``--trust`` left in a client's configuration would otherwise trust every later version of the file."""
     from ..._internal.privacy._redaction import Redactor
-    from ...session._settings import trust_found_file
+    from ...session._named_apps import app_entries
+    from ...session._settings import read_config, trust_found_file
+    from ..mcp._options import Options
 
+    found = Path("abp.toml")
+    if found.is_file():  # a file that cannot work is not trusted
+        Options.load(config=found)
+        app_entries(read_config(found))
     file, redactor = trust_found_file(), Redactor()
     print_text(f"Trusted as long as it stays as it is: {file.path}")
     for table, settings in sorted((file.tables or {}).items()):

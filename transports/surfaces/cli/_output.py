@@ -40,7 +40,7 @@ E = TypeVar("E", bound=ABPError)
 #: What replaces arguments of the Python API in messages.
 OPTIONS = {
     "connect(timeout=) or ABP_BROWSER_TIMEOUT": "ABP_BROWSER_TIMEOUT",
-    "a pathlib.Path, bytes or a BinaryData": "it with --file KEY=PATH (in the shell KEY@PATH)",
+    "a pathlib.Path, bytes, an open file or a BinaryData": "it with --file KEY=PATH (in the shell KEY@PATH)",
     "timeout=": "--timeout",
     "token=": "--token",
     "token= or headers=": "--token or --header",

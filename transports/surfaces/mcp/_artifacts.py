@@ -20,7 +20,7 @@ Fields: TypeAlias = dict[str, object]
 Link: TypeAlias = Callable[[ArtifactRef], str | None]
 
 
-_LARGE = "large: read ranges, artifact://ID?offset=0&length=1000000, or use the local file"
+_LARGE = "large: read ranges, artifact://ID?offset=0&length=20000"
 #: Most URLs of artifacts in one text.
 _MAX_URLS = 5
 #: Most characters of the name of a capability.
