@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[1]
         ("transports/surfaces/shared/_advice.py", "Retryable: no, not until something changes"),
         ("transports/surfaces/cli/_artifacts.py", "most recent; `--limit` shows more"),
         ("transports/surfaces/cli/_detached.py", "List, wait for or cancel detached calls."),
-        ("docs/mcp.md", "Files stay until they are removed."),
+        ("docs/mcp.md", "Files stay until they are removed (`abp artifacts gc --ttl 7d`)."),
         ("README.md", "They stay until you remove them (`abp artifacts gc --ttl 7d`)"),
         ("docs/tutorial.md", "## Clean up"),
     ],

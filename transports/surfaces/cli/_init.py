@@ -49,8 +49,9 @@ Next; with --abp-headed, pytest shows the browser:
   pip install 'abp-transports[test]'
   pytest"""
 _AFTER_CONFIG = """\
-Next, in {folder}, edit abp.toml, which explains itself; an editor with TOML completes it by abp.schema.json.
-Then confirm there that the file is yours:
+Next, edit abp.toml, which explains itself; an editor with TOML completes it by abp.schema.json.
+Then confirm that the file is yours:
+  cd {folder}
   abp mcp --trust"""
 
 app = typer.Typer(help="Begin a project.", rich_markup_mode=None)

@@ -5,7 +5,10 @@ abp.capability("table.csv", {
   properties: { selector: { type: "string", description: "Which table, if there are several" } },
   outputSchema: {
     properties: {
-      file: { properties: { content: {}, mimeType: { type: "string" }, size: { type: "integer" } } },
+      file: {
+        properties: { content: {}, mimeType: { type: "string" }, size: { type: "integer" } },
+        required: ["content", "mimeType"],
+      },
       rows: { type: "integer" },
     },
   },
