@@ -469,7 +469,7 @@ def test_the_example_is_an_app_with_its_tests() -> None:
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
     lines = {name: len((folder / name).read_text().splitlines()) for name in ("app.js", "test_app.py")}
-    assert lines["app.js"] <= 45 and lines["test_app.py"] <= 30
+    assert lines["app.js"] < 50 and lines["test_app.py"] <= 30
 
 
 async def test_what_is_logged_is_short_and_without_secrets(tmp_path: Path) -> None:
