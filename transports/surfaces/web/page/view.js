@@ -139,9 +139,9 @@ export async function showView(call, place) {
     send({ id: 'teardown', method: 'ui/resource-teardown', params: {} });
     await Promise.race([over, new Promise((resolve) => setTimeout(resolve, TEARDOWN))]);
     stop();
+    await remove(address(['views', call.id])).catch(() => null);
     frame.replaceWith(h('p', { class: 'muted' }, 'The view is closed.'));
     close.remove();
-    await remove(address(['views', call.id])).catch(() => null);
   }, { class: 'quiet small' });
 
   addEventListener('message', receive);
