@@ -35,7 +35,7 @@ from transports import (
 )
 from transports.mcp import MCPTransport
 from transports.playwright import _page_transport as transport_module
-from transports.playwright._channel import Channel
+from transports.playwright._agent import Channel
 from transports.playwright._channels import PlaywrightChannel
 from transports.recording._file import Recording
 from transports.recording._recorder import record_transport, replay_transport

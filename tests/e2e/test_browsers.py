@@ -23,7 +23,7 @@ from tests.e2e.test_attach import OURS, ladder_of, value
 from transports import Browser, CallTimeout, ConnectionChanged, Disconnected, Session, UsageError, connect
 from transports.errors import BrowserNotFound, PageCrashed, UnsupportedBinary
 from transports.playwright import _downloads as expected_module, _page_transport as transport_module
-from transports.playwright._channel import Channel
+from transports.playwright._agent import Channel
 from transports.playwright._channels import PlaywrightChannel
 from transports.playwright._find import ENGINES, find_browser
 from webapp_fixture import Fixture, digest

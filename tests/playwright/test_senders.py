@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from transports.playwright._agent import Document
-from transports.playwright._channel import PageObject
+from transports.playwright._agent import Document, PageObject
 from transports.playwright._page_transport import around, sender_of, sends_cookie
 from transports.protocol.messages import Sender
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from transports.errors import TransportError
-from transports.playwright._channel import PageObject
+from transports.playwright._agent import PageObject
 from transports.playwright._uploads import Uploads
 from transports.protocol._find_content import prepare_params
 

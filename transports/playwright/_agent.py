@@ -1,8 +1,8 @@
-"""The agents inside a page and its frames, installed before the app's first script and reached over a channel.
+"""The agent inside a page: the script ``agent.js`` in each document, and the channel to it.
 
-* :class:`PageAgent` — the agent of the page; it notices the loss of page, browser or driver.
-* :class:`FrameAgent` — the agent of a document in a frame.
-* :class:`FrameTools` — the WebMCP tools in the frames of a page: their names, lists and calls.
+* :class:`Channel` — the contract of a channel into a page; :mod:`._channels` has the two implementations.
+* :class:`PageAgent` — the agent of the page; it notices the loss of page, browser or driver. :mod:`._frames` has the
+  agents of documents in frames.
 
 No call into a page has a timeout of its own, and a frozen page never answers. So every wait here has a deadline, and
 ends at once when the page or the browser dies.
@@ -14,20 +14,17 @@ import asyncio
 import contextlib
 import json
 import logging
-import re
 import secrets
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import count
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from playwright.async_api import Error as PlaywrightError
 
-from .._internal.tasks import Deadlines, Wait, cancel_and_wait, drop, spawn
+from .._internal.tasks import Deadlines, Wait, drop
 from ..errors import (
     BrowserCrashed,
     CallTimeout,
@@ -40,17 +37,185 @@ from ..errors import (
     first_line,
     no_answer,
 )
-from ..protocol._strict_json import PARSED_ON_LOOP
-from ..protocol.messages import Message
-from ._channel import OPAQUE, Channel, DevTools, FrameDocument, FrameWatcher, PageObject, listener
-from ._channels import Rate
-from ._received import Clipboard, Effect, FileChooser, Flood, Tools, checked, parse_event, parse_reply
+from ._listeners import listener
+from ._received import checked, parse_event
 from ._scripts import load_script
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
 
 logger = logging.getLogger("transports.playwright")
+
+#: An opaque origin (of a document that shares its origin with no other), as browsers spell it.
+OPAQUE = "null"
+
+#: Receiver of the output of a script of ours: a text, unless a script of the page has interfered.
+OnEmit: TypeAlias = Callable[[object], None]
+
+
+class PageObject:
+    """A reference to an object in the page: a CDP object id, or Playwright's handle."""
+
+    __slots__ = ("ref",)
+
+    def __init__(self, ref: Any) -> None:
+        self.ref = ref
+
+
+class DevTools(Protocol):
+    """Protocol for a CDP session: Playwright's, or ours with a frame (:class:`~._frames.FrameSession`)."""
+
+    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Send a command and return its result."""
+
+    def on(self, event: Any, f: Callable[[Any], None]) -> None:
+        """Call ``f`` for each event of this name."""
+
+
+@dataclass(eq=False, slots=True)
+class FrameDocument:
+    """A document in a frame of a page, and the ``channel`` to its agent.
+
+    ``origin`` is reported by the browser, and ``OPAQUE`` for an opaque one. ``of_page`` is true if it is the page's
+    own origin. ``url`` is the document's address, ``id`` the frame's id in CDP, ``frame`` Playwright's frame if known.
+    """
+
+    channel: Channel
+    origin: str
+    of_page: bool
+    url: str
+    id: str = ""
+    frame: Frame | None = None
+
+
+class FrameWatcher(Protocol):
+    """Protocol for a receiver of events of the frames of a page. The browser, not the frame, names the document."""
+
+    def came(self, document: FrameDocument) -> None:
+        """Add a document that has an agent now."""
+
+    def left(self, document: FrameDocument) -> None:
+        """Forget a document that navigated or went away."""
+
+    def emitted(self, document: FrameDocument, text: object) -> None:
+        """Handle an output of the agent of a document."""
+
+
+class Channel(ABC):
+    """The channel to one page, or to one document in a frame, used by one agent.
+
+    No method here has a deadline: callers wrap each in :meth:`Agent.with_deadline`.
+
+    ``cdp`` is the page's CDP session, if the browser has CDP. ``agent`` is the agent of the current document, once it
+    is known (:meth:`find_agent`).
+    """
+
+    cdp: DevTools | None = None
+    agent: PageObject | None = None
+
+    @abstractmethod
+    async def install(
+        self,
+        source: str,
+        late: str,
+        binding: str,
+        *,
+        on_emit: OnEmit,
+        on_document: Callable[[], None],
+        now: bool,
+        frames: FrameWatcher | None,
+    ) -> None:
+        """Run ``source`` before the first script of every later document, and with ``now`` ``late`` in the current one.
+
+        Each is an expression whose value is the agent, or ``undefined`` in a frame. It emits text through the global
+        function ``binding``, which calls ``on_emit``. ``on_document`` is called when the page begins a new document.
+        With ``frames`` the documents in frames have agents too, and their events go to ``frames``. Raises
+        :class:`~transports.errors.ProtocolError` if ``late`` throws.
+        """
+
+    @abstractmethod
+    async def run(self, expression: str) -> None:
+        """Evaluate an expression in the current document. Raises :class:`~transports.errors.ProtocolError` if it
+        throws."""
+
+    @abstractmethod
+    async def find_agent(self) -> PageObject | None:
+        """Return the agent of the current document, or ``None`` if it has none. Never returns while the page hangs."""
+
+    @abstractmethod
+    async def ping(self) -> None:
+        """Return once the page's scripts have answered."""
+
+    @abstractmethod
+    async def invoke(self, agent: PageObject, method: str, args: Sequence[object], *, by_value: bool) -> Any:
+        """Call a method of the agent. Raises :class:`~transports.errors.ProtocolError` if it throws."""
+
+    @abstractmethod
+    async def set_file(self, element: PageObject, path: Path) -> None:
+        """Choose a local file for an ``<input type=file>``."""
+
+    @abstractmethod
+    async def release_object(self, page_object: PageObject) -> None:
+        """Let the page collect an object as garbage."""
+
+    @abstractmethod
+    async def collect_garbage(self) -> None:
+        """Free the memory of objects that the page no longer refers to."""
+
+    @abstractmethod
+    async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
+        """Print the page; return the PDF, or the name of a CDP stream with the PDF.
+
+        ``paper_height`` is in inches; with ``None`` the page's own ``@page`` rules decide, or the paper is A4. Raises
+        :class:`~transports.errors.UnsupportedBinary` if the browser makes no PDF.
+        """
+
+    def leave_out(self, document: FrameDocument) -> bool:
+        """Disconnect a frame that harms the others. Returns ``False`` if the channel cannot do that."""
+        return False
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Undo :meth:`install`, if the page is still there."""
+
+
+class Rate:
+    """Rate limit: a counter of events per second."""
+
+    __slots__ = ("_begun", "count", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.count = 0
+        self._begun = 0.0
+
+    def is_over(self) -> bool:
+        """Count an event, and return whether it exceeds the limit of this second."""
+        now = time.monotonic()
+        if now - self._begun >= 1.0:
+            self._begun, self.count = now, 0
+        self.count += 1
+        return self.count > self.limit
+
+
+async def evaluate(session: DevTools, expression: str, **options: object) -> Mapping[str, Any]:
+    """Return the value of an expression as CDP's ``RemoteObject``.
+
+    Raises :class:`~transports.errors.ProtocolError` if it throws."""
+    reply = await session.send("Runtime.evaluate", {"expression": expression, **options})
+    if "exceptionDetails" in reply:
+        thrown = reply["exceptionDetails"].get("exception", {})
+        raise start_error(str(thrown.get("description", thrown.get("value", "?"))))
+    return cast("Mapping[str, Any]", reply["result"])
+
+
+def start_error(description: str) -> ProtocolError:
+    """Return the error for a script of ours that threw as the session began."""
+    return ProtocolError(
+        f"the session cannot begin in this page: {first_line(description)}; connect before the page's scripts run "
+        "(without page=)"
+    )
+
 
 # Playwright has no error types for the following events, so they are recognised by their messages.
 #: Parts of messages after the end of the page, of the browser or of the connection to it.
@@ -187,7 +352,7 @@ class Agent(ABC):
         """Call a method of the agent and return its result of the type ``returns``; ``timeout`` in seconds. ``of`` is
         the agent of one document, by default that of the current document.
 
-        A :class:`~._channel.PageObject` argument is passed as the object it refers to; as ``returns`` it makes the
+        A :class:`PageObject` argument is passed as the object it refers to; as ``returns`` it makes the
         result such a reference. Raises :class:`~transports.errors.ProtocolError` if the method throws, or if its result
         is of another type.
         """
@@ -411,372 +576,3 @@ class PageAgent(Agent):
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             return self.loss()
         return TransportError(f"the browser refused: {first}")
-
-
-class FrameAgent(Agent):
-    """The agent of a document in a frame of ``owner``'s page. :meth:`leave` marks the end of the document, which may
-    come before that of the page."""
-
-    def __init__(self, owner: PageAgent, channel: Channel) -> None:
-        self.page, self.channel = owner.page, channel
-        self._owner = owner
-        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def leave(self) -> None:
-        """Declare the document gone: all waits for it end at once."""
-        if not self._gone.done():
-            self._gone.set_result(None)
-
-    async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
-        """Await ``work`` as :meth:`Agent.with_deadline` does, until the document or the page is gone.
-
-        Raises :class:`~transports.errors.ContextLost` for a document that is gone, with ``sent`` set to ``False``
-        if the work never reached it."""
-        if self._gone.done():
-            drop(work)
-            raise self._lost(sent=False)
-        task = asyncio.ensure_future(work)  # a task at once: the page may be lost before the wait begins
-        try:
-            return await self._owner.with_deadline(self._until_gone(task), action, timeout=timeout)
-        except ContextLost as lost:
-            if self._owner.is_lost:
-                raise
-            raise self._lost(sent=lost.sent) from None
-        finally:
-            task.cancel()
-            task.add_done_callback(partial(drop, work))
-
-    async def _until_gone(self, task: asyncio.Future[Any]) -> Any:
-        await asyncio.wait((task, self._gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise self._lost()
-        try:
-            return task.result()
-        except PlaywrightError as error:
-            if not is_closed(error):
-                raise
-            # A frame's session ends with the frame. Only the page's own session reports the end of page or browser.
-            raise self._lost() from None
-
-    def _lost(self, *, sent: bool | None = None) -> ContextLost:
-        return ContextLost("the frame navigated or went away", sent=sent)
-
-
-#: Separator of a tool's name and the label of its frame. It is not allowed in names of tools.
-MARK = "@"
-#: Limits: frames with tools of one page, tools of one frame, and characters of a tool's name.
-_MAX_FRAMES, _MAX_TOOLS, _MAX_NAME = 64, 500, 128
-#: Calls remembered after their end, as a cancellation may come later.
-_MAX_SENT = 1000
-#: Events of a frame per second: the limit, and the flood after which the frame is left out. Its agent sends fewer
-#: (agent.js).
-_MAX_FRAME_EVENTS, _FLOOD = 300, 3000
-#: Seconds for a frame to list its tools, and for all frames to do so while the page is opened.
-_LIST_TIMEOUT, _SETTLE_TIMEOUT = 5.0, 1.0
-#: Back-off in seconds between two lists of a frame that keeps changing: first pause, longest pause, and the quiet time
-#: after which it starts again.
-_FIRST_PAUSE, _LONGEST_PAUSE, _QUIET = 0.05, 5.0, 10.0
-#: Labels for a frame of the page's own origin. They cannot look like another origin, whose label has a port.
-_LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-_PORTS = {"http": 80, "https": 443}
-
-
-@dataclass(eq=False, slots=True)
-class ToolFrame:
-    """A document in a frame, with its ``tools``: qualified name → own name, and entry in the list."""
-
-    document: FrameDocument
-    agent: FrameAgent
-    number: int
-    label: str = ""
-    tools: dict[str, tuple[str, dict[str, object]]] = field(default_factory=dict)
-    calls: dict[str, object] = field(default_factory=dict)  # ids of calls under way, oldest first
-    rate: Rate = field(default_factory=lambda: Rate(_MAX_FRAME_EVENTS))
-    listed: asyncio.Event = field(default_factory=asyncio.Event)  # set after the first list of tools
-    stale: bool = False
-    reading: bool = False
-    pause: float = _FIRST_PAUSE
-    changed_at: float = 0.0
-    warned: bool = False
-
-    @property
-    def origin(self) -> str:
-        """The document's origin, as the browser reports it; ``"null"`` if it is opaque."""
-        return self.document.origin
-
-    @property
-    def url(self) -> str:
-        """The document's address."""
-        return self.document.url
-
-    @property
-    def holder(self) -> str:
-        """Prefix of handles of content in this document."""
-        return f"frame:{self.number}/"
-
-    @property
-    def frame(self) -> Frame | None:
-        """Playwright's frame of the document, ``None`` if it is unknown. With CDP it is found by its address."""
-        frames = self.agent.page.frames[1:]
-        return self.document.frame or next((frame for frame in frames if frame.url == self.url), None)
-
-
-class FrameTools:
-    """The tools in the frames of ``agent``'s page. Implements :class:`~._channel.FrameWatcher`.
-
-    Names, labels and routing of calls are decided here, not in the page: its documents may belong to different owners
-    and must not learn of each other's tools through us. Each document with tools has an agent of its own. A document
-    that floods events is slowed, then left out.
-
-    ``on_change(removed)`` is called when tools were added, removed or changed, with the names of the removed ones.
-    ``on_effect(frame, kind, payload)`` gets the side effects of a frame, with the id of the frame's own call if there
-    is one under way.
-    """
-
-    def __init__(
-        self,
-        agent: PageAgent,
-        on_change: Callable[[list[str]], None],
-        on_effect: Callable[[ToolFrame, str, Effect], None],
-    ) -> None:
-        self._agent = agent
-        self._on_change = on_change
-        self._on_effect = on_effect
-        self._frames: dict[FrameDocument, ToolFrame] = {}
-        self._numbers = count(1)
-        self._names: dict[str, tuple[ToolFrame, str]] = {}
-        # call → its frame, also after its end: a cancellation may come later
-        self._sent: dict[str, ToolFrame] = {}
-        self._gone: dict[str, None] = {}  # names of removed tools, which are not waited for
-        self._appeared = False
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._used = True
-
-    # --- documents ----------------------------------------------------------------------------------------------------
-
-    def came(self, document: FrameDocument) -> None:
-        """Add a document in a frame; most documents have no tools."""
-        self._frames[document] = ToolFrame(document, FrameAgent(self._agent, document.channel), next(self._numbers))
-
-    def left(self, document: FrameDocument) -> None:
-        """Forget a document and its tools. Calls of these tools end at once."""
-        if frame := self._frames.pop(document, None):
-            frame.agent.leave()
-            frame.listed.set()
-            self._replace(frame, {})
-
-    def emitted(self, document: FrameDocument, text: object) -> None:
-        """Handle an event of a document. Events beyond the rate limit are dropped unparsed."""
-        frame = self._frames.get(document)
-        if frame is None:
-            return
-        if frame.rate.is_over():
-            if frame.rate.count > _FLOOD:
-                self._leave_out(frame)
-            else:
-                self._warn(frame)
-        else:
-            self._agent.deliver(text, to=partial(self._take, frame))
-
-    def _warn(self, frame: ToolFrame) -> None:
-        if not frame.warned:
-            frame.warned = True
-            logger.warning("the frame %s sends too many events: the rest is left out", _place(frame))
-
-    def _leave_out(self, frame: ToolFrame) -> None:
-        logger.warning("the frame %s sent far too many events: it is left out, with its tools", _place(frame))
-        self.left(frame.document)
-        self._agent.channel.leave_out(frame.document)
-
-    def _take(self, frame: ToolFrame, kind: str, payload: object) -> None:
-        match payload:
-            case Tools():
-                self._ask(frame, payload.name)
-            case Flood():
-                self._leave_out(frame) if payload.ended else self._warn(frame)
-            case FileChooser() | Clipboard():
-                self._tell_effect(frame, kind, payload)
-            case Effect() if kind in ("download", "submitting"):
-                self._tell_effect(frame, kind, payload)
-
-    def _tell_effect(self, frame: ToolFrame, kind: str, effect: Effect) -> None:
-        if effect.call not in frame.calls:  # a frame may name its own calls only
-            effect.call = next(reversed(frame.calls), None)
-        self._on_effect(frame, kind, effect)
-
-    # --- the list -----------------------------------------------------------------------------------------------------
-
-    def _ask(self, frame: ToolFrame, window_name: str) -> None:
-        if not self._used:
-            spawn(self._uninstall(frame), self._tasks)
-            return
-        if not frame.label:
-            if sum(bool(other.label) for other in self._frames.values()) >= _MAX_FRAMES:
-                logger.warning(
-                    "the tools of the frame %s are left out: %d frames have some", _place(frame), _MAX_FRAMES
-                )
-                return
-            frame.label = self._label(frame, window_name)
-        frame.stale = True
-        if not frame.reading:
-            frame.reading = True
-            spawn(self._read(frame), self._tasks)
-
-    def _label(self, frame: ToolFrame, window_name: str) -> str:
-        """Return a label for the frame, unique on the page. It stays for the life of the document."""
-        document = frame.document
-        if document.origin == OPAQUE:
-            label = OPAQUE
-        elif not document.of_page:
-            parts = urlsplit(document.origin)
-            label = parts.netloc if parts.port else f"{parts.netloc}:{_PORTS.get(parts.scheme, parts.scheme)}"
-        else:
-            label = window_name if _LABEL.fullmatch(window_name) and window_name != OPAQUE else "frame"
-        taken = {other.label for other in self._frames.values()}
-        return next(
-            one for one in (label, *(f"{label}#{again}" for again in range(2, _MAX_FRAMES + 2))) if one not in taken
-        )
-
-    async def _read(self, frame: ToolFrame) -> None:
-        """Read the list of a frame until it is current, with a growing back-off if it keeps changing."""
-        now = asyncio.get_running_loop().time
-        try:
-            while frame.stale and frame.document in self._frames:
-                frame.stale = False
-                with contextlib.suppress(TransportError):
-                    listed = await self._list(frame)
-                    if frame.document in self._frames:
-                        self._replace(frame, self._named(frame, listed))
-                frame.listed.set()
-                frame.pause = (
-                    _FIRST_PAUSE if now() - frame.changed_at > _QUIET else min(2 * frame.pause, _LONGEST_PAUSE)
-                )
-                frame.changed_at = now()
-                await asyncio.sleep(frame.pause)
-        finally:
-            frame.reading = False
-            frame.listed.set()
-
-    async def _list(self, frame: ToolFrame) -> object:
-        text = await frame.agent.invoke("list", timeout=_LIST_TIMEOUT, returns=str)
-        request = Message("capabilities/list", None)
-        if len(text) <= PARSED_ON_LOOP:
-            return parse_reply(request, text).payload
-        if text.startswith('{"id":'):
-            logger.warning("the tools of the frame %s are left out: their list is longer than 2 MB", _place(frame))
-            return []
-        return (await asyncio.to_thread(parse_reply, request, text)).payload
-
-    def _named(self, frame: ToolFrame, listed: object) -> dict[str, tuple[str, dict[str, object]]]:
-        tools: dict[str, tuple[str, dict[str, object]]] = {}
-        for tool in own_tools(listed):
-            if len(tools) >= _MAX_TOOLS:
-                logger.warning("the frame %s has more than %d tools; the rest is left out", _place(frame), _MAX_TOOLS)
-                break
-            own = tool["name"]
-            if len(own) <= _MAX_NAME:
-                name = f"{own}{MARK}{frame.label}"
-                tools[name] = own, {**tool, "name": name, "frame": frame.url}
-        return tools
-
-    def _replace(self, frame: ToolFrame, tools: dict[str, tuple[str, dict[str, object]]]) -> None:
-        before, frame.tools = frame.tools, tools
-        removed = [name for name in before if name not in tools]
-        for name in removed:
-            del self._names[name]
-            self._gone[name] = None
-        while len(self._gone) > _MAX_TOOLS:
-            del self._gone[next(iter(self._gone))]
-        for name, (own, _) in tools.items():
-            self._names[name] = frame, own
-            self._gone.pop(name, None)
-        if before == tools:
-            return
-        if tools:
-            self._appeared = True
-        self._on_change(removed)
-
-    def listed(self) -> Iterable[dict[str, object]]:
-        """Yield the tools of all frames as entries of a page's list, with their qualified names, and with the address
-        of their document as ``frame``."""
-        for frame in self._frames.values():
-            for _, tool in frame.tools.values():
-                yield tool
-
-    async def settle(self) -> None:
-        """Wait until all frames with tools have listed them, for a second at most."""
-        waiting = [frame.listed.wait() for frame in self._frames.values() if frame.label and not frame.listed.is_set()]
-        if waiting:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SETTLE_TIMEOUT):
-                    await asyncio.gather(*waiting)
-
-    @property
-    def have_tools(self) -> bool:
-        """True once a frame has had tools."""
-        return self._appeared
-
-    # --- calls --------------------------------------------------------------------------------------------------------
-
-    async def find(self, name: str, *, patience: float) -> tuple[ToolFrame, str] | None:
-        """Return the frame that has a tool of this name, and the tool's own name; ``None`` if there is none. An unknown
-        tool is waited for up to ``patience`` seconds, a removed one is not."""
-        deadline = asyncio.get_running_loop().time() + patience
-        while name not in self._names and name not in self._gone and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.02)
-        return self._names.get(name)
-
-    def owner(self, name: str) -> ToolFrame | None:
-        """Return the frame that has a tool of this name now."""
-        found = self._names.get(name)
-        return found[0] if found else None
-
-    def begin(self, frame: ToolFrame, call_id: str) -> None:
-        """Record that a call is sent to a frame."""
-        frame.calls[call_id] = self._sent[call_id] = frame
-        while len(self._sent) > _MAX_SENT:
-            del self._sent[next(iter(self._sent))]
-
-    def sent_to(self, call_id: str) -> ToolFrame | None:
-        """Return the frame that a call was sent to, or ``None`` if the frame is gone. The call may have ended."""
-        frame = self._sent.get(call_id)
-        return frame if frame is not None and frame.document in self._frames else None
-
-    def holder_of(self, name: str) -> tuple[ToolFrame | None, str]:
-        """Return the frame of a handle ``NUMBER/ID`` and the id; ``None`` if its document is gone."""
-        number, _, held = name.partition("/")
-        return next((frame for frame in self._frames.values() if str(frame.number) == number), None), held
-
-    # --- the end ------------------------------------------------------------------------------------------------------
-
-    def stand_aside(self) -> None:
-        """Leave the frames alone from now on: the page is driven by ``window.abp``."""
-        self._used = False
-        for frame in tuple(self._frames.values()):
-            if frame.label:
-                spawn(self._uninstall(frame), self._tasks)
-
-    async def uninstall(self) -> None:
-        """Remove the agents from the frames of a page that stays open. This takes two seconds at most."""
-        await asyncio.gather(*(self._uninstall(frame) for frame in tuple(self._frames.values())))
-
-    async def _uninstall(self, frame: ToolFrame) -> None:
-        with contextlib.suppress(TransportError):
-            await frame.agent.invoke("uninstall", timeout=2.0)
-
-    async def aclose(self) -> None:
-        """End background work."""
-        await cancel_and_wait(self._tasks)
-
-
-def own_tools(listed: object) -> list[dict[str, Any]]:
-    """Return the tools of a document's own list, without those whose name has an ``@``: it marks tools of frames."""
-    if not isinstance(listed, list):
-        return []
-    return [
-        one for one in listed if isinstance(one, dict) and isinstance(one.get("name"), str) and MARK not in one["name"]
-    ]
-
-
-def _place(frame: ToolFrame) -> str:
-    return frame.label or (frame.origin if frame.origin != OPAQUE else "without an origin")

@@ -1,9 +1,8 @@
-"""The two channels into a page, and the tracking of documents in its frames.
+"""The two channels into a page.
 
 * :class:`CdpChannel` uses a CDP session of its own (Chromium and its relatives). A CDP call costs half of Playwright's
   ``evaluate``, can return streams, leaves nothing in the page that an app could see, and holds the agent where no
-  script can reach it. So it is preferred where it exists. :class:`FrameContexts` and :class:`FrameSession` track the
-  documents in frames and attach to frames of other processes.
+  script can reach it. So it is preferred where it exists.
 * :class:`PlaywrightChannel` uses Playwright's own API (every browser it drives, so Firefox and WebKit too).
 """
 
@@ -11,25 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import logging
 import secrets
-import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import CDPSession, Error as PlaywrightError
 
-from .._internal.tasks import spawn
-from ..errors import ContextLost, ProtocolError, TransportError, UnsupportedBinary, first_line
+from ..errors import ProtocolError, UnsupportedBinary, first_line
 from ..protocol._plain_text import origin_of
-from ._channel import (
-    A4_HEIGHT,
-    A4_WIDTH,
+from ._agent import (
     OPAQUE,
     Channel,
     DevTools,
@@ -37,320 +28,17 @@ from ._channel import (
     FrameWatcher,
     OnEmit,
     PageObject,
-    listen,
-    listener,
+    evaluate,
+    start_error,
 )
+from ._frames import FrameContexts
+from ._listeners import listen, listener
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, JSHandle, Page
 
-logger = logging.getLogger("transports.playwright")
-
-#: Messages per second of one process of frames: all events of its documents, and all their lines in the console.
-_MAX_MESSAGES = 5000
-#: Documents in frames of one page with an agent, and processes of such frames.
-_MAX_DOCUMENTS, _MAX_SESSIONS = 1000, 100
-#: Filter for targets to attach to: frames only, as workers have no tools.
-_ONLY_FRAMES = [{"type": "iframe", "exclude": False}, {"exclude": True}]
-
-
-class Rate:
-    """Rate limit: a counter of events per second."""
-
-    __slots__ = ("_begun", "count", "limit")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.count = 0
-        self._begun = 0.0
-
-    def is_over(self) -> bool:
-        """Count an event, and return whether it exceeds the limit of this second."""
-        now = time.monotonic()
-        if now - self._begun >= 1.0:
-            self._begun, self.count = now, 0
-        self.count += 1
-        return self.count > self.limit
-
-
-class FrameSession:
-    """A CDP session with a process of frames, inside another session. Implements :class:`~._channel.DevTools`."""
-
-    def __init__(self, parent: DevTools, session_id: str) -> None:
-        self._parent, self._id = parent, session_id
-        self._ids = count(1)
-        self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._listeners: dict[str, list[Callable[[Any], None]]] = defaultdict(list)
-        self._rate = Rate(_MAX_MESSAGES)
-        self.ended = False
-
-    def on(self, event: Any, f: Callable[[Any], None]) -> None:
-        """Register a listener, as :meth:`DevTools.on <transports.playwright._channel.DevTools.on>`."""
-        self._listeners[event].append(f)
-
-    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Send a command and return its result.
-
-        Raises :class:`~transports.errors.ContextLost` if the process is gone, and Playwright's error if the command
-        fails.
-        """
-        if self.ended:
-            raise _gone(sent=False)
-        number = next(self._ids)
-        message = json.dumps({"id": number, "method": method, "params": params or {}})
-        reply = self._replies[number] = asyncio.get_running_loop().create_future()
-        try:
-            await self._parent.send("Target.sendMessageToTarget", {"sessionId": self._id, "message": message})
-            result: dict[str, Any] = await reply
-            return result
-        finally:
-            self._replies.pop(number, None)
-            if reply.done() and not reply.cancelled():
-                reply.exception()  # mark it as retrieved: if sending failed first, the reply was never awaited
-
-    def take(self, text: str) -> bool:
-        """Handle a message of the process. Returns ``False`` if there are too many in this second."""
-        if self._rate.is_over():
-            return False
-        message = json.loads(text)
-        if "id" in message:
-            reply = self._replies.get(message["id"])
-            if reply is not None and not reply.done():
-                if "error" in message:
-                    reply.set_exception(PlaywrightError(str(message["error"].get("message", "")) or "it failed"))
-                else:
-                    reply.set_result(message.get("result", {}))
-        else:
-            for hear in self._listeners.get(message["method"], ()):
-                hear(message.get("params", {}))
-        return True
-
-    def end(self) -> None:
-        """Fail all commands that wait for this process, which is gone."""
-        self.ended = True
-        for reply in self._replies.values():
-            if not reply.done():
-                reply.set_exception(_gone())
-
-
-def _gone(*, sent: bool | None = None) -> ContextLost:
-    return ContextLost("the frame navigated or went away", sent=sent)
-
-
-class FrameContexts:
-    """The documents in frames that one session reaches, and the sessions inside that session.
-
-    A frame of the page's own process is a context of the page's session. A frame of another process has a session of
-    its own: the page's session attaches to it before the frame's first script, and holds the frame until our script is
-    installed. In both cases the browser names origin and frame of a context.
-
-    ``channel_of(session, agent)`` makes the channel of a document. In the page's own session :meth:`is_page` separates
-    the page from its frames. ``source``, which hands the agent over, ``late`` and ``binding`` are those of
-    :meth:`Channel.install <transports.playwright._channel.Channel.install>`.
-    """
-
-    def __init__(
-        self,
-        session: DevTools,
-        watcher: FrameWatcher,
-        source: str,
-        late: str,
-        binding: str,
-        channel_of: Callable[[DevTools, PageObject], Channel],
-        root: FrameContexts | None = None,
-    ) -> None:
-        self._session = session
-        self._watcher = watcher
-        self._source = source
-        self._late = late
-        self._binding = binding
-        self._channel_of = channel_of
-        self._root = root or self
-        self._contexts: dict[int, Mapping[str, Any]] = {}  # default contexts of documents, no isolated worlds
-        self._urls: dict[str, str] = {}  # frame → address
-        self._documents: dict[int, FrameDocument] = {}
-        self._inner: dict[str, tuple[FrameSession, FrameContexts]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        # of the root, so for the whole page:
-        self.page = ""  # id of the page's main frame
-        self.origin = ""  # origin of the page
-        self.total = 0  # documents in frames
-        self.sessions = 0  # processes of frames
-        listen(session, "Runtime.executionContextCreated", self._on_context)
-        listen(session, "Runtime.executionContextDestroyed", lambda event: self._leave(event["executionContextId"]))
-        listen(session, "Runtime.executionContextsCleared", lambda _: self._leave_all())
-        listen(session, "Page.frameNavigated", self._on_navigated)
-        listen(session, "Page.frameDetached", self._on_detached)
-        listen(session, "Target.attachedToTarget", self._on_attached)
-        listen(session, "Target.receivedMessageFromTarget", self._on_message)
-        listen(session, "Target.detachedFromTarget", lambda event: self.end(event["sessionId"]))
-
-    # --- documents ----------------------------------------------------------------------------------------------------
-
-    def _on_context(self, event: Mapping[str, Any]) -> None:
-        context = event["context"]
-        data = context.get("auxData", {})
-        if not data.get("isDefault"):
-            return
-        self._contexts[context["id"]] = context
-        if self._root is self and data.get("frameId") == self.page:
-            self.origin = _origin(context)
-
-    def _on_navigated(self, event: Mapping[str, Any]) -> None:
-        frame = event["frame"]
-        self._urls[frame["id"]] = frame["url"]
-        if self._root is self and not frame.get("parentId"):
-            self.page = frame["id"]
-
-    def _on_detached(self, event: Mapping[str, Any]) -> None:
-        self._urls.pop(event["frameId"], None)
-        for number, document in tuple(self._documents.items()):
-            if document.id == event["frameId"]:
-                self._leave(number)
-
-    def know(self, tree: Mapping[str, Any]) -> None:
-        """Read the page's tree of frames (CDP ``FrameTree``) at the beginning of the session."""
-        self.page = self.page or tree["frame"]["id"]
-        waiting = [tree]
-        while waiting:
-            node = waiting.pop()
-            self._urls.setdefault(node["frame"]["id"], node["frame"]["url"])
-            waiting += node.get("childFrames", ())
-        for context in self._contexts.values():
-            if context["auxData"].get("frameId") == self.page:
-                self.origin = _origin(context)
-
-    def is_page(self, context: int) -> bool:
-        """Return whether a context is the page's own. False for a context that has gone already."""
-        known = self._contexts.get(context)
-        ours = known is not None and self._root is self
-        return ours and (not self.page or self._contexts[context]["auxData"].get("frameId") == self.page)
-
-    def keep(self, number: int, remote: Mapping[str, Any]) -> None:
-        """Keep the agent of a frame's document, within the limit of documents, and announce the document."""
-        object_id, root = remote.get("objectId"), self._root
-        if (
-            object_id is None
-            or number not in self._contexts
-            or number in self._documents
-            or root.total >= _MAX_DOCUMENTS
-        ):
-            return
-        root.total += 1
-        context = self._contexts[number]
-        frame, origin = context["auxData"].get("frameId", ""), _origin(context)
-        channel = self._channel_of(self._session, PageObject(object_id))
-        of_page = origin == root.origin != OPAQUE
-        document = FrameDocument(channel, origin, of_page, self._urls.get(frame, "about:blank"), frame)
-        self._documents[number] = document
-        self._watcher.came(document)
-
-    def emitted(self, number: int, text: object) -> None:
-        """Forward an output of a frame's document to the watcher."""
-        if document := self._documents.get(number):
-            self._watcher.emitted(document, text)
-
-    def _leave(self, number: int) -> None:
-        self._contexts.pop(number, None)
-        if document := self._documents.pop(number, None):
-            self._root.total -= 1
-            self._watcher.left(document)
-
-    def _leave_all(self) -> None:
-        for number in tuple(self._contexts):
-            self._leave(number)
-
-    async def install_now(self) -> None:
-        """Install the agent in documents that are loaded already."""
-        for number in tuple(self._contexts):
-            if not self.is_page(number) and number not in self._documents:
-                with contextlib.suppress(PlaywrightError, TransportError):
-                    self.keep(number, await _evaluate(self._session, self._late, contextId=number))
-
-    # --- processes ----------------------------------------------------------------------------------------------------
-
-    async def attach(self) -> None:
-        """Attach to frames of other processes from now on."""
-        options = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": False, "filter": _ONLY_FRAMES}
-        await self._session.send("Target.setAutoAttach", options)
-
-    def _on_attached(self, event: Mapping[str, Any]) -> None:
-        inner, root = FrameSession(self._session, event["sessionId"]), self._root
-        contexts = FrameContexts(inner, self._watcher, self._source, self._late, self._binding, self._channel_of, root)
-        listen(inner, "Runtime.inspectRequested", lambda one: contexts.keep(one["executionContextId"], one["object"]))
-        listen(inner, "Runtime.bindingCalled", contexts.hear)
-        root.sessions += 1
-        contexts._urls[event["targetInfo"]["targetId"]] = event["targetInfo"]["url"]
-        self._inner[event["sessionId"]] = inner, contexts
-        if root.sessions > _MAX_SESSIONS:
-            self._drop(event["sessionId"], "too many processes of frames")
-        else:
-            spawn(contexts.begin(waiting=event["waitingForDebugger"]), self._tasks)
-
-    def hear(self, event: Mapping[str, Any]) -> None:
-        """Handle a call of the binding."""
-        if event["name"] == self._binding:
-            self.emitted(event["executionContextId"], event["payload"])
-
-    async def begin(self, *, waiting: bool) -> None:
-        """Install our script in every document of a process. With ``waiting``, the process is paused until that is
-        done."""
-        send = self._session.send
-        script = {"source": self._source, "includeCommandLineAPI": True}
-        with contextlib.suppress(PlaywrightError, TransportError):
-            await asyncio.gather(  # pipelined: sent in this order, without waiting for each reply
-                send("Runtime.enable"),
-                send("Runtime.addBinding", {"name": self._binding}),
-                send("Page.enable"),
-                send("Page.addScriptToEvaluateOnNewDocument", script),
-                self.attach(),
-                send("Runtime.runIfWaitingForDebugger"),
-            )
-            if not waiting:
-                await self.install_now()
-
-    def _on_message(self, event: Mapping[str, Any]) -> None:
-        found = self._inner.get(event["sessionId"])
-        if found is not None and not found[0].take(event["message"]):
-            self._drop(event["sessionId"], f"more than {_MAX_MESSAGES:,} messages in a second")
-
-    def _drop(self, session_id: str, reason: str) -> None:
-        logger.warning("a frame is left out, with its tools: %s", reason)
-        self.end(session_id)
-        spawn(self._detach(session_id), self._tasks)
-
-    async def _detach(self, session_id: str) -> None:
-        with contextlib.suppress(PlaywrightError, TransportError):
-            await self._session.send("Target.detachFromTarget", {"sessionId": session_id})
-
-    def end(self, session_id: str) -> None:
-        """Forget a process of frames, and the processes inside that process."""
-        found = self._inner.pop(session_id, None)
-        if found is None:
-            return
-        session, contexts = found
-        self._root.sessions -= 1
-        session.end()
-        contexts._leave_all()
-        for inner in tuple(contexts._inner):
-            contexts.end(inner)
-
-    def drop(self, document: FrameDocument) -> bool:
-        """Disconnect the process of a document that harms the others. Returns ``False`` for a document in the page's
-        own process."""
-        for session_id, (_, contexts) in tuple(self._inner.items()):
-            if document in contexts._documents.values():
-                self._drop(session_id, "it sends events without end")
-                return True
-            if contexts.drop(document):
-                return True
-        return False
-
-
-def _origin(context: Mapping[str, Any]) -> str:
-    """Return the origin of a context. Chromium writes ``://`` for an opaque one."""
-    origin = str(context.get("origin", ""))
-    return origin if origin not in ("", "://") else OPAQUE
+#: Size of the paper in inches, unless the page names another.
+A4_WIDTH, A4_HEIGHT = 8.27, 11.69
 
 
 async def open_channel(page: Page) -> Channel:
@@ -435,7 +123,7 @@ class CdpChannel(Channel):
             tree, *_ = await asyncio.gather(self.cdp.send("Page.getFrameTree"), contexts.attach(), *steps)
             contexts.know(tree["frameTree"])
         if now:
-            self._keep(await _evaluate(self.cdp, late))
+            self._keep(await evaluate(self.cdp, late))
             if contexts is not None:
                 await contexts.install_now()
 
@@ -444,7 +132,7 @@ class CdpChannel(Channel):
         self.agent = None if object_id is None else PageObject(object_id)
 
     async def run(self, expression: str) -> None:
-        await _evaluate(self.cdp, expression)
+        await evaluate(self.cdp, expression)
 
     async def find_agent(self) -> PageObject | None:
         if self.agent is None:
@@ -565,7 +253,7 @@ class PlaywrightChannel(Channel):
         try:
             return await self._world.evaluate_handle(expression)
         except PlaywrightError as error:
-            raise _start_error(error.message) from None
+            raise start_error(error.message) from None
 
     async def run(self, expression: str) -> None:
         await (await self._evaluated(expression)).dispose()
@@ -690,24 +378,6 @@ class _Frames:
 
 def _origin_of(url: str) -> str:
     return origin_of(url) or OPAQUE
-
-
-async def _evaluate(session: DevTools, expression: str, **options: object) -> Mapping[str, Any]:
-    """Return the value of an expression as CDP's ``RemoteObject``.
-
-    Raises :class:`~transports.errors.ProtocolError` if it throws."""
-    reply = await session.send("Runtime.evaluate", {"expression": expression, **options})
-    if "exceptionDetails" in reply:
-        thrown = reply["exceptionDetails"].get("exception", {})
-        raise _start_error(str(thrown.get("description", thrown.get("value", "?"))))
-    return cast("Mapping[str, Any]", reply["result"])
-
-
-def _start_error(description: str) -> ProtocolError:
-    return ProtocolError(
-        f"the session cannot begin in this page: {first_line(description)}; connect before the page's scripts run "
-        "(without page=)"
-    )
 
 
 def _page_error(method: str, description: str) -> ProtocolError:

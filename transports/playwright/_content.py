@@ -25,9 +25,9 @@ from .._internal.telemetry._instruments import annotate
 from ..artifacts._content import too_large
 from ..errors import CallTimeout, ProtocolError, SizeMismatch, TooLarge, TransportError
 from ..protocol.binary import Handle
-from ._agent import Agent, FrameAgent
-from ._channel import PageObject
+from ._agent import Agent, PageObject
 from ._downloads import CdpDownloads, PlaywrightDownloads, RungUnusable, move_file, remaining
+from ._frames import FrameAgent
 from ._received import Held, decode_base64, parse_json
 
 MB = 1 << 20

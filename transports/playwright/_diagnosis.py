@@ -19,7 +19,7 @@ from .._internal.privacy._redaction import Redactor
 from .._internal.privacy._secrets import NO_SECRETS
 from ..errors import NOTHING_LISTENS, NotAbpApp, first_line, format_seconds, spelled, status_phrase
 from ..protocol._plain_text import redact_url
-from ._channel import listen
+from ._listeners import listen
 from ._received import FoundApp
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from ..artifacts._content import too_large
 from ..artifacts._files import OPEN_FILES_MOVE
 from ..errors import ABPError, CallTimeout, ProtocolError, StoreFull, TransportError
 from ._agent import Agent, PageAgent
-from ._channel import listener
+from ._listeners import listener
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession

@@ -40,9 +40,9 @@ from ..protocol._plain_text import redact_url
 from ..protocol._strict_json import JSONValue
 from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Effect as SideEffect, Message
-from ._agent import INLINE_BYTES, PageAgent
-from ._channel import DevTools, listen, listener
+from ._agent import INLINE_BYTES, DevTools, PageAgent
 from ._downloads import AppDownloads, CdpDownloads
+from ._listeners import listen, listener
 from ._received import Clipboard, Download, Effect, FileChooser, Held, Notice, Print, Unsent, checked, parse_json
 from ._scripts import load_script
 from ._source import Tab, close_quietly

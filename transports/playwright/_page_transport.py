@@ -46,9 +46,8 @@ from ..protocol._times import checked_timeout
 from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Message, Sender
 from . import _page_tools as tools
-from ._agent import Agent, Document, PageAgent, is_closed
+from ._agent import Agent, Document, FrameWatcher, PageAgent, is_closed
 from ._browser import Browser
-from ._channel import FrameWatcher
 from ._channels import open_channel
 from ._content import Ladder, is_elsewhere
 from ._effects import Dialogs, PageEffects, check_permissions, set_permissions

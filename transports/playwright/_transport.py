@@ -33,8 +33,7 @@ from ..errors import (
 from ..protocol._plain_text import origin_of, redact_url
 from ..protocol.binary import Handle
 from ..protocol.messages import Message, Sender
-from ._agent import MARK, Document, FrameTools, PageAgent, ToolFrame, is_closed, own_tools
-from ._channel import FrameWatcher, listener
+from ._agent import Document, FrameWatcher, PageAgent, is_closed
 from ._diagnosis import (
     advice_for,
     app_fault,
@@ -48,6 +47,8 @@ from ._diagnosis import (
 )
 from ._effects import Dialogs
 from ._extension import extension_folder, extension_page_in
+from ._frames import MARK, FrameTools, ToolFrame, own_tools
+from ._listeners import listener
 from ._page_transport import PageTransport, Reach, ServerAddress, around, cancellation, sender_of
 from ._process import playwright_timeout
 from ._received import Effect, FoundApp, parse_json

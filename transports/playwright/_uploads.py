@@ -17,8 +17,7 @@ from ..errors import CallTimeout, TransportError, UsageError
 from ..protocol._find_content import Found, replace
 from ..protocol._strict_json import encode_json
 from ..protocol.binary import BinaryData, LocalFile
-from ._agent import Agent
-from ._channel import PageObject
+from ._agent import Agent, PageObject
 
 #: Bytes up to which content travels as base64 in the call itself: faster than another round trip (measured).
 _MAX_INLINE = 64 * 1024

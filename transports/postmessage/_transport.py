@@ -37,7 +37,7 @@ from ..errors import (
     format_seconds,
 )
 from ..playwright._agent import Document, PageAgent
-from ..playwright._channel import A4_HEIGHT, A4_WIDTH, listen, listener
+from ..playwright._channels import A4_HEIGHT, A4_WIDTH
 from ..playwright._diagnosis import (
     asks_to_sign_in,
     explain_load_failure,
@@ -48,6 +48,7 @@ from ..playwright._diagnosis import (
     shown_address,
 )
 from ..playwright._effects import PageEffects
+from ..playwright._listeners import listen, listener
 from ..playwright._page_transport import PageTransport, ServerAddress, sender_of
 from ..playwright._source import PageOptions, PageSource
 from ..protocol._plain_text import redact_url

@@ -34,7 +34,7 @@ from ...errors import (
     format_seconds,
 )
 from ...playwright._agent import PageAgent
-from ...playwright._channel import listener
+from ...playwright._listeners import listener
 from ...playwright._page_tools import NO_WEBRTC
 from ...playwright._page_transport import PageTransport
 from ...playwright._received import ViewMessage

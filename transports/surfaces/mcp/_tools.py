@@ -33,6 +33,7 @@ from ...artifacts.local._blobs import NO_LINKS, place
 from ...artifacts.local._tree import Folder, folder_beneath, open_beneath, temporary_name
 from ...base import ScreenshotOptions
 from ...errors import ABPError, StoreError, TooLarge, UsageError
+from ...playwright._extension import extension_folder, extension_id
 from ...protocol._capabilities import find_capability
 from ...protocol._declarations import Capability
 from ...protocol._find_content import set_path
@@ -121,14 +122,14 @@ def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
     folders: dict[str, Path] = {}
     for target in apps:
         with suppress(UsageError):
-            if folder := browsers.extension_folder(target):
+            if folder := extension_folder(target):
                 folders[target] = folder
     wanted: object = value
     if argument == "extensionPath":
         with suppress(OSError, RuntimeError, ValueError):  # not a valid path, or the home of an unknown user
             wanted = Path(value).expanduser().resolve()
     for target, folder in folders.items():
-        if wanted == (folder if argument == "extensionPath" else browsers.extension_id(folder)):
+        if wanted == (folder if argument == "extensionPath" else extension_id(folder)):
             return target
     raise UsageError(
         f"{argument}: this extension may not be loaded, and none is downloaded; ask the user, who can allow an "

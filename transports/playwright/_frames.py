@@ -1,0 +1,704 @@
+"""The documents in frames of a page, and their WebMCP tools.
+
+* :class:`FrameContexts` and :class:`FrameSession` track the documents over CDP and attach to frames of other processes.
+* :class:`FrameAgent` — the agent of a document in a frame.
+* :class:`FrameTools` — the WebMCP tools in the frames of a page: their names, lists and calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from playwright.async_api import Error as PlaywrightError
+
+from .._internal.tasks import cancel_and_wait, drop, spawn
+from ..errors import ContextLost, TransportError
+from ..protocol._strict_json import PARSED_ON_LOOP
+from ..protocol.messages import Message
+from ._agent import (
+    OPAQUE,
+    Agent,
+    Channel,
+    DevTools,
+    FrameDocument,
+    FrameWatcher,
+    PageAgent,
+    PageObject,
+    Rate,
+    evaluate,
+    is_closed,
+)
+from ._listeners import listen
+from ._received import Clipboard, Effect, FileChooser, Flood, Tools, parse_reply
+
+if TYPE_CHECKING:
+    from playwright.async_api import Frame
+
+logger = logging.getLogger("transports.playwright")
+
+#: Messages per second of one process of frames: all events of its documents, and all their lines in the console.
+_MAX_MESSAGES = 5000
+#: Documents in frames of one page with an agent, and processes of such frames.
+_MAX_DOCUMENTS, _MAX_SESSIONS = 1000, 100
+#: Filter for targets to attach to: frames only, as workers have no tools.
+_ONLY_FRAMES = [{"type": "iframe", "exclude": False}, {"exclude": True}]
+
+
+class FrameSession:
+    """A CDP session with a process of frames, inside another session. Implements :class:`~._agent.DevTools`."""
+
+    def __init__(self, parent: DevTools, session_id: str) -> None:
+        self._parent, self._id = parent, session_id
+        self._ids = count(1)
+        self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._listeners: dict[str, list[Callable[[Any], None]]] = defaultdict(list)
+        self._rate = Rate(_MAX_MESSAGES)
+        self.ended = False
+
+    def on(self, event: Any, f: Callable[[Any], None]) -> None:
+        """Register a listener, as :meth:`DevTools.on <transports.playwright._agent.DevTools.on>`."""
+        self._listeners[event].append(f)
+
+    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Send a command and return its result.
+
+        Raises :class:`~transports.errors.ContextLost` if the process is gone, and Playwright's error if the command
+        fails.
+        """
+        if self.ended:
+            raise _gone(sent=False)
+        number = next(self._ids)
+        message = json.dumps({"id": number, "method": method, "params": params or {}})
+        reply = self._replies[number] = asyncio.get_running_loop().create_future()
+        try:
+            await self._parent.send("Target.sendMessageToTarget", {"sessionId": self._id, "message": message})
+            result: dict[str, Any] = await reply
+            return result
+        finally:
+            self._replies.pop(number, None)
+            if reply.done() and not reply.cancelled():
+                reply.exception()  # mark it as retrieved: if sending failed first, the reply was never awaited
+
+    def take(self, text: str) -> bool:
+        """Handle a message of the process. Returns ``False`` if there are too many in this second."""
+        if self._rate.is_over():
+            return False
+        message = json.loads(text)
+        if "id" in message:
+            reply = self._replies.get(message["id"])
+            if reply is not None and not reply.done():
+                if "error" in message:
+                    reply.set_exception(PlaywrightError(str(message["error"].get("message", "")) or "it failed"))
+                else:
+                    reply.set_result(message.get("result", {}))
+        else:
+            for hear in self._listeners.get(message["method"], ()):
+                hear(message.get("params", {}))
+        return True
+
+    def end(self) -> None:
+        """Fail all commands that wait for this process, which is gone."""
+        self.ended = True
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(_gone())
+
+
+def _gone(*, sent: bool | None = None) -> ContextLost:
+    return ContextLost("the frame navigated or went away", sent=sent)
+
+
+class FrameContexts:
+    """The documents in frames that one session reaches, and the sessions inside that session.
+
+    A frame of the page's own process is a context of the page's session. A frame of another process has a session of
+    its own: the page's session attaches to it before the frame's first script, and holds the frame until our script is
+    installed. In both cases the browser names origin and frame of a context.
+
+    ``channel_of(session, agent)`` makes the channel of a document. In the page's own session :meth:`is_page` separates
+    the page from its frames. ``source``, which hands the agent over, ``late`` and ``binding`` are those of
+    :meth:`Channel.install <transports.playwright._agent.Channel.install>`.
+    """
+
+    def __init__(
+        self,
+        session: DevTools,
+        watcher: FrameWatcher,
+        source: str,
+        late: str,
+        binding: str,
+        channel_of: Callable[[DevTools, PageObject], Channel],
+        root: FrameContexts | None = None,
+    ) -> None:
+        self._session = session
+        self._watcher = watcher
+        self._source = source
+        self._late = late
+        self._binding = binding
+        self._channel_of = channel_of
+        self._root = root or self
+        self._contexts: dict[int, Mapping[str, Any]] = {}  # default contexts of documents, no isolated worlds
+        self._urls: dict[str, str] = {}  # frame → address
+        self._documents: dict[int, FrameDocument] = {}
+        self._inner: dict[str, tuple[FrameSession, FrameContexts]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        # of the root, so for the whole page:
+        self.page = ""  # id of the page's main frame
+        self.origin = ""  # origin of the page
+        self.total = 0  # documents in frames
+        self.sessions = 0  # processes of frames
+        listen(session, "Runtime.executionContextCreated", self._on_context)
+        listen(session, "Runtime.executionContextDestroyed", lambda event: self._leave(event["executionContextId"]))
+        listen(session, "Runtime.executionContextsCleared", lambda _: self._leave_all())
+        listen(session, "Page.frameNavigated", self._on_navigated)
+        listen(session, "Page.frameDetached", self._on_detached)
+        listen(session, "Target.attachedToTarget", self._on_attached)
+        listen(session, "Target.receivedMessageFromTarget", self._on_message)
+        listen(session, "Target.detachedFromTarget", lambda event: self.end(event["sessionId"]))
+
+    # --- documents ----------------------------------------------------------------------------------------------------
+
+    def _on_context(self, event: Mapping[str, Any]) -> None:
+        context = event["context"]
+        data = context.get("auxData", {})
+        if not data.get("isDefault"):
+            return
+        self._contexts[context["id"]] = context
+        if self._root is self and data.get("frameId") == self.page:
+            self.origin = _origin(context)
+
+    def _on_navigated(self, event: Mapping[str, Any]) -> None:
+        frame = event["frame"]
+        self._urls[frame["id"]] = frame["url"]
+        if self._root is self and not frame.get("parentId"):
+            self.page = frame["id"]
+
+    def _on_detached(self, event: Mapping[str, Any]) -> None:
+        self._urls.pop(event["frameId"], None)
+        for number, document in tuple(self._documents.items()):
+            if document.id == event["frameId"]:
+                self._leave(number)
+
+    def know(self, tree: Mapping[str, Any]) -> None:
+        """Read the page's tree of frames (CDP ``FrameTree``) at the beginning of the session."""
+        self.page = self.page or tree["frame"]["id"]
+        waiting = [tree]
+        while waiting:
+            node = waiting.pop()
+            self._urls.setdefault(node["frame"]["id"], node["frame"]["url"])
+            waiting += node.get("childFrames", ())
+        for context in self._contexts.values():
+            if context["auxData"].get("frameId") == self.page:
+                self.origin = _origin(context)
+
+    def is_page(self, context: int) -> bool:
+        """Return whether a context is the page's own. False for a context that has gone already."""
+        known = self._contexts.get(context)
+        ours = known is not None and self._root is self
+        return ours and (not self.page or self._contexts[context]["auxData"].get("frameId") == self.page)
+
+    def keep(self, number: int, remote: Mapping[str, Any]) -> None:
+        """Keep the agent of a frame's document, within the limit of documents, and announce the document."""
+        object_id, root = remote.get("objectId"), self._root
+        if (
+            object_id is None
+            or number not in self._contexts
+            or number in self._documents
+            or root.total >= _MAX_DOCUMENTS
+        ):
+            return
+        root.total += 1
+        context = self._contexts[number]
+        frame, origin = context["auxData"].get("frameId", ""), _origin(context)
+        channel = self._channel_of(self._session, PageObject(object_id))
+        of_page = origin == root.origin != OPAQUE
+        document = FrameDocument(channel, origin, of_page, self._urls.get(frame, "about:blank"), frame)
+        self._documents[number] = document
+        self._watcher.came(document)
+
+    def emitted(self, number: int, text: object) -> None:
+        """Forward an output of a frame's document to the watcher."""
+        if document := self._documents.get(number):
+            self._watcher.emitted(document, text)
+
+    def _leave(self, number: int) -> None:
+        self._contexts.pop(number, None)
+        if document := self._documents.pop(number, None):
+            self._root.total -= 1
+            self._watcher.left(document)
+
+    def _leave_all(self) -> None:
+        for number in tuple(self._contexts):
+            self._leave(number)
+
+    async def install_now(self) -> None:
+        """Install the agent in documents that are loaded already."""
+        for number in tuple(self._contexts):
+            if not self.is_page(number) and number not in self._documents:
+                with contextlib.suppress(PlaywrightError, TransportError):
+                    self.keep(number, await evaluate(self._session, self._late, contextId=number))
+
+    # --- processes ----------------------------------------------------------------------------------------------------
+
+    async def attach(self) -> None:
+        """Attach to frames of other processes from now on."""
+        options = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": False, "filter": _ONLY_FRAMES}
+        await self._session.send("Target.setAutoAttach", options)
+
+    def _on_attached(self, event: Mapping[str, Any]) -> None:
+        inner, root = FrameSession(self._session, event["sessionId"]), self._root
+        contexts = FrameContexts(inner, self._watcher, self._source, self._late, self._binding, self._channel_of, root)
+        listen(inner, "Runtime.inspectRequested", lambda one: contexts.keep(one["executionContextId"], one["object"]))
+        listen(inner, "Runtime.bindingCalled", contexts.hear)
+        root.sessions += 1
+        contexts._urls[event["targetInfo"]["targetId"]] = event["targetInfo"]["url"]
+        self._inner[event["sessionId"]] = inner, contexts
+        if root.sessions > _MAX_SESSIONS:
+            self._drop(event["sessionId"], "too many processes of frames")
+        else:
+            spawn(contexts.begin(waiting=event["waitingForDebugger"]), self._tasks)
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """Handle a call of the binding."""
+        if event["name"] == self._binding:
+            self.emitted(event["executionContextId"], event["payload"])
+
+    async def begin(self, *, waiting: bool) -> None:
+        """Install our script in every document of a process. With ``waiting``, the process is paused until that is
+        done."""
+        send = self._session.send
+        script = {"source": self._source, "includeCommandLineAPI": True}
+        with contextlib.suppress(PlaywrightError, TransportError):
+            await asyncio.gather(  # pipelined: sent in this order, without waiting for each reply
+                send("Runtime.enable"),
+                send("Runtime.addBinding", {"name": self._binding}),
+                send("Page.enable"),
+                send("Page.addScriptToEvaluateOnNewDocument", script),
+                self.attach(),
+                send("Runtime.runIfWaitingForDebugger"),
+            )
+            if not waiting:
+                await self.install_now()
+
+    def _on_message(self, event: Mapping[str, Any]) -> None:
+        found = self._inner.get(event["sessionId"])
+        if found is not None and not found[0].take(event["message"]):
+            self._drop(event["sessionId"], f"more than {_MAX_MESSAGES:,} messages in a second")
+
+    def _drop(self, session_id: str, reason: str) -> None:
+        logger.warning("a frame is left out, with its tools: %s", reason)
+        self.end(session_id)
+        spawn(self._detach(session_id), self._tasks)
+
+    async def _detach(self, session_id: str) -> None:
+        with contextlib.suppress(PlaywrightError, TransportError):
+            await self._session.send("Target.detachFromTarget", {"sessionId": session_id})
+
+    def end(self, session_id: str) -> None:
+        """Forget a process of frames, and the processes inside that process."""
+        found = self._inner.pop(session_id, None)
+        if found is None:
+            return
+        session, contexts = found
+        self._root.sessions -= 1
+        session.end()
+        contexts._leave_all()
+        for inner in tuple(contexts._inner):
+            contexts.end(inner)
+
+    def drop(self, document: FrameDocument) -> bool:
+        """Disconnect the process of a document that harms the others. Returns ``False`` for a document in the page's
+        own process."""
+        for session_id, (_, contexts) in tuple(self._inner.items()):
+            if document in contexts._documents.values():
+                self._drop(session_id, "it sends events without end")
+                return True
+            if contexts.drop(document):
+                return True
+        return False
+
+
+def _origin(context: Mapping[str, Any]) -> str:
+    """Return the origin of a context. Chromium writes ``://`` for an opaque one."""
+    origin = str(context.get("origin", ""))
+    return origin if origin not in ("", "://") else OPAQUE
+
+
+class FrameAgent(Agent):
+    """The agent of a document in a frame of ``owner``'s page. :meth:`leave` marks the end of the document, which may
+    come before that of the page."""
+
+    def __init__(self, owner: PageAgent, channel: Channel) -> None:
+        self.page, self.channel = owner.page, channel
+        self._owner = owner
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def leave(self) -> None:
+        """Declare the document gone: all waits for it end at once."""
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
+        """Await ``work`` as :meth:`Agent.with_deadline` does, until the document or the page is gone.
+
+        Raises :class:`~transports.errors.ContextLost` for a document that is gone, with ``sent`` set to ``False``
+        if the work never reached it."""
+        if self._gone.done():
+            drop(work)
+            raise self._lost(sent=False)
+        task = asyncio.ensure_future(work)  # a task at once: the page may be lost before the wait begins
+        try:
+            return await self._owner.with_deadline(self._until_gone(task), action, timeout=timeout)
+        except ContextLost as lost:
+            if self._owner.is_lost:
+                raise
+            raise self._lost(sent=lost.sent) from None
+        finally:
+            task.cancel()
+            task.add_done_callback(partial(drop, work))
+
+    async def _until_gone(self, task: asyncio.Future[Any]) -> Any:
+        await asyncio.wait((task, self._gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise self._lost()
+        try:
+            return task.result()
+        except PlaywrightError as error:
+            if not is_closed(error):
+                raise
+            # A frame's session ends with the frame. Only the page's own session reports the end of page or browser.
+            raise self._lost() from None
+
+    def _lost(self, *, sent: bool | None = None) -> ContextLost:
+        return ContextLost("the frame navigated or went away", sent=sent)
+
+
+#: Separator of a tool's name and the label of its frame. It is not allowed in names of tools.
+MARK = "@"
+#: Limits: frames with tools of one page, tools of one frame, and characters of a tool's name.
+_MAX_FRAMES, _MAX_TOOLS, _MAX_NAME = 64, 500, 128
+#: Calls remembered after their end, as a cancellation may come later.
+_MAX_SENT = 1000
+#: Events of a frame per second: the limit, and the flood after which the frame is left out. Its agent sends fewer
+#: (agent.js).
+_MAX_FRAME_EVENTS, _FLOOD = 300, 3000
+#: Seconds for a frame to list its tools, and for all frames to do so while the page is opened.
+_LIST_TIMEOUT, _SETTLE_TIMEOUT = 5.0, 1.0
+#: Back-off in seconds between two lists of a frame that keeps changing: first pause, longest pause, and the quiet time
+#: after which it starts again.
+_FIRST_PAUSE, _LONGEST_PAUSE, _QUIET = 0.05, 5.0, 10.0
+#: Labels for a frame of the page's own origin. They cannot look like another origin, whose label has a port.
+_LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(eq=False, slots=True)
+class ToolFrame:
+    """A document in a frame, with its ``tools``: qualified name → own name, and entry in the list."""
+
+    document: FrameDocument
+    agent: FrameAgent
+    number: int
+    label: str = ""
+    tools: dict[str, tuple[str, dict[str, object]]] = field(default_factory=dict)
+    calls: dict[str, object] = field(default_factory=dict)  # ids of calls under way, oldest first
+    rate: Rate = field(default_factory=lambda: Rate(_MAX_FRAME_EVENTS))
+    listed: asyncio.Event = field(default_factory=asyncio.Event)  # set after the first list of tools
+    stale: bool = False
+    reading: bool = False
+    pause: float = _FIRST_PAUSE
+    changed_at: float = 0.0
+    warned: bool = False
+
+    @property
+    def origin(self) -> str:
+        """The document's origin, as the browser reports it; ``"null"`` if it is opaque."""
+        return self.document.origin
+
+    @property
+    def url(self) -> str:
+        """The document's address."""
+        return self.document.url
+
+    @property
+    def holder(self) -> str:
+        """Prefix of handles of content in this document."""
+        return f"frame:{self.number}/"
+
+    @property
+    def frame(self) -> Frame | None:
+        """Playwright's frame of the document, ``None`` if it is unknown. With CDP it is found by its address."""
+        frames = self.agent.page.frames[1:]
+        return self.document.frame or next((frame for frame in frames if frame.url == self.url), None)
+
+
+class FrameTools:
+    """The tools in the frames of ``agent``'s page. Implements :class:`~._agent.FrameWatcher`.
+
+    Names, labels and routing of calls are decided here, not in the page: its documents may belong to different owners
+    and must not learn of each other's tools through us. Each document with tools has an agent of its own. A document
+    that floods events is slowed, then left out.
+
+    ``on_change(removed)`` is called when tools were added, removed or changed, with the names of the removed ones.
+    ``on_effect(frame, kind, payload)`` gets the side effects of a frame, with the id of the frame's own call if there
+    is one under way.
+    """
+
+    def __init__(
+        self,
+        agent: PageAgent,
+        on_change: Callable[[list[str]], None],
+        on_effect: Callable[[ToolFrame, str, Effect], None],
+    ) -> None:
+        self._agent = agent
+        self._on_change = on_change
+        self._on_effect = on_effect
+        self._frames: dict[FrameDocument, ToolFrame] = {}
+        self._numbers = count(1)
+        self._names: dict[str, tuple[ToolFrame, str]] = {}
+        # call → its frame, also after its end: a cancellation may come later
+        self._sent: dict[str, ToolFrame] = {}
+        self._gone: dict[str, None] = {}  # names of removed tools, which are not waited for
+        self._appeared = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._used = True
+
+    # --- documents ----------------------------------------------------------------------------------------------------
+
+    def came(self, document: FrameDocument) -> None:
+        """Add a document in a frame; most documents have no tools."""
+        self._frames[document] = ToolFrame(document, FrameAgent(self._agent, document.channel), next(self._numbers))
+
+    def left(self, document: FrameDocument) -> None:
+        """Forget a document and its tools. Calls of these tools end at once."""
+        if frame := self._frames.pop(document, None):
+            frame.agent.leave()
+            frame.listed.set()
+            self._replace(frame, {})
+
+    def emitted(self, document: FrameDocument, text: object) -> None:
+        """Handle an event of a document. Events beyond the rate limit are dropped unparsed."""
+        frame = self._frames.get(document)
+        if frame is None:
+            return
+        if frame.rate.is_over():
+            if frame.rate.count > _FLOOD:
+                self._leave_out(frame)
+            else:
+                self._warn(frame)
+        else:
+            self._agent.deliver(text, to=partial(self._take, frame))
+
+    def _warn(self, frame: ToolFrame) -> None:
+        if not frame.warned:
+            frame.warned = True
+            logger.warning("the frame %s sends too many events: the rest is left out", _place(frame))
+
+    def _leave_out(self, frame: ToolFrame) -> None:
+        logger.warning("the frame %s sent far too many events: it is left out, with its tools", _place(frame))
+        self.left(frame.document)
+        self._agent.channel.leave_out(frame.document)
+
+    def _take(self, frame: ToolFrame, kind: str, payload: object) -> None:
+        match payload:
+            case Tools():
+                self._ask(frame, payload.name)
+            case Flood():
+                self._leave_out(frame) if payload.ended else self._warn(frame)
+            case FileChooser() | Clipboard():
+                self._tell_effect(frame, kind, payload)
+            case Effect() if kind in ("download", "submitting"):
+                self._tell_effect(frame, kind, payload)
+
+    def _tell_effect(self, frame: ToolFrame, kind: str, effect: Effect) -> None:
+        if effect.call not in frame.calls:  # a frame may name its own calls only
+            effect.call = next(reversed(frame.calls), None)
+        self._on_effect(frame, kind, effect)
+
+    # --- the list -----------------------------------------------------------------------------------------------------
+
+    def _ask(self, frame: ToolFrame, window_name: str) -> None:
+        if not self._used:
+            spawn(self._uninstall(frame), self._tasks)
+            return
+        if not frame.label:
+            if sum(bool(other.label) for other in self._frames.values()) >= _MAX_FRAMES:
+                logger.warning(
+                    "the tools of the frame %s are left out: %d frames have some", _place(frame), _MAX_FRAMES
+                )
+                return
+            frame.label = self._label(frame, window_name)
+        frame.stale = True
+        if not frame.reading:
+            frame.reading = True
+            spawn(self._read(frame), self._tasks)
+
+    def _label(self, frame: ToolFrame, window_name: str) -> str:
+        """Return a label for the frame, unique on the page. It stays for the life of the document."""
+        document = frame.document
+        if document.origin == OPAQUE:
+            label = OPAQUE
+        elif not document.of_page:
+            parts = urlsplit(document.origin)
+            label = parts.netloc if parts.port else f"{parts.netloc}:{_PORTS.get(parts.scheme, parts.scheme)}"
+        else:
+            label = window_name if _LABEL.fullmatch(window_name) and window_name != OPAQUE else "frame"
+        taken = {other.label for other in self._frames.values()}
+        return next(
+            one for one in (label, *(f"{label}#{again}" for again in range(2, _MAX_FRAMES + 2))) if one not in taken
+        )
+
+    async def _read(self, frame: ToolFrame) -> None:
+        """Read the list of a frame until it is current, with a growing back-off if it keeps changing."""
+        now = asyncio.get_running_loop().time
+        try:
+            while frame.stale and frame.document in self._frames:
+                frame.stale = False
+                with contextlib.suppress(TransportError):
+                    listed = await self._list(frame)
+                    if frame.document in self._frames:
+                        self._replace(frame, self._named(frame, listed))
+                frame.listed.set()
+                frame.pause = (
+                    _FIRST_PAUSE if now() - frame.changed_at > _QUIET else min(2 * frame.pause, _LONGEST_PAUSE)
+                )
+                frame.changed_at = now()
+                await asyncio.sleep(frame.pause)
+        finally:
+            frame.reading = False
+            frame.listed.set()
+
+    async def _list(self, frame: ToolFrame) -> object:
+        text = await frame.agent.invoke("list", timeout=_LIST_TIMEOUT, returns=str)
+        request = Message("capabilities/list", None)
+        if len(text) <= PARSED_ON_LOOP:
+            return parse_reply(request, text).payload
+        if text.startswith('{"id":'):
+            logger.warning("the tools of the frame %s are left out: their list is longer than 2 MB", _place(frame))
+            return []
+        return (await asyncio.to_thread(parse_reply, request, text)).payload
+
+    def _named(self, frame: ToolFrame, listed: object) -> dict[str, tuple[str, dict[str, object]]]:
+        tools: dict[str, tuple[str, dict[str, object]]] = {}
+        for tool in own_tools(listed):
+            if len(tools) >= _MAX_TOOLS:
+                logger.warning("the frame %s has more than %d tools; the rest is left out", _place(frame), _MAX_TOOLS)
+                break
+            own = tool["name"]
+            if len(own) <= _MAX_NAME:
+                name = f"{own}{MARK}{frame.label}"
+                tools[name] = own, {**tool, "name": name, "frame": frame.url}
+        return tools
+
+    def _replace(self, frame: ToolFrame, tools: dict[str, tuple[str, dict[str, object]]]) -> None:
+        before, frame.tools = frame.tools, tools
+        removed = [name for name in before if name not in tools]
+        for name in removed:
+            del self._names[name]
+            self._gone[name] = None
+        while len(self._gone) > _MAX_TOOLS:
+            del self._gone[next(iter(self._gone))]
+        for name, (own, _) in tools.items():
+            self._names[name] = frame, own
+            self._gone.pop(name, None)
+        if before == tools:
+            return
+        if tools:
+            self._appeared = True
+        self._on_change(removed)
+
+    def listed(self) -> Iterable[dict[str, object]]:
+        """Yield the tools of all frames as entries of a page's list, with their qualified names, and with the address
+        of their document as ``frame``."""
+        for frame in self._frames.values():
+            for _, tool in frame.tools.values():
+                yield tool
+
+    async def settle(self) -> None:
+        """Wait until all frames with tools have listed them, for a second at most."""
+        waiting = [frame.listed.wait() for frame in self._frames.values() if frame.label and not frame.listed.is_set()]
+        if waiting:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_SETTLE_TIMEOUT):
+                    await asyncio.gather(*waiting)
+
+    @property
+    def have_tools(self) -> bool:
+        """True once a frame has had tools."""
+        return self._appeared
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def find(self, name: str, *, patience: float) -> tuple[ToolFrame, str] | None:
+        """Return the frame that has a tool of this name, and the tool's own name; ``None`` if there is none. An unknown
+        tool is waited for up to ``patience`` seconds, a removed one is not."""
+        deadline = asyncio.get_running_loop().time() + patience
+        while name not in self._names and name not in self._gone and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.02)
+        return self._names.get(name)
+
+    def owner(self, name: str) -> ToolFrame | None:
+        """Return the frame that has a tool of this name now."""
+        found = self._names.get(name)
+        return found[0] if found else None
+
+    def begin(self, frame: ToolFrame, call_id: str) -> None:
+        """Record that a call is sent to a frame."""
+        frame.calls[call_id] = self._sent[call_id] = frame
+        while len(self._sent) > _MAX_SENT:
+            del self._sent[next(iter(self._sent))]
+
+    def sent_to(self, call_id: str) -> ToolFrame | None:
+        """Return the frame that a call was sent to, or ``None`` if the frame is gone. The call may have ended."""
+        frame = self._sent.get(call_id)
+        return frame if frame is not None and frame.document in self._frames else None
+
+    def holder_of(self, name: str) -> tuple[ToolFrame | None, str]:
+        """Return the frame of a handle ``NUMBER/ID`` and the id; ``None`` if its document is gone."""
+        number, _, held = name.partition("/")
+        return next((frame for frame in self._frames.values() if str(frame.number) == number), None), held
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def stand_aside(self) -> None:
+        """Leave the frames alone from now on: the page is driven by ``window.abp``."""
+        self._used = False
+        for frame in tuple(self._frames.values()):
+            if frame.label:
+                spawn(self._uninstall(frame), self._tasks)
+
+    async def uninstall(self) -> None:
+        """Remove the agents from the frames of a page that stays open. This takes two seconds at most."""
+        await asyncio.gather(*(self._uninstall(frame) for frame in tuple(self._frames.values())))
+
+    async def _uninstall(self, frame: ToolFrame) -> None:
+        with contextlib.suppress(TransportError):
+            await frame.agent.invoke("uninstall", timeout=2.0)
+
+    async def aclose(self) -> None:
+        """End background work."""
+        await cancel_and_wait(self._tasks)
+
+
+def own_tools(listed: object) -> list[dict[str, Any]]:
+    """Return the tools of a document's own list, without those whose name has an ``@``: it marks tools of frames."""
+    if not isinstance(listed, list):
+        return []
+    return [
+        one for one in listed if isinstance(one, dict) and isinstance(one.get("name"), str) and MARK not in one["name"]
+    ]
+
+
+def _place(frame: ToolFrame) -> str:
+    return frame.label or (frame.origin if frame.origin != OPAQUE else "without an origin")
