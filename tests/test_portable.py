@@ -19,8 +19,7 @@ from transports.errors import ProfileInUse
 from transports.mcp import _connection as connection, _process as process
 from transports.mcp._servers import StdioServer
 from transports.playwright._browser import lock_profile
-from transports.playwright._process import child_environment
-from transports.playwright._process_tree import is_running
+from transports.playwright._process import child_environment, is_running
 from transports.session._sign_in import _write as write_state
 from transports.surfaces.cli import _doctor as checks, main
 

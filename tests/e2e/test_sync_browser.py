@@ -21,7 +21,7 @@ from tests.e2e.test_cli_browser import workbench as workbench
 from tests.support.slow import slow_but
 from transports import Disconnected, PlaywrightTransport
 from transports.playwright._find import find_browser
-from transports.playwright._process_tree import is_running
+from transports.playwright._process import is_running
 from transports.playwright._sync_page import PageRunner
 from transports.sync import Browser, connect, discover
 

@@ -103,7 +103,7 @@ async def end_process(process: asyncio.subprocess.Process) -> None:
 
 async def _end_process(process: asyncio.subprocess.Process) -> None:
     if not _HAS_GROUPS:
-        from ..playwright._process_tree import kill, process_tree
+        from ..playwright._process import kill, process_tree
 
         started = process_tree([process.pid])
     if process.stdin is not None:

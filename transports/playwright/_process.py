@@ -1,7 +1,8 @@
 """One run of a browser and of its driver (:class:`BrowserProcess`): start or attach, health, end.
 
 Beside it: the start of the driver with its environment and compile cache, also ahead of its browser
-(:func:`driver_ahead`), and the address of a remote browser (:class:`Remote`).
+(:func:`driver_ahead`), the address of a remote browser (:class:`Remote`), and the processes of a browser
+(:func:`process_tree`, :func:`kill`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import asyncio
 import contextlib
 import math
 import os
+import signal
 import stat
 import sys
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -30,7 +33,6 @@ from ..protocol._plain_text import origin_of, redact_url
 from ..protocol._strict_json import decode_json
 from ._extension import load_unpacked
 from ._find import BrowserChoice
-from ._process_tree import is_running, kill, process_tree
 from ._run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -446,3 +448,37 @@ def next_process() -> BrowserProcess:
     """Return a process for the next browser: the one whose driver was started ahead, or a new one."""
     ahead = _ahead.get([])
     return ahead.pop() if ahead else BrowserProcess()
+
+
+#: Seconds until killed processes must be gone.
+_KILL_TIMEOUT = 3.0
+
+
+def process_tree(pids: list[int]) -> list[psutil.Process]:
+    """Return the processes and all their descendants, without processes that have ended and their children."""
+    found: dict[int, psutil.Process] = {}
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            for member in (process, *process.children(recursive=True)):
+                found[member.pid] = member
+    return list(found.values())
+
+
+async def kill(processes: Iterable[psutil.Process]) -> None:
+    """Kill the processes and wait until they are gone, for at most three seconds. Those gone already are ignored."""
+    alive = [process for process in processes if is_running(process)]
+    for process in alive:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))  # psutil raises if the pid was reused
+    deadline = time.monotonic() + _KILL_TIMEOUT
+    while any(map(is_running, alive)) and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+
+
+def is_running(process: psutil.Process) -> bool:
+    """Return whether the process is alive. A zombie, which its parent has not reaped yet, is not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
