@@ -13,7 +13,7 @@ import pytest
 
 from transports import connect
 from transports.errors import ConnectFailed, connection_failure, is_refused
-from transports.playwright._preflight import require_listener
+from transports.playwright._find import require_listener
 from transports.routing.http._request import failure_reason
 from transports.websocket._transport import open_error
 

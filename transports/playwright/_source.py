@@ -21,7 +21,7 @@ from ..protocol._strict_json import parser_limits
 from ._agent import PageAgent, is_closed
 from ._browser import Browser, BrowserLender
 from ._downloads import CdpDownloads, PlaywrightDownloads
-from ._preflight import require_listener
+from ._find import require_listener
 from ._process import SESSION_CONTEXTS, headers_without_address
 from ._run_folder import RunFolder
 

@@ -299,7 +299,7 @@ async def start_driver(target: str, stack: AsyncExitStack) -> None:
     a listener, are left for connecting to report."""
     if not is_page(target):
         return
-    from ...playwright._preflight import require_listener
+    from ...playwright._find import require_listener
     from ...playwright._process import driver_ahead
 
     with suppress(ConnectFailed, ValueError):
