@@ -121,7 +121,7 @@ async def inputs(bench: Bench) -> tuple[list[Row], list[Table]]:
 
         def sending(limit: int) -> Way:
             async def turn() -> Sequence[float]:
-                with patch("transports.playwright._uploads._MAX_INLINE", limit):
+                with patch("transports.playwright._content._MAX_INLINE", limit):
                     started = time.perf_counter()
                     await app.call(LENGTH, {"file": path})
                     return [time.perf_counter() - started]

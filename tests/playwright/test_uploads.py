@@ -10,7 +10,7 @@ import pytest
 
 from transports.errors import TransportError
 from transports.playwright._agent import PageObject
-from transports.playwright._uploads import Uploads
+from transports.playwright._content import Uploads
 from transports.protocol._find_content import prepare_params
 
 

@@ -6,7 +6,7 @@
   a session's page comes from: browser, profile, context, the caller's own page.
 * :mod:`._agent`, :mod:`._channels` — the agent script in a page (``js/``), and the channel to it; :mod:`._frames` — the
   agents and tools in frames.
-* :mod:`._content`, :mod:`._uploads`, :mod:`._downloads` — content between a page and files.
+* :mod:`._content`, :mod:`._downloads` — content between a page and files.
 * :mod:`._effects` — side effects of an app: dialogs, prints, downloads, windows.
 * :mod:`._evidence` — recordings of a call: trace, video, HAR, console, screenshot.
 * :mod:`._page_tools` — HTML to PDF, screenshots; :mod:`._diagnosis` — why a page did not load or is no app.

@@ -49,12 +49,11 @@ from . import _page_tools as tools
 from ._agent import Agent, Document, FrameWatcher, PageAgent, is_closed
 from ._browser import Browser
 from ._channels import open_channel
-from ._content import Ladder, is_elsewhere
+from ._content import Ladder, Uploads, is_elsewhere
 from ._effects import Dialogs, PageEffects, check_permissions, set_permissions
 from ._process import SESSION_CONTEXTS
 from ._received import Elicitation, Flood, parse_reply
 from ._source import PageSource, Tab
-from ._uploads import Uploads
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page, Response
