@@ -8,7 +8,8 @@ import pytest
 from tests.support.slow_client import drip, half_sent, is_closed
 from tests.support.web_client import running
 from transports.artifacts import LocalStore, Scope
-from transports.surfaces.shared import _connections as body_deadline, _connections as connections
+from transports.surfaces.shared import _connections as connections
+from transports.surfaces.web import _artifacts as artifacts
 
 _LIMIT, _HALF_SENT = 8, 30
 
@@ -19,7 +20,6 @@ async def test_half_sent_requests_leave_room_for_whole_ones_and_end(
 ) -> None:
     monkeypatch.setattr(connections, "_connection_limit", lambda: _LIMIT)
     monkeypatch.setattr(connections, "_HEAD_TIMEOUT", 3600.0)  # nothing but the limit ends them
-    monkeypatch.setattr(connections, "_NEXT_HEAD_TIMEOUT", 3600.0)
     async with AsyncExitStack() as stack:
         web = await stack.enter_async_context(running(LocalStore(tmp_path / "out"), {}))
         listening = await stack.enter_async_context(web.listen())  # a whole request is never cut
@@ -36,13 +36,15 @@ async def test_half_sent_requests_leave_room_for_whole_ones_and_end(
 @pytest.mark.fault(49)
 async def test_a_head_and_a_body_that_take_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_HEAD_TIMEOUT", 0.3)
-    monkeypatch.setattr(connections, "_NEXT_HEAD_TIMEOUT", 0.3)
-    monkeypatch.setattr(body_deadline, "_READ_TIMEOUT", 0.3)
+    monkeypatch.setattr(connections, "_PIECE_TIMEOUT", 0.3)
+    monkeypatch.setattr(artifacts, "_PART_TIMEOUT", 0.3)
     async with running(LocalStore(tmp_path / "out"), {}) as web, web.listen() as listening:
         assert await drip(web.netloc, "GET / HTTP/1.1\nHost: HOST\nX: ") == b""
         access = f"Host: HOST\nAuthorization: Bearer {web.token}\nConnection: close"
         upload = f"POST /artifacts HTTP/1.1\n{access}\nContent-Type: text/plain\nContent-Length: 9999\n\n"
         assert (await drip(web.netloc, upload)).startswith(b"HTTP/1.1 408 ")
+        form = upload.replace("text/plain", "multipart/form-data; boundary=b").replace("\n\n", "\n\n--b\nX: ")
+        assert (await drip(web.netloc, form)).startswith(b"HTTP/1.1 408 ")
         async with AsyncExitStack() as stack:
             first, second = await half_sent(stack, web.netloc, "/healthz", 2)
             assert await is_closed(first) and await is_closed(second)  # after a whole request, too

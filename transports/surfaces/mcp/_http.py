@@ -33,7 +33,7 @@ from ..shared._listening import cannot_listen
 from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
 from ._bridge import Bridge
 from ._messages import MessageCheck
-from ._request_limits import ServedConnection, SlowReply, TooLargeReply, UserLimits
+from ._user_limits import UserLimits
 
 PATH = "/mcp"
 #: Seconds for running requests when the server ends.
@@ -106,9 +106,10 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, expo
         metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
         # appended: it must run after authentication
         app.user_middleware.append(Middleware(ScopeChallenge, check=bridge.require_scopes, metadata_url=metadata_url))
-    app.user_middleware.append(Middleware(MessageCheck, max_bytes=options.max_request_bytes))  # after authentication
-    app.add_middleware(TooLargeReply, max_bytes=options.max_request_bytes, max_file_bytes=options.max_file_bytes)
-    app.add_middleware(SlowReply)
+    # appended: it reads the bodies of authenticated users only
+    app.user_middleware.append(
+        Middleware(MessageCheck, max_bytes=options.max_request_bytes, max_file_bytes=options.max_file_bytes)
+    )
     return app
 
 
@@ -177,13 +178,16 @@ async def serve_app(
         raise
     # appended, as the last middleware: it needs the authenticated user
     app.user_middleware.append(Middleware(UserLimits, max_requests=connections.share, max_sessions=max_sessions))
-    app.add_middleware(ServedConnection, connections=connections)
+
+    async def counted_app(scope: Scope, receive: Receive, send: Send) -> None:
+        with connections.serving():
+            await app(scope, receive, send)
 
     def protocol(**options: Any) -> asyncio.Protocol:
         return connections.protocol_factory(lambda: H11Protocol(**options))()
 
     config = uvicorn.Config(
-        app,
+        counted_app,
         http=cast("type[asyncio.Protocol]", protocol),  # it is only called
         ws="none",
         host=host,

@@ -1,10 +1,11 @@
-"""Answers to what is not a message of JSON-RPC, so that every request gets one: over stdio and over HTTP."""
+"""Answers to requests that are not messages of JSON-RPC, too large or too slow, over stdio and over HTTP."""
 
 from __future__ import annotations
 
 import re
 
 import msgspec
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp_types import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -15,13 +16,14 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
-from starlette.responses import JSONResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..._internal.tasks import in_thread
-from ...errors import first_line
-from ...protocol._strict_json import MAX_REQUESTED, PARSED_ON_LOOP, has_more_values
-from ._request_limits import TOO_MANY
+from ...errors import CallTimeout, TooLarge, first_line
+from ...protocol._strict_json import MAX_REQUESTED, PARSED_ON_LOOP, ValueCounter, has_more_values
+from ..shared._connections import SLOW_BODY, in_time
 
 #: Texts and brackets of JSON: what shows which names are those of the message itself.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
@@ -29,35 +31,90 @@ _COLON = re.compile(rb"\s*:")
 _ID = re.compile(rb'\s*:\s*(?:(-?\d{1,4000})(?:\.0+)?(?=[\s,}])|("(?:[^"\\\x00-\x1f]++|\\.){0,1000}+"))')
 
 
-class MessageCheck:
-    """ASGI middleware that answers a request whose body is not a message with status 400 and its error. A body of more
-    than ``max_bytes`` is left to the application, which refuses it."""
+def error_body(message: str, **data: object) -> dict[str, object]:
+    """Return the JSON-RPC error for a request that is refused before it is parsed."""
+    return {
+        "jsonrpc": "2.0",
+        "id": None,
+        "error": {"code": INVALID_REQUEST, "message": message, "data": data},
+    }
 
-    def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
+
+_TOO_MANY = error_body(
+    f"the request has more than {MAX_REQUESTED:,} values and names; send fewer at once, or send them as a file",
+    code=TooLarge.code,
+    limit=MAX_REQUESTED,
+)
+
+
+class MessageCheck:
+    """ASGI middleware that reads the body of a user's request, and refuses it with a JSON-RPC error: status 413 above
+    ``max_bytes`` or 50,000 values and names, 408 if it arrives too slowly, 400 if it is not a message.
+
+    A body that is too large is read and dropped up to eight times its limit, since a client reads no response before it
+    has sent its request."""
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int, max_file_bytes: int) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        message = (
+            f"the request has more than {max_bytes:,} bytes; files in it may have {max_file_bytes:,} together "
+            "(max_file_bytes): send fewer at once, name an artifact, or have the user raise the limit"
+        )
+        self._too_large = error_body(message, code=TooLarge.code, limit=max_file_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["method"] != "POST":
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        if not (is_post and isinstance(scope.get("user"), AuthenticatedUser)):
             await self._app(scope, receive, send)
             return
-        messages: list[Message] = []
-        size, complete = 0, False
-        while not complete and size <= self._max_bytes:
-            messages.append(message := await receive())
-            size += len(message.get("body", b""))
-            complete = message["type"] != "http.request" or not message.get("more_body", False)
-        if complete and messages[-1]["type"] == "http.request" and size <= self._max_bytes:
-            body = b"".join(message.get("body", b"") for message in messages)
-            if (refusal := await check_message(body)) is not None:
-                await JSONResponse(refusal.model_dump(by_alias=True), 400)(scope, receive, send)
-                return
+        try:
+            body = await self._read_body(Request(scope, receive))
+        except ClientDisconnect:
+            return
+        if isinstance(body, Response):
+            await body(scope, receive, send)
+            return
+        refusal = await check_message(body)
+        if refusal is not None:
+            await JSONResponse(refusal.model_dump(by_alias=True), 400)(scope, receive, send)
+            return
+        unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
-            return messages.pop(0) if messages else await receive()
+            return unread.pop() if unread else await receive()
 
         await self._app(scope, replay, send)
+
+    async def _read_body(self, request: Request) -> bytes | Response:
+        """Return the body of a request, or the response to one that is too large or too slow."""
+        pieces: list[bytes] = []
+        size = 0
+        counter = ValueCounter()
+        refusal: Response | None = None
+        try:
+            async for piece in in_time(request.stream()):
+                size += len(piece)
+                if refusal is not None:
+                    if size > 8 * self._max_bytes:
+                        break
+                elif size > self._max_bytes:
+                    refusal = JSONResponse(self._too_large, 413)
+                    pieces.clear()
+                elif counter.add(piece) > MAX_REQUESTED:
+                    refusal = JSONResponse(_TOO_MANY, 413)
+                    pieces.clear()
+                else:
+                    pieces.append(piece)
+        except TimeoutError:
+            return slow_response()
+        return refusal or b"".join(pieces)
+
+
+def slow_response() -> Response:
+    """Return the response to a request whose body arrives too slowly."""
+    return JSONResponse(error_body(SLOW_BODY, code=CallTimeout.code), 408, headers={"Connection": "close"})
 
 
 async def check_message(line: bytes) -> JSONRPCError | None:
@@ -72,7 +129,7 @@ def refusal_of(line: bytes) -> JSONRPCError | None:
     """Return the answer to a line that is not a message, ``None`` for a message. Its ``id`` is that of the request if
     the line has one, else ``None`` (JSON-RPC 2.0, 5)."""
     if has_more_values(line, MAX_REQUESTED):
-        error = ErrorData.model_validate(TOO_MANY["error"])
+        error = ErrorData.model_validate(_TOO_MANY["error"])
     else:
         try:
             message = jsonrpc_message_adapter.validate_json(line.decode(), by_name=False)

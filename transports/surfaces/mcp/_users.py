@@ -61,7 +61,7 @@ from ..shared._detached import MAX_CONNECTIONS, CallLedger, DetachedCalls, KeptC
 from ..shared._store_watcher import StoreChange, StoreWatcher
 from ._calls import QUESTION_TIMEOUT, Context, ToolCall, is_modern
 from ._options import Options
-from ._request_limits import MAX_SESSIONS
+from ._user_limits import MAX_SESSIONS
 
 logger = logging.getLogger("transports")
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         with_tool_names as with_tool_names,
     )
     from ._columns import aligned_rows as aligned_rows
-    from ._connections import SLOW_BODY as SLOW_BODY, BodyDeadline as BodyDeadline, Connections as Connections
+    from ._connections import SLOW_BODY as SLOW_BODY, Connections as Connections, in_time as in_time
     from ._detached import (
         MAX_AGE as MAX_AGE,
         MAX_CONNECTIONS as MAX_CONNECTIONS,
@@ -103,9 +103,9 @@ else:
             ),
             "_columns": ("aligned_rows",),
             "_connections": (
-                "BodyDeadline",
                 "Connections",
                 "SLOW_BODY",
+                "in_time",
             ),
             "_detached": (
                 "CallLedger",

@@ -5,42 +5,34 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
 
-from ...protocol._plain_text import is_loopback
-
-#: Seconds for the head of the first request, and from the end of a response for the head of the next request.
-_HEAD_TIMEOUT, _NEXT_HEAD_TIMEOUT = 10.0, 15.0
-#: Maximum number of connections, and minimum number of descriptors that stay free for the store and apps.
-_MAX_CONNECTIONS, _MIN_FREE_DESCRIPTORS = 4096, 64
-T = TypeVar("T")
-#: Seconds for a client to send the next piece, and its minimum rate in bytes per second after the first minute.
-_READ_TIMEOUT, _MIN_RATE = 60.0, 1024
+#: Seconds for the head of a request, from the start of the connection or from the end of the response before.
+_HEAD_TIMEOUT = 15.0
+#: Seconds for the next piece of a body, and minimum rate in bytes per second after the first minute.
+_PIECE_TIMEOUT, _MIN_RATE = 60.0, 1024
 #: Message of a response with the status 408.
-SLOW_BODY = f"nothing arrived for {_READ_TIMEOUT:g} seconds, or too little; send the request again"
+SLOW_BODY = f"nothing arrived for {_PIECE_TIMEOUT:g} seconds, or too little; send the request again"
 
 
 class Connections:
-    """Connections of the servers of one process, with limits.
+    """Open connections of the servers of one process.
 
-    At most three quarters of the descriptors of this process are used for connections, and one address of another
-    machine may have a quarter of these. At a limit, a new connection replaces the one that has waited longest for the
-    head of a request. If all connections are serving requests, the new one is closed.
-    """
+    They use at most three quarters of the descriptors of this process. At the limit, a new connection replaces the one
+    that has waited longest for the head of a request. If all connections are serving requests, the new one is closed.
+    Neither aiohttp nor uvicorn has such a limit, and uvicorn waits for a head without end."""
 
     def __init__(self) -> None:
         self._limit = _connection_limit()
-        self._by_address: Counter[str] = Counter()
-        #: Connections that wait for the head of a request, the longest waiting first.
-        self._waiting: dict[_Connection, None] = {}
+        self._open: set[_Connection] = set()
+        #: Connections that wait for the head of a request, each with its deadline, the longest waiting first.
+        self._waiting: dict[_Connection, asyncio.TimerHandle] = {}
 
     @property
     def share(self) -> int:
-        """Maximum number of connections of one address of another machine, or of one user: a quarter of all."""
+        """Maximum number of running requests of one user: a quarter of all connections."""
         return max(8, self._limit // 4)
 
     def protocol_factory(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
@@ -50,108 +42,81 @@ class Connections:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Mark the current connection as serving a request for the length of a block. Afterwards it waits for the next
-        head."""
-        connection = _current.get()
-        connection.requests += 1
-        connection.stop_waiting()
-        self._waiting.pop(connection, None)
+        """Mark the current connection, if any, as serving a request for the length of a block."""
+        connection = _current.get(None)
+        if connection is None:
+            yield
+            return
+        self._stop_waiting(connection)
         try:
             yield
         finally:
-            connection.requests -= 1
-            if connection.admitted and not connection.requests:
-                self._waiting[connection] = None
-                connection.wait(_NEXT_HEAD_TIMEOUT)
+            if connection in self._open:
+                self._wait_for_head(connection)
 
     def admit(self, connection: _Connection) -> bool:
         """Count a connection, and return whether it may be served."""
-        address = connection.address
-        own_limit = self._limit if is_loopback(address) else self.share
-        if self._by_address.total() >= self._limit:
-            evicted = next(iter(self._waiting), None)
-        elif self._by_address[address] >= own_limit:
-            evicted = next((other for other in self._waiting if other.address == address), None)
-        else:
-            evicted = connection
-        if evicted is None:
-            return False
-        if evicted is not connection:
-            evicted.abort()
-        self._by_address[address] += 1
-        self._waiting[connection] = None
+        if len(self._open) >= self._limit:
+            if not self._waiting:
+                return False
+            self._abort(next(iter(self._waiting)))
+        self._open.add(connection)
+        self._wait_for_head(connection)
         return True
 
     def remove(self, connection: _Connection) -> None:
-        """Stop counting an admitted connection."""
-        self._waiting.pop(connection, None)
-        self._by_address[connection.address] -= 1
-        if not self._by_address[connection.address]:
-            del self._by_address[connection.address]
+        """Stop counting a connection."""
+        self._open.discard(connection)
+        self._stop_waiting(connection)
+
+    def _abort(self, connection: _Connection) -> None:
+        connection.transport.abort()
+        self.remove(connection)
+
+    def _wait_for_head(self, connection: _Connection) -> None:
+        unsent = connection.transport.get_write_buffer_size()
+        loop = asyncio.get_running_loop()
+        self._waiting[connection] = loop.call_later(_HEAD_TIMEOUT, self._end_waiting, connection, unsent)
+
+    def _stop_waiting(self, connection: _Connection) -> None:
+        deadline = self._waiting.pop(connection, None)
+        if deadline is not None:
+            deadline.cancel()
+
+    def _end_waiting(self, connection: _Connection, unsent_before: int) -> None:
+        del self._waiting[connection]
+        unsent = connection.transport.get_write_buffer_size()
+        if unsent and unsent != unsent_before:  # the client is still reading a response
+            self._wait_for_head(connection)
+        else:
+            self._abort(connection)
 
 
 class _Connection(asyncio.Protocol):
-    """Proxy for the server's protocol ``inner``, used once the connection is admitted.
+    """Stands before the server's own protocol ``inner``, which sees admitted connections only.
 
-    ``requests`` is the number of requests being served. Their tasks start in a callback of ``inner``, so that they have
-    the connection in their context."""
+    Tasks of requests start in a callback of ``inner``, so that they have the connection in their context."""
+
+    transport: asyncio.Transport
 
     def __init__(self, connections: Connections, inner: asyncio.Protocol) -> None:
-        self.address = ""
-        self.admitted = False
-        self.requests = 0
-        self._inner = inner
         self._connections = connections
-        self._transport: asyncio.Transport | None = None
-        self._deadline: asyncio.TimerHandle | None = None
+        self._inner = inner
+        self._admitted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self.address = (transport.get_extra_info("peername") or ("",))[0]
-        if not self._connections.admit(self):
-            transport.abort()
-            return
-        self.admitted = True
-        self.wait(_HEAD_TIMEOUT)
-        _current.set(self)
-        self._inner.connection_made(transport)
-
-    def abort(self) -> None:
-        """Close the connection now, and stop counting it."""
-        assert self._transport is not None
-        self._transport.abort()
-        self._leave()
-
-    def wait(self, timeout: float) -> None:
-        """Close the connection after ``timeout`` seconds unless :meth:`stop_waiting` is called before. The timeout is
-        renewed while the client reads a response."""
-        assert self._transport is not None
-        unsent = self._transport.get_write_buffer_size()
-        self.stop_waiting()
-        self._deadline = asyncio.get_running_loop().call_later(timeout, self._end_waiting, timeout, unsent)
-
-    def stop_waiting(self) -> None:
-        """Cancel the deadline, since the head has arrived."""
-        if self._deadline is not None:
-            self._deadline.cancel()
-
-    def _end_waiting(self, timeout: float, unsent_before: int) -> None:
-        assert self._transport is not None
-        if (unsent := self._transport.get_write_buffer_size()) and unsent != unsent_before:
-            self.wait(timeout)
+        self.transport = transport
+        self._admitted = self._connections.admit(self)
+        if self._admitted:
+            _current.set(self)
+            self._inner.connection_made(transport)
         else:
-            self.abort()
-
-    def _leave(self) -> None:
-        self.stop_waiting()
-        if self.admitted:
-            self.admitted = False
-            self._connections.remove(self)
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._leave()
-        if self._deadline is not None:  # the connection was admitted, so the server has seen it
+        self._connections.remove(self)
+        if self._admitted:
             self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -172,28 +137,26 @@ _current: ContextVar[_Connection] = ContextVar("connection")
 
 
 def _connection_limit() -> int:
-    """Return the maximum number of connections, given this process's limit of descriptors."""
+    """Return the maximum number of connections: at most 4,096, and a quarter of this process's descriptors (at least
+    64) stays free for the store and apps."""
     try:
-        import resource
-    except ImportError:  # Windows, where sockets are not counted with files
-        return _MAX_CONNECTIONS
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if soft == resource.RLIM_INFINITY:
-        return _MAX_CONNECTIONS
-    return max(16, min(_MAX_CONNECTIONS, soft - max(_MIN_FREE_DESCRIPTORS, soft // 4)))
+        import resource  # not on Windows, where sockets are not counted with files
+    except ImportError:
+        return 4096
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if descriptors == resource.RLIM_INFINITY:
+        return 4096
+    return max(16, min(4096, descriptors - max(64, descriptors // 4)))
 
 
-class BodyDeadline:
-    """Deadlines of one body: a minute for each piece, and 1,024 bytes per second on average after the first minute."""
-
-    def __init__(self) -> None:
-        self._ends_at = time.monotonic() + _READ_TIMEOUT
-
-    def count(self, size: int) -> None:
-        """Extend the deadline for ``size`` received bytes."""
-        self._ends_at += size / _MIN_RATE
-
-    async def wait(self, piece: Awaitable[T]) -> T:
-        """Return the next piece. Raises :class:`TimeoutError` if it does not arrive in time."""
-        async with asyncio.timeout(min(_READ_TIMEOUT, self._ends_at - time.monotonic())):
-            return await piece
+async def in_time(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body. Raises :class:`TimeoutError` if none arrives for a minute, or if fewer than 1,024
+    bytes per second arrive on average after the first minute."""
+    ends_at = time.monotonic() + _PIECE_TIMEOUT
+    while True:
+        async with asyncio.timeout(min(_PIECE_TIMEOUT, ends_at - time.monotonic())):
+            piece = await anext(pieces, None)
+        if piece is None:
+            return
+        ends_at += len(piece) / _MIN_RATE
+        yield piece

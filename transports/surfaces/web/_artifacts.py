@@ -22,7 +22,7 @@ from ...protocol._media import normalise_mime
 from ...protocol._plain_text import is_page, origin_of
 from ...protocol._times import iso_utc, parse_duration
 from ...routing.http._headers import disposition_parameter, filename_of
-from ..shared._connections import SLOW_BODY, BodyDeadline
+from ..shared._connections import SLOW_BODY, in_time
 from ..shared._store_watcher import StoreWatcher
 from ._access import Visitor
 from ._content import artifact_meta, serve_content
@@ -253,8 +253,8 @@ class ThumbnailRoutes:
 
 
 _PIECE = 256 << 10
-#: Maximum number of files in one form.
-_MAX_FILES = 100
+#: Maximum number of files in one form, and seconds for the head of the next file.
+_MAX_FILES, _PART_TIMEOUT = 100, 60.0
 _FIELD = "file"
 
 
@@ -277,7 +277,10 @@ class UploadRoutes:
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise RequestRefused(415, "NOT_SUPPORTED", "send the file as it is, without Content-Encoding")
         form = normalise_mime(request.headers.get("Content-Type")) == "multipart/form-data"
-        refs = await self._read_form(request, store) if form else [await self._read_body(request, store)]
+        try:
+            refs = await self._read_form(request, store) if form else [await self._read_body(request, store)]
+        except TimeoutError:
+            raise RequestRefused(408, "TIMEOUT", SLOW_BODY) from None
         self._metrics.uploads.inc(len(refs))
         self._watcher.check_now()
         return json_response({"artifacts": [artifact_meta(ref) for ref in refs]}, status=201)
@@ -295,7 +298,11 @@ class UploadRoutes:
         refs: list[ArtifactRef] = []
         try:
             reader = await request.multipart()
-            while (part := await BodyDeadline().wait(reader.next())) is not None:
+            while True:
+                async with asyncio.timeout(_PART_TIMEOUT):
+                    part = await reader.next()
+                if part is None:
+                    break
                 # not parsed by aiohttp, which supports names in pieces (RFC 2231) and raises for some of them
                 disposition = part.headers.get("Content-Disposition")
                 if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != _FIELD:
@@ -340,19 +347,12 @@ class UploadRoutes:
                 namespace="upload",
                 meta={"capability": "upload"},
             )
-        except TimeoutError:
-            raise RequestRefused(408, "TIMEOUT", SLOW_BODY) from None
         except UsageError as error:
             raise RequestRefused(422, error.code, error.message) from error
 
     async def _limited(self, pieces: AsyncIterator[bytes], store: ArtifactStore) -> AsyncIterator[bytes]:
-        size, deadline = 0, BodyDeadline()
-        while True:
-            try:
-                piece = await deadline.wait(anext(pieces))
-            except StopAsyncIteration:
-                return
-            deadline.count(len(piece))
+        size = 0
+        async for piece in in_time(pieces):
             size += len(piece)
             if size > self._limit(store):
                 raise self._too_large(store)

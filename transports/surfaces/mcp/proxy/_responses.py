@@ -12,6 +12,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from ...._internal.tasks import cancel_and_wait
 from ....errors import TooLarge
+from ...shared._connections import in_time
+from .._messages import slow_response
 from ._messages import INVALID_REQUEST, MAX_BYTES
 
 #: Most bytes of a user's requests while they arrive, and of one that is too large and is read and dropped: a client
@@ -36,12 +38,12 @@ class Bodies:
         self._arriving: Counter[str] = Counter()
 
     async def read(self, request: Request, user: str) -> bytes | Response:
-        """Return the body of a request as one line, or the response to one that is too large."""
+        """Return the body of a request as one line, or the response to one that is too large or too slow."""
         chunks: list[bytes] = []
         size = received = 0
         refused: Response | None = None
         try:
-            async for chunk in request.stream():
+            async for chunk in in_time(request.stream()):
                 received += len(chunk)
                 if refused is not None:
                     if received > _MAX_DROPPED:
@@ -58,6 +60,8 @@ class Bodies:
                     refused = refusal(429, f"{message}; wait for one to end", code="LIMIT_REACHED")
                 if refused is not None:
                     chunks.clear()
+        except TimeoutError:
+            refused = slow_response()
         finally:
             self._arriving[user] -= size
             if not self._arriving[user]:

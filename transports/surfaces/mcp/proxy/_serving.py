@@ -25,7 +25,6 @@ from ....errors import ConnectFailed, ProtocolError, TooLarge
 from ....mcp import HttpServer, Server, StdioServer
 from .._access import BearerVerifier
 from .._http import PATH, local_security, serve_app
-from .._request_limits import SlowReply
 from ._exchange import Shared
 from ._messages import PARSE_ERROR, STATELESS_VERSIONS, UNAVAILABLE, Message, read_message
 from ._responses import Bodies, event, refusal, stream_response
@@ -74,7 +73,6 @@ async def serve_proxy(
         return Starlette(
             routes=[Route(PATH, endpoint=RequireAuthMiddleware(endpoint, []))],
             middleware=[
-                Middleware(SlowReply),
                 Middleware(AuthenticationMiddleware, backend=BearerAuthBackend(BearerVerifier(users, None))),
             ],
         )
