@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .artifacts._ref import ArtifactRef, Scope
     from .artifacts._retention import Retention
     from .artifacts.local._store import LocalStore
-    from .base import Features, PageTools, Transport
+    from .base import Features, Transport
     from .errors import (
         ABPError,
         AddressBlocked,
@@ -104,7 +104,6 @@ else:
             "artifacts.local._store": ("LocalStore",),
             "base": (
                 "Features",
-                "PageTools",
                 "Transport",
             ),
             "errors": (
@@ -250,7 +249,6 @@ __all__ = [
     "ObservationClamped",
     "OutcomeUnknown",
     "PageCrashed",
-    "PageTools",
     "PersonRequired",
     "PlaywrightTransport",
     "PostMessageTransport",

@@ -2,25 +2,22 @@
 
 A transport moves :class:`~transports.Message` values and content; artifacts, retries and results are the session's.
 Third parties implement :class:`Transport` and register it under the entry-point group ``abp.transports``
-(``docs/write-a-transport.md``). :class:`PageTools`, :class:`ResourceTools` and :class:`ViewTools` are optional
-abilities. :func:`keeping_calls` collects calls of an MCP server as its views are shown them.
+(``docs/write-a-transport.md``). What a transport can do beyond calls is in its :class:`Features`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Self, TypedDict
 
 from ._internal.telemetry._instruments import traced
 from .errors import TransportError
-from .protocol.binary import BinaryData, Download, Handle
-from .protocol.messages import Message, Sender
+from .protocol.binary import Download, Handle
+from .protocol.messages import Fetch, Message, Sender, WebResource
 
 if TYPE_CHECKING:
     from .artifacts._base import ArtifactStore, Staged
@@ -30,21 +27,12 @@ __all__ = [
     "Features",
     "Fetch",
     "Fetched",
-    "PageTools",
     "PdfMargins",
     "PdfOptions",
-    "ResourcePage",
-    "ResourceTools",
     "ScreenshotOptions",
-    "ServerCall",
     "Transport",
-    "ViewTools",
     "WebResource",
     "WrappedTransport",
-    "keep_call",
-    "keeping_calls",
-    "keeps_calls",
-    "view_tools",
 ]
 
 
@@ -62,6 +50,8 @@ class Features:
     ``appends``: :meth:`Transport.save` writes a file from its beginning to its end and never changes written bytes, so
     that its hash can be computed meanwhile.
     ``undeclared``: the app is made of a page's tools or by an adapter, so that the page has no manifest.
+    ``page``, ``resources``, ``views``: it also serves the requests of these names, which :meth:`Transport.request`
+    describes. They are known once the transport is open.
     """
 
     listing: bool = False
@@ -70,6 +60,9 @@ class Features:
     presets: bool = False
     appends: bool = False
     undeclared: bool = False
+    page: bool = False
+    resources: bool = False
+    views: bool = False
 
 
 class PdfMargins(TypedDict, total=False):
@@ -141,14 +134,6 @@ class ScreenshotOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class WebResource:
-    """Answer of a web address: its ``body``, and only those headers that a browser needs to use it."""
-
-    body: bytes
-    headers: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class Fetched:
     """The result of a download, from the headers of the final answer.
 
@@ -163,120 +148,6 @@ class Fetched:
     attempts: int = field(default=1, compare=False)
     left_origin: bool = field(default=False, compare=False)
     warnings: Sequence[str] = ()
-
-
-class Fetch(Protocol):
-    """Function that fetches resources for HTML without a network of its own."""
-
-    async def __call__(self, url: str, accept: str, max_bytes: int) -> WebResource:
-        """Fetch ``url``. Raises :class:`~transports.errors.ABPError` for a forbidden address, a failed request, or a
-        body of more than ``max_bytes``."""
-
-
-@runtime_checkable
-class PageTools(Protocol):
-    """Tools of a transport that has a page, besides calls. ``timeout`` is in seconds, unlike Playwright's own.
-
-    Both raise :class:`~transports.errors.UsageError` for an option that does not exist or that the browser refuses, and
-    :class:`~transports.errors.CallTimeout`.
-    """
-
-    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
-        """Return ``html`` as a PDF, rendered in a page of its own without a network.
-
-        The app's page does not change. Resources of the HTML are read with ``fetch``, if it is given."""
-
-    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-        """Return an image of the app's current page, or of another address."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResourcePage:
-    """One page of a list of resources or templates, as the far side sends it.
-
-    ``cursor`` requests the next page; it is ``None`` on the last page."""
-
-    items: Sequence[object]
-    cursor: str | None = None
-
-
-@runtime_checkable
-class ResourceTools(Protocol):
-    """Tools of a transport that has resources (MCP), beside calls. ``timeout`` is in seconds.
-
-    All raise :class:`~transports.errors.CapabilityError` if the far side refuses, and the errors of
-    :meth:`Transport.request`.
-    """
-
-    @property
-    def has_resources(self) -> bool:
-        """True if the far side declares that it has resources."""
-
-    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        """Return a page of ``resources/list``, the first page for ``cursor=None``."""
-
-    async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        """Return a page of ``resources/templates/list``, the first page for ``cursor=None``."""
-
-    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
-        """Return ``{contents: [{uri, mimeType?, text | blob}], ttl?}``, with content as in :meth:`Transport.request`.
-
-        ``ttl`` is the time in seconds that a cache may keep it, if the far side gives one."""
-
-    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
-        """Subscribe to the notification ``notifications/resources/updated`` ``{uri}``, sent at every change."""
-
-    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
-        """End the subscription."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerCall:
-    """A call of an MCP server's tool as JSON values of MCP: the ``tool`` as it is listed, ``arguments``, ``result``."""
-
-    tool: Mapping[str, object]
-    arguments: Mapping[str, object]
-    result: Mapping[str, object]
-
-
-_kept_calls: ContextVar[list[ServerCall] | None] = ContextVar("_kept_calls", default=None)
-
-
-@contextmanager
-def keeping_calls() -> Iterator[list[ServerCall]]:
-    """Collect the calls of MCP servers' tools that begin in this block."""
-    kept: list[ServerCall] = []
-    token = _kept_calls.set(kept)
-    try:
-        yield kept
-    finally:
-        _kept_calls.reset(token)
-
-
-def keeps_calls() -> bool:
-    """Return whether this runs in a block of :func:`keeping_calls`."""
-    return _kept_calls.get() is not None
-
-
-def keep_call(*calls: ServerCall) -> None:
-    """Add calls to those of :func:`keeping_calls`; outside such a block nothing happens."""
-    if (kept := _kept_calls.get()) is not None:
-        kept += calls
-
-
-@runtime_checkable
-class ViewTools(Protocol):
-    """Tools of a transport to a server whose tools have views (MCP Apps), beside calls. ``timeout`` is in seconds."""
-
-    async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
-        """Send a request of a view to the server, and return the result as JSON values.
-
-        Raises :class:`~transports.errors.CapabilityError` for a method or a tool that is not for views, and if the
-        server refuses, and the errors of :meth:`Transport.request`."""
-
-    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
-        """Return a view's entry in the server's list of resources, or ``None``: if its document (``read``, the result
-        of ``resources/read``) declares its policy itself, or if it is not listed."""
 
 
 class Transport(ABC):
@@ -344,6 +215,20 @@ class Transport(ABC):
         reply has the place that it had in the app's answer, as :class:`~transports.BinaryData` (``bytes`` or a
         :class:`~transports.protocol.binary.Handle`) or
         :class:`~transports.protocol.binary.Broken`; base64 text stays text.
+
+        With the feature ``page``, ``page/pdf`` ``{html, options}`` (:class:`PdfOptions`) prints HTML in a page of its
+        own without a network, and ``page/screenshot`` with :class:`ScreenshotOptions` takes a picture. The reply to
+        both is a :class:`~transports.BinaryData`. Both raise :class:`~transports.errors.UsageError` for an option that
+        does not exist or that the browser refuses.
+
+        With the feature ``resources``, ``resources/list``, ``resources/templates/list`` (both ``{cursor?}``),
+        ``resources/read``, ``resources/subscribe`` and ``resources/unsubscribe`` (``{uri}``) are those of MCP. Content
+        in a reply to ``resources/read`` is as above, and its ``ttl`` is the time in seconds that a cache may keep it. A
+        subscription leads to the notification ``notifications/resources/updated`` ``{uri}`` at every change. With the
+        feature ``views``, ``view/request`` ``{method, params}`` is a request of a view to its server, answered by the
+        server's result, and ``view/listed`` ``{uri, read}`` returns ``{listed}``: the entry of a view in the server's
+        list of resources, or ``None`` if its document (``read``, the result of ``resources/read``) declares its policy
+        itself, or if it is not listed. All raise :class:`~transports.errors.CapabilityError` if the server refuses.
 
         If the awaiting task is cancelled, a later reply is dropped; the session sends the cancellation to the app.
         Raises :class:`~transports.errors.CallTimeout` at the deadline, :class:`~transports.errors.Disconnected` if the
@@ -455,7 +340,10 @@ class WrappedTransport(Transport):
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Delegate a request."""
-        return await self.wrapped.request(message, timeout=timeout)
+        try:
+            return await self.wrapped.request(message, timeout=timeout)
+        finally:
+            self._follow()
 
     async def notify(self, message: Message) -> None:
         """Delegate a message."""
@@ -483,12 +371,3 @@ class WrappedTransport(Transport):
     ) -> Fetched:
         """Download with the wrapped transport."""
         return await self.wrapped.fetch_download(reference, staged, fetch)
-
-
-def view_tools(transport: Transport) -> ViewTools | None:
-    """Return the outermost of a transport and those around which it is wrapped that serves views, or ``None``."""
-    while not isinstance(transport, ViewTools):
-        if not isinstance(transport, WrappedTransport):
-            return None
-        transport = transport.wrapped
-    return transport

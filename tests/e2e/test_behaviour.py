@@ -38,7 +38,8 @@ from transports.playwright import _page_transport as transport_module
 from transports.playwright._agent import Channel
 from transports.playwright._channels import PlaywrightChannel
 from transports.recording._file import Recording
-from transports.recording._recorder import record_transport, replay_transport
+from transports.recording._recorder import Recorder
+from transports.recording._replay import ReplayTransport
 from transports.testing.contract import BEHAVIOURS, Behaviour, Subject, verify
 from webapp_fixture import Fixture
 
@@ -171,14 +172,14 @@ async def test_behaviour(
     files = (itertools.count(), itertools.count())
     with recorded as first:
         subject = Subject(
-            lambda: record_transport(make(), Recording(tmp_path / f"{next(files[0])}.jsonl")),
+            lambda: Recorder(make(), Recording(tmp_path / f"{next(files[0])}.jsonl")),
             tmp_path / "a",
             fixture.url,
             answer_timeout=30,
         )
         await verify(behaviour, subject, DIFFERENCES.get(name))
     with replayed as second:
-        subject = Subject(lambda: replay_transport(tmp_path / f"{next(files[1])}.jsonl"), tmp_path / "b")
+        subject = Subject(lambda: ReplayTransport(tmp_path / f"{next(files[1])}.jsonl"), tmp_path / "b")
         await verify(behaviour, subject, DIFFERENCES["replay"])
     assert second == first
 

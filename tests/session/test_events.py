@@ -383,7 +383,7 @@ async def test_a_flood_of_changes_is_a_few_lists(app_of: Connect) -> None:
 class ReconnectingApp(ResourceApp):
     """An app whose server forgets its subscriptions with the connection."""
 
-    features = Features(listing=True, reconnects=True)
+    features = Features(listing=True, reconnects=True, resources=True)
 
     def break_connection(self) -> None:
         self.subscribed.clear()

@@ -16,7 +16,7 @@ from transports.protocol._capabilities import MANY
 from transports.protocol._strict_json import encode_json
 from transports.protocol.messages import Message
 from transports.recording._file import Recording
-from transports.recording._recorder import record_transport
+from transports.recording._recorder import Recorder
 from transports.websocket.envelope import decode_envelope
 
 #: Seconds of the processor for one turn of the loop: twice what docs/architecture.md says, as a turn is measured once.
@@ -102,7 +102,7 @@ async def test_large_answers(kind: str, app_of: Connect) -> None:
 
 async def test_what_is_recorded(tmp_path: Path) -> None:
     lines = {"lines": ["key=b ?token=c authorization: d\n" * 20] * 400}
-    recorded = record_transport(Prepared(lines), Recording(tmp_path / "a.jsonl"))
+    recorded = Recorder(Prepared(lines), Recording(tmp_path / "a.jsonl"))
     async with connect("memory:", transport=recorded, store=MemoryStore()) as app:
         with longest_turn() as turn:
             await app.call("any")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Connect
-from transports import Browser, MemoryTransport, Session, UsageError, connect, sync
+from transports import Browser, Features, MemoryTransport, Session, UsageError, connect, sync
 from transports.batch import Pool
 from transports.sync.batch import Pool as BlockingPool
 from transports.testing import Call
@@ -37,9 +37,7 @@ USES: dict[str, Callable[[Session], Awaitable[object]]] = {
 @pytest.mark.parametrize("use", USES)
 def test_a_session_is_refused_in_another_loop_and_goes_on_in_its_own(app_of: Connect, use: str) -> None:
     class Page(MemoryTransport):
-        async def screenshot(self, options: object, *, timeout: float) -> object: ...
-
-        async def render_to_pdf(self, html: str, options: object, *, timeout: float, fetch: object) -> object: ...
+        features = Features(listing=True, page=True)
 
     async def elsewhere() -> None:
         await USES[use](app)

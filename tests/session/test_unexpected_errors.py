@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import Connect
 from tests.support.apps import FOREVER, answering, ask
 from transports import ElicitationRequest, Event, MemoryTransport, Message, Notification
-from transports.base import Features, ResourcePage
+from transports.base import Features
 from transports.session._events import ConnectionChanged
 
 APP = {"app.ask": ask, "app.work": answering(1)}
@@ -82,8 +82,7 @@ async def test_listeners_hear_that_a_transport_has_no_events_any_more(
 class FailingHandshake(MemoryTransport):
     """A transport whose second handshake, or the renewal of a subscription after it, raises an exception."""
 
-    features = Features(listing=True, reconnects=True)
-    has_resources = True
+    features = Features(listing=True, reconnects=True, resources=True)
 
     def __init__(self, *, handshake: bool) -> None:
         super().__init__(APP)
@@ -94,23 +93,12 @@ class FailingHandshake(MemoryTransport):
         self.handshakes += message.type == "initialize"
         if message.type == "initialize" and self.handshake and self.handshakes == 2:
             raise ValueError("cannot be read")
+        if message.type == "resources/subscribe":
+            self.subscriptions += 1
+            if self.subscriptions == 2:
+                raise KeyError("no such resource")
+            return Message("resources/subscribe-result", {})
         return await super().request(message, timeout=timeout)
-
-    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        return ResourcePage([], None)
-
-    list_templates = list_resources
-
-    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
-        return {"contents": []}
-
-    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
-        self.subscriptions += 1
-        if self.subscriptions == 2:
-            raise KeyError(uri)
-
-    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
-        pass
 
 
 async def _restored(events: AsyncIterator[Event]) -> None:

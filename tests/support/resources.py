@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.support.apps import PDF, PNG, b64
 from transports import CapabilityError, MemoryTransport
-from transports.base import ResourcePage
+from transports.base import Features
 from transports.memory import Handler
 from transports.protocol.messages import Message
 
@@ -16,6 +16,8 @@ LONG = "a long text, line by line\n" * 2000
 
 class ResourceApp(MemoryTransport):
     """Four resources on two pages. ``note:///broken`` cannot be read; other unknown addresses are not there."""
+
+    features = Features(listing=True, resources=True)
 
     def __init__(self, handlers: Mapping[str, Handler] | None = None) -> None:
         super().__init__(handlers or {})
@@ -28,21 +30,33 @@ class ResourceApp(MemoryTransport):
         self.reads = 0
         self.subscribed: set[str] = set()
 
-    @property
-    def has_resources(self) -> bool:
-        return True
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        payload: Any = message.payload
+        answer: object = {}
+        match message.type:
+            case "resources/list":
+                answer = self._list(payload["cursor"])
+            case "resources/templates/list":
+                answer = {"resourceTemplates": [{"uriTemplate": "note:///{name}", "name": "note"}]}
+            case "resources/read":
+                answer = self._read(payload["uri"])
+            case "resources/subscribe":
+                self.subscribed.add(payload["uri"])
+            case "resources/unsubscribe":
+                self.subscribed.discard(payload["uri"])
+            case _:
+                return await super().request(message, timeout=timeout)
+        return Message(f"{message.type}-result", answer, id=message.id)
 
-    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        listed = [
-            {"uri": uri, "name": uri.rpartition("/")[2]} | {key: one[key] for key in ("mimeType", "size") if key in one}
-            for uri, one in self.resources.items()
+    def _list(self, cursor: str | None) -> dict[str, object]:
+        resources = [
+            {"uri": uri, "name": uri.rpartition("/")[2]}
+            | {key: resource[key] for key in ("mimeType", "size") if key in resource}
+            for uri, resource in self.resources.items()
         ]
-        return ResourcePage(listed[:3], "more") if cursor is None else ResourcePage(listed[3:])
+        return {"resources": resources[:3], "nextCursor": "more"} if cursor is None else {"resources": resources[3:]}
 
-    async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        return ResourcePage([{"uriTemplate": "note:///{name}", "name": "note"}])
-
-    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
+    def _read(self, uri: str) -> dict[str, object]:
         self.reads += 1
         if uri == "note:///broken":
             raise CapabilityError("the disk is broken", details={"code": -32603})
@@ -50,12 +64,6 @@ class ResourceApp(MemoryTransport):
             raise CapabilityError("there is no such resource", code="NOT_FOUND", details={"code": -32002})
         content = {key: value for key, value in self.resources[uri].items() if key != "size"}
         return {"contents": [{"uri": uri, **content}]}
-
-    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
-        self.subscribed.add(uri)
-
-    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
-        self.subscribed.discard(uri)
 
     def change(self, uri: str) -> None:
         """Notify subscribers that a resource has changed."""

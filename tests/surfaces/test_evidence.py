@@ -16,7 +16,7 @@ from tests.support.mcp_clients import Serve, called, era, serve
 from tests.surfaces.cli.conftest import abp, workbench
 from transports import Evidence, MemoryTransport, UsageError
 from transports.session._evidence import evidence_for, keeping
-from transports.session._secrets import Guard, Secrets, guarded
+from transports.session._secrets import Guard, Guarded, Secrets
 from transports.surfaces.cli._options import ConnectionOptions
 from transports.surfaces.mcp._options import Options
 from transports.surfaces.web._options import Options as WebOptions
@@ -57,7 +57,7 @@ def test_the_page_of_an_app_with_secrets_is_in_the_report_of_a_failed_test(tmp_p
 
     report = FailureReport(tmp_path / "failed", artifacts=tmp_path / "out", recordings=tmp_path)
     asked: list[Coroutine[Any, Any, None]] = []
-    report.watch_page(guarded(InPage({}), Guard(Secrets({}))), asked.append)
+    report.watch_page(Guarded(InPage({}), Guard(Secrets({}))), asked.append)
     report.write()
     assert len(asked) == 1
     asked[0].close()

@@ -116,7 +116,6 @@ RENAMED = {"aclose": "close", "__aenter__": "__enter__", "__aexit__": "__exit__"
 #: A session is given these and drives them; their users await nothing.
 GIVEN = {
     "MemoryTransport",
-    "PageTools",
     "PlaywrightTransport",
     "PostMessageTransport",
     "Transport",

@@ -8,15 +8,15 @@ from typing import TypeAlias
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 from mcp_types import INVALID_PARAMS
 
-from ..base import ResourcePage
 from ..errors import CapabilityError
 
-ListPage: TypeAlias = Callable[..., Awaitable[ResourcePage]]
+ListPage: TypeAlias = Callable[..., Awaitable[Mapping[str, object]]]
 
 #: Addresses that are remembered; of more the oldest are forgotten, and looked up again.
 _MAX_KNOWN = 10_000
 #: Characters of one of them.
 _MAX_URI = 8192
+_METHODS = {"resources": "resources/list", "resourceTemplates": "resources/templates/list"}
 #: Pages of each list that are looked through for one address.
 _MAX_PAGES = 100
 
@@ -24,8 +24,8 @@ _MAX_PAGES = 100
 class Offered:
     """Addresses of the resources that a server offers. Its lists are read when an address is not known yet."""
 
-    def __init__(self, list_resources: ListPage, list_templates: ListPage) -> None:
-        self._list_resources, self._list_templates = list_resources, list_templates
+    def __init__(self, list_page: ListPage) -> None:
+        self._list_page = list_page
         self._known: dict[str, None] = {}
 
     def add(self, uri: object) -> None:
@@ -53,7 +53,7 @@ class Offered:
 
     async def listed(self, uri: str, *, timeout: float) -> Mapping[str, object] | None:
         """Return the entry of a resource in the server's list, or ``None``."""
-        async for listed in _listed(self._list_resources, timeout):
+        async for listed in _listed(self._list_page, "resources", timeout):
             if listed.get("uri") == uri:
                 return listed
         return None
@@ -61,29 +61,30 @@ class Offered:
     async def _has(self, uri: str, timeout: float) -> bool:
         if uri in self._known:
             return True
-        async for listed in _listed(self._list_resources, timeout):
+        async for listed in _listed(self._list_page, "resources", timeout):
             self.add(listed.get("uri"))
             if uri == listed.get("uri"):
                 return True
-        async for listed in _listed(self._list_templates, timeout):
+        async for listed in _listed(self._list_page, "resourceTemplates", timeout):
             if _matches(listed.get("uriTemplate"), uri):
                 return True
         return False
 
 
-async def _listed(list_page: ListPage, timeout: float) -> AsyncIterator[Mapping[str, object]]:
+async def _listed(list_page: ListPage, key: str, timeout: float) -> AsyncIterator[Mapping[str, object]]:
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
         try:
-            page = await list_page(cursor, timeout=timeout)
+            page = await list_page(_METHODS[key], cursor, timeout=timeout)
         except CapabilityError:  # many servers have one of the lists only
             return
-        for item in page.items:
+        items, next_cursor = page.get(key), page.get("nextCursor")
+        for item in items if isinstance(items, list) else []:
             if isinstance(item, Mapping):
                 yield item
-        cursor = page.cursor
-        if cursor is None:
+        if not isinstance(next_cursor, str):
             return
+        cursor = next_cursor
 
 
 def _matches(template: object, uri: str) -> bool:

@@ -17,6 +17,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -50,12 +51,12 @@ from mcp_types import (
 from pydantic import RootModel, ValidationError
 
 from .._internal.tasks import MAX_DELAY, backoff_delay, in_thread
-from ..base import Features, ResourcePage, ServerCall, Transport, keep_call, keeps_calls
+from ..base import Features, Transport
 from ..errors import ABPError, CapabilityError, Disconnected, ProtocolError, TooLarge, UsageError, first_line, no_answer
 from ..protocol._capabilities import MAX_CAPABILITIES
 from ..protocol._strict_json import MAX_VALUES, is_larger, parser_limits
 from ..protocol._times import checked_timeout
-from ..protocol.messages import PROTOCOL_VERSION, Message
+from ..protocol.messages import PROTOCOL_VERSION, Message, ServerCall
 from ._connection import MANY, Connection, is_size_error, root_cause
 from ._offered import Offered
 from ._servers import HttpServer, Server, parse_server
@@ -344,12 +345,12 @@ class MCPTransport(Transport):
     ) -> None:
         #: The source of pages for views, a browser of its own by default.
         self.views = views
-        self.features = Features(listing=True, reconnects=reconnect, presets=True)
+        self.features = Features(listing=True, reconnects=reconnect, presets=True, views=True)
         self._server = parse_server(target, headers) if isinstance(target, str) else target
         if auth is not None and not isinstance(self._server, HttpServer):
             raise UsageError("auth= is for servers behind an address; give this one environment variables (env)")
         self._tools: dict[str, Tool] = {}
-        self._offered = Offered(self.list_resources, self.list_templates)
+        self._offered = Offered(self._list_page)
         self._initial_tools: list[dict[str, object]] | None = None  # reused when the session lists after initialize
         self._pending: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
@@ -390,8 +391,11 @@ class MCPTransport(Transport):
 
         A server without tools, or with an unreadable list, has no capabilities.
         """
+        if message.type.startswith(("resources/", "view/")):
+            return Message(f"{message.type}-result", await self._ask_server(message, timeout), id=message.id)
         payload: Any = message.payload
         warnings: list[str] = []
+        shown: ServerCall | None = None
         async with _deadline(message.type, timeout):
             match message.type:
                 case "initialize":
@@ -400,16 +404,20 @@ class MCPTransport(Transport):
                     tools, self._initial_tools = self._initial_tools, None
                     result = await self._list() if tools is None else tools
                 case "capabilities/call":
-                    result = await self._call(message, payload, warnings)
+                    result, shown = await self._call(message, payload, warnings)
                 case "capabilities/cancel":
                     running = self._pending.get(payload["callId"])
                     result = {"callId": payload["callId"], "cancelled": running is not None and running.cancel()}
                 case _:
                     raise ProtocolError(f"this transport has no request {message.type!r}")
-        return Message(f"{message.type}-result", result, id=message.id, warnings=warnings, is_checked=True)
+        return Message(
+            f"{message.type}-result", result, id=message.id, warnings=warnings, is_checked=True, server_call=shown
+        )
 
     async def _initialize(self) -> dict[str, object]:
-        info = self._reconnector.connection().client.server_info
+        client = self._reconnector.connection().client
+        self.features = replace(self.features, resources=client.server_capabilities.resources is not None)
+        info = client.server_info
         name = info.name if info else str(self._server)
         title = (info.title if info else None) or name
         self._initial_tools = await self._list()
@@ -433,11 +441,11 @@ class MCPTransport(Transport):
             return await in_thread(lambda: [to_capability(tool) for tool in tools])
         return [to_capability(tool) for tool in tools]
 
-    async def _call(self, message: Message, payload: Any, warnings: list[str]) -> object:
+    async def _call(self, message: Message, payload: Any, warnings: list[str]) -> tuple[object, ServerCall | None]:
         connection, name, call = self._reconnector.connection(), payload["capability"], payload["options"]["callId"]
         if name in self._tools and not is_visible(self._tools[name], "model"):
             hidden = CapabilityError("this tool is for the views of its server only", code="UNKNOWN_CAPABILITY")
-            return error_answer(hidden)
+            return error_answer(hidden), None
         schema = self._tools[name].input_schema if name in self._tools else {}
         arguments = payload["params"]
         if message.content:
@@ -455,15 +463,16 @@ class MCPTransport(Transport):
             )
             return CallToolRequest(params=params)
 
+        server_call: ServerCall | None = None
         self._pending[call] = sending = asyncio.ensure_future(send_request(connection, make, progress))
         try:
             result = await sending
             if result.pop(REPAIRED, False):
                 warnings.append(HALF_PAIR)
-            if keeps_calls():
+            if message.opens_view:
                 shown = await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
                 listed = self.tool(name) if name in self._tools else {"name": name}
-                keep_call(ServerCall(listed, arguments, shown))
+                server_call = ServerCall(listed, arguments, shown)
                 self._offered.add_links(shown)
             read = partial(self._read_result, name, result)
             answer, notes = await in_thread(read) if is_larger(result, MANY) else read()
@@ -473,13 +482,13 @@ class MCPTransport(Transport):
         except asyncio.CancelledError:  # the SDK notifies the server
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
-            return {"success": False, "cancelled": True}
+            return {"success": False, "cancelled": True}, None
         finally:
             del self._pending[call]
         # MCP has no error code for an unknown tool: servers use INVALID_PARAMS or an error in the result
         if name not in self._tools and isinstance(refused := answer.get("error"), dict):
             answer["error"] = {**refused, "code": "UNKNOWN_CAPABILITY"}
-        return answer
+        return answer, server_call
 
     def _read_result(self, name: str, result: dict[str, Any]) -> tuple[dict[str, object], list[str]]:
         """Return a tool's result as an answer, and what is wrong with it."""
@@ -499,7 +508,29 @@ class MCPTransport(Transport):
             raise UsageError(f"{self._server} has no tool {name!r}")
         return self._tools[name].model_dump(mode="json", by_alias=True, exclude_none=True)
 
-    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
+    async def _ask_server(self, message: Message, timeout: float) -> object:
+        """Answer a request about resources, or one of a view."""
+        payload: Any = message.payload
+        match message.type:
+            case "resources/list" | "resources/templates/list":
+                return await self._list_page(message.type, payload.get("cursor"), timeout=timeout)
+            case "resources/read":
+                return await self._read_resource(payload["uri"], timeout=timeout)
+            case "resources/subscribe":
+                await self._subscribe(payload["uri"], timeout=timeout)
+                return {}
+            case "resources/unsubscribe":
+                await self._unsubscribe(payload["uri"], timeout=timeout)
+                return {}
+            case "view/request":
+                return await self._relay(payload["method"], payload["params"], timeout=timeout)
+            case "view/listed":
+                return {"listed": await self._listed_view(payload["uri"], payload["read"], timeout=timeout)}
+        raise ProtocolError(f"this transport has no request {message.type!r}")
+
+    async def _listed_view(
+        self, uri: str, read: Mapping[str, object], *, timeout: float
+    ) -> Mapping[str, object] | None:
         """Return a view's entry in the list of resources, if its document (``read``) declares nothing itself.
 
         Servers may leave views out of their list, so an error of the list is ``None``, too."""
@@ -507,9 +538,9 @@ class MCPTransport(Transport):
         first = contents[0] if isinstance(contents, list) and contents else None
         if isinstance(first, Mapping) and isinstance(first.get("_meta"), Mapping) and "ui" in first["_meta"]:
             return None
-        return await self._offered.listed(uri, timeout=timeout) if self.has_resources else None
+        return await self._offered.listed(uri, timeout=timeout) if self.features.resources else None
 
-    async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
+    async def _relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
         """Send a request of a view to the server, and return the result as JSON values.
 
         Raises :class:`~transports.errors.CapabilityError` for a method or a tool that is not for views, for a resource
@@ -545,26 +576,15 @@ class MCPTransport(Transport):
 
     # --- resources ----------------------------------------------------------------------------------------------------
 
-    @property
-    def has_resources(self) -> bool:
-        """True if the server declares resources."""
-        return (
-            self._reconnector.is_connected
-            and self._reconnector.connection().client.server_capabilities.resources is not None
-        )
+    async def _list_page(self, method: str, cursor: str | None, *, timeout: float) -> Mapping[str, object]:
+        """Return one page of a list, with ``cursor`` for the next."""
+        params = PaginatedRequestParams(cursor=cursor)
+        if method == "resources/list":
+            return await self._resource(ListResourcesRequest(params=params), timeout)
+        return await self._resource(ListResourceTemplatesRequest(params=params), timeout)
 
-    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        """Return one page of ``resources/list``."""
-        request = ListResourcesRequest(params=PaginatedRequestParams(cursor=cursor))
-        return _resource_page(await self._resource(request, timeout), "resources")
-
-    async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        """Return one page of ``resources/templates/list``."""
-        request = ListResourceTemplatesRequest(params=PaginatedRequestParams(cursor=cursor))
-        return _resource_page(await self._resource(request, timeout), "resourceTemplates")
-
-    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
-        """Return ``{contents, ttl?}`` of a resource; see :class:`~transports.base.ResourceTools`."""
+    async def _read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
+        """Return ``{contents, ttl?}`` of a resource."""
         connection = self._reconnector.connection()
 
         def make(responses: InputResponses | None, state: str | None) -> ReadResourceRequest:
@@ -582,7 +602,7 @@ class MCPTransport(Transport):
             read["ttl"] = lifetime / 1000 if isinstance(lifetime, int | float) else 0
         return read
 
-    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
+    async def _subscribe(self, uri: str, *, timeout: float) -> None:
         """Subscribe to changes of a resource.
 
         Raises :class:`~transports.errors.UsageError` with the code ``NOT_SUPPORTED`` if the server does not report
@@ -598,7 +618,7 @@ class MCPTransport(Transport):
         async with _deadline("resources/subscribe", timeout):
             await map_errors(connection, connection.listen(uri))
 
-    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
+    async def _unsubscribe(self, uri: str, *, timeout: float) -> None:
         """End the subscription to a resource."""
         connection = self._reconnector.connection()
         if connection.is_modern:
@@ -631,8 +651,3 @@ async def _deadline(request: str, timeout: float) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise no_answer(request, timeout) from None
-
-
-def _resource_page(result: Mapping[str, Any], key: str) -> ResourcePage:
-    items = result.get(key)
-    return ResourcePage(items if isinstance(items, list) else [], result.get("nextCursor"))

@@ -28,7 +28,7 @@ from playwright.async_api import Error
 
 from .._internal.tasks import backoff_delay, begin, cancel_and_wait, drop, in_thread
 from ..artifacts._base import DEFAULT_MAX_BYTES, ArtifactStore
-from ..base import Fetch, PdfOptions, ScreenshotOptions, Transport
+from ..base import Transport
 from ..errors import (
     ABPError,
     BrowserCrashed,
@@ -408,6 +408,8 @@ class PageTransport(Transport):
                 return self._ask(message, "list", timeout=timeout)
             case "capabilities/cancel":
                 return self._cancel(message, agent, timeout)
+            case "page/pdf" | "page/screenshot":
+                return self._use_page_tool(message, timeout)
         raise ProtocolError(f"this transport has no request {message.type!r}")
 
     async def _cancel(self, message: Message, agent: PageAgent, timeout: float) -> Message:
@@ -538,13 +540,16 @@ class PageTransport(Transport):
 
     # --- page tools ---------------------------------------------------------------------------------------------------
 
-    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
-        """Return HTML as a PDF, as :func:`transports.playwright._page_tools.render_to_pdf`."""
-        return await tools.render_to_pdf(self._open_tab(), html, options, timeout=timeout, fetch=fetch)
-
-    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-        """Return a picture of a page, as :func:`transports.playwright._page_tools.screenshot`."""
-        return await tools.screenshot(self._open_tab(), options, timeout=timeout)
+    async def _use_page_tool(self, message: Message, timeout: float) -> Message:
+        tab = self._open_tab()
+        payload: Any = message.payload
+        if message.type == "page/pdf":
+            made = await tools.render_to_pdf(
+                tab, payload["html"], payload["options"], timeout=timeout, fetch=message.fetch
+            )
+        else:
+            made = await tools.screenshot(tab, payload, timeout=timeout)
+        return Message(f"{message.type}-result", made, id=message.id)
 
     def _open_tab(self) -> Tab:
         if self._tab is None:

@@ -121,7 +121,7 @@ class TopPageTransport(PageTransport):
     Raises :class:`~transports.errors.UsageError` for contradicting options and for an unreadable adapter.
     """
 
-    features = Features(listing=True, reconnects=True, cookies=True, appends=True)
+    features = Features(listing=True, reconnects=True, cookies=True, appends=True, page=True)
     _default_protocol: ClassVar[PageProtocol] = "abp"
     _default_grace: ClassVar[float] = 5.0
 

@@ -67,7 +67,7 @@ class PostMessageTransport(PageTransport):
     """
 
     name = "postmessage"
-    features = Features(reconnects=True, cookies=True, appends=True)
+    features = Features(reconnects=True, cookies=True, appends=True, page=True)
     _scripts = ("codec.js", "effects.js", "postmessage/js/harness.js")
 
     @showing(PageOptions, headless=True)

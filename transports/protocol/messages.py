@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ..errors import UsageError
 from ._find_content import Found
@@ -16,8 +17,11 @@ from .binary import BinaryData
 __all__ = [
     "PROTOCOL_VERSION",
     "Effect",
+    "Fetch",
     "Message",
     "Sender",
+    "ServerCall",
+    "WebResource",
     "initialize_params",
     "misdirected",
     "new_id",
@@ -65,6 +69,31 @@ class Sender:
     server_address: tuple[str, int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class WebResource:
+    """Answer of a web address: its ``body``, and only those headers that a browser needs to use it."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class Fetch(Protocol):
+    """Function that fetches resources for HTML without a network of its own."""
+
+    async def __call__(self, url: str, accept: str, max_bytes: int) -> WebResource:
+        """Fetch ``url``. Raises :class:`~transports.errors.ABPError` for a forbidden address, a failed request, or a
+        body of more than ``max_bytes``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCall:
+    """A call of an MCP server's tool as JSON values of MCP: the ``tool`` as it is listed, ``arguments``, ``result``."""
+
+    tool: Mapping[str, object]
+    arguments: Mapping[str, object]
+    result: Mapping[str, object]
+
+
 @dataclass(slots=True)
 class Message:
     """Request, reply or event: one envelope ``{type, id?, timestamp, payload}`` (docs/protocol.md 6.1).
@@ -79,6 +108,9 @@ class Message:
     a reply came from, if known; downloads of a reply without a sender are made in the name of the app. A reply with
     ``relists`` came when the page navigated: the app has another list of capabilities now. A reply that ``is_checked``
     was compared with the capability's ``outputSchema`` by the transport, whose ``warnings`` tell the differences.
+
+    ``fetch`` brings the resources of HTML to print; without it there are none. A call that ``opens_view`` is answered
+    with ``server_call``, which the view of an MCP server's tool is shown.
     """
 
     type: str
@@ -93,6 +125,9 @@ class Message:
     sender: Sender | None = None
     relists: bool = False
     is_checked: bool = False
+    fetch: Fetch | None = None
+    opens_view: bool = False
+    server_call: ServerCall | None = None
 
 
 def misdirected(url: str | None, secret: str = "") -> UsageError:

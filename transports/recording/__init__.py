@@ -13,21 +13,16 @@ from .._internal.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ._file import Recording
-    from ._recorder import (
-        Recorder,
-        ServerReplay as ServerReplay,
-        record_transport,
-        replay_transport as replay_transport,
-    )
+    from ._recorder import Recorder
     from ._replay import ReplayTransport as ReplayTransport
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "_file": ("Recording",),
-            "_recorder": ("Recorder", "ServerReplay", "record_transport", "replay_transport"),
+            "_recorder": ("Recorder",),
             "_replay": ("ReplayTransport",),
         },
     )
 
-__all__ = ["Recorder", "Recording", "record_transport"]
+__all__ = ["Recorder", "Recording"]

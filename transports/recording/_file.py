@@ -58,9 +58,7 @@ FORMAT = 1
 STATE = "recorder/state"
 
 Kind: TypeAlias = Literal[
-    "open", "close", "discover", "request", "notify", "save", "download", "render_to_pdf", "screenshot",
-    "relay", "listed_view", "list_resources", "list_templates", "read_resource",
-    "subscribe_resource", "unsubscribe_resource",
+    "open", "close", "discover", "request", "notify", "save", "download"
 ]  # fmt: skip
 
 
@@ -93,14 +91,13 @@ class ContentEntry(_Line):
 class Header(_Line):
     """First line of a recording.
 
-    ``abp_recording`` is the version of the format. ``transport`` is the name of the recorded transport. ``tools`` is
-    true if it has a page's tools, ``server`` if it is an MCP server, ``discovers`` if the page's manifest was read too.
-    ``fields`` are names of secrets in addition to the usual ones.
+    ``abp_recording`` is the version of the format. ``transport`` is the name of the recorded transport. ``server``
+    is true if it is an MCP server, ``discovers`` if the page's manifest was read too. ``fields`` are names of secrets
+    in addition to the usual ones.
     """
 
     abp_recording: int
     transport: str
-    tools: bool = False
     server: bool = False
     discovers: bool = False
     fields: list[str] = []

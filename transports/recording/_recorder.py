@@ -1,8 +1,4 @@
-"""Recorder of another transport: every operation with its outcome, and every event, as they happen.
-
-:func:`record_transport` and :func:`replay_transport` choose the classes with the tools of a page or a server, where
-there are any.
-"""
+"""Recorder of another transport: every operation with its outcome, and every event, as they happen."""
 
 from __future__ import annotations
 
@@ -14,32 +10,17 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack
+from typing import Any, TypeAlias, TypeVar, Unpack
 
 from .._internal.privacy._redaction import REDACTED
 from ..artifacts._base import Staged
 from ..artifacts._content import PutOptions
 from ..artifacts._ref import ArtifactRef
-from ..base import (
-    Fetch,
-    Fetched,
-    PageTools,
-    PdfOptions,
-    ResourcePage,
-    ResourceTools,
-    ScreenshotOptions,
-    ServerCall,
-    Transport,
-    WrappedTransport,
-    keep_call,
-    keeping_calls,
-    keeps_calls,
-    view_tools,
-)
+from ..base import Fetched, Transport, WrappedTransport
 from ..errors import ABPError, Disconnected, NotRecorded
 from ..protocol._discovery import Discovery
 from ..protocol._strict_json import parser_limits
-from ..protocol.binary import BinaryData, Download, Handle
+from ..protocol.binary import Download, Handle
 from ..protocol.messages import Effect, Message
 from ._file import (
     FORMAT,
@@ -57,16 +38,9 @@ from ._file import (
     Writer,
     hash_content,
     pack_discovery,
-    read_header,
     record_error,
     scrubbed,
-    unpack,
-    unpack_content,
 )
-from ._replay import ReplayTransport
-
-if TYPE_CHECKING:
-    from ..playwright._source import PageSource
 
 logger = logging.getLogger("transports.recording")
 
@@ -137,8 +111,7 @@ class Recorder(WrappedTransport):
         header = Header(
             abp_recording=FORMAT,
             transport=self.name,
-            tools=isinstance(self.wrapped, PageTools),
-            server=isinstance(self.wrapped, ResourceTools),
+            server=self.features.views,
             discovers=self._discovers,
             fields=[*self._recording.fields],
         )
@@ -158,16 +131,12 @@ class Recorder(WrappedTransport):
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Pass a request on, and record its reply or error."""
-        return await self._record_request(message, timeout=timeout)
-
-    async def _record_request(
-        self, message: Message, more: Callable[[], Awaitable[Fields]] | None = None, *, timeout: float
-    ) -> Message:
-        """Pass a request on and record its reply, with ``more`` fields that are known after it."""
 
         async def describe(reply: Message) -> Fields:
             fields = await self._reply(reply)
-            return fields if more is None else {**fields, **await more()}
+            if message.type == "view/request":
+                await self._warn_of_changed_document(message.payload, reply.payload, fields)
+            return fields
 
         return await self._record(
             "request",
@@ -176,6 +145,17 @@ class Recorder(WrappedTransport):
             type=message.type,
             id=message.id,
             payload=message.payload,
+        )
+
+    async def _warn_of_changed_document(self, asked: Any, result: Any, fields: Fields) -> None:
+        """Log that a document of a view is not recorded word for word."""
+        if asked["method"] != "resources/read" or await asyncio.to_thread(_has_same_texts, result, fields):
+            return
+        uri = self._scrubber.text(str(asked["params"].get("uri"))[:200])
+        logger.warning(
+            "%s has texts that look like secrets; they are recorded as %s, and its script may fail in a replay",
+            uri,
+            REDACTED,
         )
 
     async def notify(self, message: Message) -> None:
@@ -311,7 +291,7 @@ class Recorder(WrappedTransport):
     async def _reply(self, reply: Message) -> Fields:
         _, packer = self._require_open()
         payload, leaves = await packer.pack(reply.payload)
-        return {
+        fields: dict[str, object] = {
             "type": reply.type,
             "payload": payload,
             "leaves": leaves,
@@ -319,186 +299,15 @@ class Recorder(WrappedTransport):
             "effects": [self._effect(effect) for effect in reply.effects],
             "warnings": [self._scrubber.text(warning) for warning in reply.warnings],
         }
+        if reply.server_call is not None:
+            shown, shown_leaves = await packer.pack(dataclasses.asdict(reply.server_call))
+            fields |= {"shown": shown, "shown_leaves": shown_leaves}
+        return fields
 
     def _effect(self, effect: Effect) -> RecordedEffect:
         detail = self._scrubber.tree(dict(effect.detail))
         assert isinstance(detail, dict)
         return RecordedEffect(kind=effect.kind, call=effect.call, detail=detail)
-
-
-def record_transport(transport: Transport, recording: Recording) -> Recorder:
-    """Return a recording wrapper of ``transport``, with its tools of a page or a server if it has any."""
-    kind = PageRecorder if isinstance(transport, PageTools) else Recorder
-    return (ServerRecorder if isinstance(transport, ResourceTools) else kind)(transport, recording)
-
-
-def replay_transport(path: str | Path) -> ReplayTransport:
-    """Return a transport that plays the recording ``path``, with the tools of a page or a server if it has any."""
-    header = read_header(Path(path))
-    kind = PageReplay if header is not None and header.tools else ReplayTransport
-    return (ServerReplay if header is not None and header.server else kind)(path)
-
-
-class PageRecorder(Recorder):
-    """Recorder of a transport with a page's tools."""
-
-    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
-        """Pass the call on and record the PDF."""
-        tools = self._tools()
-        arguments = {"html": html, "options": dict(options)}
-        return await self._record(
-            "render_to_pdf",
-            lambda: tools.render_to_pdf(html, options, timeout=timeout, fetch=fetch),
-            self._binary_fields,
-            payload=arguments,
-        )
-
-    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-        """Pass the call on and record the picture."""
-        tools = self._tools()
-        arguments = {"options": dict(options)}
-        return await self._record(
-            "screenshot", lambda: tools.screenshot(options, timeout=timeout), self._binary_fields, payload=arguments
-        )
-
-    def _tools(self) -> PageTools:
-        assert isinstance(self.wrapped, PageTools)
-        return self.wrapped
-
-    async def _binary_fields(self, binary: BinaryData) -> Fields:
-        return {"leaves": [await self._require_open()[1].leaf(binary)]}
-
-
-class PageReplay(ReplayTransport):
-    """Replay of a transport with a page's tools."""
-
-    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
-        """Return the recorded PDF for the same HTML and options."""
-        return await self._play_binary("render_to_pdf", {"html": html, "options": dict(options)})
-
-    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-        """Return the recorded picture for the same options."""
-        return await self._play_binary("screenshot", {"options": dict(options)})
-
-    async def _play_binary(self, kind: Kind, arguments: Mapping[str, object]) -> BinaryData:
-        action, answer = await self._play(await self._operation_for(kind, arguments))
-        line = action.end or action.start
-        for leaf in answer.leaves:
-            if isinstance(made := unpack_content(self._reader, line, leaf), BinaryData):
-                return made
-        raise self._reader.error(line, "the content is missing", "undo the edit, or record again")
-
-
-class ServerRecorder(Recorder):
-    """Recorder of a transport to an MCP server: resources, and what its views are shown and ask."""
-
-    async def request(self, message: Message, *, timeout: float) -> Message:
-        """Pass a request on, and record its reply or error, and the call as the server's view is shown it."""
-        if not keeps_calls():
-            return await super().request(message, timeout=timeout)
-        with keeping_calls() as kept:
-            reply = await self._record_request(message, lambda: self._shown(kept), timeout=timeout)
-        keep_call(*kept)
-        return reply
-
-    async def _shown(self, kept: list[ServerCall]) -> Fields:
-        if not kept:
-            return {}
-        shown, leaves = await self._require_open()[1].pack(dataclasses.asdict(kept[-1]))
-        return {"shown": shown, "shown_leaves": leaves}
-
-    async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
-        """Pass a request of a view on, and record its answer. Logs that a document is not recorded word for word."""
-        server = view_tools(self.wrapped)
-        assert server is not None
-
-        async def describe(result: Mapping[str, object]) -> Fields:
-            fields = await self._payload(result)
-            if method == "resources/read" and not await asyncio.to_thread(_has_same_texts, result, fields):
-                uri = self._scrubber.text(str(params.get("uri"))[:200])
-                logger.warning(
-                    "%s has texts that look like secrets; they are recorded as %s, and its script may fail in a replay",
-                    uri,
-                    REDACTED,
-                )
-            return fields
-
-        return await self._record(
-            "relay",
-            lambda: server.relay(method, params, timeout=timeout),
-            describe,
-            type=method,
-            payload=dict(params),
-        )
-
-    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
-        """Return a view's entry in the list of resources, and record it."""
-        server = view_tools(self.wrapped)
-        assert server is not None
-
-        async def describe(listed: Mapping[str, object] | None) -> Fields:
-            return await self._payload({"listed": listed})
-
-        return await self._record(
-            "listed_view", lambda: server.listed_view(uri, read, timeout=timeout), describe, payload={"uri": uri}
-        )
-
-    @property
-    def has_resources(self) -> bool:
-        """True if the server declares resources."""
-        return self._tools().has_resources
-
-    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        """Return a page of the server's list, and record it."""
-        tools = self._tools()
-        return await self._record(
-            "list_resources",
-            lambda: tools.list_resources(cursor, timeout=timeout),
-            self._page,
-            payload={"cursor": cursor},
-        )
-
-    async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        """Return a page of the server's list, and record it."""
-        tools = self._tools()
-        return await self._record(
-            "list_templates",
-            lambda: tools.list_templates(cursor, timeout=timeout),
-            self._page,
-            payload={"cursor": cursor},
-        )
-
-    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
-        """Read a resource, and record it with its content."""
-        tools = self._tools()
-        return await self._record(
-            "read_resource", lambda: tools.read_resource(uri, timeout=timeout), self._payload, payload={"uri": uri}
-        )
-
-    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
-        """Subscribe to changes of a resource, and record that."""
-        tools = self._tools()
-        await self._record(
-            "subscribe_resource", lambda: tools.subscribe_resource(uri, timeout=timeout), payload={"uri": uri}
-        )
-
-    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
-        """End a subscription, and record that."""
-        tools = self._tools()
-        await self._record(
-            "unsubscribe_resource", lambda: tools.unsubscribe_resource(uri, timeout=timeout), payload={"uri": uri}
-        )
-
-    def _tools(self) -> ResourceTools:
-        assert isinstance(self.wrapped, ResourceTools)
-        return self.wrapped
-
-    async def _payload(self, result: Mapping[str, object]) -> Fields:
-        payload, leaves = await self._require_open()[1].pack(dict(result))
-        return {"payload": payload, "leaves": leaves}
-
-    async def _page(self, page: ResourcePage) -> Fields:
-        return await self._payload({"items": [*page.items], "cursor": page.cursor})
 
 
 def _has_same_texts(result: Mapping[str, object], fields: Mapping[str, Any]) -> bool:
@@ -513,55 +322,3 @@ def _has_same_texts(result: Mapping[str, object], fields: Mapping[str, Any]) -> 
             if before[key] != after[key] and as_file != hash_content([str(before[key]).encode()]):
                 return False
     return True
-
-
-class ServerReplay(ReplayTransport):
-    """Replay of a transport to an MCP server. ``views`` is the source of the pages in which its views are shown."""
-
-    views: PageSource | None = None
-
-    @property
-    def has_resources(self) -> bool:
-        """True: what was not recorded is an error of its own."""
-        return True
-
-    async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
-        """Return the recorded answer to a request of a view."""
-        return await self._play_payload("relay", dict(params), type=method)
-
-    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
-        """Return a view's recorded entry in the list of resources."""
-        listed = (await self._play_payload("listed_view", {"uri": uri})).get("listed")
-        return listed if isinstance(listed, dict) else None
-
-    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        """Return a recorded page of the server's resources."""
-        return _page_of(await self._play_payload("list_resources", {"cursor": cursor}))
-
-    async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        """Return a recorded page of the server's templates."""
-        return _page_of(await self._play_payload("list_templates", {"cursor": cursor}))
-
-    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
-        """Return a recorded resource."""
-        return await self._play_payload("read_resource", {"uri": uri})
-
-    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
-        """Repeat a recorded subscription."""
-        await self._play(await self._operation_for("subscribe_resource", {"uri": uri}))
-
-    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
-        """Repeat the recorded end of a subscription."""
-        await self._play(await self._operation_for("unsubscribe_resource", {"uri": uri}))
-
-    async def _play_payload(self, kind: Kind, payload: object, *, type: str = "") -> dict[str, Any]:
-        asked = (await self._operation_for(kind, payload)).model_copy(update={"type": type})
-        action, answer = await self._play(asked)
-        line = action.end or action.start
-        whole = await asyncio.to_thread(unpack, self._reader, line, answer.payload, answer.leaves)
-        return self._object(line, whole)
-
-
-def _page_of(payload: Mapping[str, Any]) -> ResourcePage:
-    items = payload.get("items")
-    return ResourcePage(items if isinstance(items, list) else [], payload.get("cursor"))

@@ -24,19 +24,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field, fields
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._internal.privacy._secrets import NO_SECRETS
 from .._internal.tasks import cancel_and_wait, spawn
 from ..artifacts._base import Staged
-from ..base import Features, Fetched, ServerCall, Transport, keep_call, keeps_calls
+from ..base import Features, Fetched, Transport
 from ..errors import BadRecording, CallTimeout, Disconnected, NotRecorded, no_answer
 from ..protocol._discovery import Discovery
 from ..protocol._find_content import Place, replace
 from ..protocol._strict_json import encode_json
 from ..protocol._times import TIMER_TOLERANCE
 from ..protocol.binary import BinaryData, Download, Handle
-from ..protocol.messages import Effect, Message
+from ..protocol.messages import Effect, Message, ServerCall
 from ._file import (
     STATE,
     Abandoned,
@@ -56,6 +56,9 @@ from ._file import (
     unpack_content,
     unpack_discovery,
 )
+
+if TYPE_CHECKING:
+    from ..playwright._source import PageSource
 
 #: Maximum lines of a diff in a message.
 _MAX_DIFF_LINES = 40
@@ -159,7 +162,7 @@ class Script:
         key = match_key(ask)
         if not (unplayed := self._unplayed.get(key)):
             raise self._not_recorded(ask, key)
-        if ask.kind == "relay" and len(unplayed) == 1:
+        if ask.type == "view/request" and len(unplayed) == 1:
             return unplayed[0]  # views ask as often as their own timers say
         return unplayed.popleft()
 
@@ -221,8 +224,11 @@ def _comparable(ask: Operation) -> object:
             return payload.get("callId")
         case "notify", "shutdown":
             return None
-        case "relay", _ if isinstance(payload, dict):  # _meta has a token of the connection
-            return _sorted({name: value for name, value in payload.items() if name != "_meta"})
+        case "request", "view/request" if isinstance(payload, dict):  # _meta has a token of the connection
+            params = {name: value for name, value in payload["params"].items() if name != "_meta"}
+            return _sorted({"method": payload["method"], "params": params})
+        case "request", "view/listed" if isinstance(payload, dict):
+            return payload.get("uri")
         case _:
             return _sorted(payload)
 
@@ -245,9 +251,10 @@ def _sorted(node: object) -> object:
 
 
 def _label(ask: Operation) -> str:
-    """Return a display name: the capability of a call, or the kind of the operation."""
+    """Return a display name: the capability of a call, the method of a view, or the kind of the operation."""
     payload: Any = ask.payload if isinstance(ask.payload, dict) else {}
-    return str(payload.get("capability") or ask.type or payload.get("url") or payload.get("handle") or ask.kind)
+    named = payload.get("capability") or (ask.type == "view/request" and payload.get("method"))
+    return str(named or ask.type or payload.get("url") or payload.get("handle") or ask.kind)
 
 
 def _text(ask: Operation) -> str:
@@ -365,6 +372,8 @@ class ReplayTransport(Transport):
     """
 
     name = "replay"
+    #: The source of the pages in which views are shown.
+    views: PageSource | None = None
     _reader: Reader
     _script: Script
     _packer: ContentPacker
@@ -381,6 +390,12 @@ class ReplayTransport(Transport):
         self._current_ids: dict[str, str] = {}
         self._recorded_ids: dict[str, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def has_views(self) -> bool:
+        """True if the recorded transport serves views, which need a browser here, too."""
+        header = read_header(self._path)
+        return header is not None and header.server
 
     @property
     def url(self) -> str | None:
@@ -422,8 +437,8 @@ class ReplayTransport(Transport):
             raise no_answer(message.type, timeout)
         has_content = answer.leaves or answer.outputs
         reply = await asyncio.to_thread(self._reply, action, answer) if has_content else self._reply(action, answer)
-        if answer.shown is not None and keeps_calls():
-            keep_call(await asyncio.to_thread(self._shown, action, answer))
+        if message.opens_view and answer.shown is not None:
+            reply.server_call = await asyncio.to_thread(self._shown, action, answer)
         reply.id = message.id
         return reply
 

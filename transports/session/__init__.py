@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         SESSION_LOST as SESSION_LOST,
         CallHandle as CallHandle,
         CallStatus as CallStatus,
+        keeping_server_calls as keeping_server_calls,
         timeout_seconds as timeout_seconds,
     )
     from ._connect import CommonOptions as CommonOptions, ConnectOptions as ConnectOptions, connect as connect
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
         reject_options as reject_options,
         transport_for as transport_for,
     )
-    from ._views import View as View, ViewOptions as ViewOptions, server_of as server_of
+    from ._views import View as View, ViewOptions as ViewOptions, ViewServer as ViewServer
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -80,6 +81,7 @@ else:
                 "CallStatus",
                 "NOT_RUN",
                 "SESSION_LOST",
+                "keeping_server_calls",
                 "timeout_seconds",
             ),
             "_connect": (
@@ -139,7 +141,7 @@ else:
             "_views": (
                 "View",
                 "ViewOptions",
-                "server_of",
+                "ViewServer",
             ),
         },
     )

@@ -13,7 +13,8 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from enum import StrEnum
 from itertools import count
@@ -24,7 +25,7 @@ from .._internal.telemetry._instruments import OTHER, annotate, is_observing, is
 from ..artifacts._base import ArtifactStore
 from ..artifacts._content import readable_copy
 from ..artifacts._ref import MAX_SCOPE_CHARS, Scope
-from ..base import PageTools, Transport
+from ..base import Transport
 from ..errors import (
     ABPError,
     CallTimeout,
@@ -45,7 +46,7 @@ from ..protocol._elicitation import INVALID_ANSWER
 from ..protocol._find_content import Found, replace as replace_places
 from ..protocol._strict_json import encode_json
 from ..protocol._times import TIMER_TOLERANCE, checked_timeout
-from ..protocol.messages import Message, new_id
+from ..protocol.messages import Message, ServerCall, new_id
 from ..routing._layers import Fetcher, OnDownload
 from ..routing._policy import ABP, OnRoutingEvent, RoutingConfig, RoutingPolicy
 from ..routing._result import Result
@@ -59,6 +60,20 @@ if TYPE_CHECKING:
     from ..protocol._declarations import Capability
 
 logger = logging.getLogger("transports")
+
+
+_server_calls: ContextVar[list[ServerCall] | None] = ContextVar("_server_calls", default=None)
+
+
+@contextlib.contextmanager
+def keeping_server_calls() -> Iterator[list[ServerCall]]:
+    """Collect the calls of MCP servers' tools that begin in this block, as the views of the tools are shown them."""
+    calls: list[ServerCall] = []
+    token = _server_calls.set(calls)
+    try:
+        yield calls
+    finally:
+        _server_calls.reset(token)
 
 
 class CallStatus(StrEnum):
@@ -323,7 +338,7 @@ class Calls:
         for attempt in count(1):
             handshakes, attempt_id = self._handshakes, call if attempt == 1 else new_id()
             try:
-                if self._cancellations and isinstance(self._transport, PageTools):
+                if self._cancellations and self._transport.features.page:
                     # a page that answers no cancellation hangs and is replaced; send nothing before that is known
                     await asyncio.wait(self._cancellations, timeout=min(seconds, MAX_DELAY))
                     seconds = seconds_left(deadline)
@@ -418,10 +433,15 @@ class Calls:
         if math.isfinite(seconds):  # JSON has no infinity: without the option there is no limit
             options["timeout"] = math.ceil(seconds * 1000)
         message = Message("capabilities/call", {**payload, "options": options}, id=attempt, content=content)
+        server_calls = _server_calls.get()
+        message.opens_view = server_calls is not None
         self._events.begin_attempt(attempt, call, on_progress)
         try:
             sending = self._transport.request(message, timeout=seconds)
-            return await traced(sending, "abp.request", {"abp.transport": self._transport.name}, "client")
+            reply = await traced(sending, "abp.request", {"abp.transport": self._transport.name}, "client")
+            if server_calls is not None and reply.server_call is not None:
+                server_calls.append(reply.server_call)
+            return reply
         except CallTimeout as error:
             await self._cancel_in_app(attempt, "timeout")
             if error.message == no_answer("", seconds).message:  # name the whole timeout, not this attempt's share

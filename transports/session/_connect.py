@@ -20,7 +20,7 @@ from ..routing._policy import RoutingConfig, RoutingPolicy, named_preset
 from ._dispatch import OnElicitation, OnNotification, OnProgress
 from ._evidence import Evidence, GeneralEvidence, evidence_for
 from ._named_apps import NamedApp, find_app, secrets_for
-from ._secrets import Guard, Guarded, Secrets, guarded
+from ._secrets import Guard, Guarded, Secrets
 from ._session import Session
 from ._settings import ConfigFile, Settings, read_config, retention_settings, routing_of
 from ._stores import open_configured_store
@@ -157,7 +157,7 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     discovery = discovery_for(target, transport, settings)
     if record is not None:
         recording = record if isinstance(record, recordings.Recording) else recordings.Recording(record)
-        transport = recorder = recordings.record_transport(transport, recording)
+        transport = recorder = recordings.Recorder(transport, recording)
         discovery = recorder.discovering(discovery) if discovery else None
     if clean is not None and discovery is not None:
         discovery = partial(_discover_cleaned, discovery, clean)
@@ -241,7 +241,7 @@ def _transport(
     try:
         if app is not None:
             app.require_state()
-        return guarded(make({}), guard)
+        return Guarded(make({}), guard)
     except ABPError as error:
         guard.clean(error, settings=True)
         raise

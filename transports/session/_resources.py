@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from .. import protocol
 from .._internal.tasks import Owner
 from ..artifacts._base import ArtifactStore
-from ..base import ResourcePage, ResourceTools, Transport
+from ..base import Transport
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError, short_traceback
 from ..protocol._capabilities import Capabilities
 from ..protocol._find_content import Place, find, replace
 from ..protocol._strict_json import JSONValue
 from ..protocol.binary import BinaryData, Encoded, verify_size
+from ..protocol.messages import Message
 from ..routing._policy import ResourcePolicy, Step
 from ..routing._result import Result
 
@@ -94,6 +95,11 @@ _MAX_PAGES = 1000
 _MAX_SHOWN = 200  # characters of an address in a message
 _METHOD_NOT_FOUND = -32601  # JSON-RPC 2.0 §5.1
 
+#: Method and key of the list that a capability returns.
+_LISTS = {
+    "resources.list": ("resources/list", "resources"),
+    "resources.templates": ("resources/templates/list", "resourceTemplates"),
+}
 _CURSOR = {"cursor": {"type": "string", "description": "nextCursor of the page before"}}
 #: Capabilities that are added to every server with resources (docs/requirements.md R2-6.2).
 _GENERATED: Sequence[Mapping[str, object]] = (
@@ -166,7 +172,7 @@ class Resources:
     @property
     def available(self) -> bool:
         """True if the app declares that it has resources."""
-        return isinstance(self._transport, ResourceTools) and self._transport.has_resources
+        return self._transport.features.resources
 
     @short_traceback
     async def list(self, *, timeout: float | None = None) -> tuple[protocol.Resource, ...]:
@@ -196,12 +202,12 @@ class Resources:
     async def _read(
         self, uri: str, *, size: int | None = None, fresh: bool = False, timeout: float | None = None, call: str = ""
     ) -> Result:
-        tools = self._tools()
+        self._require_resources()
         if not fresh and (cached := await self._cache.get(uri)) is not None:
             return cached
         started, changes = time.perf_counter(), self._cache.changes
         try:
-            answer = await tools.read_resource(uri, timeout=self._timeout_or_default(timeout))
+            answer = await self._ask("resources/read", {"uri": uri}, timeout)
         except CapabilityError as error:  # many servers do not say which one
             raise error.located(protocol.plain_line(protocol.redact_url(uri), _MAX_SHOWN)) from None
         contents = answer.get("contents")
@@ -226,14 +232,14 @@ class Resources:
 
         The subscription is renewed when the connection is restored.
         """
-        await self._tools().subscribe_resource(uri, timeout=self._timeout_or_default(timeout))
+        await self._ask("resources/subscribe", {"uri": uri}, timeout)
         self._subscribed.add(uri)
 
     @short_traceback
     async def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """End a subscription."""
         self._subscribed.discard(uri)
-        await self._tools().unsubscribe_resource(uri, timeout=self._timeout_or_default(timeout))
+        await self._ask("resources/unsubscribe", {"uri": uri}, timeout)
 
     # --- for the session ----------------------------------------------------------------------------------------------
 
@@ -249,10 +255,11 @@ class Resources:
             size, fresh = params.get("size"), params.get("fresh", False)
             return await self._read(params["uri"], size=size, fresh=fresh, timeout=timeout, call=call)
         started = time.perf_counter()
-        page = await self._page(capability, params.get("cursor"), timeout)
-        key = "resources" if capability == "resources.list" else "resourceTemplates"
-        more = {"nextCursor": page.cursor} if page.cursor is not None else {}
-        return await self._route({key: [*page.items], **more}, capability, started, call)
+        items, cursor = await self._list_page(capability, params.get("cursor"), timeout)
+        page: dict[str, object] = {_LISTS[capability][1]: items}
+        if cursor is not None:
+            page["nextCursor"] = cursor
+        return await self._route(page, capability, started, call)
 
     async def read_links(self, result: Result, call: str) -> Result:
         """Return the result of a call with its small resource links read, if the policy allows that.
@@ -299,26 +306,34 @@ class Resources:
         self._cache.clear()
         for uri in self._subscribed:
             try:
-                await self._tools().subscribe_resource(uri, timeout=self._timeout_or_default(None))
+                await self._ask("resources/subscribe", {"uri": uri}, None)
             except ABPError as error:
                 logger.warning("changes of %s are no longer reported: %s", uri, error.message)
 
-    def _tools(self) -> ResourceTools:
-        if not isinstance(self._transport, ResourceTools) or not self._transport.has_resources:
+    def _require_resources(self) -> None:
+        if not self.available:
             raise UsageError("this app has no resources", code="NOT_SUPPORTED")
         self._owner.require()
-        return self._transport
 
-    async def _page(self, capability: str, cursor: str | None, timeout: float | None) -> ResourcePage:
-        tools, seconds = self._tools(), self._timeout_or_default(timeout)
+    async def _ask(self, method: str, params: Mapping[str, object], timeout: float | None) -> Mapping[str, Any]:
+        """Send a request of MCP, and return the server's result."""
+        self._require_resources()
+        reply = await self._transport.request(Message(method, params), timeout=self._timeout_or_default(timeout))
+        return reply.payload if isinstance(reply.payload, Mapping) else {}
+
+    async def _list_page(
+        self, capability: str, cursor: str | None, timeout: float | None
+    ) -> tuple[Sequence[object], str | None]:
+        """Return one page of a list, and the cursor of the next page."""
+        method, key = _LISTS[capability]
         try:
-            if capability == "resources.list":
-                return await tools.list_resources(cursor, timeout=seconds)
-            return await tools.list_templates(cursor, timeout=seconds)
+            page = await self._ask(method, {"cursor": cursor}, timeout)
         except CapabilityError as error:
             if error.details.get("code") == _METHOD_NOT_FOUND:  # many servers have one kind and not the other
-                return ResourcePage(())
+                return [], None
             raise
+        items = page.get(key)
+        return (items if isinstance(items, list) else []), page.get("nextCursor")
 
     async def _all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
         if not self.available:
@@ -326,13 +341,12 @@ class Resources:
         found: list[_T] = []
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
-            page = await self._page(capability, cursor, timeout)
-            for item in page.items:
+            items, cursor = await self._list_page(capability, cursor, timeout)
+            for item in items:
                 try:
                     found.append(protocol.parse(model, item, "an entry of a list of resources"))
                 except ProtocolError as error:
                     logger.warning("%s; it is left out", error.message)
-            cursor = page.cursor
             if cursor is None:
                 return tuple(found)
         logger.warning("the app lists resources on more than %d pages; the rest is left out", _MAX_PAGES)

@@ -1,7 +1,7 @@
 """Secrets of the settings file: their values, and the guard of sessions that use them.
 
 * :class:`Secrets` — reads values when they are sent, for the origins that they are bound to, and has them masked.
-* :class:`Guard`, :func:`guarded` — a transport that resolves ``${SECRET:NAME}`` in messages, masks values in
+* :class:`Guard`, :class:`Guarded` — a transport that resolves ``${SECRET:NAME}`` in messages, masks values in
   everything received, hides how an app of the settings file is reached, and limits its sessions.
 """
 
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .._internal.files import open_regular
 from .._internal.privacy._secrets import (
@@ -30,21 +30,7 @@ from .._internal.privacy._secrets import (
     with_values,
 )
 from ..artifacts._base import ArtifactStore
-from ..base import (
-    Fetch,
-    PageTools,
-    PdfOptions,
-    ResourcePage,
-    ResourceTools,
-    ScreenshotOptions,
-    ServerCall,
-    Transport,
-    WrappedTransport,
-    keep_call,
-    keeping_calls,
-    keeps_calls,
-    view_tools,
-)
+from ..base import Transport, WrappedTransport
 from ..errors import (
     ABPError,
     BinaryError,
@@ -64,8 +50,8 @@ from ..playwright._diagnosis import sign_in_advice
 from ..protocol._elicitation import DECLINED
 from ..protocol._plain_text import origin_of
 from ..protocol._strict_json import is_larger
-from ..protocol.binary import BinaryData, Handle
-from ..protocol.messages import Effect, Message, misdirected
+from ..protocol.binary import Handle
+from ..protocol.messages import Effect, Message, ServerCall, misdirected
 
 if TYPE_CHECKING:
     from ._app_tables import SecretEntry
@@ -300,14 +286,9 @@ def _without(node: object, hidden: Sequence[str]) -> object:
             return node
 
 
-def guarded(transport: Transport, guard: Guard) -> Transport:
-    """Return ``transport`` guarded by ``guard``, with its tools of a page or a server."""
-    kind = _GuardedPage if isinstance(transport, PageTools) else Guarded
-    return (_GuardedServer if isinstance(transport, ResourceTools) else kind)(transport, guard)
-
-
 class Guarded(WrappedTransport):
-    """Guarded transport without tools. Cookies are passed on unchanged: they are sent, and never shown."""
+    """Guarded transport. Cookies are passed on unchanged: they are sent, and never shown. A view is not the session's
+    user: names of secrets in what it asks are sent as they stand."""
 
     def __init__(self, wrapped: Transport, guard: Guard) -> None:
         super().__init__(wrapped)
@@ -361,8 +342,7 @@ class Guarded(WrappedTransport):
 
         Raises :class:`~transports.errors.UsageError` for a secret that cannot be used; then nothing was sent."""
         with self._cleaned():
-            reply = await self.wrapped.request(await self._resolved(message), timeout=timeout)
-        self._follow()
+            reply = await super().request(await self._resolved(message), timeout=timeout)
         return await self._cleaned_message(reply)
 
     async def notify(self, message: Message) -> None:
@@ -412,89 +392,6 @@ class Guarded(WrappedTransport):
             raise
 
 
-class _GuardedPage(Guarded):
-    """Guarded transport with the tools of a page. Pictures and PDFs are not masked."""
-
-    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, fetch: Fetch | None) -> BinaryData:
-        assert isinstance(self.wrapped, PageTools)
-        with self._cleaned():
-            return await self.wrapped.render_to_pdf(html, options, timeout=timeout, fetch=fetch)
-
-    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
-        assert isinstance(self.wrapped, PageTools)
-        with self._cleaned():
-            return await self.wrapped.screenshot(options, timeout=timeout)
-
-
-class _GuardedServer(Guarded):
-    """Guarded transport with the resources of a server, and what its views are shown.
-
-    A view is not the session's user: names of secrets in what it asks are sent as they stand."""
-
-    async def request(self, message: Message, *, timeout: float) -> Message:
-        if not keeps_calls():
-            return await super().request(message, timeout=timeout)
-        with keeping_calls() as kept:
-            reply = await super().request(message, timeout=timeout)
-        for call in kept:
-            keep_call(ServerCall(*[await self._named(part) for part in (call.tool, call.arguments, call.result)]))
-        return reply
-
-    async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
-        """Send a request of a view, and return the answer with the names of secrets."""
-        server = view_tools(self.wrapped)
-        if server is None:
-            raise UsageError(f"{self.name} has no views")
-        with self._cleaned():
-            return await self._named(await server.relay(method, params, timeout=timeout))
-
-    async def listed_view(self, uri: str, read: Mapping[str, object], *, timeout: float) -> Mapping[str, object] | None:
-        server = view_tools(self.wrapped)
-        if server is None:
-            return None
-        with self._cleaned():
-            listed = await server.listed_view(uri, read, timeout=timeout)
-        return None if listed is None else await self._named(listed)
-
-    async def _named(self, tree: Mapping[str, object]) -> Mapping[str, object]:
-        named: object = await _run(self._guard.known.tree, tree)
-        assert isinstance(named, dict)  # a tree keeps its shape
-        return named
-
-    @property
-    def has_resources(self) -> bool:
-        return self._tools.has_resources
-
-    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        with self._cleaned():
-            return self._cleaned_page(await self._tools.list_resources(cursor, timeout=timeout))
-
-    async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        with self._cleaned():
-            return self._cleaned_page(await self._tools.list_templates(cursor, timeout=timeout))
-
-    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
-        with self._cleaned():
-            read = await self._tools.read_resource(uri, timeout=timeout)
-        return {key: await _run(self._guard.known.tree, value) for key, value in read.items()}
-
-    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
-        with self._cleaned():
-            await self._tools.subscribe_resource(uri, timeout=timeout)
-
-    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
-        with self._cleaned():
-            await self._tools.unsubscribe_resource(uri, timeout=timeout)
-
-    def _cleaned_page(self, page: ResourcePage) -> ResourcePage:
-        return replace(page, items=[self._guard.known.tree(item) for item in page.items])
-
-    @property
-    def _tools(self) -> ResourceTools:
-        assert isinstance(self.wrapped, ResourceTools)
-        return self.wrapped
-
-
 def _masked(known: KnownSecrets, message: Message) -> Message:
     """Return a reply or an event with values masked."""
 
@@ -503,12 +400,17 @@ def _masked(known: KnownSecrets, message: Message) -> Message:
         return replace(effect, detail=detail)  # type: ignore[arg-type]  # a tree keeps its shape
 
     payload: object = message.payload
+    call = message.server_call
+    if call is not None:
+        parts: Any = known.tree([call.tool, call.arguments, call.result])
+        call = ServerCall(*parts)
     return replace(
         message,
         payload=known.tree(effect_of(payload) if isinstance(payload, Effect) else payload),
         outputs=[replace(one, filename=one.filename and known.text(one.filename)) for one in message.outputs],
         effects=[effect_of(effect) for effect in message.effects],
         warnings=[known.text(warning) for warning in message.warnings],
+        server_call=call,
     )
 
 

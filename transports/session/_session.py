@@ -24,11 +24,11 @@ from .._internal import notebook
 from .._internal.tasks import OpenedHere, Owner, cancel_and_wait
 from ..artifacts._base import ArtifactStore
 from ..artifacts._ref import ArtifactRef, Scope, shown_picture
-from ..base import PageTools, PdfOptions, ScreenshotOptions, Transport, WebResource
+from ..base import PdfOptions, ScreenshotOptions, Transport
 from ..errors import ABPError, CapabilityError, Disconnected, UsageError, short_traceback
 from ..protocol._capabilities import response_metadata, with_suggestions
 from ..protocol._find_content import FileToRead, Found, prepare_params
-from ..protocol.messages import new_id
+from ..protocol.messages import Message, WebResource, new_id
 from ..routing import http
 from ..routing._policy import RoutingConfig, RoutingPolicy
 from ..routing._result import Result
@@ -130,23 +130,23 @@ class PageToolCalls:
     async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, public_hosts: bool) -> Result:
         """Print ``html`` as a PDF, stored under ``document``."""
         fetch = self._fetch_public if public_hosts else None
-        return await self._run(
-            "render_to_pdf", "document", lambda page: page.render_to_pdf(html, options, timeout=timeout, fetch=fetch)
-        )
+        request = Message("page/pdf", {"html": html, "options": options}, fetch=fetch)
+        return await self._run("render_to_pdf", "document", request, timeout)
 
     async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> Result:
         """Take a picture of a page, stored under ``image``."""
-        result = await self._run("screenshot", "image", lambda page: page.screenshot(options, timeout=timeout))
+        result = await self._run("screenshot", "image", Message("page/screenshot", options), timeout)
         self.picture = result.artifacts.get("image", self.picture)
         return result
 
-    async def _run(self, tool: str, field: str, use: Callable[[PageTools], Awaitable[object]]) -> Result:
-        page, call, started = self._transport, new_id(), time.perf_counter()
-        if not isinstance(page, PageTools):
-            raise UsageError(f"{tool} needs an app in a page; this one is reached by {page.name}")
+    async def _run(self, tool: str, field: str, request: Message, timeout: float) -> Result:
+        call, started = new_id(), time.perf_counter()
+        if not self._transport.features.page:
+            raise UsageError(f"{tool} needs an app in a page; this one is reached by {self._transport.name}")
 
         async def work() -> Result:
-            return await self._results.from_data({field: await use(page)}, tool, started, call)
+            reply = await self._transport.request(request, timeout=timeout)
+            return await self._results.from_data({field: reply.payload}, tool, started, call)
 
         return await self._calls.with_events(call, tool, work())
 

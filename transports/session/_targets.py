@@ -91,8 +91,8 @@ def transport_for(
         raise UsageError(_unfit_transport(target, name, names))
     chosen = names[0] if name == "auto" else name
     if chosen == "replay":
-        replay = recording.replay_transport(target[len(_REPLAY) :])
-        if not isinstance(replay, recording.ServerReplay):
+        replay = recording.ReplayTransport(target[len(_REPLAY) :])
+        if not replay.has_views:
             reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
             return replay
         replay.views = _pages_for_views(browser_options, request_options, settings, headless, "a recording")

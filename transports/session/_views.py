@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypedDict, Unpack
 
 from .._internal.privacy._redaction import REDACTED
 from ..artifacts._ref import ArtifactRef, files_table
-from ..base import Transport, ViewTools, WrappedTransport, keeping_calls, view_tools
+from ..base import Transport, WrappedTransport
 from ..errors import NotRecorded, UsageError, checked, short_traceback, spelled
 from ..mcp.views import (
     CspMode,
@@ -19,6 +19,7 @@ from ..mcp.views import (
     DisplayMode,
     HostContext,
     OpenedTool,
+    ViewDocument,
     ViewHandlers,
     ViewRequest,
     ViewTransport,
@@ -27,8 +28,9 @@ from ..mcp.views import (
 )
 from ..playwright._source import PageSource
 from ..protocol.binary import BinaryData
-from ..protocol.messages import new_id
+from ..protocol.messages import Message, new_id
 from ..routing._result import Result
+from ._calls import keeping_server_calls
 from ._session import Session
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ class View(Session):
         params: Mapping[str, object] | None = None,
         **options: Unpack[ViewOptions],
     ) -> None:
-        server = server_of(parent.transport)
+        server = ViewServer(parent.transport)
         declared = parent.capabilities.get(capability)
         if declared is None or declared.view is None:
             with_views = [name for name, one in parent.capabilities.items() if one.view is not None]
@@ -116,23 +118,23 @@ class View(Session):
         )
 
     async def _open_tool(
-        self, server: ViewTools, capability: str, params: Mapping[str, object] | None, uri: str
+        self, server: ViewServer, capability: str, params: Mapping[str, object] | None, uri: str
     ) -> OpenedTool:
         parent, seconds = self._parent, self._call_timeout
-        with keeping_calls() as kept:
+        with keeping_server_calls() as server_calls:
             self._result = await parent.call(capability, params, timeout=seconds)
-        if not kept:
+        if not server_calls:
             raise NotRecorded(
                 f"this call of {capability} was recorded without its view; record again, with {spelled('open_view')}"
             )
-        read = await server.relay("resources/read", {"uri": uri}, timeout=seconds)
-        document = read_document(uri, read, await server.listed_view(uri, read, timeout=seconds))
+        document = await server.document(uri, timeout=seconds)
         if _is_replayed(parent.transport) and REDACTED in document.html:
             changed = (
                 f"the recording has {REDACTED} in the place of texts of the view, and its script may fail for that"
             )
             document = replace(document, warnings=(changed, *document.warnings))
-        return OpenedTool(kept[-1].tool, kept[-1].arguments, kept[-1].result, document)
+        opened = server_calls[-1]
+        return OpenedTool(opened.tool, opened.arguments, opened.result, document)
 
     async def _store_file(self, content: BinaryData) -> None:
         stored = await self._results.from_data({"file": content}, "ui/download-file", time.perf_counter(), new_id())
@@ -235,18 +237,37 @@ def _context(options: ViewOptions) -> HostContext:
     return HostContext(**{name: options[name] for name in names if name in options})  # type: ignore[literal-required]
 
 
-def server_of(transport: Transport) -> ViewTools:
-    """Return the transport to an MCP server, as its views reach it. Raises :class:`~transports.errors.UsageError`."""
-    server = view_tools(transport)
-    if server is None:
-        raise UsageError(f"views belong to the tools of MCP servers; this app is reached by {transport.name}")
-    return server
+class ViewServer:
+    """An MCP server as its views reach it, by ``transport``.
+
+    Raises :class:`~transports.errors.UsageError` if the transport serves no views."""
+
+    def __init__(self, transport: Transport) -> None:
+        if not transport.features.views:
+            raise UsageError(f"views belong to the tools of MCP servers; this app is reached by {transport.name}")
+        self._transport = transport
+
+    async def relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
+        """Send a request of a view, and return the server's result."""
+        request = Message("view/request", {"method": method, "params": dict(params)})
+        return _payload(await self._transport.request(request, timeout=timeout))
+
+    async def document(self, uri: str, *, timeout: float) -> ViewDocument:
+        """Read the document of a view, with its policy."""
+        read = await self.relay("resources/read", {"uri": uri}, timeout=timeout)
+        request = Message("view/listed", {"uri": uri, "read": read})
+        listed = _payload(await self._transport.request(request, timeout=timeout)).get("listed")
+        return read_document(uri, read, listed if isinstance(listed, Mapping) else None)
+
+
+def _payload(reply: Message) -> Mapping[str, object]:
+    return reply.payload if isinstance(reply.payload, Mapping) else {}
 
 
 def _is_replayed(transport: Transport) -> bool:
-    from ..recording._recorder import ServerReplay  # late: few views are shown from a recording
+    from ..recording._replay import ReplayTransport  # late: few views are shown from a recording
 
-    return isinstance(_innermost(transport), ServerReplay)
+    return isinstance(_innermost(transport), ReplayTransport)
 
 
 def _innermost(transport: Transport) -> Transport:

@@ -14,7 +14,8 @@ from mcp.shared.exceptions import MCPError
 
 from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve
 from transports import CapabilityError, MemoryTransport, connect as connect_app
-from transports.base import ResourcePage
+from transports.base import Features
+from transports.protocol.messages import Message
 from transports.testing import Call
 
 __all__ = ["era", "serve"]
@@ -28,6 +29,8 @@ Contents = Mapping[str, object]
 class Server(MemoryTransport):
     """An app with the resources of an MCP server."""
 
+    features = Features(listing=True, resources=True)
+
     def __init__(self, resources: Mapping[str, Contents]) -> None:
         super().__init__({"export": self._export})
         self.resources = resources
@@ -36,25 +39,22 @@ class Server(MemoryTransport):
     async def _export(self, params: Mapping[str, object], call: Call) -> object:
         return {"content": [{"type": "resource_link", "uri": uri, "name": uri, "size": 9} for uri in self.resources]}
 
-    has_resources = True
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        if not message.type.startswith("resources/"):
+            return await super().request(message, timeout=timeout)
+        answer: dict[str, object] = {}
+        if message.type == "resources/list":
+            answer = {"resources": [{"uri": uri, "name": uri} for uri in self.resources]}
+        elif message.type == "resources/read":
+            payload: Any = message.payload
+            answer = self._read(payload["uri"])
+        return Message(f"{message.type}-result", answer, id=message.id)
 
-    async def list_resources(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        return ResourcePage([{"uri": uri, "name": uri} for uri in self.resources])
-
-    async def list_templates(self, cursor: str | None, *, timeout: float) -> ResourcePage:
-        return ResourcePage(())
-
-    async def read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
+    def _read(self, uri: str) -> dict[str, object]:
         self.reads.append(uri)
         if uri not in self.resources:
             raise CapabilityError("Resource not found", code="RESOURCE_NOT_FOUND")
         return {"contents": [{"uri": uri, **self.resources[uri]}]}
-
-    async def subscribe_resource(self, uri: str, *, timeout: float) -> None:
-        raise NotImplementedError
-
-    async def unsubscribe_resource(self, uri: str, *, timeout: float) -> None:
-        raise NotImplementedError
 
 
 class Servers(Apps):

@@ -118,7 +118,7 @@ class ViewTransport(PageTransport):
     options are those of :class:`~transports.PlaywrightTransport`."""
 
     name = "view"
-    features = Features(listing=True, reconnects=True, appends=True)
+    features = Features(listing=True, reconnects=True, appends=True, page=True)
     _scripts = ("codec.js", "effects.js", "mcp/views/js/view.js")
 
     def __init__(

@@ -10,9 +10,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...artifacts._ref import ArtifactRef
-from ...base import PageTools
 from ...errors import ABPError, UsageError
 from ...protocol._plain_text import plain_line, plain_text, plain_tree
+from ...protocol.messages import Message
 from ...routing._result import Result
 from ..shared._apps import App, Apps
 
@@ -77,12 +77,13 @@ def _result(view: View) -> Result | None:
 
 async def _picture(view: View) -> ArtifactRef:
     """Return a picture of a view that rests: two looks at it are the same, or it moves on and on."""
-    page, last, until = view.transport, None, time.monotonic() + _REST
-    while isinstance(page, PageTools) and time.monotonic() < until:
-        seen = (await page.screenshot({"type": "png"}, timeout=_LOOK)).content
-        if seen == last:
+    look = Message("page/screenshot", {"type": "png"})
+    last, until = None, time.monotonic() + _REST
+    while time.monotonic() < until:
+        picture = (await view.transport.request(look, timeout=_LOOK)).payload
+        if picture == last:
             break
-        last = seen
+        last = picture
         await asyncio.sleep(_PAUSE)
     return (await view.screenshot(timeout=_LOOK)).artifact()
 

@@ -21,7 +21,6 @@ from aiohttp import web
 from ... import session as sessions
 from ..._internal.tasks import in_thread
 from ...artifacts._ref import Scope
-from ...base import ServerCall, keeping_calls
 from ...errors import ABPError, TooLarge, UsageError, first_line, format_seconds
 from ...protocol._plain_text import is_loopback
 from ...protocol._strict_json import encode_json
@@ -34,6 +33,7 @@ from ._responses import RequestRefused, json_response, read_json
 if TYPE_CHECKING:
     from ...mcp.views import Host, OpenedTool
     from ...protocol.binary import BinaryData
+from ...protocol.messages import ServerCall
 
 logger = logging.getLogger("transports")
 
@@ -124,18 +124,18 @@ class ViewRoutes:
             self._forget(next(iter(self._views)))
         try:
             try:
-                sessions.server_of(app.session.transport)
+                sessions.ViewServer(app.session.transport)
             except UsageError as error:  # any app may say that it has views
                 view.set_exception(error)
                 return await app.session.call(capability, params, timeout=timeout, call_id=call)
-            with keeping_calls() as kept:
+            with sessions.keeping_server_calls() as server_calls:
                 result = await app.session.call(capability, params, timeout=timeout, call_id=call)
             if view.done():
                 return result
             try:
-                if not kept:
+                if not server_calls:
                     raise UsageError("the tool's result did not come from its server")
-                live = await self._live(app, capability, call, kept[-1])
+                live = await self._live(app, capability, call, server_calls[-1])
             except Exception as raised:  # the call has its result, whatever became of the view
                 failure = raised if isinstance(raised, ABPError) else ABPError(f"it failed: {first_line(raised)}")
                 if failure is not raised:
@@ -151,11 +151,11 @@ class ViewRoutes:
                 self._forget(call)
 
     async def _live(self, app: App, capability: str, call: str, made: ServerCall) -> LiveView:
-        from ...mcp.views import Host, HostContext, OpenedTool, ViewHandlers, read_document
+        from ...mcp.views import Host, HostContext, OpenedTool, ViewHandlers
 
-        server, store = sessions.server_of(app.session.transport), app.session.store
+        server, store = sessions.ViewServer(app.session.transport), app.session.store
         uri = app.session.capabilities[capability].view or ""
-        document = read_document(uri, await server.relay("resources/read", {"uri": uri}, timeout=_RELAY_TIMEOUT))
+        document = await server.document(uri, timeout=_RELAY_TIMEOUT)
         given = await in_thread(encode_json, {"arguments": made.arguments, "result": made.result})
         if len(document.html) > _MAX_HTML or len(given) > _MAX_GIVEN:
             raise TooLarge(

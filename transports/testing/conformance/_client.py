@@ -114,7 +114,7 @@ class Client:
         options = {"timeout": round(timeout * 1000), "progressToken": identity, "callId": identity}
         prepared, content = prepare_params(dict(params))
         payload = {"capability": capability, "params": prepared, "options": options}
-        message = Message("capabilities/call", payload, id=identity, content=content)
+        message = Message("capabilities/call", payload, id=identity, content=content, opens_view=True)
         return await self._exchange(message, timeout + GRACE)
 
     async def notify(self, kind: str, payload: object) -> Exchange:
@@ -147,6 +147,7 @@ class Client:
             exchange.answer, exchange.outputs = reply.payload, len(reply.outputs)
             exchange.effects += reply.effects
             exchange.sender = reply.sender
+            exchange.server_call = reply.server_call
         except ABPError as error:
             exchange.error = error
             # a late answer, or a broken connection, must not affect the next exchange

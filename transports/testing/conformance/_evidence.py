@@ -19,7 +19,7 @@ from ...protocol._declarations import Capability
 from ...protocol._discovery import Discovery
 from ...protocol._plain_text import is_page
 from ...protocol.binary import BinaryData
-from ...protocol.messages import Effect, Sender
+from ...protocol.messages import Effect, Sender, ServerCall
 from ...session._settings import Settings
 from ...session._targets import is_mcp_server
 
@@ -44,7 +44,7 @@ class Exchange:
 
     ``seconds`` is the duration, ``effects`` are the side effects, ``progress`` the raw payloads of progress events,
     ``outputs`` the number of files captured beside the answer, such as a printed page, and ``sender`` the document that
-    answered, if known.
+    answered, if known. ``server_call`` is what a view is shown of a call.
     """
 
     answer: object = None
@@ -54,6 +54,7 @@ class Exchange:
     progress: list[object] = field(default_factory=list)
     outputs: int = 0
     sender: Sender | None = None
+    server_call: ServerCall | None = None
 
     @property
     def fields(self) -> Mapping[str, object]:

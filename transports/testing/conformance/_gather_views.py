@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from playwright.async_api import Error as PlaywrightError
 
-from ...base import keeping_calls
 from ...errors import ABPError, NotAbpApp, ProtocolError
 from ...mcp import MCPTransport
 from ...mcp.views import HostContext, OpenedTool, ViewHandlers, ViewTransport, is_blank, read_document, read_profile
@@ -205,17 +204,31 @@ async def _listed_resources(server: MCPTransport, timeout: float) -> list[Mappin
     found: list[Mapping[str, Any]] = []
     cursor: str | None = None
     with contextlib.suppress(ABPError):
-        for _ in range(_MAX_PAGES if server.has_resources else 0):
-            page = await server.list_resources(cursor, timeout=timeout)
-            found += [one for one in page.items if isinstance(one, Mapping)]
-            if (cursor := page.cursor) is None:
+        for _ in range(_MAX_PAGES if server.features.resources else 0):
+            page = await _ask(server, "resources/list", {"cursor": cursor}, timeout)
+            listed = page.get("resources")
+            found += [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
+            cursor = page.get("nextCursor")
+            if cursor is None:
                 break
     return found
 
 
+async def _ask(server: MCPTransport, method: str, params: Mapping[str, object], timeout: float) -> Mapping[str, Any]:
+    payload = (await server.request(Message(method, params), timeout=timeout)).payload
+    return payload if isinstance(payload, Mapping) else {}
+
+
+async def _relay(
+    server: MCPTransport, method: str, params: Mapping[str, object], *, timeout: float
+) -> Mapping[str, object]:
+    """Send a request of a view to the server."""
+    return await _ask(server, "view/request", {"method": method, "params": params}, timeout)
+
+
 async def _read(server: MCPTransport, uri: str, timeout: float) -> Exchange:
     try:
-        return Exchange(answer=await server.relay("resources/read", {"uri": uri}, timeout=timeout))
+        return Exchange(answer=await _relay(server, "resources/read", {"uri": uri}, timeout=timeout))
     except ABPError as error:
         return Exchange(error=error)
 
@@ -243,9 +256,9 @@ async def _called(
     client: Client, trial: Trial, timeout: float
 ) -> tuple[Mapping[str, object], Mapping[str, Any] | None]:
     """Call a tool. Return arguments and result as MCP has them; ``None`` if there was no result."""
-    with keeping_calls() as kept:
-        trial.call = await client.call(trial.name, trial.params, timeout)
-    return (kept[-1].arguments, kept[-1].result) if kept else (dict(trial.params), None)
+    trial.call = await client.call(trial.name, trial.params, timeout)
+    shown = trial.call.server_call
+    return (dict(trial.params), None) if shown is None else (shown.arguments, shown.result)
 
 
 def _failed(trial: Trial) -> Mapping[str, object]:
@@ -267,14 +280,14 @@ async def _open(
     async def tool_with_document() -> OpenedTool:
         if read.error is not None:
             raise read.error
-        listed = await server.listed_view(view.uri, read.fields, timeout=timeout)
+        listed = (await _ask(server, "view/listed", {"uri": view.uri, "read": read.fields}, timeout))["listed"]
         return OpenedTool(*opened, read_document(view.uri, read.fields, listed))
 
     transport = StrictView(
         view,
         tool_with_document,
         source=source,
-        relay=partial(server.relay, timeout=timeout),
+        relay=partial(_relay, server, timeout=timeout),
         context=HostContext(),
         profile=msgspec.structs.replace(read_profile("spec"), display_modes=("inline",)),
         handlers=ViewHandlers(on_display_mode=lambda mode: mode == "inline"),

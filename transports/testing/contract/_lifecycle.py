@@ -7,7 +7,7 @@ import contextlib
 import re
 import time
 
-from ...base import Features, PageTools, Transport
+from ...base import Features, Transport
 from ...errors import ABPError, Disconnected, TransportError, UsageError
 from ...protocol.messages import Message
 from ._behaviour import Subject, behaviour, call, expect, initialize_request, initialized, raises, until
@@ -115,10 +115,10 @@ async def _connections_are_apart(subject: Subject) -> None:
         await again.call("file.list")
 
 
-@behaviour("it has all the tools of a page or none", "transports.base.PageTools; transports.Session.screenshot")
+@behaviour("it has all the tools of a page or none", "transports.base.Features; transports.Session.screenshot")
 async def _page_tools(subject: Subject) -> None:
     async with subject.connect() as session:
-        if isinstance(session.transport, PageTools):
+        if session.transport.features.page:
             for tool, made in (("image", session.screenshot()), ("document", session.render_to_pdf("<h1>Hi</h1>"))):
                 expect([*(await made).artifacts], [tool], "the artifacts of a tool of the page")
         else:
