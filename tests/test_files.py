@@ -50,9 +50,9 @@ def test_settings_and_a_browser_s_state_are_regular_files_of_some_size(
 
 def read_profile(path: Path) -> object:
     pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-    from transports.mcp import views
+    from transports.mcp.views import _profiles
 
-    return views.read_profile(path)
+    return _profiles.read_profile(path)
 
 
 def read_servers(path: Path) -> object:

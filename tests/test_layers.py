@@ -55,12 +55,13 @@ ROOT = Path(transports.__file__).parent
 
 
 def sources() -> dict[str, str]:
-    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
+    paths = [*ROOT.rglob("*.py"), *ROOT.rglob("*.pyi")]
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
 def dotted(path: str) -> str:
     """``artifacts/local.py`` → ``artifacts.local``; a package goes by its name, ours by ``""``."""
-    return path.removesuffix(".py").removesuffix("__init__").replace("/", ".").rstrip(".")
+    return path.removesuffix(".pyi").removesuffix(".py").removesuffix("__init__").replace("/", ".").rstrip(".")
 
 
 def room(module: str) -> str:

@@ -7,8 +7,6 @@ import html.parser
 import io
 import os
 import pickle
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,7 +21,7 @@ import transports.sync
 from tests.conftest import Connect
 from tests.support.web_client import running
 from transports import ArtifactRef, LocalStore, MemoryTransport, Progress, ProgressBar, Result, Session, connect
-from transports.artifacts import Expired, Signer, signing_key
+from transports.artifacts._signing import Expired, Signer, signing_key
 from transports.batch import Job, Pool, run
 from transports.protocol._capabilities import Capabilities
 from transports.protocol._declarations import Capability
@@ -264,13 +262,6 @@ def test_a_long_answer_is_cut() -> None:
     seen = Seen(result._repr_html_()).check()
     assert len(seen.words) < 10_000 and seen.words.count("Warning: ") == 10
     assert repr(result) == "<Result of x: 0 artifacts, 50 warnings>"
-
-
-def test_nothing_of_it_is_loaded_before_a_notebook_asks() -> None:
-    code = "import sys, transports\ntransports.Result, transports.ArtifactRef, transports.connect\n"
-    code += "print('transports._internal.notebook._html' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == "False\n"
 
 
 def test_content_in_memory_has_no_picture() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.local_store import run_script
 from transports.artifacts._files import ExportFile
-from transports.batch import SqliteDatabase
+from transports.batch.ledger._backends import SqliteDatabase
 from transports.errors import ProfileInUse
 from transports.mcp import _connection as connection, _process as process
 from transports.mcp._servers import StdioServer

@@ -51,7 +51,7 @@ def test_connect_loads_no_client_that_only_some_sessions_need() -> None:
     homes = {"adapters.recording", "artifacts.objects", "protocol._declarations", "protocol._payloads", "surfaces"}
     late = {*HEAVY, "pydantic_settings", "typer", "obstore", *(f"transports.{home}" for home in homes)}
     assert not late & loaded_by("from transports import connect; from transports.sync import connect")
-    beside = {"jsonschema_rs", "pathvalidate", "html", "email"}  # a session loads them while its transport opens
+    beside = {"jsonschema_rs", "pathvalidate", "email"}  # a session loads them while its transport opens
     later = {"importlib.metadata", "psutil", "yarl", "tomllib"}
     loaded = loaded_by("from transports import connect")
     assert not (late | beside | later) & loaded
@@ -65,31 +65,22 @@ def test_the_names_are_sorted_and_each_is_one_thing() -> None:
         assert getattr(transports, name) is getattr(transports, name)
 
 
-def doors() -> list[Path]:
-    root = Path(transports.__file__).parent
-    return [path for path in sorted(root.rglob("__init__.py")) if "lazy_names(" in path.read_text(encoding="utf-8")]
+STUBS = sorted(Path(transports.__file__).parent.rglob("*.pyi"))
 
 
-@pytest.mark.parametrize("path", doors(), ids=lambda path: path.parent.name)
-def test_a_door_loads_the_names_late_that_a_type_checker_sees(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    package = ".".join(("transports", *path.parent.relative_to(Path(transports.__file__).parent).parts))
-    (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
-    seen = [
-        (alias.name, f"{'.' * (node.level - 1)}{node.module}")
-        for node in checked.body
+@pytest.mark.parametrize("stub", STUBS, ids=lambda stub: stub.parent.name)
+def test_a_package_gives_the_names_of_its_stub(stub: Path) -> None:
+    package = ".".join(("transports", *stub.parent.relative_to(Path(transports.__file__).parent).parts))
+    module = importlib.import_module(package)
+    homes = {
+        alias.name: f"{'.' * node.level}{node.module}"
+        for node in ast.parse(stub.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
-    ]
-    call = next(
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_names"
-    )
-    homes: dict[str, tuple[str, ...]] = ast.literal_eval(call.args[1])
-    assert sorted(seen) == sorted((name, home) for home, names in homes.items() for name in names)
-    for home, names in homes.items():
-        module = importlib.import_module(f".{home}", package)
-        for name in names:
-            assert getattr(sys.modules[package], name) is getattr(module, name)
+    }
+    assert module.__all__ == dir(module) == sorted(homes)
+    for name, home in homes.items():
+        assert getattr(module, name) is getattr(importlib.import_module(home, package), name)
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

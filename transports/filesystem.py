@@ -23,6 +23,7 @@ from .artifacts._verified import Pieces, open_file_of, verified
 from .errors import ArtifactNotFound, UsageError
 from .session._settings import Settings, retention_settings
 from .session._stores import open_configured_store
+from .sync._bridge import SHARED
 
 with needing("fsspec", "data"):
     from fsspec.spec import AbstractFileSystem
@@ -108,7 +109,7 @@ class ArtifactFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
                 if self._is_ours:  # fsspec never closes a file system
                     await self._store.aclose()
 
-        return sync.SHARED.run(run())
+        return SHARED.run(run())
 
     async def _list(self) -> Sequence[ArtifactRef]:
         return await self._store.list()

@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.clock import Clock
 from tests.support.local_store import PDF
-from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope, try_lock
+from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope
+from transports.artifacts._files import try_lock
 from transports.artifacts._retention import Entry, Incoming, Removal
 
 VIEW = Scope(session="s")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_store import run_script
-from transports.artifacts import _files as module, remove_left, replacing, try_lock
-from transports.artifacts._files import ExportFile, Replacement
+from transports.artifacts import _files as module
+from transports.artifacts._files import ExportFile, Replacement, remove_left, replacing, try_lock
 
 _COPY = """
 import hashlib, os, sys

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.local_store import PDF, sha
-from transports.artifacts import LocalStore, Tree
-from transports.artifacts.local._tree import OpenFolders
+from transports.artifacts import LocalStore
+from transports.artifacts.local._tree import OpenFolders, Tree
 from transports.errors import StoreError
 
 #: What a step of the store calls in the system.

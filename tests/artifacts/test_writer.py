@@ -17,8 +17,10 @@ import pytest
 
 from tests.support.counted import opened_names
 from tests.support.local_store import sha
-from transports.artifacts import ArtifactRef, LocalStore, Tree, try_lock
+from transports.artifacts import ArtifactRef, LocalStore
+from transports.artifacts._files import try_lock
 from transports.artifacts.local import _store as writer
+from transports.artifacts.local._tree import Tree
 from transports.errors import StoreError
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from transports.batch import Consent, Job, Outcome, RunOptions, State, open_ledger, run
+from transports.batch import Job, Outcome, RunOptions, State, open_ledger, run
+from transports.batch._consent import Consent
 from transports.batch.running._runner import Runner
 from transports.errors import UsageError
 

@@ -17,9 +17,9 @@ import pytest
 
 from tests.support.postgres_server import run_url
 from transports.artifacts import ArtifactRef
-from transports.batch import SqliteDatabase
 from transports.batch._jobs import Job, Outcome, State
 from transports.batch.ledger import _writes as leasing
+from transports.batch.ledger._backends import SqliteDatabase
 from transports.batch.ledger._ledger import Ledger, open_ledger
 from transports.batch.ledger._schema import Counts, Leased, Settlement
 from transports.errors import UsageError

@@ -17,8 +17,8 @@ from tests.benchmarks.report import Row, Table
 from tests.support.postgres_server import postgres_server, run_url
 from transports._internal.database._transactions import Cursor
 from transports.artifacts import ArtifactRef
-from transports.batch import Job, Ledger, Outcome, SqliteDatabase, State, open_ledger
-from transports.batch.ledger._backends import PostgresDatabase
+from transports.batch import Job, Ledger, Outcome, State, open_ledger
+from transports.batch.ledger._backends import PostgresDatabase, SqliteDatabase
 from transports.batch.ledger._schema import Database, Settlement
 
 __all__ = ["HELD", "TITLE", "ledger_work"]

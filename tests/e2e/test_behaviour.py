@@ -33,7 +33,7 @@ from transports import (
     WebSocketTransport,
     connect,
 )
-from transports.mcp import MCPTransport
+from transports.mcp._transport import MCPTransport
 from transports.playwright import _page_transport as transport_module
 from transports.playwright._agent import Channel
 from transports.playwright._channels import PlaywrightChannel

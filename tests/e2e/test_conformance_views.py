@@ -16,7 +16,7 @@ from tests.support.mcp_servers import target
 from tests.support.planted_views import ALLOWED_VIEWS, PLANTED_VIEWS, PlantedView
 from transports import Browser, UsageError
 from transports.errors import ConnectFailed
-from transports.mcp import VIEW_TYPE
+from transports.mcp._connection import VIEW_TYPE
 from transports.surfaces.cli import main
 from transports.testing.conformance import VIEW_CHECKS, Plan, Report, check_app
 from transports.testing.conformance.checks import _views as checks

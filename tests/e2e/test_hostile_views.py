@@ -23,7 +23,7 @@ from tests.support.eventually import eventually
 from tests.support.listener import PEER, listening
 from tests.support.mcp_servers import target
 from transports import Browser, ProtocolError, Session, TransportError, UsageError, View, connect
-from transports.mcp.views import ViewTransport
+from transports.mcp.views._transport import ViewTransport
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 ASK = "([method, params]) => rpc(method, params)"

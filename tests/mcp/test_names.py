@@ -12,7 +12,8 @@ import pytest
 from tests.support.mcp_servers import target
 from tests.support.mcp_servers.tableau import PDF, VIEW
 from transports import UsageError, WebSocketTransport, connect
-from transports.mcp import HttpServer, MCPTransport, StdioServer, parse_server
+from transports.mcp._servers import HttpServer, StdioServer, parse_server
+from transports.mcp._transport import MCPTransport
 from transports.protocol._plain_text import redact_url
 from transports.sync import connect as connect_blocking
 

@@ -22,11 +22,9 @@ from transports.routing import (
     RoutingConfig,
     RoutingPolicy,
     clamp,
-    human_size,
-    json_size,
 )
-from transports.routing._guard import cut_texts
-from transports.routing._layers import fill_summary, match_fields
+from transports.routing._guard import cut_texts, json_size
+from transports.routing._layers import fill_summary, human_size, match_fields
 from transports.routing._policy import check_path
 from transports.routing._result import long_texts, shorten
 

@@ -18,7 +18,7 @@ import psutil
 
 from tests.support.mcp_servers import FOLDER
 from transports.artifacts import Retention
-from transports.mcp import StdioServer
+from transports.mcp._servers import StdioServer
 
 __all__ = ["ABP", "AppServer", "Program", "bridge_server", "mcp_server", "small_disk"]
 

@@ -29,7 +29,7 @@ from tests.support.in_process import in_process
 from tests.support.object_server import Proxy
 from transports import Browser, Session, WebSocketTransport, connect
 from transports.artifacts import LocalStore, Retention, open_store
-from transports.mcp import MCPTransport
+from transports.mcp._transport import MCPTransport
 
 __all__ = ["Outcome", "run"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from transports.artifacts import ArtifactStore, open_store
-from transports.mcp import Server
+from transports.mcp._servers import Server
 from transports.surfaces.mcp.proxy._running import ProxyOptions, relay, shared_by
 from transports.surfaces.mcp.proxy._stats import Stats
 from transports.surfaces.mcp.proxy._upstreams import open_upstream, server_of

@@ -33,7 +33,6 @@ from transports import (
     UsageError,
     artifacts,
     batch,
-    session,
 )
 from transports.memory import Handler
 from transports.protocol.binary import LocalFile
@@ -211,13 +210,13 @@ def test_a_session_has_every_attribute_of_the_asynchronous_one(app_of: App) -> N
 
 def test_connect_passes_every_option_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given: dict[str, object] = {}
-    real = session.connect
+    real = transports.connect
 
     def capture(target: str, **options: object) -> object:
         given.update(options, target=target)
         return real("memory:", transport=MemoryTransport({}))
 
-    monkeypatch.setattr(session, "connect", capture)
+    monkeypatch.setattr("transports.sync._session.async_connect", capture)
     store = LocalStore(tmp_path)
     names = [name for name in inspect.signature(connect).parameters if name not in ("page", "context")]
     options: dict[str, Any] = {name: object() for name in names} | {"store": store}
@@ -506,7 +505,7 @@ def test_a_router(tmp_path: Path) -> None:
 
 def test_a_blocking_pool_maps_jobs_and_leaves_nothing(tmp_path: Path) -> None:
     def app(target: str, **options: Any) -> Any:
-        return session.connect("memory:", transport=MemoryTransport(HANDLERS), **options)
+        return transports.connect("memory:", transport=MemoryTransport(HANDLERS), **options)
 
     with blocking_batch.Pool(sessions=2, connect=app, store=tmp_path) as pool:
         jobs = (batch.Job("echo", {"n": n}, "ws://app.example/") for n in range(6))

@@ -29,12 +29,11 @@ from transports.errors import CallTimeout, Disconnected
 from transports.protocol._declarations import Capability
 from transports.protocol._find_content import find
 from transports.surfaces.cli import main
-from transports.testing import CannotGenerate, generated_params
 from transports.testing.conformance import CHECKS, VIEW_CHECKS, Outcome
 from transports.testing.conformance._client import measured_content
 from transports.testing.conformance._evidence import ContentItem, Evidence, Exchange, Trial
 from transports.testing.conformance._gather import _long_calls
-from transports.testing.conformance._inputs import with_wrong_type, without_required
+from transports.testing.conformance._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 from webapp_fixture import wire
 
 DOCS = Path(__file__).parents[2] / "docs" / "conformance.md"

@@ -1,10 +1,36 @@
-"""Names of a package that are imported when they are first used (PEP 562), so that a start loads only what it needs."""
+"""Names of a package that load when they are first used (PEP 562), so that a start loads only what it needs."""
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+
+
+def attach_stub(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package with these ``__name__`` and ``__file__``.
+
+    The stub beside ``file`` lists the names: each ``from .module import Name as Name``, which type checkers read too.
+    """
+    with open(f"{file.rpartition('.')[0]}.pyi", "rb") as stub:  # noqa: PTH123 - pathlib takes 5 ms to import
+        tree = ast.parse(stub.read())
+    modules = {
+        alias.name: f"{'.' * node.level}{node.module}"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    names = sorted(modules)
+
+    def load(name: str) -> object:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value: object = getattr(import_module(modules[name], package), name)
+        setattr(sys.modules[package], name, value)  # the next use of the name does not come here
+        return value
+
+    return load, names.copy, names
 
 
 def lazy_names(package: str, homes: Mapping[str, tuple[str, ...]]) -> Callable[[str], object]:

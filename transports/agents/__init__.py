@@ -10,50 +10,6 @@ with a preview, and images as content; the model gives a file to a tool by its r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from .._internal.lazy import attach_stub
 
-from .._internal.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from ._frameworks import (
-        langchain_tools as langchain_tools,
-        openai_agents_tools as openai_agents_tools,
-        pydantic_ai_toolset as pydantic_ai_toolset,
-    )
-    from ._models import (
-        ModelTools as ModelTools,
-        anthropic_tools as anthropic_tools,
-        google_tools as google_tools,
-        openai_tools as openai_tools,
-    )
-    from ._tools import (
-        Answer as Answer,
-        AppTool as AppTool,
-        AppTools as AppTools,
-        Attachment as Attachment,
-        ToolOptions as ToolOptions,
-    )
-else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "_frameworks": (
-                "langchain_tools",
-                "openai_agents_tools",
-                "pydantic_ai_toolset",
-            ),
-            "_models": (
-                "ModelTools",
-                "anthropic_tools",
-                "google_tools",
-                "openai_tools",
-            ),
-            "_tools": (
-                "Answer",
-                "AppTool",
-                "AppTools",
-                "Attachment",
-                "ToolOptions",
-            ),
-        },
-    )
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from .._internal import notebook
+from .._internal.notebook import _html as notebook
 from ..errors import ArtifactNotFound, Corrupt, UsageError, checked
 from ..protocol._media import is_binary_mime
 from ..protocol._strict_json import MAX_JSON_DEPTH, encode_json, has_more_levels, parser_limits

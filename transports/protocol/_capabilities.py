@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from .._internal import notebook
+from .._internal.notebook import _html as notebook
 from ..errors import CapabilityError, ProtocolError
 from ._plain_text import similar_names
 from .schema import unnamed_params

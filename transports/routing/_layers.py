@@ -40,7 +40,6 @@ from ..protocol._media import OCTET_STREAM, extension_for
 from ..protocol._strict_json import decode_json, is_larger
 from ..protocol.binary import BinaryData, Download, Encoded, Handle, verify_size
 from ..protocol.messages import Sender
-from . import http
 from ._policy import FieldRule, RoutingPolicy, Step, TransformContext, walk_path
 
 #: The head of a data URL, which some servers put before base64.
@@ -283,9 +282,12 @@ class Fetcher:
         binary: BinaryData,
         on_download: Callable[[int, int | None], None] | None,
     ) -> tuple[BinaryData, Sequence[str]]:
+        from .http._downloads import download  # late: aiohttp, which most sessions never need
+        from .http._request import cookies_of
+
         app, sender = self.transport, self.sender
         fetch = partial(
-            http.download,
+            download,
             reference,
             timeout=self.timeout,
             size=binary.size,
@@ -293,7 +295,7 @@ class Fetcher:
             base_url=app.url if app else None,
             server_address=app.server_address if app else None,
             sender=sender,
-            cookies=http.cookies_of(app, sender),
+            cookies=cookies_of(app, sender),
             allow_private=self.allow_private,
             propagate=self.propagate,
             accept_compression=self.accept_compression,

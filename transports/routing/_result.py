@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from .._internal import notebook
+from .._internal.notebook import _html as notebook
 from ..artifacts._ref import ArtifactRef, files_table, shown_picture
 from ..artifacts._tables import is_table, read_table
 from ..errors import UsageError, checked

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
-from .. import playwright as browsers, recording as recordings
+from .. import playwright as browsers
 from .._internal.signatures import showing
 from .._internal.telemetry import use_global_providers
 from ..artifacts._base import ArtifactStore
@@ -156,8 +156,11 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     clean = _cleaner(transport) if app is not None else None
     discovery = discovery_for(target, transport, settings)
     if record is not None:
-        recording = record if isinstance(record, recordings.Recording) else recordings.Recording(record)
-        transport = recorder = recordings.Recorder(transport, recording)
+        from ..recording._file import Recording
+        from ..recording._recorder import Recorder
+
+        recording = record if isinstance(record, Recording) else Recording(record)
+        transport = recorder = Recorder(transport, recording)
         discovery = recorder.discovering(discovery) if discovery else None
     if clean is not None and discovery is not None:
         discovery = partial(_discover_cleaned, discovery, clean)

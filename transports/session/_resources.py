@@ -17,6 +17,7 @@ from ..base import Transport
 from ..errors import ABPError, CapabilityError, ProtocolError, UsageError, short_traceback
 from ..protocol._capabilities import Capabilities
 from ..protocol._find_content import Place, find, replace
+from ..protocol._plain_text import plain_line, redact_url
 from ..protocol._strict_json import JSONValue
 from ..protocol.binary import BinaryData, Encoded, verify_size
 from ..protocol.messages import Message
@@ -209,7 +210,7 @@ class Resources:
         try:
             answer = await self._ask("resources/read", {"uri": uri}, timeout)
         except CapabilityError as error:  # many servers do not say which one
-            raise error.located(protocol.plain_line(protocol.redact_url(uri), _MAX_SHOWN)) from None
+            raise error.located(plain_line(redact_url(uri), _MAX_SHOWN)) from None
         contents = answer.get("contents")
         if not isinstance(contents, list):
             raise ProtocolError("the server's answer to resources/read has no contents")

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from .._internal import notebook
+from .._internal.notebook import _html as notebook
 from .._internal.tasks import OpenedHere, Owner, cancel_and_wait
 from ..artifacts._base import ArtifactStore
 from ..artifacts._ref import ArtifactRef, Scope, shown_picture
@@ -29,7 +29,6 @@ from ..errors import ABPError, CapabilityError, Disconnected, UsageError, short_
 from ..protocol._capabilities import response_metadata, with_suggestions
 from ..protocol._find_content import FileToRead, Found, prepare_params
 from ..protocol.messages import Message, WebResource, new_id
-from ..routing import http
 from ..routing._policy import RoutingConfig, RoutingPolicy
 from ..routing._result import Result
 from ._calls import CallHandle, Calls, Repeats, Results, timeout_seconds
@@ -151,7 +150,9 @@ class PageToolCalls:
         return await self._calls.with_events(call, tool, work())
 
     async def _fetch_public(self, url: str, accept: str, max_bytes: int) -> WebResource:
-        return await http.fetch_public(
+        from ..routing.http._redirects import fetch_public  # late: aiohttp, which most sessions never need
+
+        return await fetch_public(
             url, accept=accept, timeout=_FETCH_TIMEOUT, max_bytes=max_bytes, allow_private=self._allow_private
         )
 

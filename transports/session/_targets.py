@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote, urlsplit
 
-from .. import mcp, playwright, postmessage, recording, websocket
+from .. import playwright, postmessage
+from .._internal.extras import needing
 from .._internal.plugins import blame_plugin, installed_plugins, load_plugin
 from ..base import Transport
 from ..errors import UsageError, spelled
@@ -91,7 +92,9 @@ def transport_for(
         raise UsageError(_unfit_transport(target, name, names))
     chosen = names[0] if name == "auto" else name
     if chosen == "replay":
-        replay = recording.ReplayTransport(target[len(_REPLAY) :])
+        from ..recording._replay import ReplayTransport
+
+        replay = ReplayTransport(target[len(_REPLAY) :])
         if not replay.has_views:
             reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
             return replay
@@ -100,9 +103,9 @@ def transport_for(
     if chosen == "websocket":
         reject_options(browser_options, "an app behind a WebSocket, which needs no browser")
         reject_options(_only(request_options, "auth"), f"a WebSocket; give {spelled('headers=')}")
-        return websocket.WebSocketTransport(
-            target, timeout=seconds, max_bytes=settings.max_message_bytes, **request_options
-        )
+        from ..websocket._transport import WebSocketTransport
+
+        return WebSocketTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **request_options)
     if browser_options.keys() & {"cdp_url", "browser_server"}:
         browser_options = {**browser_options, **_only(request_options, "headers")}
         request_options = _only(request_options, "auth")
@@ -126,7 +129,9 @@ def discovery_for(target: str, transport: Transport, settings: Settings) -> Call
 
     Only pages have a manifest (docs/protocol.md 7.1), and recordings of pages."""
     if target.lower().startswith(_REPLAY):
-        return transport.discovering() if isinstance(transport, recording.ReplayTransport) else None
+        from ..recording._replay import ReplayTransport
+
+        return transport.discovering() if isinstance(transport, ReplayTransport) else None
     if not is_page(target):
         return None
     return partial(_discover, target, settings)
@@ -171,10 +176,11 @@ def _only(options: Mapping[str, object], *names: str) -> dict[str, object]:
 
 def _mcp_transport(target: str, seconds: float, settings: Settings, **options: Any) -> Transport:
     try:
-        make = mcp.MCPTransport
+        with needing("the MCP SDK", "mcp"):
+            from ..mcp._transport import MCPTransport
     except ImportError as error:
         raise UsageError(f"an MCP server: {error}") from error
-    return make(target, timeout=seconds, max_bytes=settings.max_message_bytes, **options)
+    return MCPTransport(target, timeout=seconds, max_bytes=settings.max_message_bytes, **options)
 
 
 def _plugin_transport(target: str, name: str, seconds: float) -> Transport | None:

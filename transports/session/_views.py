@@ -13,19 +13,11 @@ from .._internal.privacy._redaction import REDACTED
 from ..artifacts._ref import ArtifactRef, files_table
 from ..base import Transport, WrappedTransport
 from ..errors import NotRecorded, UsageError, checked, short_traceback, spelled
-from ..mcp.views import (
-    CspMode,
-    Decision,
-    DisplayMode,
-    HostContext,
-    OpenedTool,
-    ViewDocument,
-    ViewHandlers,
-    ViewRequest,
-    ViewTransport,
-    read_document,
-    read_profile,
-)
+from ..mcp.views._document import CspMode, ViewDocument, read_document
+from ..mcp.views._host import Decision, HostContext, ViewHandlers, ViewRequest
+from ..mcp.views._messages import DisplayMode
+from ..mcp.views._profiles import read_profile
+from ..mcp.views._transport import OpenedTool, ViewTransport
 from ..playwright._source import PageSource
 from ..protocol.binary import BinaryData
 from ..protocol.messages import Message, new_id

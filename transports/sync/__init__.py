@@ -20,63 +20,6 @@ works in the page's thread, and only while a call of this API or of Playwright's
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from .._internal.lazy import attach_stub
 
-from .._internal.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from ._bridge import SHARED as SHARED
-    from ._session import (
-        ArtifactStore,
-        Browser,
-        CallHandle,
-        LocalStore,
-        NoneStore,
-        Router,
-        Session,
-        Staged,
-        connect,
-        discover,
-        open_store,
-    )
-    from ._views import View, expect
-else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "_bridge": ("SHARED",),
-            "_session": (
-                "ArtifactStore",
-                "Browser",
-                "CallHandle",
-                "LocalStore",
-                "NoneStore",
-                "Router",
-                "Session",
-                "Staged",
-                "connect",
-                "discover",
-                "open_store",
-            ),
-            "_views": (
-                "View",
-                "expect",
-            ),
-        },
-    )
-
-__all__ = [
-    "ArtifactStore",
-    "Browser",
-    "CallHandle",
-    "LocalStore",
-    "NoneStore",
-    "Router",
-    "Session",
-    "Staged",
-    "View",
-    "connect",
-    "discover",
-    "expect",
-    "open_store",
-]
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

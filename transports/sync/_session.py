@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from .. import artifacts, playwright as browsers, routing, session
+from .. import artifacts, playwright as browsers, routing
 from .._internal.signatures import showing
 from ..artifacts._content import Durability
 from ..artifacts._hosts import HostFacade, HostStore
@@ -19,7 +19,11 @@ from ..base import Transport
 from ..errors import ABPError
 from ..routing._layers import Fetcher
 from ..routing._policy import OnRoutingEvent, RoutingPolicy
-from ..session._manifest import discover as _discover
+from ..session._calls import CallHandle as AsyncCallHandle
+from ..session._connect import CommonOptions, connect as async_connect
+from ..session._manifest import discover as async_discover
+from ..session._resources import Resources as AsyncResources
+from ..session._session import Session as AsyncSession
 from ._bridge import (
     SHARED,
     Blocking,
@@ -197,14 +201,14 @@ class Router(Blocking[routing.Router]):
 open_store = made_by(artifacts.open_store, ArtifactStore)
 
 
-class Resources(Blocking[session.Resources]):
+class Resources(Blocking[AsyncResources]):
     """Blocking resources of an MCP server, as :attr:`Session.resources`."""
 
-    list = blocking(session.Resources.list)
-    templates = blocking(session.Resources.templates)
-    read = blocking(session.Resources.read)
-    subscribe = blocking(session.Resources.subscribe)
-    unsubscribe = blocking(session.Resources.unsubscribe)
+    list = blocking(AsyncResources.list)
+    templates = blocking(AsyncResources.templates)
+    read = blocking(AsyncResources.read)
+    subscribe = blocking(AsyncResources.subscribe)
+    unsubscribe = blocking(AsyncResources.unsubscribe)
 
     @property
     def available(self) -> bool:
@@ -217,12 +221,12 @@ class Resources(Blocking[session.Resources]):
         return self.wrapped.subscriptions
 
 
-class CallHandle(Blocking[session.CallHandle]):
+class CallHandle(Blocking[AsyncCallHandle]):
     """Blocking handle of a running call, made by :meth:`Session.start`."""
 
-    status = blocking(session.CallHandle.status)
-    result = blocking(session.CallHandle.result)
-    cancel = blocking(session.CallHandle.cancel)
+    status = blocking(AsyncCallHandle.status)
+    result = blocking(AsyncCallHandle.result)
+    cancel = blocking(AsyncCallHandle.cancel)
 
     @property
     def id(self) -> str:
@@ -235,22 +239,22 @@ class CallHandle(Blocking[session.CallHandle]):
         return self.wrapped.capability
 
 
-class Session(Resource[session.Session]):
+class Session(Resource[AsyncSession]):
     """Blocking session with one connected app, made by :func:`connect`.
 
     ``with connect(…) as app`` opens and closes it. ``app = connect(…).open()`` opens it; then the caller closes it with
     :meth:`close`.
     """
 
-    call = blocking(session.Session.call)
-    start = making(session.Session.start, CallHandle)
-    save = blocking(session.Session.save)
-    render_to_pdf = blocking(session.Session.render_to_pdf)
-    screenshot = blocking(session.Session.screenshot)
-    events = managing(session.Session.events, iterate)
-    close = closing(session.Session.aclose)
+    call = blocking(AsyncSession.call)
+    start = making(AsyncSession.start, CallHandle)
+    save = blocking(AsyncSession.save)
+    render_to_pdf = blocking(AsyncSession.render_to_pdf)
+    screenshot = blocking(AsyncSession.screenshot)
+    events = managing(AsyncSession.events, iterate)
+    close = closing(AsyncSession.aclose)
 
-    @described(session.Session.open_view)
+    @described(AsyncSession.open_view)
     def open_view(
         self, capability: str, params: Mapping[str, object] | None = None, **options: Unpack[ViewOptions]
     ) -> View:
@@ -312,10 +316,10 @@ class Session(Resource[session.Session]):
         return ArtifactStore(self.wrapped.store, self._runner)
 
 
-discover = blocking_function(_discover)
+discover = blocking_function(async_discover)
 
 
-class ConnectOptions(session.CommonOptions, total=False):
+class ConnectOptions(CommonOptions, total=False):
     """Options of :func:`connect`: blocking objects in the places of asynchronous ones."""
 
     store: ArtifactStore | HostStore | HostFacade | str | Path | None
@@ -324,13 +328,13 @@ class ConnectOptions(session.CommonOptions, total=False):
     context: BrowserContext | None
 
 
-@described(session.connect)
+@described(async_connect)
 @showing(ConnectOptions, transport="auto", requested_capabilities=())
 def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     """Connect as :func:`transports.connect`, whose docstring replaces this one."""
     __tracebackhide__ = True
     given: dict[str, Any] = {name: _unwrapped(value) for name, value in options.items() if value is not None}
-    return Session(session.connect(target, **given), _runner(options.get("page") or options.get("context")))
+    return Session(async_connect(target, **given), _runner(options.get("page") or options.get("context")))
 
 
 def _unwrapped(value: Any) -> Any:

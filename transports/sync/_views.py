@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
-from .. import session
 from ..artifacts._ref import ArtifactRef
+from ..session._views import View as AsyncView
 from ._bridge import Runner, described
 from ._session import Session
 
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
         PageAssertions,
     )
 
-    from ..mcp.views import DisplayMode, ViewRequest
+    from ..mcp.views._host import ViewRequest
+    from ..mcp.views._messages import DisplayMode
     from ..routing._result import Result
 
 
 class View(Session):
     """Blocking session with a view, made by :meth:`Session.open_view`; see :class:`transports.View`."""
 
-    wrapped: session.View
+    wrapped: AsyncView
 
-    @described(session.View.update)
+    @described(AsyncView.update)
     def update(
         self,
         *,
@@ -44,7 +45,7 @@ class View(Session):
             self.wrapped.update(theme=theme, locale=locale, timezone=timezone, display_mode=display_mode, size=size)
         )
 
-    @described(session.View.send_input)
+    @described(AsyncView.send_input)
     def send_input(self, partial: Mapping[str, object]) -> None:
         """Send as :meth:`transports.View.send_input`, whose docstring replaces this one."""
         self._runner.run(self.wrapped.send_input(partial))

@@ -6,11 +6,10 @@ import os
 from typing import TypeAlias
 
 from .. import batch
-from ..batch import pool
 from ..batch.pool._fleet import PoolStats
 from ..batch.running._batch import Source, ignore
 from ..batch.running._outputs import Report
-from ..batch.running._runner import OnSettled, RunOptions
+from ..batch.running._runner import Driver as AsyncDriver, OnSettled, RunOptions
 from ..session._dispatch import OnProgress
 from ._bridge import (
     Blocking,
@@ -23,10 +22,8 @@ from ._bridge import (
     taking_parameters_of,
 )
 
-__all__ = ["Pool", "run"]
 
-
-class Pool(Resource[pool.Pool]):
+class Pool(Resource[batch.Pool]):
     """Blocking pool of sessions and browsers for concurrent calls; see :class:`transports.batch.Pool`::
 
         with Pool(browsers=2) as pool:
@@ -35,14 +32,14 @@ class Pool(Resource[pool.Pool]):
     ``store=`` and ``connect=`` are those of :mod:`transports`. Jobs are read in the loop's own thread.
     """
 
-    @taking_parameters_of(pool.Pool)
-    def __init__(self, wrapped: pool.Pool) -> None:
+    @taking_parameters_of(batch.Pool)
+    def __init__(self, wrapped: batch.Pool) -> None:
         super().__init__(wrapped)
 
-    call = blocking(pool.Pool.call)
-    run = blocking(pool.Pool.run)
-    map = iterating(pool.Pool.map)
-    close = closing(pool.Pool.aclose)
+    call = blocking(batch.Pool.call)
+    run = blocking(batch.Pool.run)
+    map = iterating(batch.Pool.map)
+    close = closing(batch.Pool.aclose)
 
     @property
     def closed(self) -> bool:
@@ -54,7 +51,7 @@ class Pool(Resource[pool.Pool]):
         """Maximum number of concurrent calls."""
         return self.wrapped.size
 
-    @described(pool.Pool.stats)
+    @described(batch.Pool.stats)
     def stats(self) -> PoolStats:
         """Return :meth:`transports.batch.Pool.stats`, whose docstring replaces this one."""
 
@@ -64,7 +61,7 @@ class Pool(Resource[pool.Pool]):
         return self._runner.run(look())
 
 
-Driver: TypeAlias = Pool | batch.running.Driver
+Driver: TypeAlias = Pool | AsyncDriver
 _run = blocking_function(batch.run)
 
 

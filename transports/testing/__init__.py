@@ -9,29 +9,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from .._internal.lazy import attach_stub
 
-from .._internal.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from ..memory import Call
-    from ._assertions import Golden, assert_schema, assert_size
-    from .conformance._inputs import CannotGenerate as CannotGenerate, generated_params as generated_params
-else:  # the pytest plugin imports this package in every run of pytest
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            ".memory": ("Call",),
-            "_assertions": (
-                "Golden",
-                "assert_schema",
-                "assert_size",
-            ),
-            "conformance._inputs": (
-                "CannotGenerate",
-                "generated_params",
-            ),
-        },
-    )
-
-__all__ = ["Call", "Golden", "assert_schema", "assert_size"]
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -30,7 +30,7 @@ from urllib.parse import quote
 
 import pytest
 
-from .. import playwright as browsers, session as sessions, sync
+from .. import playwright as browsers, sync
 from ..errors import ABPError, ContextLost, UsageError, callers_traceback, shortened
 from ..protocol._plain_text import is_page
 from ..sync._bridge import SHARED
@@ -152,8 +152,9 @@ def evidence_option(config: pytest.Config) -> dict[str, Any]:
     """Return the option ``evidence`` of :func:`transports.connect`, if evidence was requested."""
     if not (text := _evidence_text(config)):
         return {}
+    from ..session._evidence import GeneralEvidence, read_evidence  # late: each run of pytest imports this module
 
-    return {"evidence": sessions.GeneralEvidence(sessions.read_evidence(text))}
+    return {"evidence": GeneralEvidence(read_evidence(text))}
 
 
 def traces_here(options: Mapping[str, Any]) -> bool:
@@ -422,6 +423,8 @@ def abp_app_async(
     Use it as ``async with abp_app_async() as app``. It takes the options of :func:`transports.connect`. In a test that
     also uses the asynchronous ``page`` of pytest-playwright-asyncio the session drives that page.
     """
+    from ..session._connect import connect  # late: each run of pytest imports this module
+
     marked = _options(request, abp_target, abp_transport)
     report = _new_report(request, tmp_path)
 
@@ -434,7 +437,7 @@ def abp_app_async(
             wanted = browser_options(request.config)
             if wanted and starts_browser(abp_target, options, shows_views=shows_views):
                 options["browser"] = await stack.enter_async_context(browsers.Browser(**wanted))
-            app = await stack.enter_async_context(sessions.connect(abp_target, transport=abp_transport, **options))
+            app = await stack.enter_async_context(connect(abp_target, transport=abp_transport, **options))
             if traces_here(options):
                 await stack.enter_async_context(report.tracing(app.transport, passing=pytest.skip.Exception))
             yield app

@@ -10,7 +10,8 @@ from itertools import chain
 from pathlib import Path
 
 from transports.artifacts._ref import Metadata, OtherCase
-from transports.batch import Consent, Job
+from transports.batch import Job
+from transports.batch._consent import Consent
 from transports.batch._jobs import job_document, parse_job
 from transports.batch.running._reading import read_jobs
 from transports.errors import ABPError

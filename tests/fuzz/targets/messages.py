@@ -22,8 +22,7 @@ from transports.protocol._payloads import Answer, ElicitationRequest, Initialize
 from transports.protocol._strict_json import ValueCounter, decode_json, has_more_values, is_deeper
 from transports.protocol.binary import BinaryData, Encoded
 from transports.protocol.messages import Message
-from transports.routing import json_size
-from transports.routing._guard import clamp, cut_texts
+from transports.routing._guard import clamp, cut_texts, json_size
 from transports.routing._layers import parse_text_blocks
 from transports.routing._result import long_texts
 from transports.websocket import envelope as base64_runs

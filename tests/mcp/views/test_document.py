@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
-from transports.mcp.views import ViewDocument, read_document
+from transports.mcp.views._document import ViewDocument, read_document
 
 KINDS = ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains")
 

@@ -93,7 +93,7 @@ def test_the_bridge_at_a_terminal_says_whom_it_waits_for(abp: CommandLine, monke
     async def serve_nobody(bridge: object) -> None:
         """As where the client is gone at once."""
 
-    monkeypatch.setattr("transports.surfaces.mcp.serve_stdio", serve_nobody)
+    monkeypatch.setattr("transports.surfaces.mcp._stdio.serve_stdio", serve_nobody)
     ran = abp.at_terminal("mcp", script=lambda terminal: None)
     assert ran.status == 0 and "abp: an MCP client starts this command and speaks to it here; Ctrl-C ends it" in ran.err
     assert "starts this command" not in abp("mcp").err

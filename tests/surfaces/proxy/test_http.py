@@ -31,7 +31,7 @@ from tests.support.relayed import HELLO, LARGE
 from tests.support.slow import slow_but
 from tests.surfaces.proxy.test_stdio import alive
 from transports.artifacts import open_store
-from transports.mcp import HttpServer, Server
+from transports.mcp._servers import HttpServer, Server
 from transports.surfaces.mcp._access import parse_tokens
 from transports.surfaces.mcp.proxy._running import ProxyOptions, run_http
 from transports.surfaces.mcp.proxy._stats import Stats

@@ -12,18 +12,8 @@ import pytest
 from tests.support.processor import longest_turn
 from tests.support.web_client import TOKEN, Web, put_artifact, running
 from transports import UsageError
-from transports.artifacts import (
-    MAX_SECONDS,
-    ArtifactStore,
-    Expired,
-    LocalStore,
-    MemoryStore,
-    Scope,
-    Signer,
-    find_server,
-    registered,
-    signing_key,
-)
+from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Scope
+from transports.artifacts._signing import MAX_SECONDS, Expired, Signer, find_server, registered, signing_key
 from transports.errors import StoreError
 from transports.surfaces.web._artifacts import make_link
 from transports.surfaces.web._options import Options

@@ -17,8 +17,8 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from .. import readers
 from ..files import open_regular, read_regular
+from ..readers import _reader_process as readers
 
 #: Largest picture that is shown as it is, and largest file that a smaller picture is made of, in bytes.
 MAX_PICTURE, MAX_SOURCE = 512 << 10, 16 << 20

@@ -5,9 +5,3 @@
 * :mod:`._catalog` and :mod:`._index` — listing and search; :mod:`._maintenance` — sweeping and checking.
 * :mod:`._tree` — folders that symlinks cannot redirect, and locks.
 """
-
-from __future__ import annotations
-
-from ._store import LocalStore
-
-__all__ = ["LocalStore"]

@@ -24,7 +24,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from ..._internal import database
+from ..._internal.database._sqlite import open_sqlite, sqlite_transaction
 from ...errors import StoreError
 from ...protocol._strict_json import encode_json
 from .._ref import ArtifactRef, Metadata, Scope, stamp
@@ -145,7 +145,7 @@ class Index:
         insert = f"INSERT OR REPLACE INTO artifacts VALUES ({','.join('?' * _COLUMNS)})"
 
         def work(db: sqlite3.Connection) -> int:
-            with database.sqlite_transaction(db):
+            with sqlite_transaction(db):
                 db.executemany(insert, rows)
                 db.execute(_CHANGED)
             return len(rows)
@@ -307,7 +307,7 @@ class Index:
         if emptied:  # SQLite never leaves this state; it would wait for a lock that is never freed
             raise sqlite3.DatabaseError("it is empty")
         self._close()
-        db = database.open_sqlite(path, wait=_WAIT)
+        db = open_sqlite(path, wait=_WAIT)
         try:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version != _VERSION:
@@ -331,7 +331,7 @@ class Index:
 
 
 def _delete(db: sqlite3.Connection, keys: Iterable[str]) -> None:
-    with database.sqlite_transaction(db):
+    with sqlite_transaction(db):
         db.executemany("DELETE FROM artifacts WHERE id = ?", [(key,) for key in keys])
         db.execute(_CHANGED)
 
@@ -405,7 +405,7 @@ class TextIndex:
             except sqlite3.DatabaseError:
                 _remove(self._tree, _TEXT_FILES)
                 db = self._connect()
-            with closing(db), database.sqlite_transaction(db):
+            with closing(db), sqlite_transaction(db):
                 yield db
         except sqlite3.DatabaseError as error:
             path = self._tree.root / ".abp" / _FILE
@@ -418,7 +418,7 @@ class TextIndex:
                 os.close(folder.create(_FILE))
             if not folder.lstat(_FILE):
                 raise sqlite3.OperationalError(f"{_FILE} is not a regular file")
-        db = database.open_sqlite(self._tree.root / ".abp" / _FILE, wait=_TEXT_WAIT)
+        db = open_sqlite(self._tree.root / ".abp" / _FILE, wait=_TEXT_WAIT)
         try:
             db.execute("PRAGMA journal_mode=WAL").fetchone()
             db.execute("PRAGMA secure_delete=ON").fetchone()  # no text of a removed artifact stays in the file

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ..ledger._ledger import Ledger
 from ..pool._fleet import PoolStats
@@ -22,6 +23,18 @@ class WorkReport:
     def of_stats(cls, stats: PoolStats) -> WorkReport:
         """Return the report for the statistics of a pool."""
         return cls(stats.calls, dict(stats.recycled))
+
+
+class Engine(Protocol):
+    """Protocol of an engine for the jobs of one run."""
+
+    async def run(self) -> WorkReport:
+        """Run jobs until each has a final state, the deadline passes or :meth:`drain` is called.
+
+        If it is cancelled, running jobs are cancelled and settled. Raises :class:`~transports.errors.LedgerError`."""
+
+    def drain(self) -> None:
+        """Start no more jobs; :meth:`run` returns when the running jobs have ended."""
 
 
 class LocalEngine:

@@ -5,23 +5,3 @@ many machines.
 * :mod:`._writes` — adding, leasing and settling jobs; :mod:`._schema` — records and tables.
 * :mod:`._backends` — the databases.
 """
-
-from ._ledger import Ledger, open_ledger, open_view
-from ._reads import FINAL, JobPage, JobQuery, LedgerView, Overview
-from ._schema import Added, Counts, Leased, Row, Settlement
-
-__all__ = [
-    "FINAL",
-    "Added",
-    "Counts",
-    "JobPage",
-    "JobQuery",
-    "Leased",
-    "Ledger",
-    "LedgerView",
-    "Overview",
-    "Row",
-    "Settlement",
-    "open_ledger",
-    "open_view",
-]

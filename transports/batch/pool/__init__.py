@@ -4,11 +4,3 @@
 * :mod:`._leases` — leases of sessions: opening, exclusive use, return.
 * :mod:`._fleet` — the browsers and their slots: starting, watching and replacing browsers, statistics, latency.
 """
-
-from __future__ import annotations
-
-from ._fleet import BrowserStats, Endpoint, PoolStats
-from ._leases import Reuse
-from ._pool import Pool
-
-__all__ = ["BrowserStats", "Endpoint", "Pool", "PoolStats", "Reuse"]

@@ -9,29 +9,7 @@
 
 from __future__ import annotations
 
-from ._document import CspMode, ViewDocument, policy_remedy, read_document
-from ._host import Decision, Host, HostContext, ViewHandlers, ViewRequest
-from ._look import is_blank
-from ._messages import DisplayMode
-from ._profiles import HostProfile, host_names, read_profile
-from ._transport import OpenedTool, ViewTransport, WhyBlank
+from ..._internal.extras import needing
 
-__all__ = [
-    "CspMode",
-    "Decision",
-    "DisplayMode",
-    "Host",
-    "HostContext",
-    "HostProfile",
-    "OpenedTool",
-    "ViewDocument",
-    "ViewHandlers",
-    "ViewRequest",
-    "ViewTransport",
-    "WhyBlank",
-    "host_names",
-    "is_blank",
-    "policy_remedy",
-    "read_document",
-    "read_profile",
-]
+with needing("the MCP SDK", "mcp"):
+    from .. import _wire as _wire

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import pybase64
 
 from ...errors import ProtocolError
-from .. import VIEW_TYPE
+from .._connection import VIEW_TYPE
 
 CspMode: TypeAlias = Literal["declared", "spec", "loose"]
 """Policy of a view's document: as its server declares it, the one of the specification for views that declare nothing,

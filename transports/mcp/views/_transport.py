@@ -43,7 +43,7 @@ from ...protocol._plain_text import redact_url
 from ...protocol._strict_json import encode_json
 from ...protocol.binary import BinaryData
 from ...protocol.messages import PROTOCOL_VERSION as ABP_VERSION, Message
-from .. import error_answer, result_warnings, to_answer, to_arguments
+from .._wire import error_answer, result_warnings, to_answer, to_arguments
 from ._document import CspMode, ViewDocument, policy_remedy
 from ._host import Host, HostContext, Relay, ViewHandlers
 from ._look import syntax_errors

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from ...batch._consent import Consent
-    from ...batch.engines import Engine
+    from ...batch.engines._local import Engine
     from ...batch.ledger._ledger import Ledger
     from ...batch.ledger._schema import Counts, Settlement
     from ...batch.pool._pool import Pool

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def variables() -> set[str]:
     """Return the names of the variables that the bridge reads."""
-    from ..mcp import Options
+    from ..mcp._options import Options
 
     return {f"ABP_MCP_{name.upper()}" for name in Options.model_fields}
 
@@ -113,7 +113,11 @@ def mcp(
         from ..shared._listening import parse_address
 
         try:
-            from ..mcp import Bridge, Options, parse_tokens, serve_http, serve_stdio
+            from ..mcp._access import parse_tokens
+            from ..mcp._bridge import Bridge
+            from ..mcp._http import serve_http
+            from ..mcp._options import Options
+            from ..mcp._stdio import serve_stdio
         except ImportError as error:
             missing = f", and its package {error.name} is missing" if error.name not in (None, "mcp") else ""
             raise UsageError(

@@ -17,8 +17,9 @@ from ._options import Headers, Json, Limits, Output, Ttl, headers_of, open_limit
 from ._output import asynchronous, print_line, print_note, print_text
 
 if TYPE_CHECKING:
-    from ...mcp import Server
-    from ..mcp import Count, Upstream
+    from ...mcp._servers import Server
+    from ..mcp.proxy._stats import Count
+    from ..mcp.proxy._upstreams import Upstream
 
 
 @asynchronous
@@ -85,7 +86,8 @@ async def proxy(
             upstream = await stack.enter_async_context(aclosing(await _open_server(server)))
         from ...artifacts._sweeping import sweeping  # late: all of this is imported while the server starts
         from ...routing._policy import ABP, named_preset
-        from ..mcp import ProxyOptions, Stats, log_file, run_http, run_stdio
+        from ..mcp.proxy._running import ProxyOptions, run_http, run_stdio
+        from ..mcp.proxy._stats import Stats, log_file
 
         options = ProxyOptions(max_inline, named_preset(preset) if preset else ABP, json_previews, tuple(roots or ()))
         counted = Stats(str(server), log_file())
@@ -107,7 +109,7 @@ async def proxy(
 async def _open_server(server: Server) -> Upstream:
     """Start a server, or prepare to speak with one behind an address."""
     from ..._internal.extras import needing
-    from ..mcp import open_upstream
+    from ..mcp.proxy._upstreams import open_upstream
 
     try:
         with needing("the MCP SDK", "mcp"):
@@ -118,10 +120,12 @@ async def _open_server(server: Server) -> Upstream:
 
 def _address_and_users(http: str, token: str | None) -> tuple[tuple[str, int], Mapping[str, str]]:
     """Return the address to listen on, and the users by their tokens. A new token is printed."""
+    from ..._internal.extras import needing
     from ..shared._listening import parse_address
 
     try:
-        from ..mcp import parse_tokens
+        with needing("the MCP SDK", "mcp"):
+            from ..mcp._access import parse_tokens
     except ImportError as error:
         raise UsageError(f"`abp proxy --http`: {error}") from error
     address = parse_address(http, "--http", None)
@@ -138,8 +142,8 @@ def _print_address(url: str) -> None:
 
 def _server(command: Sequence[str], url: str | None, header: Sequence[str] | None) -> Server | None:
     """Return the server of a command or an address, or ``None`` without both."""
-    from ...mcp import parse_server
-    from ..mcp import server_of
+    from ...mcp._servers import parse_server
+    from ..mcp.proxy._upstreams import server_of
 
     if command and url is not None:
         raise UsageError("give either a command or --url, not both")
@@ -152,7 +156,7 @@ def _server(command: Sequence[str], url: str | None, header: Sequence[str] | Non
 
 def _all_stats(*, as_json: bool, wanted: bool) -> int:
     """Print the counts of the activity log."""
-    from ..mcp import log_file, read_log
+    from ..mcp.proxy._stats import log_file, read_log
 
     if not wanted:
         raise UsageError("name the server: abp proxy -- COMMAND …, or abp proxy --url https://…/mcp")
@@ -167,7 +171,7 @@ def _print(
     document: object, servers: Mapping[str, Mapping[str, Count]], *, as_json: bool, out: Callable[[str], None]
 ) -> None:
     from ...protocol._strict_json import encode_json
-    from ..mcp import table
+    from ..mcp.proxy._stats import table
 
     for line in [encode_json(document).decode()] if as_json else table(servers):
         out(line)

@@ -194,7 +194,7 @@ async def _call_in_order(
 
 async def _document(view: View, uri: str | None, results: Sequence[tuple[str, object]]) -> dict[str, Any]:
     """Return the document of ``--json``."""
-    from ...mcp.views import is_blank
+    from ...mcp.views._look import is_blank
 
     blank = await is_blank(view.frame)
     called: list[dict[str, object]] = []
@@ -249,7 +249,7 @@ def _print(view: View, document: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _why_blank(view: View) -> str:
-    from ...mcp.views import ViewTransport
+    from ...mcp.views._transport import ViewTransport
 
     assert isinstance(view.transport, ViewTransport)
     reason, remedy = view.transport.why_blank

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from ... import session as sessions
 from ..._internal.tasks import in_thread
 from ...artifacts._ref import Scope
 from ...errors import ABPError, TooLarge, UsageError, first_line, format_seconds
@@ -26,12 +25,14 @@ from ...protocol._plain_text import is_loopback
 from ...protocol._strict_json import encode_json
 from ...routing._result import Result
 from ...routing._router import Router
+from ...session._calls import keeping_server_calls
 from ..shared._apps import App
 from ._access import Visitor, hostname
 from ._responses import RequestRefused, json_response, read_json
 
 if TYPE_CHECKING:
-    from ...mcp.views import Host, OpenedTool
+    from ...mcp.views._host import Host
+    from ...mcp.views._transport import OpenedTool
     from ...protocol.binary import BinaryData
 from ...protocol.messages import ServerCall
 
@@ -117,6 +118,8 @@ class ViewRoutes:
         """Call a capability that has a view, and keep what the view needs. Raises the errors of the call.
 
         If the view cannot be shown, the result has a warning."""
+        from ...session._views import ViewServer  # late: it needs the extra [mcp]
+
         view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
         view.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody asks
         self._views[call] = view
@@ -124,11 +127,11 @@ class ViewRoutes:
             self._forget(next(iter(self._views)))
         try:
             try:
-                sessions.ViewServer(app.session.transport)
+                ViewServer(app.session.transport)
             except UsageError as error:  # any app may say that it has views
                 view.set_exception(error)
                 return await app.session.call(capability, params, timeout=timeout, call_id=call)
-            with sessions.keeping_server_calls() as server_calls:
+            with keeping_server_calls() as server_calls:
                 result = await app.session.call(capability, params, timeout=timeout, call_id=call)
             if view.done():
                 return result
@@ -151,9 +154,11 @@ class ViewRoutes:
                 self._forget(call)
 
     async def _live(self, app: App, capability: str, call: str, made: ServerCall) -> LiveView:
-        from ...mcp.views import Host, HostContext, OpenedTool, ViewHandlers
+        from ...mcp.views._host import Host, HostContext, ViewHandlers
+        from ...mcp.views._transport import OpenedTool
+        from ...session._views import ViewServer
 
-        server, store = sessions.ViewServer(app.session.transport), app.session.store
+        server, store = ViewServer(app.session.transport), app.session.store
         uri = app.session.capabilities[capability].view or ""
         document = await server.document(uri, timeout=_RELAY_TIMEOUT)
         given = await in_thread(encode_json, {"arguments": made.arguments, "result": made.result})
@@ -270,7 +275,7 @@ async def _take_report(live: LiveView, request: web.Request) -> web.Response:
     """Keep a report of a browser about a policy (CSP 5.3). A view can forge one: it is shown as text."""
     match await read_json(request, "application/csp-report", _MAX_REPORT_BYTES):
         case {"csp-report": {"effective-directive": str(directive), "blocked-uri": str(blocked)}}:
-            from ...mcp.views import policy_remedy  # late: it needs the extra [mcp]
+            from ...mcp.views._document import policy_remedy  # late: it needs the extra [mcp]
 
             text = f"{f'{directive}, {blocked}'[:_MAX_REPORT]}; {policy_remedy(directive, blocked)}"
             if len(live.violations) < _MAX_REPORTS and text not in live.violations:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from websockets.exceptions import ConnectionClosed
 
+from ..._internal.extras import needing
 from ...base import Transport
 from ...errors import ABPError, CallTimeout, ConnectFailed, Disconnected, ProtocolError, UsageError, first_line, spelled
 from ...playwright._browser import Browser
@@ -231,7 +232,8 @@ async def gather(
             {"storage_state": storage_state} if storage_state else {}, f"an MCP server; give {spelled('headers=')}"
         )
         try:
-            from ._gather_views import gather_views  # late: it needs the extra [mcp]
+            with needing("the MCP SDK", "mcp"):
+                from ._gather_views import gather_views
         except ImportError as error:
             raise UsageError(f"an MCP server: {error}") from error
         await gather_views(evidence, plan, browser=browser, headless=headless, headers=headers)

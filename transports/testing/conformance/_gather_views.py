@@ -17,8 +17,12 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 
 from ...errors import ABPError, NotAbpApp, ProtocolError
-from ...mcp import MCPTransport
-from ...mcp.views import HostContext, OpenedTool, ViewHandlers, ViewTransport, is_blank, read_document, read_profile
+from ...mcp._transport import MCPTransport
+from ...mcp.views._document import read_document
+from ...mcp.views._host import HostContext, ViewHandlers
+from ...mcp.views._look import is_blank
+from ...mcp.views._profiles import read_profile
+from ...mcp.views._transport import OpenedTool, ViewTransport
 from ...playwright._browser import Browser
 from ...playwright._received import ViewMessage
 from ...playwright._source import PageSource

@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...._internal.tasks import begin, finished
-from ....mcp import StdioServer, end_process, end_stdout, exit_reason, start_process
+from ....mcp._process import end_process, end_stdout, exit_reason, start_process
+from ....mcp._servers import StdioServer
 from ._messages import LineReader
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from ...._internal.tasks import cancel_and_wait
 from ....artifacts._ref import Scope
 from ....errors import ABPError, ProtocolError, TooLarge
-from ....mcp import HttpServer
+from ....mcp._servers import HttpServer
 from ....protocol._find_content import Place
 from ._exchange import Exchange, Facts, Shared, refusal as request_refusal
 from ._messages import STATELESS_VERSIONS, UNAVAILABLE, Message, error_message, read_message

@@ -12,7 +12,7 @@ from pathlib import Path
 from ...._internal.tasks import cancel_and_wait
 from ....artifacts._base import ArtifactStore
 from ....artifacts._files import write_all
-from ....mcp import Server
+from ....mcp._servers import Server
 from ....routing._policy import ABP, RoutingPolicy
 from .._stdin import Stdin, exit_within
 from ._duplex import Duplex

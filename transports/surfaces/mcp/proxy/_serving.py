@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope as HttpScope, Send
 from ...._internal.tasks import begin, cancel_and_wait, spawn
 from ....artifacts._ref import Scope
 from ....errors import ConnectFailed, ProtocolError, TooLarge
-from ....mcp import HttpServer, Server, StdioServer
+from ....mcp._servers import HttpServer, Server, StdioServer
 from .._access import BearerVerifier
 from .._http import PATH, local_security, serve_app
 from ._exchange import Shared

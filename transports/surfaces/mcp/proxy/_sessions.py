@@ -14,7 +14,7 @@ import msgspec
 
 from ...._internal.tasks import begin, cancel_and_wait
 from ....errors import ProtocolError
-from ....mcp import StdioServer
+from ....mcp._servers import StdioServer
 from ....protocol._strict_json import encode_json
 from ._duplex import Duplex
 from ._exchange import Exchange, Passed

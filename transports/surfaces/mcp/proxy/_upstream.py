@@ -14,7 +14,7 @@ from mcp.shared.inbound import NAME_BEARING_METHODS, encode_header_value, mcp_pa
 
 from ...._internal.tasks import backoff_delay, begin, cancel_and_wait
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
-from ....mcp import HttpServer
+from ....mcp._servers import HttpServer
 from ._duplex import Deliver
 from ._exchange import failure_of
 from ._messages import (

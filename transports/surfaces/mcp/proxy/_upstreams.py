@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ....mcp import Server, StdioServer
+from ....mcp._servers import Server, StdioServer
 from ._process import ProcessServer
 
 if TYPE_CHECKING:

@@ -1,0 +1,26 @@
+from ._audit import AuditLog as AuditLog
+from ._base import ArtifactStore as ArtifactStore, Staged as Staged
+from ._content import Durability as Durability, PutOptions as PutOptions
+from ._hosts import (
+    HostedStore as HostedStore,
+    HostFacade as HostFacade,
+    HostStore as HostStore,
+    StoreForHost as StoreForHost,
+)
+from ._memory import MemoryStore as MemoryStore
+from ._none import NoneStore as NoneStore
+from ._opening import discover_store as discover_store, open_store as open_store
+from ._query import Page as Page, Query as Query, find as find
+from ._ref import (
+    ArtifactRef as ArtifactRef,
+    CheckReport as CheckReport,
+    Problem as Problem,
+    ReindexReport as ReindexReport,
+    Scope as Scope,
+)
+from ._retention import Removal as Removal, Retention as Retention
+from ._search import is_named as is_named, search as search, versions as versions
+from ._sweeping import reindex as reindex, sweeping as sweeping
+from .local._store import LocalStore as LocalStore
+
+__all__: list[str]

@@ -1,0 +1,3 @@
+from ._views import View as View, ViewOptions as ViewOptions  # a session opens views, which are sessions
+
+__all__: list[str]
