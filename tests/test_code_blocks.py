@@ -97,8 +97,8 @@ async def test_a_block_of_python_runs(
             assert opened.capabilities
 
         names: dict[str, Any] = {
-            **{name: getattr(transports.routing, name) for name in transports.routing.__all__},
-            **{name: getattr(transports, name) for name in transports.__all__},
+            **{name: getattr(transports.routing, name) for name in dir(transports.routing)},
+            **{name: getattr(transports, name) for name in dir(transports)},
             "__name__": "__main__",
             "url": url,
             "app": app,

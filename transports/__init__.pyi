@@ -82,5 +82,3 @@ from .websocket._transport import WebSocketTransport as WebSocketTransport
 
 #: The version of the distribution, ``unknown`` where it is not installed.
 __version__: str
-
-__all__: list[str]

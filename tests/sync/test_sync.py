@@ -146,7 +146,7 @@ def awaited(value: object) -> bool:
 
 def namesakes() -> Iterator[tuple[str, Any, Any]]:
     """Each public asynchronous thing with its blocking one."""
-    for name in (*transports.__all__, "Staged"):
+    for name in (*dir(transports), "Staged"):
         value = getattr(transports, name, None) or getattr(artifacts, name)
         if (awaited(value) and name not in GIVEN) or name in ("connect", "open_store"):
             yield name, value, getattr(transports.sync, name)
@@ -171,7 +171,7 @@ def methods() -> Iterator[tuple[str, Any, Any]]:
 
 def test_every_asynchronous_name_has_a_blocking_one() -> None:
     found = {name for name, _, _ in namesakes()} | {"expect"}  # the namesake of that is in playwright.async_api
-    assert found == set(transports.sync.__all__) and transports.sync.__all__ == sorted(found)
+    assert found == set(dir(transports.sync)) and dir(transports.sync) == sorted(found)
 
 
 def in_blocking_terms(text: str) -> str:

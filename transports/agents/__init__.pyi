@@ -16,5 +16,3 @@ from ._tools import (
     Attachment as Attachment,
     ToolOptions as ToolOptions,
 )
-
-__all__: list[str]

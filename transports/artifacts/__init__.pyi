@@ -22,5 +22,3 @@ from ._retention import Removal as Removal, Retention as Retention
 from ._search import is_named as is_named, search as search, versions as versions
 from ._sweeping import reindex as reindex, sweeping as sweeping
 from .local._store import LocalStore as LocalStore
-
-__all__: list[str]

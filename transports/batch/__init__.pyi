@@ -6,5 +6,3 @@ from .pool._pool import Pool as Pool
 from .running._batch import run as run
 from .running._outputs import Report as Report
 from .running._runner import RunOptions as RunOptions
-
-__all__: list[str]

@@ -13,5 +13,3 @@ from ._payloads import (
     Notification as Notification,
     Progress as Progress,
 )
-
-__all__: list[str]

@@ -32,5 +32,3 @@ from ._router import (
     is_textual as is_textual,
     large_file_warning as large_file_warning,
 )
-
-__all__: list[str]

@@ -1,3 +1,1 @@
 from ._views import View as View, ViewOptions as ViewOptions  # a session opens views, which are sessions
-
-__all__: list[str]

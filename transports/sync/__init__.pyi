@@ -12,5 +12,3 @@ from ._session import (
     open_store as open_store,
 )
 from ._views import View as View, expect as expect
-
-__all__: list[str]
