@@ -25,7 +25,7 @@ from PIL import Image
 from tests.support.mcp_clients import words
 from transports import Browser, playwright as browsers
 from transports.artifacts import open_store
-from transports.surfaces.mcp import _tools as tools
+from transports.surfaces.mcp import _hosts as hosts
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options
 
@@ -172,7 +172,7 @@ def shared(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     room = SimpleNamespace(
         PictureBrowser=lambda **_: nullcontext(browser), screenshot_of_url=browsers.screenshot_of_url
     )
-    monkeypatch.setattr(tools, "browsers", room)
+    monkeypatch.setattr(hosts, "browsers", room)
 
 
 async def picture(store: Path, url: str, *allowed: str, **options: Any) -> CallToolResult:

@@ -18,8 +18,8 @@ from tests.support.mcp_clients import ERAS, URL, Apps, Serve, called, era, files
 from transports.artifacts import ArtifactRef, open_store
 from transports.artifacts.local import _tree as tree
 from transports.surfaces.mcp._bridge import Bridge
+from transports.surfaces.mcp._files import export_artifact
 from transports.surfaces.mcp._options import Options
-from transports.surfaces.mcp._tools import export_artifact
 
 __all__ = ["era", "serve"]
 

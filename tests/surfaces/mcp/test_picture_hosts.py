@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from transports.errors import UsageError
-from transports.surfaces.mcp._tools import PictureHosts
+from transports.surfaces.mcp._hosts import PictureHosts
 
 Names = Callable[..., None]
 PUBLIC, PRIVATE, METADATA = "93.184.216.34", "10.0.0.5", "169.254.169.254"

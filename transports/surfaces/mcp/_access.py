@@ -276,29 +276,34 @@ def scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, 
         app = user.apps.select(key, capability if isinstance(capability, str) else None)
     except UsageError:  # the tool itself reports it
         return needed
-    return needed | _of_app(user, app)
+    return needed | _scopes_of_app(user, app)
 
 
 def app_is_in_scope(user: User, app: App) -> bool:
     """Return whether the token of this request has the scopes of an app."""
-    return not _missing(_of_app(user, app))
+    token = get_access_token()
+    return token is None or _scopes_of_app(user, app) <= set(token.scopes)
 
 
 def require_scopes(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> None:
     """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request lacks a scope
     that the call needs. Without a token, over stdio, everything may be called."""
-    if get_access_token() is not None:
-        _require(tool, scopes_for(user, options, tool, arguments))
+    token = get_access_token()
+    if token is not None:
+        _require_granted(token, tool, scopes_for(user, options, tool, arguments))
 
 
 def require_app_scopes(user: User, tool: str, app: App) -> None:
     """Raise the error of :func:`require_scopes` if the token of this request lacks a scope of ``app``, which may have
     been opened since that check."""
-    _require(tool, _of_app(user, app))
+    token = get_access_token()
+    if token is not None:
+        _require_granted(token, tool, _scopes_of_app(user, app))
 
 
-def _require(tool: str, needed: set[str]) -> None:
-    if missing := _missing(needed):
+def _require_granted(token: AccessToken, tool: str, needed: set[str]) -> None:
+    missing = sorted(needed - set(token.scopes))
+    if missing:
         raise UsageError(
             f"{tool} needs a token with the scope {' '.join(missing)}; sign in again and grant it",
             code="INSUFFICIENT_SCOPE",
@@ -306,14 +311,9 @@ def _require(tool: str, needed: set[str]) -> None:
         )
 
 
-def _of_app(user: User, app: App) -> set[str]:
+def _scopes_of_app(user: User, app: App) -> set[str]:
     entry = user.named.get((app.opened_by or app).target)  # a view is in the scopes of its app
     return set(entry.scopes) if entry else set()
-
-
-def _missing(needed: set[str]) -> list[str]:
-    token = get_access_token()
-    return [] if token is None else sorted(needed - set(token.scopes))
 
 
 def _capability_tool(user: User, tool: str) -> CapabilityTool | None:

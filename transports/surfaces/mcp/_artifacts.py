@@ -21,8 +21,7 @@ Link: TypeAlias = Callable[[ArtifactRef], str | None]
 
 
 _LARGE = "large: read ranges, artifact://ID?offset=0&length=20000"
-#: Most URLs of artifacts in one text.
-_MAX_URLS = 5
+
 #: Most characters of the name of a capability.
 _MAX_NAME = 200
 
@@ -78,37 +77,36 @@ class ArtifactView:
         return large_file_warning(ref, self.limits)
 
     def resource(self, ref: ArtifactRef) -> Fields:
-        """Return an artifact as an entry of a list of resources. Its description has its size, its capability, and the
-        first warning of its call."""
-        capability, created = ref.source.get("capability"), ref.source.get("created")
-        parts = [f"{ref.size_bytes:,} bytes", *([plain_line(f"from {capability}", _MAX_NAME)] if capability else [])]
-        if self.is_large(ref):
-            parts.append(f"about {estimated_tokens(ref):,} tokens; {_LARGE}")
+        """Return an artifact as an entry of a list of resources."""
         resource: Fields = {
             "uri": ref.uri,
             "name": ref.filename,
-            "description": "; ".join([", ".join(parts), *(plain_line(one, _MAX_NAME) for one in _warnings(ref)[:1])]),
+            "description": self.description(ref),
             "mimeType": ref.mime_type,
             "size": ref.size_bytes,
             "_meta": self.meta(ref),
         }
+        created = ref.source.get("created")
         if isinstance(created, str):
             resource["annotations"] = {"lastModified": created}
         return resource
 
+    def description(self, ref: ArtifactRef) -> str:
+        """Return the size of an artifact, its capability, and the first warning of its call."""
+        parts = [f"{ref.size_bytes:,} bytes"]
+        capability = ref.source.get("capability")
+        if capability:
+            parts.append(plain_line(f"from {capability}", _MAX_NAME))
+        if self.is_large(ref):
+            parts.append(f"about {estimated_tokens(ref):,} tokens; {_LARGE}")
+        warnings = [plain_line(warning, _MAX_NAME) for warning in _warnings(ref)[:1]]
+        return "; ".join([", ".join(parts), *warnings])
+
     def links(self, refs: Sequence[ArtifactRef]) -> list[Fields]:
         """Return artifacts as links that say all about them; empty without ``as_resources``."""
-        return [{"type": "resource_link", **self.resource(ref)} for ref in refs] if self.as_resources else []
-
-    def short_links(self, refs: Sequence[ArtifactRef]) -> list[Fields]:
-        """Return artifacts as links of a result that describes them. Only that of a large one says how to read it."""
-        links = self.links(refs)
-        for link, ref in zip(links, refs, strict=False):
-            del link["_meta"]
-            link.pop("annotations", None)
-            if not self.is_large(ref):
-                del link["description"]
-        return links
+        if not self.as_resources:
+            return []
+        return [{"type": "resource_link", **self.resource(ref)} for ref in refs]
 
     def url(self, ref: ArtifactRef) -> str | None:
         """Return the URL that opens an artifact, if there is one."""
@@ -116,7 +114,10 @@ class ArtifactView:
 
     def url_lines(self, refs: Sequence[ArtifactRef]) -> list[str]:
         """Return lines with the URLs of the first five artifacts, if they have any, for people and models."""
-        return [f"Open: {url}" for ref in refs[:_MAX_URLS] if (url := self.url(ref))]
+        if self.link is None:
+            return []
+        urls = [self.link(ref) for ref in refs[:5]]
+        return [f"Open: {url}" for url in urls if url]
 
 
 _PAGE = 50

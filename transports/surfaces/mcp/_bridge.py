@@ -161,9 +161,14 @@ def observe(server: Server[None]) -> None:
 
     async def observed(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         network = "pipe" if ctx.request is None else "tcp"
-        labels = {"mcp.method.name": ctx.method if _is_known(server, ctx) else OTHER, "network.transport": network}
+        get_handler = server.get_notification_handler if ctx.request_id is None else server.get_request_handler
+        is_known = ctx.method in ("initialize", "notifications/initialized") or get_handler(ctx.method) is not None
+        labels = {"mcp.method.name": ctx.method if is_known else OTHER, "network.transport": network}
+        attributes = {"network.transport": network}
         session = connection_key(ctx)
-        annotate({"network.transport": network, **({"mcp.session.id": session} if session else {})})
+        if session:
+            attributes["mcp.session.id"] = session
+        annotate(attributes)
         started = time.perf_counter()
         result: HandlerResult = None
         try:
@@ -192,11 +197,6 @@ def observe(server: Server[None]) -> None:
     # the SDK's span is between them, at 1
     server.middleware.insert(0, continued)
     server.middleware.insert(2, observed)
-
-
-def _is_known(server: Server[None], ctx: ServerRequestContext[Any, Any]) -> bool:
-    find = server.get_request_handler if ctx.request_id is not None else server.get_notification_handler
-    return ctx.method in ("initialize", "notifications/initialized") or find(ctx.method) is not None
 
 
 def list_prompts(apps: Apps, *, files: bool) -> ListPromptsResult:
@@ -396,9 +396,6 @@ class Bridge:
         and their clients are notified."""
         await self._users.retire_idle()
 
-    def _user(self, ctx: Context) -> User:
-        return self._users.get(connection_key(ctx))
-
     def scopes(self) -> list[str]:
         """Return all scopes of the options and the named apps, sorted."""
         return all_scopes(self.options, self._named)
@@ -411,7 +408,7 @@ class Bridge:
 
     def _registered(self, ctx: Context) -> User:
         """Return the user of a request, after registering the client for notifications of changes."""
-        user = self._user(ctx)
+        user = self._users.get(connection_key(ctx))
         user.subscribers.register(ctx)
         return user
 
@@ -518,7 +515,7 @@ class Bridge:
         return EmptyResult()
 
     async def _listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        return await self._user(ctx).subscribers.listen(ctx, params)
+        return await self._registered(ctx).subscribers.listen(ctx, params)
 
     async def _set_level(self, ctx: Context, params: SetLevelRequestParams) -> EmptyResult:
         self._registered(ctx).subscribers.set_level(ctx, params.level)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -259,6 +259,7 @@ class ToolCall:
         self.question: Question | None = None
         #: Latest progress that the app reported.
         self.latest: Progress | None = None
+        #: The work of the call, which :meth:`aclose` cancels.
         self.task: asyncio.Task[Result]
         #: View that the call has opened.
         self.opened: App | None = None
@@ -268,18 +269,6 @@ class ToolCall:
         self._turn = asyncio.Lock()
         self._questions = count(1)
         self._reporter: ProgressReporter | None = None
-
-    def start(self, work: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
-        """Run ``work`` in a task of its own, which :meth:`aclose` cancels."""
-        self.task = asyncio.ensure_future(work)
-        return self.task
-
-    async def next(
-        self, ctx: Context, reporter: ProgressReporter, timeout: float | None = None
-    ) -> Result | Question | None:
-        """Wait as :meth:`wait` does, and return the result if the call has ended. Propagates the call's error."""
-        question = await self.wait(ctx, reporter, timeout)
-        return self.task.result() if self.task.done() else question
 
     async def wait(self, ctx: Context, reporter: ProgressReporter, timeout: float | None = None) -> Question | None:
         """Wait for the end of the call on behalf of the request ``ctx``, for ``timeout`` seconds at most, or longer

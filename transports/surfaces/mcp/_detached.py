@@ -71,7 +71,8 @@ class DetachedTools:
         record = call_record(app, call.id, capability, detached=True)
 
         async def begin() -> Result:
-            return await call.start(listed_in(app.pending_calls, call, work))
+            call.task = asyncio.ensure_future(listed_in(app.pending_calls, call, work))
+            return await call.task
 
         call.on_question = lambda question: self._user.calls.question_changed(call.id, question)
         await self._user.calls.start(record, call, begin(), self._content(app))

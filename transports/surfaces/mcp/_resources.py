@@ -1,33 +1,18 @@
-"""MCP resources: artifacts, read completely or in slices, and resources of connected MCP servers."""
+"""MCP resources: artifacts, and resources of connected MCP servers."""
 
 from __future__ import annotations
 
-import base64
-import codecs
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from typing import Any
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INVALID_PARAMS,
-    CallToolResult,
-    ListResourcesResult,
-    ReadResourceResult,
-    TextContent,
-)
+from mcp_types import INVALID_PARAMS, ListResourcesResult, ReadResourceResult
 
 from ...artifacts._base import ArtifactStore
-from ...artifacts._ref import ArtifactRef
 from ...errors import ABPError, ArtifactNotFound, Corrupt, TooLarge, UsageError
-from ...protocol._plain_text import plain_text
-from ...protocol._strict_json import encode_json
 from ...routing._result import Result
-from ...routing._router import is_textual
 from ..shared._apps import App
 from ._artifacts import ArtifactView, Fields, artifact_contents, list_artifacts, over_limit, read_artifact
-
-#: Function that returns the bytes of a range, given its offset and length.
-ReadRange: TypeAlias = Callable[[int, int], Awaitable[bytes]]
 
 #: Most characters of a URI in an error.
 _MAX_URI = 300
@@ -105,50 +90,3 @@ async def _stored_contents(app: App, result: Result, max_bytes: int, view: Artif
         content = await app.session.store.get(ref)
         contents.append(artifact_contents(uri, ref, content, {**view.meta(ref), "artifact": ref.id}))
     return contents
-
-
-async def read_slice(
-    ref: ArtifactRef, read: ReadRange, offset: int, length: int | None, max_bytes: int, view: ArtifactView
-) -> CallToolResult:
-    """Return up to ``length`` bytes from ``offset`` in a result of at most ``max_bytes``: a JSON header, then the
-    content, whose text is shown to a model without control and hidden characters. ``read`` returns a range of the
-    artifact ``ref``; its errors are propagated."""
-    limit = (max_bytes - 1024) * 3 // 4
-    length = limit if length is None else min(length, limit)
-    while True:
-        data = await read(offset, length)
-        text, taken = _whole_characters(ref, data, offset + len(data) >= ref.size_bytes)
-        end = offset + taken
-        header = {
-            "id": ref.id,
-            "mime_type": ref.mime_type,
-            "size_bytes": ref.size_bytes,
-            "offset": offset,
-            "length": taken,
-            "encoding": "base64" if text is None else "utf-8",
-            "next_offset": end if end < ref.size_bytes and taken else None,
-        }
-        if url := view.url(ref):
-            header["url"] = url
-        content = base64.b64encode(data).decode() if text is None else plain_text(text)
-        if text is not None and content != text:
-            exact = f"; the resource {ref.uri} has the exact bytes" if view.as_resources else ""
-            header["note"] = f"control and hidden characters are not shown{exact}"
-        answer = CallToolResult(content=[TextContent(text=encode_json(header).decode()), TextContent(text=content)])
-        if len(answer.model_dump_json(by_alias=True).encode()) <= max_bytes:
-            return answer
-        length //= 2  # a text with many characters that JSON escapes
-
-
-def _whole_characters(ref: ArtifactRef, data: bytes, last: bool) -> tuple[str | None, int]:
-    """Return the text in ``data`` up to its last complete character, and its length in bytes. If ``data`` is not text,
-    return ``None`` and its length."""
-    if is_textual(ref.mime_type):
-        try:
-            text = codecs.getincrementaldecoder("utf-8")().decode(data, final=last)
-        except UnicodeDecodeError:
-            return None, len(data)
-        taken = len(text.encode())
-        if taken or not data:
-            return text, taken
-    return None, len(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -21,19 +21,15 @@ from ...routing._guard import MIN_BYTES, clamp, json_size
 from ...routing._result import Result, answered_files
 from ..shared._advice import Advice, error_lines
 from ..shared._capability_tools import with_tool_names
-from ..shared._previews import ImageLimits, Pictures, read_pictures, read_texts
+from ..shared._previews import ImageLimits, Picture, read_pictures, read_texts
 from ._artifacts import ArtifactView
 
 #: Most characters of a summary.
 _MAX_SUMMARY = 4000
 #: Keys of references that no model needs: the link has the first two, ``abp_artifacts`` lists them all.
 _LISTED_KEYS = frozenset({"uri", "filename", "sha256", "scope"})
-#: Keys of :meth:`~transports.Result.for_agent` that replace large data.
-_AGENT_KEYS = ("data", "truncated")
 #: Bytes of an answer above which it is read for an agent in a thread: it may have a million values.
 _LARGE_BYTES = 128 * 1024
-#: Most attempts to shrink a result; each halves its largest value.
-_MAX_CUTS = 40
 
 
 async def call_result(
@@ -56,10 +52,40 @@ async def call_result(
     The JSON document tells a model what it needs to go on and nothing twice: a file whose reference is in ``data`` is
     not among the ``artifacts``."""
     result = with_tool_names(result).without_keys(_LISTED_KEYS)
+    opened_text, opened_document = opened or ("", None)
+    document = await _call_document(result, session, opened_document, max_bytes)
+    refs = [ref for ref in result.artifacts.values() if ref.stored]
+    files: list[ArtifactRef] = []
+    if result.inline_data:  # the text shows the data, so the files that the router made of it need no preview
+        files = [ref for ref in answered_files(result).values() if ref.stored]
+    pictures = await read_pictures(files, store, image_limits)
+    images, label_bytes = _image_blocks(pictures.shown)
+    lines = [opened_text] if opened_text else []
+    lines.append(plain_text(result.summary(max_chars=_MAX_SUMMARY)))
+    lines += view.url_lines(refs)
+    if pictures.note:
+        lines.append(pictures.note)
+    if refs and store.retention and store.retention.ttl_seconds is not None:
+        lines.append(f"Kept for {format_duration(store.retention.ttl_seconds)}.")
+    lines += await read_texts(files, store, max_bytes // 4)
+    message = _within(max_bytes - label_bytes, "\n".join(lines), document, refs, view)
+    if message.structured_content != document:  # a message with many references
+        result.report_clamped(json_size(document), json_size(message.structured_content))
+    message.content[1:1] = images
+    return message
+
+
+async def _call_document(
+    result: Result, session: str | None, opened: Mapping[str, object] | None, max_bytes: int
+) -> dict[str, object]:
     document: dict[str, object] = {"success": True, "session": session, "data": result.data}
-    artifacts = {place: ref for place, ref in result.artifacts.items() if place not in result.inline_fields}
+    artifacts = [
+        {"field": place, **_reference(ref)}
+        for place, ref in result.artifacts.items()
+        if place not in result.inline_fields
+    ]
     if artifacts:
-        document["artifacts"] = [{"field": place, **_reference(ref)} for place, ref in artifacts.items()]
+        document["artifacts"] = artifacts
     if result.evidence:
         document["evidence"] = [{"kind": kind, **_reference(ref)} for kind, ref in result.evidence.items()]
     if result.effects:
@@ -67,45 +93,38 @@ async def call_result(
     if result.warnings:
         document["warnings"] = [plain_line(warning) for warning in result.warnings]
     if opened is not None:
-        document["view"] = opened[1]
+        document["view"] = opened
     size = json_size(result.data)
     if size > min(max_bytes // 4, result.limits.max_field_chars or max_bytes):
         read = partial(result.for_agent, max_bytes=max_bytes // 4)
-        seen = await in_thread(read) if size > _LARGE_BYTES else read()
-        document |= {key: value for key, value in seen.items() if key in _AGENT_KEYS}
-    refs = [ref for ref in result.artifacts.values() if ref.stored]
-    # the text shows the data, so the files that the router made of it need no preview
-    files = [ref for ref in answered_files(result).values() if ref.stored] if result.inline_data else []
-    images = await read_pictures(files, store, image_limits)
-    blocks = list(_blocks(images))
-    texts = await read_texts(files, store, max_bytes // 4)
-    notes = [images.note] if images.note else []
-    if refs and store.retention and store.retention.ttl_seconds is not None:
-        notes.append(f"Kept for {format_duration(store.retention.ttl_seconds)}.")
-    summary = plain_text(result.summary(max_chars=_MAX_SUMMARY))
-    about = [opened[0]] if opened else []
-    text = "\n".join([*about, summary, *view.url_lines(refs), *notes, *texts])
-    labels = sum(len(block.model_dump_json().encode()) for block in blocks if isinstance(block, TextContent))
-    result_message = _fit(text, document, refs, max_bytes - labels, view, is_error=False)
-    if result_message.structured_content != document:  # a message with many references
-        result.report_clamped(json_size(document), json_size(result_message.structured_content))
-    text_block, *links = result_message.content
-    return result_message.model_copy(update={"content": [text_block, *blocks, *links]})
+        shortened = await in_thread(read) if size > _LARGE_BYTES else read()
+        for key in ("data", "truncated"):
+            if key in shortened:
+                document[key] = shortened[key]
+    return document
 
 
 def _reference(ref: ArtifactRef) -> dict[str, object]:
     """Return what a model needs of a reference; all of it if the file was not stored."""
-    return {key: value for key, value in ref.as_dict().items() if key not in _LISTED_KEYS or not ref.stored}
+    reference = ref.as_dict()
+    if not ref.stored:
+        return reference
+    return {key: value for key, value in reference.items() if key not in _LISTED_KEYS}
 
 
-def _blocks(images: Pictures) -> Iterator[TextContent | ImageContent]:
-    """Yield each image as a content block, after its label if it has one."""
-    for picture in images.shown:
+def _image_blocks(pictures: Sequence[Picture]) -> tuple[list[ContentBlock], int]:
+    """Return each image as a block, after its label if it has one, and the bytes of all labels."""
+    blocks: list[ContentBlock] = []
+    label_bytes = 0
+    for picture in pictures:
         if picture.label:
-            yield TextContent(text=picture.label)
+            label = TextContent(text=picture.label)
+            label_bytes += len(label.model_dump_json().encode())
+            blocks.append(label)
         meta = {"artifact": picture.ref.id, "thumbnail": picture.thumbnail}
         data = base64.b64encode(picture.data).decode()
-        yield ImageContent(data=data, mime_type=picture.mime_type, _meta=meta)
+        blocks.append(ImageContent(data=data, mime_type=picture.mime_type, _meta=meta))
+    return blocks, label_bytes
 
 
 def for_version(result: CallToolResult, version: str) -> CallToolResult:
@@ -122,7 +141,7 @@ def for_version(result: CallToolResult, version: str) -> CallToolResult:
 
 def text_result(text: str, document: Mapping[str, object], max_bytes: int) -> CallToolResult:
     """Return a result without artifacts."""
-    return _fit(plain_text(text), dict(document), (), max_bytes, ArtifactView(), is_error=False)
+    return _within(max_bytes, plain_text(text), dict(document), (), ArtifactView())
 
 
 def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToolResult:
@@ -138,9 +157,10 @@ def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToo
     if isinstance(error.result, Result):  # part of the answer is in the store
         refs = [ref for ref in error.result.artifacts.values() if ref.stored]
         document["artifacts"] = [{"field": place, **_reference(ref)} for place, ref in error.result.artifacts.items()]
-        heading = "Stored all the same:" if refs else "The rest of the answer:"
-        lines += [heading, error.result.summary(max_chars=_MAX_SUMMARY), *view.url_lines(refs)]
-    return _fit(plain_text("\n".join(lines)), document, refs, max_bytes, view, is_error=True)
+        lines.append("Stored all the same:" if refs else "The rest of the answer:")
+        lines.append(error.result.summary(max_chars=_MAX_SUMMARY))
+        lines += view.url_lines(refs)
+    return _within(max_bytes, plain_text("\n".join(lines)), document, refs, view, is_error=True)
 
 
 _ADVICE = Advice(
@@ -160,32 +180,45 @@ _ADVICE = Advice(
 )
 
 
-def _fit(
+def _within(
+    max_bytes: int,
     text: str,
     document: dict[str, object],
     refs: Sequence[ArtifactRef],
-    max_bytes: int,
     view: ArtifactView,
     *,
-    is_error: bool,
+    is_error: bool = False,
 ) -> CallToolResult:
     """Return a result of at most ``max_bytes``. Its largest values, its links and its text are cut until it fits."""
-    reduced, links = document, list(refs)
-    for _ in range(_MAX_CUTS):
-        result = _result(text, reduced, links, view, is_error)
+    links = [_link(ref, view) for ref in refs] if view.as_resources else []
+    for _ in range(40):  # each time, the largest value is halved
+        result = CallToolResult(
+            content=[TextContent(text=text), *links],
+            structured_content=document,
+            is_error=is_error,
+        )
         if len(result.model_dump_json(by_alias=True, exclude_none=True).encode()) <= max_bytes:
             return result
-        reduced, links = _reduce(reduced), links[: max(len(links) // 2, 1)]
-        text = text if len(text) <= 1000 else text[: max(1000, len(text) // 2)] + "…"
-    return _result(text[:300] + "…", {"success": document["success"], "omitted": {}}, (), view, is_error)
+        document = _reduce(document)
+        links = links[: max(len(links) // 2, 1)]
+        if len(text) > 1000:
+            text = text[: max(1000, len(text) // 2)] + "…"
+    return CallToolResult(
+        content=[TextContent(text=text[:300] + "…")],
+        structured_content={"success": document["success"], "omitted": {}},
+        is_error=is_error,
+    )
 
 
-def _result(
-    text: str, document: object, refs: Sequence[ArtifactRef], view: ArtifactView, is_error: bool
-) -> CallToolResult:
-    links = [ResourceLink.model_validate(link) for link in view.short_links(refs)]
-    content: list[ContentBlock] = [TextContent(text=text), *links]
-    return CallToolResult(content=content, structured_content=document, is_error=is_error)
+def _link(ref: ArtifactRef, view: ArtifactView) -> ResourceLink:
+    """Return the link to an artifact that the result describes. Only that of a large one says how to read it."""
+    return ResourceLink(
+        uri=ref.uri,
+        name=ref.filename,
+        description=view.description(ref) if view.is_large(ref) else None,
+        mime_type=ref.mime_type,
+        size=ref.size_bytes,
+    )
 
 
 def _reduce(document: dict[str, object]) -> dict[str, object]:

@@ -1,505 +1,48 @@
-"""Implementation of the tools for one request: calls, pictures, artifacts, files and connections.
-
-:class:`Tools` dispatches to it. :class:`PictureHosts` and :func:`check_host` restrict hosts, :func:`export_artifact`
-and :func:`with_files` move files between the machine and the bridge."""
+"""Tools of the bridge for one request of one user: connections, calls, pictures, and views of apps."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import hashlib
-import ipaddress
-import os
-import re
-import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import ExitStack, aclosing, suppress
-from fnmatch import fnmatchcase
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, partial
-from itertools import count, islice
-from pathlib import Path
-from typing import Any, TypeAlias, cast
-from urllib.parse import urlsplit
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
-from ... import playwright as browsers
 from ..._internal.tasks import in_thread
-from ...artifacts._base import ArtifactStore
-from ...artifacts._files import write_all
-from ...artifacts._ref import ArtifactRef, Scope
-from ...artifacts.local._blobs import NO_LINKS, place
-from ...artifacts.local._tree import Folder, folder_beneath, open_beneath, temporary_name
-from ...base import ScreenshotOptions
-from ...errors import ABPError, StoreError, TooLarge, UsageError
-from ...playwright._extension import extension_folder, extension_id
+from ...artifacts._ref import ArtifactRef
+from ...errors import ABPError, UsageError
 from ...protocol._capabilities import find_capability
-from ...protocol._declarations import Capability
-from ...protocol._find_content import set_path
-from ...protocol._plain_text import is_address, plain_line, plain_tree, redact_url
-from ...protocol.schema import is_file, tool_arguments
-from ...routing._guard import json_size
+from ...protocol._plain_text import is_address, plain_line, plain_text, plain_tree
+from ...protocol.messages import Message
+from ...protocol.schema import tool_arguments
 from ...routing._result import Result
-from ...routing._router import GivenFile, OpenFile, Router, accept_files
-from ...routing.http._addresses import is_public, own_addresses
-from ...session._settings import Settings
-from ..shared._apps import App, listed_in
+from ..shared._apps import App, Apps, listed_in
 from ..shared._capability_tools import parameters_line, tool_name
 from ..shared._model_schemas import app_arguments
-from ..shared._previews import ImageLimits, document_text
+from ..shared._previews import ImageLimits
 from ._access import require_app_scopes, require_scopes
 from ._artifacts import ArtifactView
-from ._calls import Context, ProgressReporter, Question, ToolCall, takes_tasks
+from ._calls import Context, ProgressReporter, ToolCall, takes_tasks
 from ._detached import TASK_AFTER, DetachedTools, new_task
+from ._files import ArtifactTools, with_files
+from ._hosts import allowed_extension, check_host, screenshot_url
 from ._options import Options
-from ._resources import read_slice
 from ._results import call_result, text_result
 from ._tool_list import FIXED_TOOLS, CapabilityTool, capability_tools
 from ._users import User
-from ._views import VIEW_SIZE, open_view, opened_view, view_document
 
-#: Most capabilities of one app in a structured result, and in its text.
-_MAX_LISTED, _MAX_NAMED = 300, 40
-#: Most characters of the name of an app or a capability, and of a description, in a result.
-_MAX_NAME, _MAX_DESCRIPTION = 200, 200
+if TYPE_CHECKING:
+    from ...session._views import View
 
-
-def app_name(app: App) -> str:
-    """Return the app's name as one short line."""
-    return plain_line(app.session.info.name, _MAX_NAME)
-
-
-def capability_lines(app: App) -> list[str]:
-    """Return the app's first 40 capabilities with their parameters: ``export.pdf(html: string, scale?: number)``."""
-    first = islice(app.session.capabilities.values(), _MAX_NAMED)
-    return [f"{plain_line(one.name, _MAX_NAME)}({parameters_line(one)})" for one in first]
-
-
-def app_document(app: App) -> dict[str, object]:
-    """Return an app as JSON: session, name or address, transport, warnings and capabilities; of a view, what it asked
-    of its host."""
-    session = app.session
-    supported = [name for name, is_supported in session.features.items() if is_supported]
-    return {
-        "session": app.key,
-        "connected": True,
-        "name" if app.is_named else "url": app.shown_target,
-        "app": {key: plain_line(text, _MAX_NAME) for key, text in session.info.model_dump(exclude_none=True).items()},
-        "features": [plain_line(name, _MAX_NAME) for name in islice(supported, _MAX_NAMED)],
-        "transport": session.transport.name,
-        "warnings": [plain_line(warning) for warning in session.warnings],
-        **({"view": view_document(app)} if app.view else {}),
-        "capabilities": [
-            {
-                "name": plain_line(one.name),
-                "description": plain_line(one.description, _MAX_DESCRIPTION),
-                "available": one.available,
-                **({"parameters": parameters} if (parameters := parameters_line(one)) else {}),
-                **({"view": plain_line(one.view, _MAX_NAME)} if one.view else {}),
-            }
-            for one in (session.capabilities[name] for name in islice(session.capabilities, _MAX_LISTED))
-        ],
-    }
-
-
-_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
-#: Host names that a browser does not rewrite: browsers take ``\`` for ``/``, decode ``%61`` and fold ``ａ``.
-_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
-
-
-#: Arguments of `abp_connect` that say which app, and those of them for an extension.
-_TARGETS = ("url", "name", "extensionPath", "extensionId")
-_EXTENSIONS = _TARGETS[2:]
-
-
-def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
-    """Return the target among the operator's ``apps`` that is the extension in the folder ``value``, or with this id,
-    as ``argument`` says. Blocks.
-
-    Raises :class:`~transports.errors.UsageError` without one: an extension is a program, so a model cannot choose it.
-    """
-    folders: dict[str, Path] = {}
-    for target in apps:
-        with suppress(UsageError):
-            if folder := extension_folder(target):
-                folders[target] = folder
-    wanted: object = value
-    if argument == "extensionPath":
-        with suppress(OSError, RuntimeError, ValueError):  # not a valid path, or the home of an unknown user
-            wanted = Path(value).expanduser().resolve()
-    for target, folder in folders.items():
-        if wanted == (folder if argument == "extensionPath" else extension_id(folder)):
-            return target
-    raise UsageError(
-        f"{argument}: this extension may not be loaded, and none is downloaded; ask the user, who can allow an "
-        "unpacked one with abp mcp --app extension:FOLDER",
-        details={"argument": argument},
-    )
-
-
-def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None:
-    """Raise :class:`~transports.errors.UsageError` if the host of ``url`` matches no pattern of ``allowed``, or one of
-    ``blocked``. A pattern is for a host, or for a host with a port: ``*.example.com``, ``127.0.0.1:8000``. With
-    ``allowed`` ``("*",)`` and nothing blocked, any URL passes."""
-    if tuple(allowed) == ("*",) and not blocked:
-        return
-    _check(*_host(url), allowed, blocked)
-
-
-class PictureHosts:
-    """Rules for the hosts of a screenshot: of its page, and of the connections that the page makes.
-
-    ``apps`` are the connected apps: their URLs, and the address at which each was reached. ``private`` are patterns of
-    hosts that may have a non-public address; with ``any_address`` every host may.
-    """
-
-    def __init__(
-        self,
-        allowed: Sequence[str],
-        blocked: Sequence[str],
-        *,
-        private: Sequence[str],
-        apps: Iterable[tuple[str, tuple[str, int] | None]],
-        any_address: bool,
-    ) -> None:
-        self._allowed, self._blocked = allowed, blocked
-        self._private = [pattern for pattern in private if pattern != "*"]
-        self._apps = [(*_host(url), reached) for url, reached in apps if _is_web(url)]
-        self._any_address = any_address
-
-    async def check(self, url: str) -> None:
-        """Check the host of ``url`` with :meth:`addresses`. Raises its errors."""
-        await self.addresses(*_host(url))
-
-    async def addresses(self, host: str, port: int) -> list[str]:
-        """Return the addresses at which this host may be connected.
-
-        Raises :class:`~transports.errors.UsageError` if the host is blocked or unknown. It is also raised for a host
-        with a non-public address, unless it matches a ``private`` pattern or is the address of a connected app."""
-        host, port = _host(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-        _check(host, port, self._allowed, self._blocked)
-        try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError:
-            raise UsageError(f"{host}: the host name is not known; correct the address") from None
-        addresses = list(dict.fromkeys(str(address[0]) for *_, address in found))
-        for address in addresses:  # a blocked address stays blocked under any name
-            _check(_numeric(address), port, ("*",), self._blocked)
-        if self._any_address or _matches(host, port, self._private):
-            return addresses
-        for known_host, known_port, reached in self._apps:
-            if (host, port) == (known_host, known_port) and (own := own_addresses(host, port, reached)):
-                return sorted(own)
-        if not all(is_public(address) for address in addresses):
-            raise UsageError(
-                f"{host} (port {port}) is not on the public Internet; connect an app that is there with abp_connect, "
-                "or ask the user, who can allow it (allowed_hosts)"
-            )
-        return addresses
-
-
-def _check(host: str, port: int, allowed: Sequence[str], blocked: Sequence[str]) -> None:
-    if not _matches(host, port, allowed) or _matches(host, port, blocked):
-        raise UsageError(
-            f"{host} (port {port}) may not be connected; ask the user, who can allow it (allowed_hosts, blocked_hosts)"
-        )
-
-
-def _numeric(address: str) -> str:
-    """Return a numeric address in the spelling of :func:`_host`."""
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    return str(getattr(ip, "ipv4_mapped", None) or ip)
-
-
-def _is_web(url: str) -> bool:
-    return url.lower().startswith(tuple(f"{scheme}://" for scheme in _PORTS))
-
-
-def _matches(host: str, port: int, patterns: Sequence[str]) -> bool:
-    names = (host,) if ":" in host else (host, f"{host}:{port}")
-    return any(fnmatchcase(name, pattern.lower()) for pattern in patterns for name in names)
-
-
-def _host(url: str) -> tuple[str, int]:
-    """Return host and port as a browser reads them; an IPv6 address is without brackets."""
-    invalid = UsageError(
-        "url: write the host plainly, such as app.example, 127.0.0.1 or xn--…, without a user before it"
-    )
-    try:
-        parts = urlsplit(url)
-        host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS[parts.scheme]
-    except (ValueError, KeyError):
-        raise invalid from None
-    if "@" in parts.netloc or not host:
-        raise invalid
-    if ":" in host:
-        try:
-            address = ipaddress.IPv6Address(host)
-        except ValueError:
-            raise invalid from None
-        return str(address.ipv4_mapped or address), port
-    if not _NAME.fullmatch(host):
-        raise invalid
-    if re.fullmatch(r"(0x[0-9a-f]*|\d+)", host.rpartition(".")[2]):  # 127.1 and 0x7f.1 are 127.0.0.1
-        try:
-            return socket.inet_ntoa(socket.inet_aton(host)), port
-        except OSError:
-            raise invalid from None
-    return host, port
-
-
-async def screenshot_url(
-    url: str,
-    given: dict[str, object],
-    *,
-    options: Options,
-    store: ArtifactStore,
-    apps: Iterable[tuple[str, tuple[str, int] | None]],
-    timeout: float | None,
-) -> Result:
-    """Store a screenshot of ``url`` as the artifact ``image``, taken in a browser that runs for this only; ``timeout``
-    in seconds is for the page.
-
-    ``apps`` are the connected apps: their URLs, and the address at which each was reached. Raises
-    :class:`~transports.errors.UsageError` if ``url`` is not http(s), if the operator does not allow its host, or if its
-    address is not public, unless ``allowed_hosts`` names it or it is one of ``apps``. The same rules hold for all
-    connections of the page; refused ones are missing in the picture, with a warning."""
-    settings = Settings.load()
-    started = time.perf_counter()
-    hosts = PictureHosts(
-        options.allowed_hosts,
-        options.blocked_hosts,
-        private=options.private_hosts,
-        apps=apps,
-        any_address=settings.allow_private_addresses,
-    )
-    await hosts.check(url)
-    headless = settings.headless if options.headless is None else options.headless
-    async with browsers.PictureBrowser(headless=headless, timeout=settings.browser_timeout / 1000) as browser:
-        picture, refused = await browsers.screenshot_of_url(
-            browser,
-            url,
-            cast(ScreenshotOptions, given),
-            hosts.addresses,
-            timeout=settings.call_timeout / 1000 if timeout is None else timeout,
-        )
-    return await Router(store).route(
-        {"image": picture, "url": redact_url(url)},
-        capability="screenshot",
-        transport="playwright",
-        started=started,
-        warnings=[f"not in the picture: {reason}" for reason in refused],
-    )
-
-
-_PIECE = 1 << 20
-#: Details of every refusal: the argument to correct.
-_ARGUMENT = {"argument": "path"}
-
-
-async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roots: Sequence[Path]) -> Path:
-    """Write ``ref`` to ``path``, and return the real path.
-
-    The file appears atomically and verified, or not at all, and never replaces another file; a file with the same
-    content is left unchanged. No symlink leads out of ``roots``, even if it is created meanwhile. Raises
-    :class:`~transports.errors.UsageError` for a path that is not allowed, exists with other content, or cannot be
-    written."""
-    refused = UsageError("path: artifacts may not be written there; have the user allow the folder with "
-                         "ABP_MCP_EXPORT_ROOTS, or read the artifact instead", details=dict(_ARGUMENT))  # fmt: skip
-    target = Path(path)
-    if not target.is_absolute() or "\0" in path or target.name in ("", ".", ".."):
-        raise refused
-    try:
-        with folder_beneath(target.parent, roots, refused) as (real, folder):
-            await _write(store, ref, folder, target.name)
-            return real / target.name
-    except FileExistsError:
-        message = f"path: {target.name} is there already with other content; choose another name"
-        raise UsageError(message, details=dict(_ARGUMENT)) from None
-    except (OSError, StoreError) as error:
-        reason = (error.strerror or str(error)) if isinstance(error, OSError) else error.message
-        raise UsageError(f"path: cannot write there: {reason}", details=dict(_ARGUMENT)) from error
-
-
-async def _write(store: ArtifactStore, ref: ArtifactRef, folder: Folder, name: str) -> None:
-    temporary = f".{temporary_name()}"
-    fd = -1
-
-    def create() -> None:
-        nonlocal fd
-        fd = folder.create(temporary)
-
-    try:
-        try:
-            await in_thread(create)  # not interrupted by cancellation, so that the file is always removed below
-            async with aclosing(store.open(ref.id)) as pieces:
-                async for piece in pieces:
-                    await in_thread(write_all, fd, memoryview(piece))
-            await in_thread(os.fsync, fd)
-        finally:
-            if fd >= 0:
-                os.close(fd)
-        try:
-            await in_thread(_name, temporary, folder, name)
-            await in_thread(folder.sync)
-        except FileExistsError:
-            if await in_thread(_digest, name, folder) != ref.sha256:
-                raise
-    finally:
-        await in_thread(folder.unlink, temporary)
-
-
-def _name(temporary: str, folder: Folder, name: str) -> None:
-    try:
-        folder.link(temporary, folder, name)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        place(temporary, folder, folder, name)
-
-
-def _digest(name: str, folder: Folder) -> str | None:
-    """Return the SHA-256 of a regular file, or ``None`` for anything else of that name."""
-    try:
-        fd = folder.open(name)
-    except OSError:
-        return None
-    with open(fd, "rb") as file:  # noqa: PTH123 - a descriptor has no path
-        digest = hashlib.sha256()
-        try:
-            while piece := file.read(_PIECE):
-                digest.update(piece)
-        except OSError:
-            return None
-        return digest.hexdigest()
-
-
-#: Default artifacts in one page of `abp_artifacts`, and the bytes of a page besides its artifacts.
-_PAGE, _HEADER_BYTES = 20, 1024
-
-
-class ArtifactTools:
-    """Tools for the artifacts of one user. Each raises :class:`~transports.errors.ABPError`."""
-
-    def __init__(self, store: ArtifactStore, options: Options, view: ArtifactView) -> None:
-        self._store = store
-        self._options = options
-        self._view = view
-
-    async def list(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Answer ``abp_artifacts``."""
-        store = self._store
-        if key := arguments.get("session"):
-            store = store.scoped(Scope(session=key))
-        refs = (await store.list())[::-1]
-        start = arguments.get("offset", 0)
-        lines, room = list[str](), self._options.max_answer_bytes - _HEADER_BYTES
-        entries: list[dict[str, object]] = []
-        for ref in refs[start : start + arguments.get("limit", _PAGE)]:
-            line, entry = self._line(ref), self._view.entry(ref)
-            room -= len(line.encode()) + json_size(entry) + 3  # a line break in JSON, and a comma
-            if room < 0 and entries:
-                break  # a page cut later would lack the right next_offset
-            lines.append(line)
-            entries.append(entry)
-        end = start + len(entries)
-        lines.append(f"{len(refs)} in all" + (f"; continue with offset {end}" if end < len(refs) else ""))
-        document = {
-            "success": True,
-            "total": len(refs),
-            "next_offset": end if end < len(refs) else None,
-            "artifacts": entries,
-        }
-        return text_result("\n".join(lines), document, self._options.max_answer_bytes)
-
-    def _line(self, ref: ArtifactRef) -> str:
-        large = "  large" if self._view.is_large(ref) else ""
-        return f"{ref.id}  {ref.size_bytes:,} bytes  {ref.mime_type}  {ref.filename}{large}"
-
-    async def read(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Answer ``abp_read_artifact``."""
-        store = self._store
-        ref = await store.stat(arguments["id"].removeprefix("artifact://"))
-        if (path := arguments.get("path")) is not None:
-            written = await export_artifact(store, ref, path, self._options.export_roots)
-            document = {"success": True, **self._view.entry(ref), "exported": str(written)}
-            return text_result(
-                f"Written: {written} ({ref.size_bytes:,} bytes)", document, self._options.max_answer_bytes
-            )
-        whole = (await document_text(ref, store)).encode() if arguments.get("text") else None
-        if whole is not None:
-            ref = dataclasses.replace(ref, mime_type="text/plain", size_bytes=len(whole))
-
-        async def read(offset: int, length: int) -> bytes:
-            return await store.get(ref, offset=offset, length=length) if whole is None else whole[offset:][:length]
-
-        offset, length = arguments.get("offset", 0), arguments.get("length")
-        return await read_slice(ref, read, offset, length, self._options.max_answer_bytes, self._view)
-
-
-async def with_files(
-    params: Mapping[str, object],
-    files: Sequence[Mapping[str, Any]],
-    store: ArtifactStore,
-    options: Options,
-    capability: Capability,
-) -> dict[str, object]:
-    """Return ``params`` with each file at its place; files are checked and stored first.
-
-    The place is the ``param`` of a file; without one, the only parameter for a file, else the list ``files``.
-
-    Raises :class:`~transports.errors.TooLarge` for too many files and :class:`~transports.errors.UsageError` for a path
-    that is not allowed, and for a place that is not clear. Propagates errors of
-    :func:`~transports.routing.accept_files`, with ``details["argument"]``."""
-    if len(files) > options.max_files:
-        raise TooLarge(f"there are {len(files)} files; at most {options.max_files} are accepted with a call")
-    filled: dict[str, Any] = dict(params)
-    with ExitStack() as opened:
-        try:
-            places = _places(files, capability.input_schema, filled)
-            given = {
-                place: _given(file, place, options.roots, opened) for place, file in zip(places, files, strict=True)
-            }
-            accepted = await accept_files(given, store=store, limits=options.files, capability=capability.name)
-        except ABPError as error:
-            error.details["argument"] = "files"
-            raise
-    for param, one in accepted.items():
-        set_path(filled, param.split("."), one.binary)
-    return filled
-
-
-def _places(files: Sequence[Mapping[str, Any]], schema: Mapping[str, object], filled: dict[str, Any]) -> list[str]:
-    """Return the place of each file in the parameters. Files that have none are items of the list ``files``, which is
-    copied or begun in ``filled``, unless the capability declares a parameter for a file."""
-    properties = schema.get("properties")
-    named = properties.items() if isinstance(properties, Mapping) else ()
-    declared = [name for name, one in named if isinstance(one, Mapping) and is_file(one)]
-    if len(declared) > 1 and any("param" not in file for file in files):
-        raise UsageError(f"files: say in `param` which of {', '.join(declared)} each file is")
-    places: list[str] = [file.get("param") or next(iter(declared), "") for file in files]
-    if "" in places and isinstance(listed := filled.get("files", []), list):
-        filled["files"] = [*listed]
-        numbers = count(len(listed))
-        places = [one or f"files.{next(numbers)}" for one in places]
-    for one in places:
-        if places.count(one) > 1:
-            raise UsageError(f"files: several files are given as {one}; say in `param` where each belongs")
-    return places
-
-
-def _given(file: Mapping[str, Any], place: str, roots: Sequence[Path], opened: ExitStack) -> GivenFile | OpenFile:
-    name, mime_type = file.get("name"), file.get("mime_type")
-    if "content" in file or "artifact" in file:
-        given: dict[str, Any] = {"content": file.get("content"), "id": file.get("artifact")}
-        given |= {"filename": name, "mimeType": mime_type}
-        return cast(GivenFile, {key: value for key, value in given.items() if value is not None})
-    refused = UsageError(f"files: {place}: this path may not be read; send `content` or `artifact` instead, or "
-                         "have the user allow its folder with ABP_MCP_ROOTS")  # fmt: skip
-    one = opened.enter_context(open_beneath(file["path"], roots, refused))
-    return OpenFile(one, mime_type, name or Path(str(one.name)).name)
-
+#: Most names in a text, and characters of each name.
+_MAX_NAMED, _MAX_NAME = 40, 200
+#: Most requests, warnings, reports and files in the description of a view, the newest, and characters of a line.
+_MAX_LISTED, _MAX_LINE = 20, 300
 
 #: Answer of a tool: its result, a question, or a task.
 Answer: TypeAlias = CallToolResult | InputRequiredResult | dict[str, object]
@@ -523,11 +66,14 @@ class Tools:
         self._params = params
         self._view = view
         self._reporter = reporter
-        self._artifacts = ArtifactTools(user.store, options, view)
+
+    @cached_property
+    def _artifacts(self) -> ArtifactTools:
+        return ArtifactTools(self._user.store, self._options, self._view)
 
     @cached_property
     def _detached(self) -> DetachedTools:
-        return DetachedTools(self._user, self._options, self._view, self._shown)
+        return DetachedTools(self._user, self._options, self._view, self._call_result)
 
     async def fixed(self, name: str, arguments: Mapping[str, Any]) -> Answer:
         """Call one of :data:`~._tool_list.FIXED_TOOLS`; ``arguments`` must fit its schema."""
@@ -535,9 +81,8 @@ class Tools:
             case "abp_connect":
                 return await self._connect(arguments)
             case "abp_call":
-                capability = arguments["capability"]
-                app = await self._callable(arguments)
-                return await self._call(app, capability, arguments.get("params", {}), arguments)
+                app = await self._select_callable(arguments)
+                return await self._call(app, arguments["capability"], arguments.get("params", {}), arguments)
             case "abp_open_view":
                 return await self._open_view(arguments)
             case "abp_status":
@@ -562,33 +107,37 @@ class Tools:
     async def capability(self, tool: CapabilityTool, arguments: dict[str, Any]) -> Answer:
         """Call the tool of a capability. The app's schema is checked by the session."""
         params = dict(arguments)
-        key, files = params.pop(tool.session, None), params.pop(tool.files, []) if tool.files else []
-        own = {"capability": tool.capability, "session": key, "files": files}
-        given = {name: value for name, value in own.items() if value is not None}
-        tool_arguments(tool.name, FIXED_TOOLS["abp_call"].input_schema, given)
-        named = app_arguments(tool.declared, params)
-        return await self._call(await self._select(key, tool.capability), tool.capability, named, own)
-
-    async def _find(self, key: object, capability: str | None = None) -> App:
-        return await self._user.connections.select(key, self._open, capability)
+        call_arguments: dict[str, Any] = {"capability": tool.capability, "files": []}
+        session = params.pop(tool.session, None)
+        if session is not None:
+            call_arguments["session"] = session
+        if tool.files is not None:
+            call_arguments["files"] = params.pop(tool.files, [])
+        tool_arguments(tool.name, FIXED_TOOLS["abp_call"].input_schema, call_arguments)
+        params = app_arguments(tool.declared, params)
+        app = await self._select(session, tool.capability)
+        return await self._call(app, tool.capability, params, call_arguments)
 
     async def _select(self, key: object, capability: str | None = None) -> App:
         """Return the app of a call. Its scopes are checked here, since they were unknown if it was closed before."""
-        app = await self._find(key, capability)
+        app = await self._user.connections.select(key, self._reopen, capability)
         require_app_scopes(self._user, self._params.name, app)
         return app
 
-    async def _callable(self, arguments: Mapping[str, Any]) -> App:
-        """Return the app of a capability that is named in the arguments, and that may be called."""
+    async def _select_callable(self, arguments: Mapping[str, Any]) -> App:
+        """Return the app of the capability in the arguments, if it may be called."""
         capability = arguments["capability"]
         app = await self._select(arguments.get("session"), capability)  # first: opening an app adds tools
-        numbered: list[str] = []
+        names = [tool_name(capability)]
         if self._options.hide_tools:  # most bridges hide none, and so many tools take time to make
-            made = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
-            numbered = [tool.name for tool in made if tool.capability == capability]
-        if not self._options.shows(tool_name(capability), *numbered):
+            tools = capability_tools(self._user.apps, files=self._options.enable_file_tools).values()
+            names += [tool.name for tool in tools if tool.capability == capability]
+        if not self._options.shows(*names):
             raise UsageError(f"{capability} may not be called; ask the user, who can allow it (hide_tools)")
         return app
+
+    def _text_result(self, text: str, **document: object) -> CallToolResult:
+        return text_result(text, {"success": True, **document}, self._options.max_answer_bytes)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -596,33 +145,41 @@ class Tools:
         self, app: App, capability: str, params: Mapping[str, object], arguments: Mapping[str, Any]
     ) -> Answer:
         async def work(call: ToolCall) -> Result:
-            known = find_capability(app.session.info.name, capability, app.session.capabilities)
-            files, store = arguments.get("files", []), self._user.store
-            filled = await with_files(params, files, store, self._options, known)
-            timeout = arguments.get("timeout")
+            declared = find_capability(app.session.info.name, capability, app.session.capabilities)
+            files = arguments.get("files")
+            filled = params
+            if files:
+                filled = await with_files(params, files, self._user.store, self._options, declared)
             result = await app.session.call(
-                capability, filled, timeout=timeout, on_progress=call.progress, call_id=call.id
+                capability,
+                filled,
+                timeout=arguments.get("timeout"),
+                on_progress=call.progress,
+                call_id=call.id,
             )
-            return self._user.connections.noted(app, result)
+            return self._user.connections.with_note(app, result)
 
         if arguments.get("detach"):
             return await self._detached.start(ToolCall(self._ctx, detached=True), app, capability, work)
-        return await self._run(app, work, capability)
+        return await self._run_call(app, work, capability)
 
     async def _open_view(self, arguments: Mapping[str, Any]) -> Answer:
-        app = await self._callable(arguments)
-        capability, params = arguments["capability"], arguments.get("params", {})
+        app = await self._select_callable(arguments)
         options = {name: arguments[name] for name in ("theme", "timeout") if name in arguments}
-        size = (arguments.get("width", VIEW_SIZE[0]), arguments.get("height", VIEW_SIZE[1]))
-        picture = arguments.get("picture") is True
+        options["size"] = (arguments.get("width", 900), arguments.get("height", 700))
 
         async def work(call: ToolCall) -> Result:
             result, call.opened = await open_view(
-                self._user.apps, app, capability, params, {**options, "size": size}, picture=picture
+                self._user.apps,
+                app,
+                arguments["capability"],
+                arguments.get("params", {}),
+                options,
+                picture=arguments.get("picture") is True,
             )
-            return self._user.connections.noted(app, result)
+            return self._user.connections.with_note(app, result)
 
-        return await self._run(app, work)
+        return await self._run_call(app, work)
 
     async def _render(self, arguments: Mapping[str, Any]) -> Answer:
         app = await self._select(arguments.get("session"))
@@ -631,19 +188,25 @@ class Tools:
         async def work(_: ToolCall) -> Result:
             return await app.session.render_to_pdf(arguments["html"], **options)
 
-        return await self._run(app, work)
+        return await self._run_call(app, work)
 
     async def _screenshot(self, arguments: Mapping[str, Any]) -> Answer:
-        view = {key: arguments[key] for key in ("width", "height") if key in arguments}
-        options: dict[str, Any] = {**arguments.get("options", {}), **view}
-        url, timeout = arguments.get("url"), arguments.get("timeout")
-        if url is not None and "session" in arguments:
-            raise UsageError("give url for a picture of any page, or session for one of an app, not both")
-        app = None if url is not None else await self._select(arguments.get("session"))
+        options: dict[str, Any] = dict(arguments.get("options", {}))
+        options |= {key: arguments[key] for key in ("width", "height") if key in arguments}
+        timeout = arguments.get("timeout")
+        url = arguments.get("url")
+        if url is None:
+            app = await self._select(arguments.get("session"))
 
-        async def work(_: ToolCall) -> Result:
-            if app is not None:
+            async def of_app(_: ToolCall) -> Result:
                 return await app.session.screenshot(timeout=timeout, **options)
+
+            return await self._run_call(app, of_app)
+
+        if "session" in arguments:
+            raise UsageError("give url for a picture of any page, or session for one of an app, not both")
+
+        async def of_url(_: ToolCall) -> Result:
             return await screenshot_url(
                 str(url),
                 options,
@@ -653,9 +216,9 @@ class Tools:
                 timeout=timeout,
             )
 
-        return await self._run(app, work)
+        return await self._run_call(None, of_url)
 
-    async def _run(
+    async def _run_call(
         self, app: App | None, work: Callable[[ToolCall], Coroutine[object, object, Result]], capability: str = ""
     ) -> Answer:
         """Start a call, or resume it with the client's answer to a question; return its result, or its next question.
@@ -666,41 +229,42 @@ class Tools:
             call.answer_with(self._params.input_responses)
         else:
             call = ToolCall(self._ctx)
-            call.start(listed_in(app.pending_calls if app else self._user.pending_calls, call, work))
-        patience = TASK_AFTER if app and capability and takes_tasks(self._ctx) else None
-        try:
-            outcome = await call.next(self._ctx, self._reporter, patience)
-        except ABPError:
-            self._user.subscribers.resources_changed()  # files of the call and parts of the answer may be stored
-            raise
-        if outcome is None:
-            assert app is not None
-            return new_task(await self._detached.adopt(call, app, capability))
-        if isinstance(outcome, Question):
+            pending = self._user.pending_calls if app is None else app.pending_calls
+            call.task = asyncio.ensure_future(listed_in(pending, call, work))
+        patience = None
+        if app is not None and capability and takes_tasks(self._ctx):
+            patience = TASK_AFTER
+        question = await call.wait(self._ctx, self._reporter, patience)
+        if call.task.done():
+            self._user.subscribers.resources_changed()  # also after an error: a part of the answer may be stored
+            return await self._call_result(call.task.result(), app, call.opened)
+        if question is not None:
             return InputRequiredResult(
-                input_requests={outcome.key: outcome.request()}, request_state=self._user.suspend(call)
+                input_requests={question.key: question.request()}, request_state=self._user.suspend(call)
             )
-        self._user.subscribers.resources_changed()
-        return await self._shown(outcome, app, call.opened)
+        assert app is not None
+        return new_task(await self._detached.adopt(call, app, capability))
 
-    async def _shown(self, result: Result, app: App | None, opened: App | None = None) -> CallToolResult:
+    async def _call_result(self, result: Result, app: App | None, opened: App | None = None) -> CallToolResult:
         """Return the result of a call as an MCP result; ``app`` is ``None`` for a call without an app. ``opened`` is
         the view that the call has opened."""
+        if not self._options.inline_data:
+            result = await in_thread(result.by_reference)
         return await call_result(
-            result if self._options.inline_data else await in_thread(result.by_reference),
-            session=app.key if app else None,
-            store=app.session.store if app else self._user.store,
+            result,
+            session=None if app is None else app.key,
+            store=self._user.store if app is None else app.session.store,
             max_bytes=self._options.max_answer_bytes,
             image_limits=ImageLimits(self._options.max_image_bytes, self._options.max_total_image_bytes),
             view=self._view,
-            opened=opened_view(opened) if opened else None,
+            opened=None if opened is None else opened_view(opened),
         )
 
     # --- apps ---------------------------------------------------------------------------------------------------------
 
-    async def _open(self, arguments: Mapping[str, object], key: str | None = None) -> App:
-        """Connect an app with the arguments of `abp_connect`. ``key`` is its previous session name, if another tool
-        opens it again; the token needs the scopes of `abp_connect` in this case too."""
+    async def _reopen(self, arguments: Mapping[str, object], key: str) -> App:
+        """Connect an app again with the arguments of `abp_connect`, under its previous session name. The token needs
+        the scopes of `abp_connect` in this case too."""
         connect, _ = await self._resolve(arguments)
         return await connect(key)
 
@@ -709,20 +273,21 @@ class Tools:
         :class:`~transports.errors.UsageError` for a target that the caller may not connect."""
         require_scopes(self._user, self._options, "abp_connect", arguments)
         options = {name: value for name, value in arguments.items() if name != "new"}
-        named = [name for name in _TARGETS if name in options]
-        if len(named) != 1:
+        kinds = [name for name in ("url", "name", "extensionPath", "extensionId") if name in options]
+        if len(kinds) != 1:
             raise UsageError(
                 "give one of url, extensionPath, extensionId, and the name of an app that abp_status lists"
             )
-        (kind,) = named
+        (kind,) = kinds
         target = str(options.pop(kind))
+        is_extension = kind.startswith("extension")
         if "abpPage" in options:
-            if kind not in _EXTENSIONS:
+            if not is_extension:
                 raise UsageError("abpPage is for an extension; leave it out", details={"argument": "abpPage"})
             options["extension_page"] = options.pop("abpPage")
         if kind == "name":
             return partial(self._user.connect_named, target, options), target
-        if kind in _EXTENSIONS:
+        if is_extension:
             target = await in_thread(allowed_extension, self._options.apps, kind, target)
             return partial(self._user.connect, target, options), target
         if not is_address(target):
@@ -735,54 +300,222 @@ class Tools:
 
     async def _connect(self, arguments: Mapping[str, object]) -> CallToolResult:
         connect, target = await self._resolve(arguments)
-        found = None if arguments.get("new") is True else await self._user.connections.open_already(target, arguments)
-        app = found or await connect(None)
-        if found is None:
-            await self._user.connections.keep(app, {name: one for name, one in arguments.items() if name != "new"})
-        lines = capability_lines(app)
+        app: App | None = None
+        if arguments.get("new") is not True:
+            app = await self._user.connections.open_already(target, arguments)
+        is_new = app is None
+        if app is None:
+            app = await connect(None)
+            kept_arguments = {name: value for name, value in arguments.items() if name != "new"}
+            await self._user.connections.keep(app, kept_arguments)
+        state, hint = ("Connected", "") if is_new else ("Already connected", "; `new`: true opens it once more")
+        lines = _capability_lines(app)
         more = len(app.session.capabilities) - len(lines)
-        text = (
-            f"{'Already connected' if found else 'Connected'}: {app_name(app)} (session {app.key}, "
-            f"{app.session.transport.name}){'; `new`: true opens it once more' if found else ''}\n"
-            f"Capabilities: {', '.join(lines)}{f' and {more} more' if more else ''}\n"
-            "Each is a tool of its own now; abp_call calls any of them."
+        others = f" and {more} more" if more else ""
+        return self._text_result(
+            f"{state}: {app_name(app)} (session {app.key}, {app.session.transport.name}){hint}\n"
+            f"Capabilities: {', '.join(lines)}{others}\n"
+            "Each is a tool of its own now; abp_call calls any of them.",
+            new=is_new,
+            **_app_document(app),
         )
-        document = {"success": True, "new": found is None, **app_document(app)}
-        return text_result(text, document, self._options.max_answer_bytes)
 
     async def _status(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        apps, capability = self._user.apps, arguments.get("capability")
-        if capability is not None:
-            app = await self._find(arguments.get("session"), capability)
-            one = find_capability(app.session.info.name, capability, app.session.capabilities)
-            document = {"success": True, "session": app.key, "capability": plain_tree(one.model_dump(by_alias=True))}
-            return text_result(f"{plain_line(one.name)}: {one.description}", document, self._options.max_answer_bytes)
-        closed = await self._user.connections.closed()
-        chosen = [await self._find(key)] if (key := arguments.get("session")) else list(apps.values())
-        lines = [f"{app.key}: {app_name(app)} at {app.shown_target}" for app in chosen]
-        lines += [f"  {', '.join(capability_lines(app))}" for app in chosen[:1]]
-        lines += [f"{one.session}: was connected before, opened again by its first call" for one in closed]
-        lines = lines or ["No app is connected; call abp_connect with the address of one."]
-        sessions: list[dict[str, object]] = [app_document(app) for app in chosen]
-        sessions += [{"session": one.session, "connected": False} for one in closed if not key]
+        key = arguments.get("session")
+        name = arguments.get("capability")
+        if name is not None:
+            app = await self._user.connections.select(key, self._reopen, name)
+            capability = find_capability(app.session.info.name, name, app.session.capabilities)
+            return self._text_result(
+                f"{plain_line(capability.name)}: {capability.description}",
+                session=app.key,
+                capability=plain_tree(capability.model_dump(by_alias=True)),
+            )
+        closed = [connection.session for connection in await self._user.connections.closed()]
+        apps = list(self._user.apps.values())
+        if key:
+            apps = [await self._user.connections.select(key, self._reopen)]
+        lines = [f"{app.key}: {app_name(app)} at {app.shown_target}" for app in apps]
+        lines += [f"  {', '.join(_capability_lines(app))}" for app in apps[:1]]
+        lines += [f"{session}: was connected before, opened again by its first call" for session in closed]
+        if not lines:
+            lines.append("No app is connected; call abp_connect with the address of one.")
+        sessions: list[dict[str, object]] = [_app_document(app) for app in apps]
+        if not key:
+            sessions += [{"session": session, "connected": False} for session in closed]
         calls = await self._detached.documents()
-        document = {"success": True, "sessions": sessions, "calls": calls}
-        lines += [f"call {one['call']}: {one['capability']} {one['status']}" for one in calls]
-        if named := sorted(self._user.named):
-            document["apps"] = named
-            lines.append(f"Apps to connect by name: {', '.join(named)}.")
-        if retention := self._user.store.retention:
+        lines += [f"call {call['call']}: {call['capability']} {call['status']}" for call in calls]
+        document: dict[str, object] = {"sessions": sessions, "calls": calls}
+        named_apps = sorted(self._user.named)
+        if named_apps:
+            document["apps"] = named_apps
+            lines.append(f"Apps to connect by name: {', '.join(named_apps)}.")
+        retention = self._user.store.retention
+        if retention:
             document["retention"] = f"each artifact is {retention}"
             lines.append(f"Each artifact is {retention}.")
-        return text_result("\n".join(lines), document, self._options.max_answer_bytes)
+        return self._text_result("\n".join(lines), **document)
 
     async def _disconnect(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        closed = [one.session for one in await self._user.connections.closed()]
-        if (key := arguments.get("session")) in closed:
+        key = arguments.get("session")
+        if key in [connection.session for connection in await self._user.connections.closed()]:
             self._user.connections.forget(key)
-            text = f"Disconnected session {key}, which was not open; its artifacts are kept."
-            return text_result(text, {"success": True, "session": key}, self._options.max_answer_bytes)
+            return self._text_result(
+                f"Disconnected session {key}, which was not open; its artifacts are kept.", session=key
+            )
         app = self._user.apps.select(key)
         await self._user.apps.disconnect(app)
-        text = f"Disconnected {app_name(app)} (session {app.key}); its artifacts are kept."
-        return text_result(text, {"success": True, "session": app.key}, self._options.max_answer_bytes)
+        return self._text_result(
+            f"Disconnected {app_name(app)} (session {app.key}); its artifacts are kept.", session=app.key
+        )
+
+
+def app_name(app: App) -> str:
+    """Return the app's name as one short line."""
+    return plain_line(app.session.info.name, _MAX_NAME)
+
+
+def _capability_lines(app: App) -> list[str]:
+    """Return the app's first 40 capabilities with their parameters: ``export.pdf(html: string, scale?: number)``."""
+    first = islice(app.session.capabilities.values(), _MAX_NAMED)
+    return [f"{plain_line(capability.name, _MAX_NAME)}({parameters_line(capability)})" for capability in first]
+
+
+def _app_document(app: App) -> dict[str, object]:
+    """Return an app as JSON: session, name or address, transport, warnings and capabilities; of a view, what it asked
+    of its host."""
+    session = app.session
+    features = [name for name, is_supported in session.features.items() if is_supported]
+    document: dict[str, object] = {
+        "session": app.key,
+        "connected": True,
+        "name" if app.is_named else "url": app.shown_target,
+        "app": {key: plain_line(text, _MAX_NAME) for key, text in session.info.model_dump(exclude_none=True).items()},
+        "features": [plain_line(name, _MAX_NAME) for name in features[:_MAX_NAMED]],
+        "transport": session.transport.name,
+        "warnings": [plain_line(warning) for warning in session.warnings],
+    }
+    if app.view is not None:
+        document["view"] = _view_document(app)
+    capabilities: list[dict[str, object]] = []
+    for capability in (session.capabilities[name] for name in islice(session.capabilities, 300)):
+        fields: dict[str, object] = {
+            "name": plain_line(capability.name),
+            "description": plain_line(capability.description, 200),
+            "available": capability.available,
+        }
+        parameters = parameters_line(capability)
+        if parameters:
+            fields["parameters"] = parameters
+        if capability.view:
+            fields["view"] = plain_line(capability.view, _MAX_NAME)
+        capabilities.append(fields)
+    document["capabilities"] = capabilities
+    return document
+
+
+# --- views ------------------------------------------------------------------------------------------------------------
+
+
+async def open_view(
+    apps: Apps,
+    opener: App,
+    capability: str,
+    params: Mapping[str, object],
+    options: Mapping[str, Any],
+    *,
+    picture: bool,
+) -> tuple[Result, App | None]:
+    """Call a capability of ``opener`` and open its view, with these options of
+    :meth:`~transports.Session.open_view`. Return the result with the files of the view, and with ``picture`` its
+    picture, and the view.
+
+    If the capability was called and its view cannot be shown, the result has a warning, and there is no view. Raises
+    the errors of the call, and :class:`~transports.errors.UsageError` for a capability without a view and at the limit
+    of apps."""
+    view = opener.session.open_view(capability, params, **options)
+    uri = opener.session.capabilities[capability].view or capability
+    try:
+        app = await apps.open_view(opener, view, uri)
+    except ABPError as error:
+        result: Result | None = None
+        with suppress(UsageError):  # the call itself has failed
+            result = view.result
+        if result is None:
+            raise
+        reason = f"the view is not shown: {error.message}"
+        return replace(result, warnings=(*result.warnings, reason)), None
+    result = view.result
+    files = {f"view.files.{number}": ref for number, ref in enumerate(view.files)}
+    warnings = list(result.warnings)
+    if picture:
+        try:
+            files["view.picture"] = await _picture_of(view)
+        except ABPError as error:
+            warnings.append(f"there is no picture of the view: {error.message}")
+    return replace(result, artifacts={**result.artifacts, **files}, warnings=tuple(warnings)), app
+
+
+async def _picture_of(view: View) -> ArtifactRef:
+    """Return a picture of a view that rests: two looks at it are the same, or it moves on and on for three seconds."""
+    request = Message("page/screenshot", {"type": "png"})
+    last: object = None
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        picture = (await view.transport.request(request, timeout=10)).payload
+        if picture == last:
+            break
+        last = picture
+        await asyncio.sleep(0.15)
+    return (await view.screenshot(timeout=10)).artifact()
+
+
+def opened_view(app: App) -> tuple[str, Mapping[str, object]]:
+    """Return a view that was opened just now as text and as JSON."""
+    view = app.view
+    assert view is not None
+    names = [plain_line(name) for name in islice(view.capabilities, _MAX_NAMED)]
+    tools = ", ".join(names) or "none"
+    more = len(view.capabilities) - len(names)
+    if more:
+        tools += f" and {more} more"
+    lines = [
+        f"View opened: {plain_line(view.info.name, _MAX_LINE)} (session {app.key}).",
+        f"Its tools: {tools}",
+    ]
+    warnings = [*view.warnings, *(f"not allowed by the view's policy: {report}" for report in view.violations)]
+    lines += [f"Warning: {plain_line(warning, _MAX_LINE)}" for warning in warnings[:5]]
+    if len(warnings) > 5:
+        lines.append(f"{len(warnings) - 5} more warnings: abp_status with this session")
+    return "\n".join(lines), {"session": app.key, "tools": names, **_view_document(app)}
+
+
+def _view_document(app: App) -> dict[str, object]:
+    """Return a view as JSON: its address, the session of its app, the newest 20 of its requests to its host (each the
+    kind and, if it was refused, that), what it gave the model last, warnings, reports of its policy, and files."""
+    view = app.view
+    assert view is not None and app.opened_by is not None
+    requests: list[dict[str, object]] = []
+    messages: list[object] = []
+    for request in list(view.requests)[-_MAX_LISTED:]:
+        if request.kind == "message":
+            messages.append(request.params)
+        if request.kind == "size":
+            continue
+        fields: dict[str, object] = {"kind": request.kind}
+        if request.answer.get("isError"):
+            fields["refused"] = True
+        url = request.params.get("url")
+        if isinstance(url, str):
+            fields["url"] = plain_line(url, _MAX_LINE)
+        requests.append(fields)
+    return {
+        "uri": app.shown_target,
+        "opened_by": app.opened_by.key,
+        "requests": requests,
+        "messages": plain_tree(messages),
+        "model_context": plain_tree(view.model_context),
+        "warnings": [plain_text(warning)[:_MAX_LINE] for warning in view.warnings[-_MAX_LISTED:]],
+        "violations": [plain_text(report)[:_MAX_LINE] for report in view.violations[-_MAX_LISTED:]],
+        "files": [ref.uri for ref in view.files[-_MAX_LISTED:]],
+    }

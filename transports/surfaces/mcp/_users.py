@@ -159,8 +159,10 @@ class Connections:
     async def select(self, key: object, open_app: Open, capability: str | None = None) -> App:
         """Select an app with :meth:`.Apps.select`, after opening it again if it was closed. Propagates the errors of
         both."""
-        closed = {one.session: one for one in await self.closed()}
-        if key is None and not self._apps and closed:
+        if key in self._apps or (key is None and self._apps):
+            return self._apps.select(key, capability)
+        closed = {connection.session: connection for connection in await self.closed()}
+        if key is None and closed:
             if len(closed) > 1:
                 raise UsageError(f"several apps were connected; choose one with `session`: {', '.join(closed)}")
             key = next(iter(closed))
@@ -177,7 +179,7 @@ class Connections:
         if not opening.cancelled():
             opening.exception()  # marks it as retrieved: the waiting request may be gone
 
-    def noted(self, app: App, result: Result) -> Result:
+    def with_note(self, app: App, result: Result) -> Result:
         """Return a result, with a warning if it is the first since the app was opened again."""
         if app.key not in self._reopened:
             return result
@@ -374,8 +376,8 @@ class Subscribers:
             if level in allowed_log_levels(ctx.protocol_version, ctx.meta) and self._wants(connection_key(ctx), level):
                 await ctx.session.send_notification(message, ctx.request_id)
             return
-        keys = [key for key in self._connections if self._wants(key, level)]
-        await self._send(keys, lambda session: session.send_notification(message))
+        for key in [key for key in self._connections if self._wants(key, level)]:
+            await self._send(key, lambda session: session.send_notification(message))
 
     def _wants(self, key: str, level: LoggingLevel) -> bool:
         connection = self._connections.get(key)
@@ -388,20 +390,22 @@ class Subscribers:
 
         async def publish(keys: list[str]) -> None:
             await self._bus.publish(event)
-            await self._send(keys, send)
+            for key in keys:
+                await self._send(key, send)
 
         spawn(publish(list(keys)), self._tasks)
 
-    async def _send(self, keys: list[str], send: Callable[[ServerSession], Coroutine[object, object, None]]) -> None:
-        for key in keys:
-            if connection := self._connections.get(key):
-                try:
-                    await send(connection.session)
-                except Exception as error:  # the other clients must still be told
-                    if not isinstance(error, (MCPError, ClosedResourceError, BrokenResourceError)):
-                        logger.exception("a client could not be notified")
-                    self._connections.pop(key, None)
-                    spawn(self.watch_or_stop(), self._tasks)
+    async def _send(self, key: str, send: Callable[[ServerSession], Coroutine[object, object, None]]) -> None:
+        connection = self._connections.get(key)
+        if connection is None:
+            return
+        try:
+            await send(connection.session)
+        except Exception as error:  # the other clients must still be told
+            if not isinstance(error, (MCPError, ClosedResourceError, BrokenResourceError)):
+                logger.exception("a client could not be notified")
+            self._connections.pop(key, None)
+            spawn(self.watch_or_stop(), self._tasks)
 
     # --- subscriptions ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,223 @@
+"""Hosts that a model may reach, for apps and for pictures, and extensions that the operator has allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import cast
+from urllib.parse import urlsplit
+
+from ... import playwright as browsers
+from ...artifacts._base import ArtifactStore
+from ...base import ScreenshotOptions
+from ...errors import UsageError
+from ...playwright._extension import extension_folder, extension_id
+from ...protocol._plain_text import redact_url
+from ...routing._result import Result
+from ...routing._router import Router
+from ...routing.http._addresses import is_public, own_addresses
+from ...session._settings import Settings
+from ._options import Options
+
+_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+#: Host names that a browser does not rewrite: browsers take ``\`` for ``/``, decode ``%61`` and fold ``ａ``.
+_HOST_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
+
+
+def allowed_extension(apps: Sequence[str], argument: str, value: str) -> str:
+    """Return the target among the operator's ``apps`` that is the extension in the folder ``value``, or with this id,
+    as ``argument`` says. Blocks.
+
+    Raises :class:`~transports.errors.UsageError` without one: an extension is a program, so a model cannot choose it.
+    """
+    folders: dict[str, Path] = {}
+    for target in apps:
+        with suppress(UsageError):
+            folder = extension_folder(target)
+            if folder:
+                folders[target] = folder
+    requested: Path | None = None
+    if argument == "extensionPath":
+        with suppress(OSError, RuntimeError, ValueError):  # not a valid path, or the home of an unknown user
+            requested = Path(value).expanduser().resolve()
+    for target, folder in folders.items():
+        if argument == "extensionPath" and folder == requested:
+            return target
+        if argument == "extensionId" and extension_id(folder) == value:
+            return target
+    raise UsageError(
+        f"{argument}: this extension may not be loaded, and none is downloaded; ask the user, who can allow an "
+        "unpacked one with abp mcp --app extension:FOLDER",
+        details={"argument": argument},
+    )
+
+
+def check_host(url: str, allowed: Sequence[str], blocked: Sequence[str]) -> None:
+    """Raise :class:`~transports.errors.UsageError` if the host of ``url`` matches no pattern of ``allowed``, or one of
+    ``blocked``. A pattern is for a host, or for a host with a port: ``*.example.com``, ``127.0.0.1:8000``. With
+    ``allowed`` ``("*",)`` and nothing blocked, any URL passes."""
+    if tuple(allowed) == ("*",) and not blocked:
+        return
+    host, port = _host_and_port(url)
+    _require_allowed(host, port, allowed, blocked)
+
+
+class PictureHosts:
+    """Rules for the hosts of a screenshot: of its page, and of the connections that the page makes.
+
+    ``apps`` are the connected apps: their URLs, and the address at which each was reached. ``private`` are patterns of
+    hosts that may have a non-public address; with ``any_address`` every host may.
+    """
+
+    def __init__(
+        self,
+        allowed: Sequence[str],
+        blocked: Sequence[str],
+        *,
+        private: Sequence[str],
+        apps: Iterable[tuple[str, tuple[str, int] | None]],
+        any_address: bool,
+    ) -> None:
+        self._allowed = allowed
+        self._blocked = blocked
+        self._private = [pattern for pattern in private if pattern != "*"]
+        self._apps = [(_host_and_port(url), reached) for url, reached in apps if _is_web(url)]
+        self._any_address = any_address
+
+    async def check(self, url: str) -> None:
+        """Check the host of ``url`` with :meth:`addresses`. Raises its errors."""
+        await self.addresses(*_host_and_port(url))
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """Return the addresses at which this host may be connected.
+
+        Raises :class:`~transports.errors.UsageError` if the host is blocked or unknown. It is also raised for a host
+        with a non-public address, unless it matches a ``private`` pattern or is the address of a connected app."""
+        host, port = _host_and_port(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        _require_allowed(host, port, self._allowed, self._blocked)
+        try:
+            resolved = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError:
+            raise UsageError(f"{host}: the host name is not known; correct the address") from None
+        addresses = list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in resolved))
+        for address in addresses:  # a blocked address stays blocked under any name
+            _require_allowed(_numeric(address), port, ("*",), self._blocked)
+        if self._any_address or _matches_host(host, port, self._private):
+            return addresses
+        for app_host, reached in self._apps:
+            if app_host == (host, port):
+                app_addresses = own_addresses(host, port, reached)
+                if app_addresses:
+                    return sorted(app_addresses)
+        if not all(is_public(address) for address in addresses):
+            raise UsageError(
+                f"{host} (port {port}) is not on the public Internet; connect an app that is there with abp_connect, "
+                "or ask the user, who can allow it (allowed_hosts)"
+            )
+        return addresses
+
+
+def _require_allowed(host: str, port: int, allowed: Sequence[str], blocked: Sequence[str]) -> None:
+    if not _matches_host(host, port, allowed) or _matches_host(host, port, blocked):
+        raise UsageError(
+            f"{host} (port {port}) may not be connected; ask the user, who can allow it (allowed_hosts, blocked_hosts)"
+        )
+
+
+def _numeric(address: str) -> str:
+    """Return a numeric address in the spelling of :func:`_host_and_port`."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    return str(getattr(ip, "ipv4_mapped", None) or ip)
+
+
+def _is_web(url: str) -> bool:
+    return url.lower().startswith(tuple(f"{scheme}://" for scheme in _PORTS))
+
+
+def _matches_host(host: str, port: int, patterns: Sequence[str]) -> bool:
+    names = [host]
+    if ":" not in host:
+        names.append(f"{host}:{port}")
+    return any(fnmatchcase(name, pattern.lower()) for pattern in patterns for name in names)
+
+
+def _host_and_port(url: str) -> tuple[str, int]:
+    """Return host and port as a browser reads them; an IPv6 address is without brackets."""
+    invalid = UsageError(
+        "url: write the host plainly, such as app.example, 127.0.0.1 or xn--…, without a user before it"
+    )
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").rstrip(".")
+        port = parts.port or _PORTS[parts.scheme]
+    except (ValueError, KeyError):
+        raise invalid from None
+    if "@" in parts.netloc or not host:
+        raise invalid
+    if ":" in host:
+        try:
+            address = ipaddress.IPv6Address(host)
+        except ValueError:
+            raise invalid from None
+        return str(address.ipv4_mapped or address), port
+    if not _HOST_NAME.fullmatch(host):
+        raise invalid
+    if re.fullmatch(r"(0x[0-9a-f]*|\d+)", host.rpartition(".")[2]):  # 127.1 and 0x7f.1 are 127.0.0.1
+        try:
+            return socket.inet_ntoa(socket.inet_aton(host)), port
+        except OSError:
+            raise invalid from None
+    return host, port
+
+
+async def screenshot_url(
+    url: str,
+    screenshot_options: dict[str, object],
+    *,
+    options: Options,
+    store: ArtifactStore,
+    apps: Iterable[tuple[str, tuple[str, int] | None]],
+    timeout: float | None,
+) -> Result:
+    """Store a screenshot of ``url`` as the artifact ``image``, taken in a browser that runs for this only; ``timeout``
+    in seconds is for the page.
+
+    ``apps`` are the connected apps: their URLs, and the address at which each was reached. Raises
+    :class:`~transports.errors.UsageError` if ``url`` is not http(s), if the operator does not allow its host, or if its
+    address is not public, unless ``allowed_hosts`` names it or it is one of ``apps``. The same rules hold for all
+    connections of the page; refused ones are missing in the picture, with a warning."""
+    settings = Settings.load()
+    started = time.perf_counter()
+    hosts = PictureHosts(
+        options.allowed_hosts,
+        options.blocked_hosts,
+        private=options.private_hosts,
+        apps=apps,
+        any_address=settings.allow_private_addresses,
+    )
+    await hosts.check(url)
+    if timeout is None:
+        timeout = settings.call_timeout / 1000
+    headless = settings.headless if options.headless is None else options.headless
+    async with browsers.PictureBrowser(headless=headless, timeout=settings.browser_timeout / 1000) as browser:
+        picture, refused = await browsers.screenshot_of_url(
+            browser,
+            url,
+            cast(ScreenshotOptions, screenshot_options),
+            hosts.addresses,
+            timeout=timeout,
+        )
+    return await Router(store).route(
+        {"image": picture, "url": redact_url(url)},
+        capability="screenshot",
+        transport="playwright",
+        started=started,
+        warnings=[f"not in the picture: {reason}" for reason in refused],
+    )
