@@ -7,8 +7,6 @@ import os
 import stat
 from io import FileIO
 
-__all__ = ["open_regular", "read_regular", "regular_file"]
-
 #: Flags, as far as the system has them: not inherited by child processes, no wait for a pipe's writer, bytes unchanged.
 _FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))
 _PIECE = 1 << 20

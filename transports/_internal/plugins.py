@@ -14,8 +14,6 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
-__all__ = ["LoadedPlugin", "Plugin", "blame_plugin", "installed_plugins", "load_plugin"]
-
 
 @dataclass(frozen=True, slots=True)
 class Plugin:

@@ -16,21 +16,6 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, T
 
 from ..errors import ABPError, UsageError
 
-__all__ = [
-    "MAX_DELAY",
-    "Deadlines",
-    "OpenedHere",
-    "Owner",
-    "Wait",
-    "backoff_delay",
-    "begin",
-    "cancel_and_wait",
-    "drop",
-    "ending",
-    "finished",
-]
-__all__ += ["in_thread", "spawn"]
-
 logger = logging.getLogger("transports")
 
 P = ParamSpec("P")

@@ -14,8 +14,6 @@ from ._ref import ArtifactRef, Scope
 from .local._index import TextIndex
 from .local._store import LocalStore
 
-__all__ = ["is_named", "search", "versions", "words_of"]
-
 #: Bytes at the beginning of a text that are searched.
 _MAX_BYTES = 1 << 20
 #: Texts added to an index at a time.

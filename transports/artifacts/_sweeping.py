@@ -12,8 +12,6 @@ from ..errors import ABPError, UsageError
 from ._base import ArtifactStore
 from ._ref import ReindexReport
 
-__all__ = ["reindex", "sweeping"]
-
 logger = logging.getLogger("transports.artifacts")
 
 #: Seconds between two sweeps. Every 60th sweep also looks for leftovers, which takes longer.

@@ -14,8 +14,6 @@ from ._ref import ArtifactRef
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["is_table", "read_table"]
-
 _KINDS = {
     "text/csv": "csv",
     "text/tab-separated-values": "tsv",

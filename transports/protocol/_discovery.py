@@ -10,8 +10,6 @@ from ..errors import DiscoveryFailed
 if TYPE_CHECKING:
     from ._declarations import Manifest
 
-__all__ = ["Discovery"]
-
 
 @dataclass(frozen=True, slots=True)
 class Discovery:

@@ -24,39 +24,6 @@ from ..errors import ABPError, BadDescriptor, BadEncoding, ProtocolError, Unsupp
 from ._media import extension_for, is_binary_mime, normalise_mime, sniff
 from .binary import BinaryData, Broken, Download, Encoded, Handle, padded
 
-__all__ = [
-    "BASE64",
-    "DESCRIPTOR_KEYS",
-    "MAX_DEPTH",
-    "MIN_GUESSED",
-    "FileToRead",
-    "Found",
-    "Heuristics",
-    "Layer",
-    "Place",
-    "Signature",
-    "base64_head",
-    "block_content",
-    "content_value",
-    "declares_base64",
-    "decode_data_url",
-    "excerpt",
-    "field_of",
-    "find",
-    "find_values",
-    "is_base64",
-    "is_base64_encoding",
-    "is_plain",
-    "prepare_params",
-    "read_block",
-    "read_descriptor",
-    "read_flat_form",
-    "replace",
-    "set_path",
-    "sniff_base64",
-    "with_declared",
-]
-
 #: Levels of nesting that are searched. A deeper answer is an error: content is never missed silently
 #: (docs/faults.md 21).
 MAX_DEPTH = 64

@@ -29,26 +29,6 @@ from ._strict_json import decode_json, encode_json
 if TYPE_CHECKING:
     import jsonschema_rs
 
-__all__ = [
-    "MAX_NODES",
-    "MAX_STEPS",
-    "NotChecked",
-    "check_output",
-    "check_params",
-    "check_value",
-    "count_steps",
-    "count_values",
-    "declared_parameters",
-    "format_error",
-    "is_fault",
-    "is_file",
-    "misgiven_files",
-    "references_and_patterns",
-    "shorten",
-    "target_of",
-    "unnamed_params",
-]
-
 #: Maximum values and patterns of a schema. Validation against a larger schema is skipped.
 MAX_NODES = 10_000
 _MAX_PATTERNS = 100

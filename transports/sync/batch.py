@@ -22,6 +22,8 @@ from ._bridge import (
     taking_parameters_of,
 )
 
+__all__ = ["Pool", "run"]
+
 
 class Pool(Resource[batch.Pool]):
     """Blocking pool of sessions and browsers for concurrent calls; see :class:`transports.batch.Pool`::
