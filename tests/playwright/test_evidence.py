@@ -20,7 +20,14 @@ from transports._internal.privacy._redaction import REDACTED, SecretValues
 from transports.playwright import _evidence as module
 from transports.playwright._evidence import PageEvidence
 from transports.playwright._evidence_kinds import KINDS
-from transports.playwright._har import clean_body, clean_entry, clean_trace, learn_body, learn_entry, learn_trace
+from transports.playwright._evidence_secrets import (
+    clean_body,
+    clean_entry,
+    clean_trace,
+    learn_body,
+    learn_entry,
+    learn_trace,
+)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from ..base import Transport
 from ..errors import first_line
 from ..protocol._strict_json import parser_limits
 from ._evidence_kinds import MAX_CHARS, EvidenceFile, EvidenceKind, TimedLines
-from ._har import clean_har, clean_trace, learn_body, learn_har, learn_trace
+from ._evidence_secrets import clean_har, clean_trace, learn_body, learn_har, learn_trace
 from ._listeners import listener
 from ._run_folder import RunFolder
 

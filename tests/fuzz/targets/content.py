@@ -10,7 +10,7 @@ from tests.support.spelled import SPELLED
 from transports._internal.privacy._redaction import Redactor, SecretValues
 from transports._internal.privacy._secrets import KnownSecrets, is_guessable
 from transports.errors import BadEncoding
-from transports.playwright._har import (
+from transports.playwright._evidence_secrets import (
     clean_body,
     clean_entry,
     clean_event,

@@ -1,4 +1,4 @@
-"""Redaction of recorded bodies, of a HAR 1.2, and of a Playwright trace, whose network log has entries of a HAR.
+"""Secrets in evidence: in recorded bodies, in a HAR 1.2, and in a Playwright trace, whose network log has HAR entries.
 
 Each has a pair of functions. ``learn_…`` collects secrets (passwords, tokens, cookies) from all files first; then
 ``clean_…`` writes or returns the content without secrets. Unreadable content is left out, as it may hold a secret.
@@ -27,7 +27,7 @@ from .._internal.privacy._redaction import REDACTED, Redactor, SecretValues
 from ..errors import ProtocolError
 from ..protocol._strict_json import decode_json
 
-#: Beginning of a text that can only be meant as JSON, also if it is broken.
+#: Start of a text that can only be meant as JSON, even if it is broken.
 _MEANT_AS_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*(?:[\[{\"]|-?\d[\d.eE+-]*\s*,))")
 #: Line of a form that is sent as plain text (HTML 4.10.22.8).
 _PLAIN_PAIR = re.compile(r"([^\s=&<>{}]{1,256})=[^\r]*")
@@ -39,10 +39,6 @@ _ATTRIBUTE = re.compile(r"([\w.-]{1,64})(\s{0,8}=\s{0,8})(?:\"[^\"]*\"|'[^']*')"
 _CHARSET = re.compile(r"charset=[\"']?([\w.:-]{1,40})")
 #: Start of a field in HTML.
 _FIELD = re.compile(r"<(?:input|textarea|button|meta)[\s/>]", re.IGNORECASE)
-#: Types of a body that say nothing about its form.
-_UNTYPED = ("", "text/plain", "application/octet-stream")
-#: Parts of the MIME types of texts.
-_TEXTUAL = ("json", "x-www-form-urlencoded", "multipart/", "text/", "xml", "javascript", "graphql")
 #: Levels of texts nested inside texts.
 _MAX_NESTED = 8
 #: Prefix that services write before JSON, so that it cannot be loaded as a script.
@@ -59,21 +55,19 @@ _FRAMES = "_webSocketMessages"
 _MAX_FILE, _MAX_ALL = 16 << 20, 256 << 20
 #: Time limit in seconds for one search of all files.
 _SECONDS = 20.0
-#: Actions that type, in lower case, and their parameters with typed text.
+#: Actions that type, in lower case.
 _TYPING = frozenset(("fill", "type", "press", "presssequentially", "inserttext", "keyboardtype", "keyboardpress",
                      "keyboarddown", "keyboardup", "keyboardinserttext"))  # fmt: skip
-_TYPED = ("value", "text", "key")
 _TYPED_LOG = re.compile(
     r"(\s*(?:elementHandle\.|locator\.)?(?:fill|type|press|pressSequentially|insertText)\().*", re.DOTALL
 )
-#: Texts of a line of the console, and of its arguments.
-_SAID = ("text", "preview", "value")
 _LOGS = (".trace", ".network", ".stacks")
 
 
 def is_textual(mime_type: str) -> bool:
     """Return whether a body of this type is text. Text is kept only if it can be read and so redacted."""
-    return any(one in mime_type for one in _TEXTUAL)
+    textual = ("json", "x-www-form-urlencoded", "multipart/", "text/", "xml", "javascript", "graphql")
+    return any(part in mime_type for part in textual)
 
 
 def text_in(data: bytes, mime_type: str) -> str | None:
@@ -81,9 +75,13 @@ def text_in(data: bytes, mime_type: str) -> str | None:
     declared). A body of a binary type is returned if it looks like text."""
     if not is_textual(mime_type):
         return text_of(data)
-    charset = _CHARSET.search(mime_type)
+    charset = "utf-8"
+    if "multipart/" in mime_type:
+        charset = "latin-1"
+    elif declared := _CHARSET.search(mime_type):
+        charset = declared[1]
     try:
-        text = data.decode("latin-1" if "multipart/" in mime_type else charset[1] if charset else "utf-8")
+        text = data.decode(charset)
     except (LookupError, ValueError):
         return None
     return None if "\0" in text else text
@@ -91,15 +89,11 @@ def text_in(data: bytes, mime_type: str) -> str | None:
 
 def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
     """Let ``secrets`` learn the secrets in a body. Never raises, whatever the body is."""
-    if (value := _json(text, mime_type)) is not None:
+    value = _parse_json(text, mime_type)
+    if value is not None:
         learn_json(value, secrets)
     elif "x-www-form-urlencoded" in mime_type:
-        secrets.learn_pairs(text)
-        for pair in text.split("&"):
-            name, _, given = pair.partition("=")
-            if _REDACTOR.is_secret(name):
-                secrets.learn_value(given)
-                secrets.learn_value(unquote_plus(given))
+        _learn_form(text, secrets)
     elif parts := (parts_of(text) if "multipart/" in mime_type else form_parts(text)):
         for part in parts:
             headers = part.headers()
@@ -112,8 +106,18 @@ def learn_body(text: str, mime_type: str, secrets: SecretValues) -> None:
             secrets.learn_html(text)
         secrets.learn(text)
         for line in text.split("\n"):
-            if (value := _json(_head_and_json(line)[1])) is not None:
+            value = _parse_json(_head_and_json(line)[1])
+            if value is not None:
                 learn_json(value, secrets)
+
+
+def _learn_form(text: str, secrets: SecretValues) -> None:
+    secrets.learn_pairs(text)
+    for pair in text.split("&"):
+        name, _, value = pair.partition("=")
+        if _REDACTOR.is_secret(name):
+            secrets.learn_value(value)
+            secrets.learn_value(unquote_plus(value))
 
 
 def learn_json(value: object, secrets: SecretValues) -> None:
@@ -121,15 +125,16 @@ def learn_json(value: object, secrets: SecretValues) -> None:
     binary frames of a WebSocket as the browser's driver writes them: ``{"opcode": 2, "data": BASE64}``."""
     waiting: list[object] = [value]
     while waiting:
-        one = waiting.pop()
+        tree = waiting.pop()
         with contextlib.suppress(RecursionError):  # values that are too deep are left out of the cleaned files, too
-            secrets.learn(one)
-        for node in walk(one):
+            secrets.learn(tree)
+        for node in walk(tree):
             match node:
                 case {"opcode": int(opcode), "data": str(data)} if opcode != TEXT_FRAME:
-                    if (text := text_of(decoded(data) or b"")) is not None:
+                    text = text_of(decoded(data) or b"")
+                    if text is not None:
                         learn_body(text, "", secrets)
-                case str() if (inner := _json(node)) is not None:
+                case str() if (inner := _parse_json(node)) is not None:
                     waiting.append(inner)
                 case str() if _FIELD.search(node):
                     secrets.learn_html(node)
@@ -147,8 +152,9 @@ def clean_body(text: str, mime_type: str, secrets: SecretValues) -> str:
 def _cleaned(text: str, mime_type: str, secrets: SecretValues, depth: int) -> str:
     if depth > _MAX_NESTED:
         return REDACTED
-    if (value := _json(text, mime_type)) is not None:
-        return msgspec.json.encode(secrets.tree(_cleaned_texts(value, secrets, depth))).decode()
+    value = _parse_json(text, mime_type)
+    if value is not None:
+        return _cleaned_json(value, secrets, depth)
     if "x-www-form-urlencoded" in mime_type:
         return secrets.line(_cleaned_form(text, secrets, depth))
     if "multipart/" in mime_type or (_is_untyped(mime_type) and form_parts(text)):
@@ -162,6 +168,10 @@ def _cleaned(text: str, mime_type: str, secrets: SecretValues, depth: int) -> st
     elif _is_untyped(mime_type):
         text = _REDACTOR.form("\n".join(map(_cleaned_plain_line, text.split("\n"))))
     return secrets.text(_cleaned_lines(text, "json" in mime_type, secrets, depth))
+
+
+def _cleaned_json(value: object, secrets: SecretValues, depth: int) -> str:
+    return msgspec.json.encode(secrets.tree(_cleaned_texts(value, secrets, depth))).decode()
 
 
 def _cleaned_texts(node: object, secrets: SecretValues, depth: int) -> object:
@@ -210,17 +220,18 @@ def _cleaned_lines(text: str, only_json: bool, secrets: SecretValues, depth: int
     first = next((line for line in lines if line.strip()), "")
     if _MEANT_AS_JSON.match(text) and not _is_json(first):
         return REDACTED
-    done: list[str] = []
+    cleaned: list[str] = []
     for line in lines:
         head, rest = _head_and_json(line)
-        if (value := _json(rest)) is not None:
+        value = _parse_json(rest)
+        if value is not None:
             # written anew even if unchanged: of a duplicate key only one value was read, the other may be a secret
-            done.append(head + msgspec.json.encode(secrets.tree(_cleaned_texts(value, secrets, depth))).decode())
+            cleaned.append(head + _cleaned_json(value, secrets, depth))
         elif _MEANT_AS_JSON.match(rest) or (only_json and rest.strip() and not _is_json(rest)):
-            return "\n".join([*done, head + REDACTED])
+            return "\n".join([*cleaned, head + REDACTED])
         else:
-            done.append(line)
-    return "\n".join(done)
+            cleaned.append(line)
+    return "\n".join(cleaned)
 
 
 def _cleaned_parts(text: str, secrets: SecretValues, depth: int) -> str:
@@ -245,7 +256,8 @@ def _part_type(headers: Message) -> str:
 
 
 def _is_untyped(mime_type: str) -> bool:
-    return mime_type.partition(";")[0].strip() in _UNTYPED
+    """Return whether the type of a body says nothing about its form."""
+    return mime_type.partition(";")[0].strip() in ("", "text/plain", "application/octet-stream")
 
 
 def _cleaned_plain_line(line: str) -> str:
@@ -261,22 +273,25 @@ def _cleaned_xml(text: str) -> str:
     anything, is masked whole."""
     if "<!ENTITY" in text:
         return REDACTED
-    done: list[str] = []
-    at = 0
+    cleaned: list[str] = []
+    position = 0
     for tag in _TAG.finditer(text):
-        if tag.start() < at:
+        if tag.start() < position:
             continue
-        done += (text[at : tag.start()], _ATTRIBUTE.sub(_cleaned_attribute, tag[0]))
-        at = tag.end()
+        cleaned += (text[position : tag.start()], _ATTRIBUTE.sub(_cleaned_attribute, tag[0]))
+        position = tag.end()
         if _REDACTOR.is_secret(tag[1].rpartition(":")[2]) and not tag[0].endswith("/>"):
-            end = text.find(f"</{tag[1]}", at)
-            at = len(text) if end < 0 else end
-            done.append(REDACTED)
-    return "".join((*done, text[at:]))
+            end = text.find(f"</{tag[1]}", position)
+            position = len(text) if end < 0 else end
+            cleaned.append(REDACTED)
+    return "".join((*cleaned, text[position:]))
 
 
-def _cleaned_attribute(found: re.Match[str]) -> str:
-    return f'{found[1]}{found[2]}"{REDACTED}"' if _REDACTOR.is_secret(found[1]) else found[0]
+def _cleaned_attribute(attribute: re.Match[str]) -> str:
+    name, equals = attribute[1], attribute[2]
+    if _REDACTOR.is_secret(name):
+        return f'{name}{equals}"{REDACTED}"'
+    return attribute[0]
 
 
 def _head_and_json(line: str) -> tuple[str, str]:
@@ -289,11 +304,12 @@ def walk(node: object) -> Iterator[object]:
     """Yield a JSON value and all values inside it."""
     waiting = [node]
     while waiting:
-        yield (one := waiting.pop())
-        if isinstance(one, dict):
-            waiting.extend(one.values())
-        elif isinstance(one, list):
-            waiting.extend(one)
+        value = waiting.pop()
+        yield value
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
 
 
 def decoded(text: str) -> bytes | None:
@@ -306,7 +322,9 @@ def decoded(text: str) -> bytes | None:
 
 def text_of(data: bytes) -> str | None:
     """Return bytes that look like text as text, with replacement characters, to learn from; ``None`` for others."""
-    return None if b"\0" in data[:4096] else data.decode(errors="replace")
+    if b"\0" in data[:4096]:
+        return None
+    return data.decode(errors="replace")
 
 
 def _is_json(text: str) -> bool:
@@ -317,13 +335,15 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _json(text: str, mime_type: str = "") -> Mapping[str, object] | list[object] | None:
+def _parse_json(text: str, mime_type: str = "") -> Mapping[str, object] | list[object] | None:
     """Return the JSON object or list in a text, whatever its declared type, or ``None``."""
     if "json" not in mime_type and text[:64].lstrip()[:1] not in ("{", "[", ")"):
         return None
+    guard = _GUARD.match(text)
+    if guard is not None:
+        text = text[guard.end() :]
     try:
-        guard = _GUARD.match(text)
-        value = decode_json(text[guard.end() :] if guard else text)
+        value = decode_json(text)
     except ProtocolError:
         return None
     return value if isinstance(value, dict | list) else None
@@ -331,16 +351,13 @@ def _json(text: str, mime_type: str = "") -> Mapping[str, object] | list[object]
 
 def learn_har(path: Path, secrets: SecretValues) -> dict[str, Any]:
     """Return the HAR in a file, after learning its secrets. Raises :class:`ValueError` if the file is not a HAR."""
-    har = msgspec.json.decode(path.read_bytes())
-    if (
-        not isinstance(har, dict)
-        or not isinstance(har.get("log"), dict)
-        or not isinstance(har["log"].get("entries"), list)
-    ):
-        raise ValueError("the file of the browser's driver is not a HAR")
-    for entry in har["log"]["entries"]:
-        learn_entry(entry, secrets)
-    return har
+    har: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+    match har:
+        case {"log": {"entries": list(entries)}}:
+            for entry in entries:
+                learn_entry(entry, secrets)
+            return har
+    raise ValueError("the file of the browser's driver is not a HAR")
 
 
 def clean_har(har: dict[str, Any], path: Path, secrets: SecretValues) -> None:
@@ -369,58 +386,75 @@ def clean_entry(entry: object, secrets: SecretValues) -> object:
     """Return one request and its response without secrets. Raises :class:`RecursionError` as
     :meth:`SecretValues.tree`."""
     if isinstance(entry, dict):
-        entry = {key: _cleaned_side(value, secrets) if key in ("request", "response") else value
-                 for key, value in entry.items()}  # fmt: skip
-        if frames := _frames(entry):
+        entry = dict(entry)
+        for name in ("request", "response"):
+            if isinstance(entry.get(name), dict):
+                entry[name] = _cleaned_side(entry[name], secrets)
+        frames = _frames(entry)
+        if frames:
             entry[_FRAMES] = clean_frames(frames, secrets)
     return secrets.tree(entry, _STRUCTURE.__contains__)
 
 
-def _cleaned_side(side: object, secrets: SecretValues) -> object:
-    if not isinstance(side, dict):
-        return side
+def _cleaned_side(side: dict[str, Any], secrets: SecretValues) -> dict[str, Any]:
+    """Return a request or a response whose query and bodies are cleaned."""
     side = dict(side)
-    if isinstance(query := side.get("queryString"), list):
+    query = side.get("queryString")
+    if isinstance(query, list):
         side["queryString"] = [_cleaned_pair(pair) for pair in query]
     for key in ("postData", "content"):
-        if isinstance(body := side.get(key), dict):
+        body = side.get(key)
+        if isinstance(body, dict):
             side[key] = _cleaned_body(body, secrets)
     return side
 
 
 def _cleaned_pair(pair: object) -> object:
     """Return a cleaned pair of a query, in which a signature is as secret as a password."""
-    if isinstance(pair, dict) and (name := pair.get("name")) and (value := pair.get("value")):
-        asked = f"?{name}={value}"
-        return pair if _REDACTOR.text(asked) == asked else {**pair, "value": REDACTED}
-    return pair
+    if not isinstance(pair, dict) or not pair.get("name") or not pair.get("value"):
+        return pair
+    query = f"?{pair['name']}={pair['value']}"
+    if _REDACTOR.text(query) == query:
+        return pair
+    return {**pair, "value": REDACTED}
 
 
 def _cleaned_body(body: dict[str, Any], secrets: SecretValues) -> dict[str, Any]:
     mime_type = str(body.get("mimeType", "")).lower()
     if isinstance(body.get("params"), list):
         body = {**body, "params": secrets.tree(body["params"])}
-    if not isinstance(text := body.get("text"), str):
+    text = body.get("text")
+    if not isinstance(text, str):
         return body
     if body.get("encoding") != "base64":
         return {**body, "text": clean_body(text, mime_type, secrets)}
+    left_out = {**body, "text": "", "encoding": None, "comment": "left out: it may hold a secret"}
     data = decoded(text)
-    plain = None if data is None else text_in(data, mime_type)
-    if plain is not None and (cleaned := clean_body(plain, mime_type, secrets)) != plain and is_textual(mime_type):
-        return {**body, "text": cleaned, "encoding": None}
-    if data is None or (plain is None and is_textual(mime_type)) or data.startswith(_PACKED) or secrets.holds_any(data):
-        return {**body, "text": "", "encoding": None, "comment": "left out: it may hold a secret"}
+    if data is None:
+        return left_out
+    if is_textual(mime_type):
+        plain = text_in(data, mime_type)
+        if plain is None:
+            return left_out
+        cleaned = clean_body(plain, mime_type, secrets)
+        if cleaned != plain:
+            return {**body, "text": cleaned, "encoding": None}
+    if data.startswith(_PACKED) or secrets.holds_any(data):
+        return left_out
     return body
 
 
 def _bodies(entry: object) -> Iterator[tuple[str, str]]:
     for side in sides(entry):
         body = side.get("postData") or side.get("content")
-        if isinstance(body, dict) and isinstance(text := body.get("text"), str):
-            mime_type = str(body.get("mimeType", "")).lower()
-            plain = text_in(decoded(text) or b"", mime_type) if body.get("encoding") == "base64" else text
-            if plain is not None:
-                yield plain, mime_type
+        if not isinstance(body, dict) or not isinstance(body.get("text"), str):
+            continue
+        mime_type = str(body.get("mimeType", "")).lower()
+        text: str | None = body["text"]
+        if body.get("encoding") == "base64":
+            text = text_in(decoded(body["text"]) or b"", mime_type)
+        if text is not None:
+            yield text, mime_type
 
 
 def _frames(entry: object) -> list[object]:
@@ -433,31 +467,35 @@ def clean_frames(frames: Sequence[object], secrets: SecretValues) -> list[object
     """Return the frames of a WebSocket without secrets, also without those that continue in the next frame of the same
     direction."""
     cleaned = list(frames)
-    ways: dict[object, list[int]] = {}
+    texts: dict[str, dict[int, str]] = {}  # direction → index of the frame → text
     for index, frame in enumerate(frames):
         if isinstance(frame, dict) and frame.get("opcode") == TEXT_FRAME and isinstance(frame.get("data"), str):
-            ways.setdefault(str(frame.get("type")), []).append(index)
-    for way in ways.values():
-        for index, data in zip(way, secrets.pieces([cleaned[at]["data"] for at in way]), strict=True):  # type: ignore[index]
-            cleaned[index] = {**cleaned[index], "data": data}  # type: ignore[dict-item]
+            texts.setdefault(str(frame.get("type")), {})[index] = frame["data"]
+    for of_direction in texts.values():
+        pieces = secrets.pieces(list(of_direction.values()))
+        for index, text in zip(of_direction, pieces, strict=True):
+            cleaned[index] = {**cleaned[index], "data": text}  # type: ignore[dict-item]
     return [_cleaned_frame(frame, secrets) for frame in cleaned]
 
 
 def _cleaned_frame(frame: object, secrets: SecretValues) -> object:
-    if not isinstance(frame, dict) or not isinstance(data := frame.get("data"), str):
+    if not isinstance(frame, dict) or not isinstance(frame.get("data"), str):
         return frame
     if frame.get("opcode") == TEXT_FRAME:
-        return {**frame, "data": clean_body(data, "", secrets)}
-    content = decoded(data) or b""
-    plain = text_of(content) or ""
-    hidden = secrets.holds_any(content) or (REDACTED in clean_body(plain, "", secrets) and REDACTED not in plain)
-    return {**frame, "data": ""} if hidden else frame
+        return {**frame, "data": clean_body(frame["data"], "", secrets)}
+    content = decoded(frame["data"]) or b""
+    text = text_of(content) or ""
+    has_secret = REDACTED in clean_body(text, "", secrets) and REDACTED not in text
+    if has_secret or secrets.holds_any(content):
+        return {**frame, "data": ""}
+    return frame
 
 
 def sides(entry: object) -> Iterator[dict[str, Any]]:
     """Yield the request and the response of an entry."""
     for name in ("request", "response"):
-        if isinstance(entry, dict) and isinstance(side := entry.get(name), dict):
+        side = entry.get(name) if isinstance(entry, dict) else None
+        if isinstance(side, dict):
             yield side
 
 
@@ -492,16 +530,17 @@ def learn_trace(path: Path, secrets: SecretValues) -> None:
     """Let ``secrets`` learn the secrets in a trace. Raises :class:`ValueError` for a file that is too large, and
     :class:`zipfile.BadZipFile` for one that is not a trace."""
     with zipfile.ZipFile(path) as archive:
-        _check(archive)
+        _check_sizes(archive)
         types = _mime_types(archive)
         for name, data in _files(archive):
             if name.endswith(_LOGS):
                 for event in read_lines(data):
                     learn_event(event, secrets)
                 continue
-            for kind in types.get(Path(name).name, [""]):
-                if (text := text_in(data, kind)) is not None:
-                    learn_body(text, kind, secrets)
+            for mime_type in types.get(Path(name).name, [""]):
+                text = text_in(data, mime_type)
+                if text is not None:
+                    learn_body(text, mime_type, secrets)
 
 
 def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
@@ -516,41 +555,45 @@ def clean_trace(path: Path, target: Path, secrets: SecretValues) -> None:
             elif name.endswith(".jsonl"):
                 data = _lines(clean_frames(list(read_lines(data)), secrets))
             else:
-                for kind in types.get(Path(name).name, [""]):
-                    data = _cleaned_file(data, kind, secrets)
+                for mime_type in types.get(Path(name).name, [""]):
+                    data = _cleaned_file(data, mime_type, secrets)
             out.writestr(name, data)
 
 
 def _cleaned_file(data: bytes, mime_type: str, secrets: SecretValues) -> bytes:
     """Return a body or a picture without secrets; empty for unreadable text and for binary content with a secret."""
-    text = text_in(data, mime_type) if is_textual(mime_type) else _text(data)
+    text = text_in(data, mime_type) if is_textual(mime_type) else _utf8_text(data)
     if text is not None:
         return clean_body(text, mime_type, secrets).encode()
-    return b"" if is_textual(mime_type) or secrets.holds_any(data) else data
+    if is_textual(mime_type) or secrets.holds_any(data):
+        return b""
+    return data
 
 
 def _lines(values: Iterable[object]) -> bytes:
-    return b"".join(msgspec.json.encode(one) + b"\n" for one in values)
+    return b"".join(msgspec.json.encode(value) + b"\n" for value in values)
 
 
 def _clean_console(events: Sequence[object], secrets: SecretValues) -> None:
     """Remove secrets in the lines of the console, also those that continue in the next one, in place."""
-    said = [one for one in events if isinstance(one, dict) and one.get("type") == "console"]
-    first = [_first_of(one.get("args")) for one in said]
-    for holder, key in ((said, "text"), (first, "preview"), (first, "value")):
-        holding = [one for one in holder if isinstance(one, dict) and isinstance(one.get(key), str)]
-        for one, text in zip(holding, secrets.pieces([one[key] for one in holding]), strict=True):
-            one[key] = text
-    for line in walk(said):
-        if isinstance(line, dict):
-            line.update({key: secrets.line(line[key]) for key in _SAID if isinstance(line.get(key), str)})
+    messages = [event for event in events if isinstance(event, dict) and event.get("type") == "console"]
+    first_arguments = [_first_of(message.get("args")) for message in messages]
+    for nodes, key in ((messages, "text"), (first_arguments, "preview"), (first_arguments, "value")):
+        holders = [node for node in nodes if isinstance(node, dict) and isinstance(node.get(key), str)]
+        pieces = secrets.pieces([holder[key] for holder in holders])
+        for holder, piece in zip(holders, pieces, strict=True):
+            holder[key] = piece
+    for node in walk(messages):
+        if isinstance(node, dict):
+            texts = {key: node[key] for key in ("text", "preview", "value") if isinstance(node.get(key), str)}
+            node.update({key: secrets.line(text) for key, text in texts.items()})
 
 
 def _first_of(items: object) -> object:
     return items[0] if isinstance(items, list) and items else None
 
 
-def _check(archive: zipfile.ZipFile) -> None:
+def _check_sizes(archive: zipfile.ZipFile) -> None:
     sizes = [info.file_size for info in archive.infolist()]
     if any(size > _MAX_FILE for size in sizes) or sum(sizes) > _MAX_ALL:
         raise ValueError(f"it has {sum(sizes):,} bytes, too many to search for secrets")
@@ -558,9 +601,9 @@ def _check(archive: zipfile.ZipFile) -> None:
 
 def _files(archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
     """Yield the names and contents of all files. Raises :class:`ValueError` once the time limit has passed."""
-    until = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + _SECONDS
     for info in archive.infolist():
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise ValueError(f"the search for secrets takes more than {_SECONDS:.0f} s")
         yield info.filename, archive.read(info)
 
@@ -575,7 +618,7 @@ def read_lines(data: bytes) -> Iterator[Any]:
             continue
 
 
-def _text(data: bytes) -> str | None:
+def _utf8_text(data: bytes) -> str | None:
     if b"\0" in data[:4096]:
         return None
     try:
@@ -589,12 +632,17 @@ def _mime_types(archive: zipfile.ZipFile) -> dict[str, list[str]]:
     which may be sent with several types."""
     types: dict[str, list[str]] = {}
     for info in archive.infolist():
-        for event in read_lines(archive.read(info)) if info.filename.endswith(".network") else ():
+        if not info.filename.endswith(".network"):
+            continue
+        for event in read_lines(archive.read(info)):
             for side in sides(event.get("snapshot") if isinstance(event, dict) else None):
                 body = side.get("postData") or side.get("content")
-                if isinstance(body, dict) and isinstance(name := body.get("_file", body.get("_sha1")), str):
-                    kinds, kind = types.setdefault(Path(name).name, []), str(body.get("mimeType", "")).lower()
-                    kinds += [kind] * (kind not in kinds)
+                if not isinstance(body, dict):
+                    continue
+                name = body.get("_file", body.get("_sha1"))
+                mime_type = str(body.get("mimeType", "")).lower()
+                if isinstance(name, str) and mime_type not in types.setdefault(Path(name).name, []):
+                    types[Path(name).name].append(mime_type)
     return types
 
 
@@ -605,8 +653,8 @@ def learn_event(event: object, secrets: SecretValues) -> None:
             learn_entry(event.get("snapshot"), secrets)
             return
         learn_json(event, secrets)
-        for attributes, names in _secret_fields(event, secrets):
-            for name in names:
+        for attributes, value_names in _secret_fields(event, secrets):
+            for name in value_names:
                 secrets.learn_value(str(attributes.get(name, "")))
     except RecursionError:
         return
@@ -617,8 +665,8 @@ def clean_event(event: object, secrets: SecretValues) -> object:
     try:
         if isinstance(event, dict) and event.get("type") == "resource-snapshot":
             return {**event, "snapshot": clean_entry(event.get("snapshot"), secrets)}
-        for attributes, names in _secret_fields(event, secrets):
-            attributes.update({name: REDACTED for name in names if attributes.get(name)})
+        for attributes, value_names in _secret_fields(event, secrets):
+            attributes.update({name: REDACTED for name in value_names if attributes.get(name)})
         if isinstance(event, dict) and event.get("type") != "frame-snapshot":
             event = _cleaned_texts(event, secrets, 0)
         return secrets.tree(_without_typed(event), _TRACE_STRUCTURE.__contains__)
@@ -630,10 +678,13 @@ def _without_typed(event: Any) -> object:
     """Return an event without typed text: its field is unknown and may be a password field."""
     match event:
         case {"type": "before", "method": str(method), "params": dict(params)} if method.lower() in _TYPING:
-            typed = {key: REDACTED for key in _TYPED if isinstance(params.get(key), str)}
-            return {**event, "params": params | typed, **({"title": method} if "title" in event else {})}
-        case {"type": "log", "message": str(message)} if (said := _TYPED_LOG.match(message)) is not None:
-            return {**event, "message": said[1] + REDACTED}
+            typed = {key: REDACTED for key in ("value", "text", "key") if isinstance(params.get(key), str)}
+            redacted = {**event, "params": params | typed}
+            if "title" in event:
+                redacted["title"] = method
+            return redacted
+        case {"type": "log", "message": str(message)} if action := _TYPED_LOG.match(message):
+            return {**event, "message": action[1] + REDACTED}
     return event
 
 
