@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 import pytest
 
 from transports.playwright import _process as browser_process
@@ -39,10 +40,12 @@ def test_the_driver_gets_a_folder_for_compiled_scripts_that_only_its_user_may_wr
         assert _variables() == (str(tmp_path), None)
 
 
-@pytest.mark.parametrize("home", ["relative", "/dev/null/cache"])
-def test_a_place_that_cannot_be_had_is_done_without(home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cache_home", ["/dev/null/cache", "~nobody-by-this-name/cache"])
+def test_a_place_that_cannot_be_had_is_done_without(
+    cache_home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("NODE_COMPILE_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", home)
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda: Path(cache_home))
     with child_environment(tmp_path, compile_cache()):
         assert _variables() == (str(tmp_path), None)
     monkeypatch.setenv("NODE_COMPILE_CACHE", "mine")

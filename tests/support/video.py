@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.needs import missing
-from transports.playwright._evidence import find_ffmpeg
+from transports.playwright._find import find_ffmpeg
 
 __all__ = ["placed_ffmpeg"]
 

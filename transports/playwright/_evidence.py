@@ -2,7 +2,6 @@
 
 * :class:`PageEvidence` — the recorder of a session; :class:`CallEvidence` — its handle for one call.
 * :class:`CallRecording` — the recording of one call; :class:`ConsoleLog` — the console of the page.
-* :func:`find_ffmpeg` — Playwright's ffmpeg, which a video needs.
 """
 
 from __future__ import annotations
@@ -10,11 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
-import os
-import platform
 import shutil
-import sys
 import tempfile
 import zipfile
 from collections.abc import Awaitable, Callable, Collection
@@ -29,6 +24,7 @@ from ..errors import first_line
 from ..protocol._strict_json import parser_limits
 from ._evidence_kinds import MAX_CHARS, EvidenceFile, EvidenceKind, TimedLines
 from ._evidence_secrets import clean_har, clean_trace, learn_body, learn_har, learn_trace
+from ._find import no_ffmpeg
 from ._listeners import listener
 from ._run_folder import RunFolder
 
@@ -51,40 +47,6 @@ _ENDINGS = {"trace": "trace.zip", "video": "webm", "har": "har", "console": "con
 _PASSWORDS = (
     "[...document.querySelectorAll('input[type=password]')].slice(0, 50).map((field) => field.value.slice(0, 4096))"
 )
-
-
-def find_ffmpeg() -> tuple[Path, bool]:
-    """Return the path where Playwright looks for its ffmpeg, and whether an executable is there."""
-    import playwright
-
-    package = Path(playwright.__file__).parent / "driver" / "package"
-    browsers = json.loads((package / "browsers.json").read_text(encoding="utf-8"))["browsers"]
-    revision = next(one["revision"] for one in browsers if one["name"] == "ffmpeg")
-    name = {"darwin": "ffmpeg-mac", "win32": "ffmpeg-win64.exe"}.get(sys.platform, "ffmpeg-linux")
-    path = _registry(package) / f"ffmpeg-{revision}" / name
-    return path, os.access(path, os.X_OK)
-
-
-def no_ffmpeg() -> str:
-    """Return the message for a missing ffmpeg, with instructions."""
-    path, _ = find_ffmpeg()
-    return (
-        "a video needs Playwright's ffmpeg, which is not here: run `playwright install ffmpeg`, "
-        f"or link an ffmpeg with VP9 to {path}"
-    )
-
-
-def _registry(package: Path) -> Path:
-    given = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
-    if given == "0":
-        return package / ".local-browsers"
-    if given:
-        return Path(given)
-    if platform.system() == "Darwin":
-        return Path.home() / "Library" / "Caches" / "ms-playwright"
-    if platform.system() == "Windows":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "ms-playwright"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ms-playwright"
 
 
 class ConsoleLog:

@@ -1,6 +1,7 @@
 """The searches before a browser is started.
 
 * :func:`find_browser` — the browser to start; :func:`find_running` — running browsers to attach to.
+* :func:`find_ffmpeg` — Playwright's ffmpeg, which a video needs.
 * :func:`require_listener` — a check of the app's address, for its host and for a listener.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import socket
@@ -33,7 +35,9 @@ ENGINES = {
     "firefox": "firefox",
     "webkit": "webkit",
 }
+#: Folders of programs on Windows.
 _PROGRAMS = r"C:\Program Files", r"C:\Program Files (x86)"
+#: Commands and paths of installed browsers.
 _COMMANDS = {
     "chrome": (
         "google-chrome-stable",
@@ -64,12 +68,10 @@ _BRAVE = "BraveSoftware/Brave-Browser"
 _LINUX = ("google-chrome", "google-chrome-beta", "google-chrome-unstable", "chromium", "microsoft-edge", _BRAVE)
 _MAC = ("Google/Chrome", "Google/Chrome Beta", "Google/Chrome Canary", "Chromium", "Microsoft Edge", _BRAVE)
 _WINDOWS = ("Google/Chrome", "Google/Chrome Beta", "Google/Chrome SxS", "Chromium", "Microsoft/Edge", _BRAVE)
-#: File in a profile's folder with the port and the path of the browser's own target.
-_FILE = "DevToolsActivePort"
 #: The port in all instructions.
 _USUAL_PORT = 9222
-#: Seconds for a browser to answer, and bytes of its answer.
-_TIMEOUT, _MAX_BYTES = 1.0, 64 * 1024
+#: Seconds for a browser to answer.
+_TIMEOUT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,35 +97,69 @@ def find_browser(executable: str | None = None, name: str | None = None) -> Brow
     """
     if name is not None and name not in ENGINES:
         raise UsageError(f"no browser is called {name!r}; there are {', '.join(ENGINES)}")
-    wanted = executable or (os.environ.get("ABP_BROWSER") if name is None else None)
-    if wanted:
-        found = shutil.which(wanted)
-        if found is None:
-            raise BrowserNotFound(f"no executable browser at {wanted}; correct ABP_BROWSER or unset it")
-        return BrowserChoice(found, "named by the caller" if executable else "named by ABP_BROWSER")
-    if name in ("firefox", "webkit") and (installed := _installed_by_playwright(name)):
-        return installed  # Playwright's own build is the only one that it fully supports
+    reason = "named by the caller"
+    if name is None and not executable:
+        executable = os.environ.get("ABP_BROWSER")
+        reason = "named by ABP_BROWSER"
+    if executable:
+        path = shutil.which(executable)
+        if path is None:
+            raise BrowserNotFound(f"no executable browser at {executable}; correct ABP_BROWSER or unset it")
+        return BrowserChoice(path, reason)
+    if name in ("firefox", "webkit") and (build := _installed_by_playwright(name)):
+        return build  # Playwright's own build is the only one that it fully supports
     for kind in [name] if name else ["chrome", "chromium", "msedge"]:
         for command in _COMMANDS[kind]:
-            if found := shutil.which(command):
-                return BrowserChoice(found, "installed on this system")
-    return _installed_by_playwright("chromium") if name in (None, "chromium") else None
+            path = shutil.which(command)
+            if path is not None:
+                return BrowserChoice(path, "installed on this system")
+    if name in (None, "chromium"):
+        return _installed_by_playwright("chromium")
+    return None
 
 
 def _installed_by_playwright(name: str) -> BrowserChoice | None:
     pattern, programs = _PLAYWRIGHT_BUILDS[name]
-    for path in sorted(_playwright_browsers().glob(pattern), reverse=True):
+    for path in sorted(_playwright_folder().glob(pattern), reverse=True):
         if path.name in programs and os.access(path, os.X_OK):
             return BrowserChoice(str(path), "installed by Playwright", built_by_playwright=True)
     return None
 
 
-def _playwright_browsers() -> Path:
-    if own := os.environ.get("PLAYWRIGHT_BROWSERS_PATH"):
-        return Path(own)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", "")) / "ms-playwright"
-    return Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "ms-playwright"
+def find_ffmpeg() -> tuple[Path, bool]:
+    """Return the path where Playwright looks for its ffmpeg, and whether an executable is there."""
+    browsers = json.loads((_driver_package() / "browsers.json").read_text(encoding="utf-8"))["browsers"]
+    revision = next(browser["revision"] for browser in browsers if browser["name"] == "ffmpeg")
+    name = {"darwin": "ffmpeg-mac", "win32": "ffmpeg-win64.exe"}.get(sys.platform, "ffmpeg-linux")
+    path = _playwright_folder() / f"ffmpeg-{revision}" / name
+    return path, os.access(path, os.X_OK)
+
+
+def no_ffmpeg() -> str:
+    """Return the message for a missing ffmpeg, with instructions."""
+    path, _ = find_ffmpeg()
+    return (
+        "a video needs Playwright's ffmpeg, which is not here: run `playwright install ffmpeg`, "
+        f"or link an ffmpeg with VP9 to {path}"
+    )
+
+
+def _playwright_folder() -> Path:
+    """Return the folder of ``playwright install``."""
+    folder = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    if folder == "0":
+        return _driver_package() / ".local-browsers"
+    if folder:
+        return Path(folder)
+    import platformdirs  # late: a browser of the system is found before
+
+    return platformdirs.user_cache_path() / "ms-playwright"
+
+
+def _driver_package() -> Path:
+    import playwright  # late: few need it, and this module is loaded before the command line knows its target
+
+    return Path(playwright.__file__).parent / "driver" / "package"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,26 +173,27 @@ class RunningBrowser:
 async def find_running() -> list[RunningBrowser]:
     """Return the browsers that listen: those with a port file in their profile's folder, then one at port 9222. A file
     that a browser left behind names a port at which nothing listens, or another program."""
-    named = await asyncio.to_thread(lambda: list(_in_profiles()))
-    found: dict[int, RunningBrowser] = {}
-    for port, path, folder in named:
-        if port not in found and await _listens(port):
-            found[port] = RunningBrowser(f"ws://127.0.0.1:{port}{path}", str(folder))
-    if _USUAL_PORT not in found and (name := await _version(_USUAL_PORT)):
-        found[_USUAL_PORT] = RunningBrowser(f"http://127.0.0.1:{_USUAL_PORT}", f"{name} at port {_USUAL_PORT}")
-    return list(found.values())
+    port_files = await asyncio.to_thread(lambda: list(_read_port_files()))
+    running: dict[int, RunningBrowser] = {}
+    for port, path, folder in port_files:
+        if port not in running and await _listens(port):
+            running[port] = RunningBrowser(f"ws://127.0.0.1:{port}{path}", str(folder))
+    if _USUAL_PORT not in running and (name := await _browser_name(_USUAL_PORT)):
+        running[_USUAL_PORT] = RunningBrowser(f"http://127.0.0.1:{_USUAL_PORT}", f"{name} at port {_USUAL_PORT}")
+    return list(running.values())
 
 
-def _in_profiles() -> Iterator[tuple[int, str, Path]]:
-    for folder in _folders():
+def _read_port_files() -> Iterator[tuple[int, str, Path]]:
+    """Yield the port and the path of a browser's own target, and the folder of the profile that names them."""
+    for folder in _profile_folders():
         with contextlib.suppress(OSError, ValueError):
-            port, _, path = read_regular(folder / _FILE, 1000).decode("ascii").partition("\n")
+            port, _, path = read_regular(folder / "DevToolsActivePort", 1000).decode("ascii").partition("\n")
             path = path.strip()
             if 0 < int(port) < 1 << 16 and path.startswith("/devtools/browser/"):
                 yield int(port), path, folder
 
 
-def _folders() -> Iterator[Path]:
+def _profile_folders() -> Iterator[Path]:
     home = Path.home()
     if sys.platform == "darwin":
         yield from (home / "Library/Application Support" / name for name in _MAC)
@@ -177,16 +214,15 @@ async def _listens(port: int) -> bool:
     return False
 
 
-async def _version(port: int) -> str | None:
+async def _browser_name(port: int) -> str | None:
     """Return the name of the browser that answers at a port, or ``None``."""
     with contextlib.suppress(OSError, TimeoutError, ProtocolError):
         async with asyncio.timeout(_TIMEOUT):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
-                writer.write(
-                    f"GET /json/version HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode()
-                )
-                answer = await reader.read(_MAX_BYTES)
+                request = f"GET /json/version HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
+                writer.write(request.encode())
+                answer = await reader.read(64 * 1024)
             finally:
                 writer.close()
         about = decode_json(answer.partition(b"\r\n\r\n")[2])
@@ -197,11 +233,11 @@ async def _version(port: int) -> str | None:
 
 #: Time limit of the check for a listener in seconds; after it, the result is left to the browser.
 _LISTENER_PATIENCE = 2.0
-#: Likewise of the look-up of a name, which a browser does in far less time than it takes to start.
+#: The same for the look-up of a name, which a browser does in far less time than it takes to start.
 _LOOK_UP_PATIENCE = 0.1
 #: The address that was checked ahead of a session, until that session takes it. A list, so that taking it is visible in
 #: the context of every task that shares it.
-_ahead: ContextVar[list[str]] = ContextVar("checked_ahead")
+_checked_ahead: ContextVar[list[str]] = ContextVar("checked_ahead")
 
 
 async def require_listener(url: str, *, ahead: bool = False) -> None:
@@ -212,9 +248,9 @@ async def require_listener(url: str, *, ahead: bool = False) -> None:
     the browser may use one that this process does not. A successful check ``ahead`` of a session replaces the session's
     own check, in the same task or in the tasks that it starts.
     """
-    passed = _ahead.get([])
-    if not ahead and url in passed:
-        passed.remove(url)
+    checked_ahead = _checked_ahead.get([])
+    if not ahead and url in checked_ahead:
+        checked_ahead.remove(url)
         return
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -223,7 +259,7 @@ async def require_listener(url: str, *, ahead: bool = False) -> None:
     if not is_loopback(host):
         await _require_host(url, host)
         if ahead:
-            _ahead.set([url])
+            _checked_ahead.set([url])
         return
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     try:
@@ -236,7 +272,7 @@ async def require_listener(url: str, *, ahead: bool = False) -> None:
     else:
         connection.abort()
         if ahead:
-            _ahead.set([url])
+            _checked_ahead.set([url])
 
 
 async def _require_host(url: str, host: str) -> None:

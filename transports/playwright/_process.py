@@ -44,8 +44,6 @@ _HOW_TO_SEE_WHY = (
 )
 #: Variable with the folder of Node.js for compiled scripts. With it, loading the driver uses a fifth less CPU.
 _COMPILE_CACHE = "NODE_COMPILE_CACHE"
-#: Variables with the temp folder, on one system or another.
-_TEMP_FOLDER = ("TMPDIR", "TEMP", "TMP")
 #: Contexts of one session that no caller has seen. Nothing is recorded in them, so they need not be closed before the
 #: browser ends.
 SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
@@ -61,7 +59,9 @@ _ahead: ContextVar[list[BrowserProcess]] = ContextVar("driver_ahead")
 
 def playwright_timeout(seconds: float) -> float:
     """Return ``seconds`` in milliseconds, and 0 (Playwright's "no limit") for ``math.inf``."""
-    return 0 if math.isinf(seconds) else seconds * 1000
+    if math.isinf(seconds):
+        return 0
+    return seconds * 1000
 
 
 async def start_driver() -> tuple[Playwright, list[int]]:
@@ -88,9 +88,9 @@ async def start_driver() -> tuple[Playwright, list[int]]:
     return playwright, [] if process is None else [process.pid]
 
 
-_lock = threading.Lock()
-_users = 0
-_saved: dict[str, str | None] = {}
+_environment_lock = threading.Lock()
+_environment_users = 0
+_saved_variables: dict[str, str | None] = {}
 
 
 @contextlib.contextmanager
@@ -100,27 +100,27 @@ def child_environment(folder: Path, cache: Path | None = None) -> Iterator[None]
 
     Blocks may overlap if all use the same folder; the last one restores the variables.
     """
-    global _users
-    with _lock:
-        if _users == 0:
-            wanted = dict.fromkeys(_TEMP_FOLDER, str(folder))
+    global _environment_users
+    with _environment_lock:
+        if _environment_users == 0:
+            variables = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))  # one system or another reads each
             if cache is not None:
-                wanted[_COMPILE_CACHE] = str(cache)
-            _saved.update({name: os.environ.get(name) for name in wanted})
-            os.environ.update(wanted)
-        _users += 1
+                variables[_COMPILE_CACHE] = str(cache)
+            _saved_variables.update({name: os.environ.get(name) for name in variables})
+            os.environ.update(variables)
+        _environment_users += 1
     try:
         yield
     finally:
-        with _lock:
-            _users -= 1
-            if _users == 0:
-                for name, value in _saved.items():
+        with _environment_lock:
+            _environment_users -= 1
+            if _environment_users == 0:
+                for name, value in _saved_variables.items():
                     if value is None:
                         os.environ.pop(name, None)
                     else:
                         os.environ[name] = value
-                _saved.clear()
+                _saved_variables.clear()
 
 
 def compile_cache() -> Path | None:
@@ -129,22 +129,25 @@ def compile_cache() -> Path | None:
     It blocks."""
     if _COMPILE_CACHE in os.environ:
         return None
-    given = os.environ.get("LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME")
+    import platformdirs  # late: only the start of a driver needs it
+
+    base = platformdirs.user_cache_path()
+    if not base.is_absolute():  # a user without a home
+        return None
+    folder = base / "abp-transports" / "node"
     try:
-        base = Path(given) if given else Path.home() / ("Library/Caches" if sys.platform == "darwin" else ".cache")
-        folder = base / "abp-transports" / "node"
-        if not base.is_absolute():
-            return None
-        base.mkdir(0o700, parents=True, exist_ok=True)
+        for path in (base, folder.parent, folder):
+            path.mkdir(0o700, parents=True, exist_ok=True)
+        if sys.platform == "win32":
+            return folder
         mode = base.stat().st_mode
-        if sys.platform != "win32" and mode & 0o022 and not mode & stat.S_ISVTX:  # others could replace its folders
+        if mode & 0o022 and not mode & stat.S_ISVTX:  # others could replace its folders
             return None
-        for one in (folder.parent, folder):
-            one.mkdir(0o700, parents=True, exist_ok=True)
-            status = one.lstat()
-            if sys.platform != "win32" and (status.st_uid != os.geteuid() or status.st_mode & 0o170022 != 0o040000):
+        for path in (folder.parent, folder):
+            status = path.lstat()
+            if not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o022 or status.st_uid != os.geteuid():
                 return None
-    except (OSError, RuntimeError):  # a user without a home
+    except OSError:
         return None
     return folder
 

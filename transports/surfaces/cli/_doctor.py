@@ -189,7 +189,7 @@ async def _versions(facts: Facts) -> None:
 
 async def _optional(facts: Facts) -> None:
     """Look for what works without: the program that makes videos, extras and plug-ins."""
-    from ...playwright._evidence import find_ffmpeg, no_ffmpeg
+    from ...playwright._find import find_ffmpeg, no_ffmpeg
 
     ffmpeg, there = find_ffmpeg()
     facts["video"] = Fact(f"yes, by {ffmpeg}" if there else no_ffmpeg(), there)
