@@ -60,7 +60,7 @@ class BrowserLender(Protocol):
 
 #: Parts of messages of browsers if another process has the profile open.
 ALREADY_OPEN_MESSAGES = ("ProcessSingleton", "profile is already in use", "existing browser session", "already running")
-_locked: set[Path] = set()
+_locked_profiles: set[Path] = set()
 
 
 @contextlib.contextmanager
@@ -75,17 +75,20 @@ def lock_profile(folder: Path) -> Iterator[None]:
         raise UsageError(f"{spelled('profile=')} must be a folder, and {folder} is not")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     real = folder.resolve()
-    locked = any(_is_locked(real / name) for name in ("SingletonLock", "lock"))
-    if real in _locked or locked or any(_is_held(real / name) for name in ("lockfile", "parent.lock")):
+    if (
+        real in _locked_profiles
+        or any(_names_living_process(real / name) for name in ("SingletonLock", "lock"))
+        or any(_is_held_open(real / name) for name in ("lockfile", "parent.lock"))
+    ):
         raise ProfileInUse.at(folder)
-    _locked.add(real)
+    _locked_profiles.add(real)
     try:
         yield
     finally:
-        _locked.discard(real)
+        _locked_profiles.discard(real)
 
 
-def _is_locked(lock: Path) -> bool:
+def _names_living_process(lock: Path) -> bool:
     """Return whether a lock link of Chromium (``host-pid``) or Firefox (``address:+pid``) names a living process here.
 
     A lock of another machine counts as free: the browser itself decides about it.
@@ -95,11 +98,11 @@ def _is_locked(lock: Path) -> bool:
     except OSError:
         return False
     host, _, pid = owner.rpartition("+" if "+" in owner else "-")
-    here = owner[:1].isdigit() or host == socket.gethostname()
-    return here and pid.isdigit() and psutil.pid_exists(int(pid))
+    is_here = owner[:1].isdigit() or host == socket.gethostname()
+    return is_here and pid.isdigit() and psutil.pid_exists(int(pid))
 
 
-def _is_held(lock: Path) -> bool:
+def _is_held_open(lock: Path) -> bool:
     """Return whether a browser on Windows has its lock file open: then other processes cannot open it."""
     try:
         with lock.open("rb"):
@@ -110,13 +113,12 @@ def _is_held(lock: Path) -> bool:
         return False
 
 
-_DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY")
 _HOW_TO_GET = {
     "firefox": "run `playwright install firefox`, or install the system's",
     "webkit": "run `playwright install webkit`",
 }
 _SANDBOX_FAILED = "Chromium sandboxing failed!"
-#: Messages of a failed sandbox: Playwright's own, and that of Chromium's helper, which may stand below other lines.
+#: Messages of a failed sandbox: Playwright's own, and that of Chromium's helper, which may be below other lines.
 _SANDBOX_FAILURES = (_SANDBOX_FAILED, "Failed to move to new namespace")
 _HOW_TO_SANDBOX = (
     "allow user namespaces (Docker: --cap-add SYS_ADMIN, or a seccomp profile with clone and unshare; Ubuntu: sysctl "
@@ -126,37 +128,35 @@ _HOW_TO_SANDBOX = (
 
 def is_playwright_error(error: BaseException) -> bool:
     """Return whether an exception is one of Playwright's."""
-    from playwright.async_api import Error
+    from playwright.async_api import Error  # late: this module loads without Playwright
 
     return isinstance(error, Error)
 
 
-#: Characters of what a program that is not a browser says, in a message.
-_MAX_SAID = 200
-#: Method of Playwright at the beginning of its messages.
-_METHOD = re.compile(r"^BrowserType\.\w+: ")
-#: Lines of Playwright's log of a start: what the program said on stderr, and how it ended.
-_PROGRAM_SAID = re.compile(r"^ *- \[pid=\d+\]\[err\] (.*\S)", re.MULTILINE)
-_PROGRAM_ENDED = re.compile(r"<process did exit: exitCode=(\d+),")
+#: Lines of Playwright's log of a start: the program's output on stderr, and how it ended.
+_PROGRAM_OUTPUT = re.compile(r"^ *- \[pid=\d+\]\[err\] (.*\S)", re.MULTILINE)
+_PROGRAM_EXIT = re.compile(r"<process did exit: exitCode=(\d+),")
 
 
 def start_reason(error: BaseException) -> str:
-    """Return the reason for a browser that did not start, in one line: how its program ended and what it said first, or
-    what Playwright says."""
+    """Return the reason for a browser that did not start, in one line: how its program ended and its first output, or
+    Playwright's message."""
     text = str(error)
     if any(failure in text for failure in _SANDBOX_FAILURES):
         return _SANDBOX_FAILED
-    first = _METHOD.sub("", first_line(error))
-    if "has been closed" in first and (ended := _PROGRAM_ENDED.search(text)):
-        said = _PROGRAM_SAID.search(text)
-        return f"it ended with status {ended[1]}{f' and said: {said[1][:_MAX_SAID]}' if said else ''}"
-    return first
+    reason = re.sub(r"^BrowserType\.\w+: ", "", first_line(error))
+    exit_line = _PROGRAM_EXIT.search(text)
+    if exit_line is None or "has been closed" not in reason:
+        return reason
+    output = _PROGRAM_OUTPUT.search(text)
+    if output is None:
+        return f"it ended with status {exit_line[1]}"
+    return f"it ended with status {exit_line[1]} and said: {output[1][:200]}"
 
 
 def not_found(name: str | None) -> BrowserNotFound:
     """Return the error for a browser that is not installed; ``name`` is the requested browser, if any."""
-    wanted = name or "Chromium or Chrome"
-    return BrowserNotFound(f"no {wanted} was found on this system; {_how_to_get(name)}")
+    return BrowserNotFound(f"no {name or 'Chromium or Chrome'} was found on this system; {_how_to_get(name)}")
 
 
 def _how_to_get(name: str | None) -> str:
@@ -167,7 +167,7 @@ def _how_to_get(name: str | None) -> str:
 
 def require_display() -> None:
     """Raise :class:`~transports.errors.BrowserNotFound` if there is no display for a browser window."""
-    if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAY_VARIABLES)):
+    if sys.platform == "linux" and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
         headless = spelled("leave headless=True")
         raise BrowserNotFound(f"there is no display for a browser window; unset ABP_HEADLESS, or {headless}")
 
@@ -284,7 +284,7 @@ class Browser(OpenedHere):
         return self
 
     async def _start(self) -> None:
-        choice = None if self.attached else self._find()
+        choice = None if self.attached else self._find_executable()
         self._process = process = next_process()
         try:
             self.folder = self._stack.enter_context(RunFolder())
@@ -296,9 +296,14 @@ class Browser(OpenedHere):
                 if self._remote is not None:
                     await process.attach(self._remote, self.engine, timeout=self._timeout)
                 elif choice is not None:
-                    start = partial(process.launch, choice, self.engine, headless=self._headless, slow_mo=self._slow_mo)
-                    await start(
-                        profile=self._profile_folder(), extensions=bool(self._extensions), switches=self._switches
+                    await process.launch(
+                        choice,
+                        self.engine,
+                        headless=self._headless,
+                        slow_mo=self._slow_mo,
+                        profile=self._profile_folder(),
+                        extensions=bool(self._extensions),
+                        switches=self._switches,
                     )
                 for folder in self._extensions:
                     await self.load_extension(folder)
@@ -316,7 +321,7 @@ class Browser(OpenedHere):
             return self._profile
         return Path(self._stack.enter_context(TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True)))
 
-    def _find(self) -> BrowserChoice:
+    def _find_executable(self) -> BrowserChoice:
         """Return the executable to start. Raises :class:`~transports.errors.BrowserNotFound`."""
         choice = find_browser(self._executable, self._name)
         if choice is None:

@@ -72,8 +72,10 @@ class ConsoleLog:
 
     def stop(self) -> None:
         """Stop listening. Idempotent."""
-        listening, self._listening = self._listening, False
-        for event, handle in self._listeners if listening else ():
+        if not self._listening:
+            return
+        self._listening = False
+        for event, handle in self._listeners:
             self._page.remove_listener(event, handle)
 
     def text(self) -> str:
@@ -81,9 +83,11 @@ class ConsoleLog:
         return self._lines.text(self._secrets)
 
     def _on_console(self, message: ConsoleMessage) -> None:
-        place = message.location
-        where = f" ({place['url']}:{place['lineNumber'] + 1})" if place.get("url") else ""
-        self._lines.add(message.text or " ", head=f"console.{message.type}: ", tail=where)
+        location = message.location
+        tail = ""
+        if location.get("url"):
+            tail = f" ({location['url']}:{location['lineNumber'] + 1})"
+        self._lines.add(message.text or " ", head=f"console.{message.type}: ", tail=tail)
 
     def _on_error(self, error: Error) -> None:
         self._lines.add(f"page error: {error.stack or error.message}")
@@ -116,7 +120,7 @@ class CallRecording:
         self._page = page
         self.folder = folder
         self.running: set[EvidenceKind] = set()
-        self._wanted = frozenset(kinds)
+        self._kinds = frozenset(kinds)
         self._secrets = SecretValues(known)
         self._title = title
         self._params = params
@@ -125,7 +129,7 @@ class CallRecording:
     async def start(self) -> None:
         """Start the recordings that run during the call."""
         self.folder.mkdir(mode=0o700)
-        if "console" in self._wanted:
+        if "console" in self._kinds:
             self._console.start()
         tracing = self._page.context.tracing
         starts: dict[EvidenceKind, Callable[[], Awaitable[object]]] = {
@@ -133,9 +137,9 @@ class CallRecording:
             "har": lambda: tracing.start_har(self._path("har", raw=True), content="embed"),
             "video": lambda: self._page.screencast.start(path=self._path("video")),
         }
-        wanted = [kind for kind in starts if kind in self._wanted]
-        begun = await asyncio.gather(*(self._step(kind, starts[kind]()) for kind in wanted))
-        self.running = {kind for kind, started in zip(wanted, begun, strict=True) if started}
+        kinds = [kind for kind in starts if kind in self._kinds]
+        started = await asyncio.gather(*(self._try_step(kind, starts[kind]()) for kind in kinds))
+        self.running = {kind for kind, is_running in zip(kinds, started, strict=True) if is_running}
 
     async def _start_trace(self) -> None:
         # A trace of its own for each call: chunks of one trace would share a log of requests, which only grows.
@@ -149,31 +153,31 @@ class CallRecording:
 
         After a cancellation it may be called again to stop the rest."""
         self._console.stop()
-        made: set[EvidenceKind] = set()
-        if "screenshot" in keep and await self._step("screenshot", self._take_picture()):
-            made.add("screenshot")
+        recorded: set[EvidenceKind] = set()
+        if "screenshot" in keep and await self._try_step("screenshot", self._take_picture()):
+            recorded.add("screenshot")
         tracing = self._page.context.tracing
-        if await self._stopped("video", self._page.screencast.stop):
-            made.add("video")
-        if await self._stopped("har", tracing.stop_har):
-            made.add("har")
+        if await self._stop("video", self._page.screencast.stop):
+            recorded.add("video")
+        if await self._stop("har", tracing.stop_har):
+            recorded.add("har")
         path = self._path("trace", raw=True) if "trace" in keep else None
-        if await self._stopped("trace", lambda: tracing.stop(path=path)):
-            made.add("trace")
-        if "console" in self._wanted:
-            made.add("console")
-        made &= set(keep)
-        if not made:
+        if await self._stop("trace", lambda: tracing.stop(path=path)):
+            recorded.add("trace")
+        if "console" in self._kinds:
+            recorded.add("console")
+        recorded &= set(keep)
+        if not recorded:
             return []
         await self._learn_fields()
-        return await in_thread(self._clean, made)
+        return await in_thread(self._redact_files, recorded)
 
-    async def _stopped(self, kind: EvidenceKind, stop: Callable[[], Awaitable[object]]) -> bool:
+    async def _stop(self, kind: EvidenceKind, stop: Callable[[], Awaitable[object]]) -> bool:
         """Stop a running recording, once. Returns whether it was running and could be stopped."""
         if kind not in self.running:
             return False
         self.running.discard(kind)
-        return await self._step(kind, stop())
+        return await self._try_step(kind, stop())
 
     async def _take_picture(self) -> None:
         async with asyncio.timeout(_PICTURE):
@@ -187,8 +191,8 @@ class CallRecording:
                 for value in await self._page.evaluate(_PASSWORDS):
                     self._secrets.learn_value(str(value))
 
-    async def _step(self, kind: EvidenceKind, work: Awaitable[object]) -> bool:
-        from playwright.async_api import Error
+    async def _try_step(self, kind: EvidenceKind, work: Awaitable[object]) -> bool:
+        from playwright.async_api import Error  # late: reports of tests import this module without Playwright
 
         try:
             async with asyncio.timeout(_STEP):
@@ -197,8 +201,9 @@ class CallRecording:
             self.notes.append(f"{kind}: the browser did not answer in time")
         except Error as error:
             reason = first_line(error)
-            missing = kind == "video" and "ffmpeg" in reason
-            self.notes.append(f"{kind}: {no_ffmpeg() if missing else reason}")
+            if kind == "video" and "ffmpeg" in reason:
+                reason = no_ffmpeg()
+            self.notes.append(f"{kind}: {reason}")
         except OSError as error:
             self.notes.append(f"{kind}: {error.strerror}")
         else:
@@ -206,25 +211,27 @@ class CallRecording:
         return False
 
     def _path(self, kind: EvidenceKind, *, raw: bool = False) -> Path:
-        return self.folder / f"{'raw' if raw else 'clean'}.{_ENDINGS[kind]}"
+        stem = "raw" if raw else "clean"
+        return self.folder / f"{stem}.{_ENDINGS[kind]}"
 
-    def _clean(self, made: set[EvidenceKind]) -> list[EvidenceFile]:
+    def _redact_files(self, recorded: set[EvidenceKind]) -> list[EvidenceFile]:
         """Redact the recorded files; called in a thread. First the secrets of all files are learned, so that each is
         redacted in every file."""
         self._secrets.learn(self._params)
+        raw_trace, trace = self._path("trace", raw=True), self._path("trace")
         har = None
-        if "trace" in made:
-            self._checked("trace", made, lambda: learn_trace(self._path("trace", raw=True), self._secrets))
-        if "har" in made:
-            har = self._checked("har", made, self._read_har)
-        if "trace" in made:
-            raw, clean = self._path("trace", raw=True), self._path("trace")
-            self._checked("trace", made, lambda: clean_trace(raw, clean, self._secrets))
+        if "trace" in recorded:
+            self._try_redaction("trace", recorded, lambda: learn_trace(raw_trace, self._secrets))
+        if "har" in recorded:
+            har = self._try_redaction("har", recorded, self._read_har)
+        if "trace" in recorded:
+            self._try_redaction("trace", recorded, lambda: clean_trace(raw_trace, trace, self._secrets))
         if har is not None:
-            self._checked("har", made, lambda: clean_har(har, self._path("har"), self._secrets))
-        if "console" in made:
-            self._checked("console", made, self._write_console)
-        return [EvidenceFile(kind, self._path(kind), _TYPES[kind], _ENDINGS[kind]) for kind in _TYPES if kind in made]
+            self._try_redaction("har", recorded, lambda: clean_har(har, self._path("har"), self._secrets))
+        if "console" in recorded:
+            self._try_redaction("console", recorded, self._write_console)
+        kinds = [kind for kind in _TYPES if kind in recorded]
+        return [EvidenceFile(kind, self._path(kind), _TYPES[kind], _ENDINGS[kind]) for kind in kinds]
 
     def _read_har(self) -> dict[str, object]:
         path = self._path("har", raw=True)
@@ -235,13 +242,13 @@ class CallRecording:
     def _write_console(self) -> None:
         self._path("console").write_text(self._console.text(), encoding="utf-8", errors="replace")
 
-    def _checked(self, kind: EvidenceKind, made: set[EvidenceKind], work: Callable[[], T]) -> T | None:
+    def _try_redaction(self, kind: EvidenceKind, recorded: set[EvidenceKind], work: Callable[[], T]) -> T | None:
         """Run a step of the redaction. A file that cannot be redacted is not kept."""
         try:
             with parser_limits():
                 return work()
         except (ValueError, OSError, zipfile.BadZipFile) as error:
-            made.discard(kind)
+            recorded.discard(kind)
             self.notes.append(f"{kind}: it was not kept: {first_line(error)}")
             return None
 
@@ -260,7 +267,9 @@ def page_of(transport: Transport) -> HasPage | None:
     inner: object = transport
     while (wrapped := getattr(inner, "wrapped", None)) is not None:
         inner = wrapped
-    return inner if isinstance(inner, HasPage) else None
+    if isinstance(inner, HasPage):
+        return inner
+    return None
 
 
 class PageEvidence:
@@ -280,26 +289,25 @@ class PageEvidence:
     async def begin(self, kinds: Collection[EvidenceKind], title: str, params: object) -> CallEvidence:
         """Start recording a call with these parameters. Secrets in the parameters are redacted in all files."""
         page = self._source.page
-        taken = {kind for kind in kinds if kind in EXCLUSIVE & self.busy}
-        wanted = frozenset(kinds) - taken if page is not None else frozenset[EvidenceKind]()
-        evidence = CallEvidence(self, wanted)
-        evidence.notes += [f"{kind}: another call of this session was being recorded" for kind in sorted(taken)]
+        busy = self.busy & frozenset(kinds)
+        free = frozenset(kinds) - busy if page is not None else frozenset[EvidenceKind]()
+        evidence = CallEvidence(self, free)
+        evidence.notes += [f"{kind}: another call of this session was being recorded" for kind in sorted(busy)]
         if page is None:
             evidence.notes.append("the page was not open when the call began")
             return evidence
-        self.busy |= EXCLUSIVE & wanted
+        self.busy |= EXCLUSIVE & free
         folder = self._folder / str(next(self._numbers))
-        evidence.recording = recording = CallRecording(
-            page, wanted, folder, title=title, params=params, known=self._known
-        )
+        recording = CallRecording(page, free, folder, title=title, params=params, known=self._known)
+        evidence.recording = recording
         try:
             await recording.start()
         except OSError as error:  # missing evidence must not fail the call
-            self.busy -= wanted
+            self.busy -= free
             evidence.recording = None
             evidence.notes.append(f"nothing can be recorded: {error.strerror or error}")
         except BaseException:
-            self.busy -= wanted
+            self.busy -= free
             raise
         return evidence
 

@@ -47,13 +47,14 @@ class TimedLines:
             text = text()
         if not text:
             return
-        cut = text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]}…"
-        self._lines.append((f"{iso_utc(time.time())} {head}", cut, tail))
+        if len(text) > MAX_CHARS:
+            text = f"{text[:MAX_CHARS]}…"
+        self._lines.append((f"{iso_utc(time.time())} {head}", text, tail))
 
     def text(self, secrets: SecretValues) -> str:
         """Return the lines without secrets. Many lines take seconds."""
-        left_out = [f"… and {self._left_out} more lines, which were not kept"] * bool(self._left_out)
-        said = secrets.pieces([text for _, text, _ in self._lines])
-        whole = [f"{head}{text}{tail}" for (head, _, tail), text in zip(self._lines, said, strict=True)]
-        lines = [secrets.line(line) for line in [*whole, *left_out]] or [self._silence]
-        return "\n".join(lines) + "\n"
+        texts = secrets.pieces([text for _, text, _ in self._lines])
+        lines = [f"{head}{text}{tail}" for (head, _, tail), text in zip(self._lines, texts, strict=True)]
+        if self._left_out:
+            lines.append(f"… and {self._left_out} more lines, which were not kept")
+        return "\n".join(map(secrets.line, lines or [self._silence])) + "\n"

@@ -50,10 +50,11 @@ SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
 #: Seconds for the browser and its driver to end by themselves before their processes are killed.
 _GRACE = 3.0
 #: WebMCP is an origin trial in Chromium. The other features are Playwright's: this switch replaces its own.
-_CHROMIUM_ARGS = ("--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies",)
+_CHROMIUM_FEATURES = "--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies"
 #: Seconds until the driver's process runs, so that imports may hold the interpreter's lock.
 _LEAD = 0.03
-#: The process that was not taken yet. A list, so that taking it is visible in every task that shares the context.
+#: The process that was started ahead and is not used yet. A list, so that every task that shares the context sees it
+#: taken.
 _ahead: ContextVar[list[BrowserProcess]] = ContextVar("driver_ahead")
 
 
@@ -85,7 +86,8 @@ async def start_driver() -> tuple[Playwright, list[int]]:
     if isinstance(ended, asyncio.Future):  # Playwright never awaits it: asyncio would log the end of a killed driver
         ended.add_done_callback(lambda done: done.cancelled() or done.exception())
     process = getattr(transport, "_proc", None)
-    return playwright, [] if process is None else [process.pid]
+    pids = [] if process is None else [process.pid]
+    return playwright, pids
 
 
 _environment_lock = threading.Lock()
@@ -177,15 +179,13 @@ class Remote:
         """Return the browser of these options, or ``None`` without one. Raises :class:`~transports.errors.UsageError`
         for two addresses, and for headers without an address."""
         if cdp_url is not None and browser_server is not None:
-            raise UsageError(
-                f"{spelled('cdp_url=')} and {spelled('browser_server=')} each name a browser; give one of them"
-            )
+            raise UsageError(f"{spelled('cdp_url=')} and {spelled('browser_server=')} are mutually exclusive")
         url = browser_server if cdp_url is None else cdp_url
         if url is None:
             if headers is not None:
                 raise headers_without_address()
             return None
-        return cls(url, dict(headers or {}), browser_server is not None)
+        return cls(url, dict(headers or {}), is_server=browser_server is not None)
 
     @property
     def display_name(self) -> str:
@@ -199,7 +199,9 @@ class Remote:
             kind = getattr(playwright, engine)
             server: PlaywrightBrowser = await kind.connect(self.url, headers=dict(self.headers), timeout=limit)
             return server
-        url, headers = await self._endpoint(playwright, limit) if self.headers else (self.url, {})
+        url, headers = self.url, dict[str, str]()
+        if self.headers:
+            url, headers = await self._endpoint(playwright, limit)
         # Without Playwright's defaults, so that the user's download, media and focus settings stay.
         return await playwright.chromium.connect_over_cdp(url, headers=headers, no_defaults=True, timeout=limit)
 
@@ -211,32 +213,32 @@ class Remote:
         if self.url.lower().startswith(("ws:", "wss:")):
             return self.url, headers
         parts = urlsplit(self.url)
-        asked = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/json/version/"))
-        asking = await playwright.request.new_context(extra_http_headers=headers)
+        version_url = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/json/version/"))
+        client = await playwright.request.new_context(extra_http_headers=headers)
         try:
-            answer = await asking.get(asked, max_redirects=0, timeout=limit)
-            text = await answer.text()
+            response = await client.get(version_url, max_redirects=0, timeout=limit)
+            text = await response.text()
         finally:
-            await asking.dispose()
+            await client.dispose()
         try:
-            about = decode_json(text) if answer.ok else None
+            version = decode_json(text) if response.ok else None
         except ProtocolError:
-            about = None
-        url = about.get("webSocketDebuggerUrl") if isinstance(about, dict) else None
+            version = None
+        url = version.get("webSocketDebuggerUrl") if isinstance(version, dict) else None
         if not isinstance(url, str):
-            raise self.error(f"(it answered HTTP {answer.status} to /json/version without a WebSocket URL)")
-        return url, headers if origin_of(url) == origin_of(self.url) else {}
+            raise self.error(f"(it answered HTTP {response.status} to /json/version without a WebSocket URL)")
+        if origin_of(url) != origin_of(self.url):
+            headers = {}
+        return url, headers
 
     def error(self, reason: str) -> ConnectFailed:
         """Return the error for a browser that could not be reached."""
         reason = reason.replace(self.url, self.display_name)  # its query may hold a key
-        for value in self.headers.values():
-            reason = reason.replace(value, "…") if value else reason
-        how = (
-            "start one of the same version of Playwright with `playwright run-server`"
-            if self.is_server
-            else "start one with --remote-debugging-port=9222 and a --user-data-dir of its own"
-        )
+        for value in filter(None, self.headers.values()):
+            reason = reason.replace(value, "…")
+        how = "start one with --remote-debugging-port=9222 and a --user-data-dir of its own"
+        if self.is_server:
+            how = "start one of the same version of Playwright with `playwright run-server`"
         return ConnectFailed(f"no browser to attach to at {self.display_name} {reason}; {how}, and give its address")
 
 
@@ -259,7 +261,7 @@ class BrowserProcess:
         self._playwright: Playwright | None = None
         self._starting: asyncio.Future[None] | None = None
         self._extensions: dict[Path, str] = {}
-        self._downloads = False  # whether a download may have begun
+        self._may_have_downloads = False
         self._attached_to: BrowserContext | None = None
 
     def begin_driver(self, folder: Path) -> asyncio.Future[None]:
@@ -312,20 +314,20 @@ class BrowserProcess:
         ``slow_mo`` in milliseconds is added to each step of Playwright. ``switches`` are Chromium's."""
         assert self._playwright is not None
         kind = getattr(self._playwright, engine)
-        root = sys.platform == "linux" and os.geteuid() == 0
+        is_root = sys.platform == "linux" and os.geteuid() == 0
         options: dict[str, Any] = {
             "executable_path": choice.path,
             "headless": headless,
             "slow_mo": slow_mo,
-            "args": [*_CHROMIUM_ARGS, *switches] if engine == "chromium" else [],
             "handle_sigint": False,
             "handle_sigterm": False,
             "handle_sighup": False,
             "timeout": 0,  # the time for starting is limited around this
         }
         if engine == "chromium":
+            options["args"] = [_CHROMIUM_FEATURES, *switches]
             # Chromium refuses to start as root with its sandbox. For other users it must be requested from Playwright.
-            options["chromium_sandbox"] = not root
+            options["chromium_sandbox"] = not is_root
         if engine == "firefox" and not choice.built_by_playwright:
             options["channel"] = "moz-firefox"  # a Firefox as Mozilla ships it is driven over WebDriver BiDi
         if extensions:
@@ -333,8 +335,8 @@ class BrowserProcess:
         if profile is None:
             self.browser = await kind.launch(**options)
         else:
-            downloads = engine != "chromium"
-            self.context = await kind.launch_persistent_context(profile, accept_downloads=downloads, **options)
+            accept_downloads = engine != "chromium"  # there they go to a folder of ours, over CDP
+            self.context = await kind.launch_persistent_context(profile, accept_downloads=accept_downloads, **options)
             assert self.context is not None and self.context.browser is not None
             self.browser = self.context.browser
         OPEN_BROWSERS.add(self)
@@ -359,7 +361,7 @@ class BrowserProcess:
     def note_download(self) -> None:
         """Note that a download may begin. Then :meth:`end` gives the browser time to remove the files of downloads that
         it cuts off."""
-        self._downloads = True
+        self._may_have_downloads = True
 
     async def responds(self, timeout: float) -> bool:
         """Return whether the browser is alive and answers within ``timeout`` seconds."""
@@ -395,7 +397,7 @@ class BrowserProcess:
         try:
             if playwright is not None:
                 if hasattr(self, "browser"):
-                    await self._close()
+                    await self._close_browser()
                     # Playwright's stop() waits for its driver, and the driver for the browser, which may hang.
                     await kill(process for process in processes if process.pid != self.pids[0])
                 await _ignoring_errors(_GRACE, playwright.stop())
@@ -403,14 +405,14 @@ class BrowserProcess:
             await kill(processes)
             self.pids = []
 
-    async def _close(self) -> None:
+    async def _close_browser(self) -> None:
         """Close the browser as far as it has files to write or to remove.
 
         A context that a caller records in is closed by itself, since its HAR is written then, and not at the end of the
         browser. The browser is closed for its profile, and to remove downloads that were cut off."""
-        callers = {*self.browser.contexts} - {*SESSION_CONTEXTS, self._attached_to}
-        await asyncio.gather(*(_ignoring_errors(_GRACE, context.close()) for context in callers))
-        if self.cdp is None or self.context is not None or self._downloads:
+        contexts_of_callers = {*self.browser.contexts} - {*SESSION_CONTEXTS, self._attached_to}
+        await asyncio.gather(*(_ignoring_errors(_GRACE, context.close()) for context in contexts_of_callers))
+        if self.cdp is None or self.context is not None or self._may_have_downloads:
             await _ignoring_errors(_GRACE, self.browser.close())
 
 
@@ -435,37 +437,33 @@ async def driver_ahead() -> AsyncIterator[None]:
 
     Raises nothing if the driver cannot run: the start of the browser raises."""
     process = BrowserProcess()
-    ahead = [process]
+    unused = [process]
     with RunFolder() as folder:
-        _ahead.set(ahead)
+        _ahead.set(unused)
         try:
             await asyncio.wait((process.begin_driver(folder),), timeout=_LEAD)
             yield
         finally:
-            if ahead:
-                ahead.clear()
+            if unused:
+                unused.clear()
                 await process.end()
 
 
 def next_process() -> BrowserProcess:
     """Return a process for the next browser: the one whose driver was started ahead, or a new one."""
-    ahead = _ahead.get([])
-    return ahead.pop() if ahead else BrowserProcess()
-
-
-#: Seconds until killed processes must be gone.
-_KILL_TIMEOUT = 3.0
+    unused = _ahead.get([])
+    return unused.pop() if unused else BrowserProcess()
 
 
 def process_tree(pids: list[int]) -> list[psutil.Process]:
     """Return the processes and all their descendants, without processes that have ended and their children."""
-    found: dict[int, psutil.Process] = {}
+    members: dict[int, psutil.Process] = {}
     for pid in pids:
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(pid)
             for member in (process, *process.children(recursive=True)):
-                found[member.pid] = member
-    return list(found.values())
+                members[member.pid] = member
+    return list(members.values())
 
 
 async def kill(processes: Iterable[psutil.Process]) -> None:
@@ -474,7 +472,7 @@ async def kill(processes: Iterable[psutil.Process]) -> None:
     for process in alive:
         with contextlib.suppress(psutil.Error):
             process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))  # psutil raises if the pid was reused
-    deadline = time.monotonic() + _KILL_TIMEOUT
+    deadline = time.monotonic() + 3.0
     while any(map(is_running, alive)) and time.monotonic() < deadline:
         await asyncio.sleep(0.01)
 
