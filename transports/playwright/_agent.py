@@ -76,13 +76,13 @@ class DevTools(Protocol):
 class FrameDocument:
     """A document in a frame of a page, and the ``channel`` to its agent.
 
-    ``origin`` is reported by the browser, and ``OPAQUE`` for an opaque one. ``of_page`` is true if it is the page's
-    own origin. ``url`` is the document's address, ``id`` the frame's id in CDP, ``frame`` Playwright's frame if known.
+    ``origin`` is reported by the browser, and ``OPAQUE`` for an opaque one. ``same_origin`` is true if it is the page's
+    origin. ``url`` is the document's address, ``id`` the frame's id in CDP, ``frame`` Playwright's frame if known.
     """
 
     channel: Channel
     origin: str
-    of_page: bool
+    same_origin: bool
     url: str
     id: str = ""
     frame: Frame | None = None
@@ -91,13 +91,13 @@ class FrameDocument:
 class FrameWatcher(Protocol):
     """Protocol for a receiver of events of the frames of a page. The browser, not the frame, names the document."""
 
-    def came(self, document: FrameDocument) -> None:
+    def add_document(self, document: FrameDocument) -> None:
         """Add a document that has an agent now."""
 
-    def left(self, document: FrameDocument) -> None:
+    def remove_document(self, document: FrameDocument) -> None:
         """Forget a document that navigated or went away."""
 
-    def emitted(self, document: FrameDocument, text: object) -> None:
+    def on_emit(self, document: FrameDocument, text: object) -> None:
         """Handle an output of the agent of a document."""
 
 
@@ -204,8 +204,8 @@ async def evaluate(session: DevTools, expression: str, **options: object) -> Map
     Raises :class:`~transports.errors.ProtocolError` if it throws."""
     reply = await session.send("Runtime.evaluate", {"expression": expression, **options})
     if "exceptionDetails" in reply:
-        thrown = reply["exceptionDetails"].get("exception", {})
-        raise start_error(str(thrown.get("description", thrown.get("value", "?"))))
+        exception = reply["exceptionDetails"].get("exception", {})
+        raise start_error(str(exception.get("description", exception.get("value", "?"))))
     return cast("Mapping[str, Any]", reply["result"])
 
 
@@ -218,8 +218,8 @@ def start_error(description: str) -> ProtocolError:
 
 
 # Playwright has no error types for the following events, so they are recognised by their messages.
-#: Parts of messages after the end of the page, of the browser or of the connection to it.
-CLOSED_MESSAGES = (
+#: After the end of the page, of the browser or of the connection to it.
+_CLOSED_MESSAGES = (
     "Target crashed",
     "has been closed",
     "Target closed",
@@ -227,24 +227,23 @@ CLOSED_MESSAGES = (
     "Session closed",
     "browser has disconnected",
 )
-#: Part of the message after the end of the driver, which is a process of its own.
-DRIVER_CLOSED_MESSAGE = "Connection closed while reading from the driver"
-#: Parts of messages after the page navigated or was reloaded.
-NAVIGATED_MESSAGES = (
-    "Cannot find context",
+#: After the end of the driver, which is a process of its own.
+_DRIVER_CLOSED_MESSAGE = "Connection closed while reading from the driver"
+#: After the page navigated or was reloaded, before the command can have reached the page's script.
+_NOT_SENT_MESSAGES = ("Cannot find context", "Could not find object")
+#: After the page navigated or was reloaded.
+_NAVIGATED_MESSAGES = (
+    *_NOT_SENT_MESSAGES,
     "navigated or closed",
     "context was destroyed",
     "Promise was collected",
-    "Could not find object",
     "JSHandle is disposed",
 )
-#: The subset of NAVIGATED_MESSAGES after which the command cannot have reached the page's script.
-NOT_SENT_MESSAGES = ("Cannot find context", "Could not find object")
 
 
 def is_closed(error: Exception) -> bool:
     """Return whether an exception of Playwright means that the page, its browser or the driver has ended."""
-    return any(text in str(error) for text in CLOSED_MESSAGES)
+    return any(text in str(error) for text in _CLOSED_MESSAGES)
 
 
 T = TypeVar("T")
@@ -253,18 +252,16 @@ T = TypeVar("T")
 INLINE_BYTES = 256 * 1024
 #: Characters of JSON up to which an answer is returned directly (measured: above, a file is faster).
 _MAX_INLINE_TEXT = 2 << 20
+#: Events of a page per second. Its agent sends fewer: more come from a script that impersonates the agent.
+_MAX_EVENTS = 5000
 
 #: Seconds to wait for the event that explains why a page was closed.
 _CLOSE_DELAY = 0.25
-#: Seconds without any answer after which a page is given up.
-_RESPONSE_TIMEOUT = 1.0
 #: Seconds for each step of removing the agent from a page that stays open.
 _UNINSTALL_TIMEOUT = 2.0
 #: Names, in error messages, of the agent's methods that are requests of the protocol.
 _REQUESTS = {"call": "", "initialize": "initialize", "list": "capabilities/list", "cancel": "capabilities/cancel"}
-_LOOK = "inspecting the page"
-#: Events of a page per second. Its agent sends fewer: more come from a script that impersonates the agent.
-_MAX_EVENTS = 5000
+_INSPECTING = "inspecting the page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,8 +311,10 @@ class Agent(ABC):
     @property
     def known_document(self) -> Document | None:
         """The current document, if it was asked for before (:meth:`document`)."""
-        known = self._document
-        return known if known is not None and known.agent is self.channel.agent else None
+        document = self._document
+        if document is None or document.agent is not self.channel.agent:
+            return None
+        return document
 
     async def document(self, *, timeout: float) -> Document:
         """Return the current document; ``timeout`` in seconds. Each document is asked for its origin once."""
@@ -336,8 +335,10 @@ class Agent(ABC):
         return str(tree["frameTree"]["frame"].get("domainAndRegistry", ""))
 
     async def _find_agent(self, timeout: float) -> PageObject:
-        agent = self.channel.agent or await self.with_deadline(self.channel.find_agent(), _LOOK, timeout=timeout)
-        if not isinstance(agent, PageObject):
+        agent = self.channel.agent
+        if agent is None:
+            agent = await self.with_deadline(self.channel.find_agent(), _INSPECTING, timeout=timeout)
+        if agent is None:
             raise ContextLost("cannot install scripts in this document (is it a PDF or a browser page?)")
         return agent
 
@@ -359,7 +360,9 @@ class Agent(ABC):
         agent = of or await self._find_agent(timeout)
         call = self.channel.invoke(agent, method, args, by_value=returns is not PageObject)
         result: T = await self.with_deadline(call, _REQUESTS.get(method, f"`{method}`"), timeout=timeout)
-        return result if isinstance(result, returns) else checked(result, returns, f"the result of {method}")
+        if isinstance(result, returns):
+            return result
+        return checked(result, returns, f"the result of {method}")
 
     async def set_file(self, element: PageObject, path: Path, *, timeout: float) -> None:
         """Choose a local file for an ``<input type=file>`` of the document."""
@@ -414,15 +417,22 @@ class PageAgent(Agent):
         configuration. With ``now`` the document that is loaded already gets the agent too. With ``frames`` the
         documents in frames have agents of their own, whose events go to ``frames``.
         """
-        own = {"binding": self._binding, "inline": INLINE_BYTES, "longest": _MAX_INLINE_TEXT, "borrowed": now}
+        configuration = {
+            "binding": self._binding,
+            "inline": INLINE_BYTES,
+            "longest": _MAX_INLINE_TEXT,
+            "borrowed": now,
+            **options,
+        }
         scripts = [load_script(name) for name in ("natives.js", *parts)]
 
-        def source(**more: bool) -> str:
-            return f"({load_script('agent.js')})({', '.join((json.dumps(own | options | more), *scripts))})"
+        def source(configuration: Mapping[str, object]) -> str:
+            arguments = ", ".join((json.dumps(configuration), *scripts))
+            return f"({load_script('agent.js')})({arguments})"
 
         await self.channel.install(
-            source(),
-            source(late=True),
+            source(configuration),
+            source({**configuration, "late": True}),
             self._binding,
             on_emit=self._on_emit,
             on_document=self._on_document,
@@ -520,7 +530,7 @@ class PageAgent(Agent):
     async def check_responsive(self) -> None:
         """Give the page up if it does not answer within a second: its script hangs in a loop (docs/faults.md 5)."""
         try:
-            await self.with_deadline(self.channel.ping(), _LOOK, timeout=_RESPONSE_TIMEOUT)
+            await self.with_deadline(self.channel.ping(), _INSPECTING, timeout=1.0)
         except CallTimeout:
             self.mark_lost(Disconnected("the page does not respond any more"))
 
@@ -528,7 +538,7 @@ class PageAgent(Agent):
         """Declare the app gone, for the reason in ``error``: calls under way and later ones fail. Only the first error
         counts."""
         if not self._lost.done():
-            reason = self._on_loss(error)  # may re-enter here: it notifies all sessions of the browser
+            reason = self._on_loss(error)  # may call this method: it notifies all sessions of the browser
             if not self._lost.done():
                 self._lost.set_result(reason)
                 for wait in self._waiting:
@@ -546,11 +556,11 @@ class PageAgent(Agent):
         try:
             return await wait
         except PlaywrightError as error:
-            if any(text in error.message for text in (*CLOSED_MESSAGES, *NAVIGATED_MESSAGES)):
+            if any(text in error.message for text in (*_CLOSED_MESSAGES, *_NAVIGATED_MESSAGES)):
                 await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)  # an event may bring the real reason
             raise self._map_error(error) from None
         except Exception as error:
-            if DRIVER_CLOSED_MESSAGE not in str(error):
+            if _DRIVER_CLOSED_MESSAGE not in str(error):
                 raise
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             raise self.loss() from None
@@ -568,11 +578,12 @@ class PageAgent(Agent):
         first = first_line(error)
         if self._lost.done():
             return self.loss()
-        if any(text in first for text in NAVIGATED_MESSAGES):
+        if any(text in first for text in _NAVIGATED_MESSAGES):
             lost = self._on_loss(ContextLost("the page navigated or reloaded while it worked"))
-            lost.sent = False if any(text in first for text in NOT_SENT_MESSAGES) else None
+            if any(text in first for text in _NOT_SENT_MESSAGES):
+                lost.sent = False
             return lost
-        if any(text in first for text in CLOSED_MESSAGES):  # without an event: so the driver, which sends them, died
+        if any(text in first for text in _CLOSED_MESSAGES):  # without an event: so the driver, which sends them, died
             self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             return self.loss()
         return TransportError(f"the browser refused: {first}")

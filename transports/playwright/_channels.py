@@ -52,10 +52,10 @@ async def open_channel(page: Page) -> Channel:
 
 
 @cache
-def _calling(method: str, arguments: int) -> str:
+def _function_calling(method: str, arguments: int) -> str:
     # Strict and without spread syntax, so that functions replaced by the page never see the agent's arguments.
-    names = ", ".join(f"a{index}" for index in range(arguments))
-    return f'function({names}) {{ "use strict"; return this.{method}({names}); }}'
+    parameters = ", ".join(f"a{index}" for index in range(arguments))
+    return f'function({parameters}) {{ "use strict"; return this.{method}({parameters}); }}'
 
 
 class CdpChannel(Channel):
@@ -82,23 +82,23 @@ class CdpChannel(Channel):
         """Install as :meth:`Channel.install` describes, with a binding of the Runtime domain."""
         # `inspect` of the console's command line API hands an object to the debugging session. It exists only while our
         # script runs, before any other script; no script of the page can call it.
-        handing_over = f"(agent => {{ if (agent) inspect(agent); }})({source})"
+        hand_over = f"(agent => {{ if (agent) inspect(agent); }})({source})"
         contexts: FrameContexts | None = None
         if frames is not None:
-            contexts = FrameContexts(self.cdp, frames, handing_over, late, binding, CdpChannel)
+            contexts = FrameContexts(self.cdp, frames, hand_over, late, binding, CdpChannel)
         self._frames = contexts
 
         def on_binding(event: Mapping[str, Any]) -> None:
             if contexts is not None and not contexts.is_page(event["executionContextId"]):
-                contexts.hear(event)
+                contexts.on_binding(event)
             elif event["name"] == binding:
                 on_emit(event["payload"])
 
         def on_agent(event: Mapping[str, Any]) -> None:
             if contexts is not None and not contexts.is_page(event["executionContextId"]):
-                contexts.keep(event["executionContextId"], event["object"])
+                contexts.on_agent(event)
             else:
-                self._keep(event["object"])
+                self._set_agent(event["object"])
 
         # Changes of the address within a document (a fragment, history.pushState) are another event, not this one.
         def on_frame_navigated(event: Mapping[str, Any]) -> None:
@@ -110,7 +110,7 @@ class CdpChannel(Channel):
         # Both come for each document, in this order and before any reply from that document.
         listen(self.cdp, "Runtime.executionContextsCleared", lambda _: setattr(self, "agent", None))
         listen(self.cdp, "Runtime.inspectRequested", on_agent)
-        script = {"source": handing_over, "includeCommandLineAPI": True}
+        script = {"source": hand_over, "includeCommandLineAPI": True}
         steps = [  # pipelined: sent in this order, without waiting for each reply
             self.cdp.send("Runtime.enable"),
             self.cdp.send("Runtime.addBinding", {"name": binding}),
@@ -121,15 +121,16 @@ class CdpChannel(Channel):
             await asyncio.gather(*steps)
         else:
             tree, *_ = await asyncio.gather(self.cdp.send("Page.getFrameTree"), contexts.attach(), *steps)
-            contexts.know(tree["frameTree"])
+            contexts.read_tree(tree["frameTree"])
         if now:
-            self._keep(await evaluate(self.cdp, late))
+            self._set_agent(await evaluate(self.cdp, late))
             if contexts is not None:
                 await contexts.install_now()
 
-    def _keep(self, remote: Mapping[str, Any]) -> None:
-        object_id = remote.get("objectId")
-        self.agent = None if object_id is None else PageObject(object_id)
+    def _set_agent(self, remote: Mapping[str, Any]) -> None:
+        self.agent = None
+        if "objectId" in remote:
+            self.agent = PageObject(remote["objectId"])
 
     async def run(self, expression: str) -> None:
         await evaluate(self.cdp, expression)
@@ -147,7 +148,7 @@ class CdpChannel(Channel):
             "Runtime.callFunctionOn",
             {
                 "objectId": agent.ref,
-                "functionDeclaration": _calling(method, len(args)),
+                "functionDeclaration": _function_calling(method, len(args)),
                 "arguments": [{"objectId": arg.ref} if isinstance(arg, PageObject) else {"value": arg} for arg in args],
                 "awaitPromise": True,
                 "returnByValue": by_value,
@@ -216,13 +217,13 @@ class PlaywrightChannel(Channel):
         frames: FrameWatcher | None,
     ) -> None:
         """Install as :meth:`Channel.install` describes, with a binding and an init script of Playwright's."""
-        watched = _Frames(self, frames) if frames is not None else None
+        documents = None if frames is None else _FrameDocuments(self, frames)
 
         @listener
-        def on_binding(called: Mapping[str, Any], text: object = None) -> None:
-            if called["frame"] != self._page.main_frame:
-                if watched is not None:
-                    watched.heard(called["frame"], text)
+        def on_binding(source: Mapping[str, Any], text: object = None) -> None:
+            if source["frame"] != self._page.main_frame:
+                if documents is not None:
+                    documents.on_emit(source["frame"], text)
             elif text != "":
                 on_emit(text)
             else:
@@ -231,45 +232,46 @@ class PlaywrightChannel(Channel):
 
         # Playwright's "framenavigated" also fires for changes of the address within a document. So each document
         # announces itself by emitting an empty text, which the agent never does.
-        announcing = f"globalThis[{binding!r}]?.('')"
-        if watched is None:
-            announcing = f"if (globalThis === globalThis.top) {announcing}"
+        announce = f"globalThis[{binding!r}]?.('')"
+        if documents is None:
+            announce = f"if (globalThis === globalThis.top) {announce}"
         else:
-            watched.begin(self._undo)
+            documents.begin(self._undo)
         # A property that no script can replace returns the agent for the right key.
-        handing_over = f"""(agent => {{
+        hand_over = f"""(agent => {{
           "use strict";
           const value = key => (key === {self._key!r} ? agent : undefined);
           if (agent) Object.defineProperty(globalThis, {self._place!r}, {{ value }});
         }})({source})"""
         self._undo.push_async_exit(await self._page.expose_binding(binding, on_binding))
-        self._undo.push_async_exit(await self._page.add_init_script(f"{announcing}; {handing_over}"))
+        self._undo.push_async_exit(await self._page.add_init_script(f"{announce}; {hand_over}"))
         if now:
-            await self.keep(await self._evaluated(late))
-            if watched is not None:
-                await watched.install_now(late)
+            await self.set_agent(await self._evaluate(late))
+            if documents is not None:
+                await documents.install_now(late)
 
-    async def _evaluated(self, expression: str) -> JSHandle:
+    async def _evaluate(self, expression: str) -> JSHandle:
         try:
             return await self._world.evaluate_handle(expression)
         except PlaywrightError as error:
             raise start_error(error.message) from None
 
     async def run(self, expression: str) -> None:
-        await (await self._evaluated(expression)).dispose()
+        handle = await self._evaluate(expression)
+        await handle.dispose()
 
     def inside(self, frame: Frame) -> PlaywrightChannel:
         """Return the channel to the current document of a frame of the page."""
         return PlaywrightChannel(self._page, frame, (self._place, self._key))
 
-    async def keep(self, handle: JSHandle) -> None:
+    async def set_agent(self, handle: JSHandle) -> None:
         """Keep the agent, if ``handle`` refers to one."""
-        known = await handle.evaluate("agent => typeof agent === 'object' && agent !== null")
-        self.agent = PageObject(handle) if known is True else None
+        is_agent = await handle.evaluate("agent => typeof agent === 'object' && agent !== null")
+        self.agent = PageObject(handle) if is_agent is True else None
 
     async def find_agent(self) -> PageObject | None:
         if self.agent is None:
-            await self.keep(
+            await self.set_agent(
                 await self._world.evaluate_handle("args => globalThis[args[0]]?.(args[1])", [self._place, self._key])
             )
         return self.agent
@@ -281,8 +283,8 @@ class PlaywrightChannel(Channel):
         handle: JSHandle = agent.ref
         js_args = [arg.ref if isinstance(arg, PageObject) else arg for arg in args]
         if not by_value:
-            calling = f"(agent, args) => {{ 'use strict'; return agent.{method}(...args); }}"
-            return PageObject(await handle.evaluate_handle(calling, js_args))
+            call = f"(agent, args) => {{ 'use strict'; return agent.{method}(...args); }}"
+            return PageObject(await handle.evaluate_handle(call, js_args))
         outcome = await handle.evaluate(
             f"async (agent, args) => {{ 'use strict'; try {{ return [await agent.{method}(...args)]; }}"
             " catch (error) { return [null, String(error)]; } }",
@@ -329,15 +331,17 @@ class PlaywrightChannel(Channel):
         await self._undo.aclose()
 
 
-class _Frames:
+class _FrameDocuments:
     """The documents in the frames of a page, tracked by Playwright's binding: each call names its frame, and the first
     call of each document has an empty text.
 
     A document's origin is that of its address. A document without one, such as ``about:srcdoc``, counts as opaque.
     """
 
-    def __init__(self, page: PlaywrightChannel, watcher: FrameWatcher) -> None:
-        self._channel, self._page, self._watcher = page, page._page, watcher
+    def __init__(self, channel: PlaywrightChannel, watcher: FrameWatcher) -> None:
+        self._channel = channel
+        self._page = channel._page
+        self._watcher = watcher
         self._documents: dict[Frame, FrameDocument] = {}
         self._on_detached = listener(self._leave)
 
@@ -346,22 +350,23 @@ class _Frames:
         undo.callback(self._page.remove_listener, "framedetached", self._on_detached)
 
     def _leave(self, frame: Frame) -> None:
-        if document := self._documents.pop(frame, None):
-            self._watcher.left(document)
+        document = self._documents.pop(frame, None)
+        if document is not None:
+            self._watcher.remove_document(document)
 
-    def heard(self, frame: Frame, text: object) -> None:
+    def on_emit(self, frame: Frame, text: object) -> None:
         """Handle an output of the document of a frame; an empty text announces a new document."""
         if text == "":
             self._leave(frame)
         else:
-            self._watcher.emitted(self.document_of(frame), text)
+            self._watcher.on_emit(self.document_of(frame), text)
 
     async def install_now(self, source: str) -> None:
         """Install the agent in documents that are loaded already."""
         for frame in self._page.frames[1:]:
             with contextlib.suppress(PlaywrightError):  # a frame that is going away
                 channel = self._channel.inside(frame)
-                await channel.keep(await frame.evaluate_handle(source))
+                await channel.set_agent(await frame.evaluate_handle(source))
                 self.document_of(frame).channel.agent = channel.agent
 
     def document_of(self, frame: Frame) -> FrameDocument:
@@ -369,10 +374,10 @@ class _Frames:
         document = self._documents.get(frame)
         if document is None:
             origin = _origin_of(frame.url)
-            of_page = origin == _origin_of(self._page.url) != OPAQUE
-            document = FrameDocument(self._channel.inside(frame), origin, of_page, frame.url, frame=frame)
+            same_origin = origin == _origin_of(self._page.url) != OPAQUE
+            document = FrameDocument(self._channel.inside(frame), origin, same_origin, frame.url, frame=frame)
             self._documents[frame] = document
-            self._watcher.came(document)
+            self._watcher.add_document(document)
         return document
 
 

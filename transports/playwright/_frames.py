@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from playwright.async_api import Error as PlaywrightError
@@ -51,8 +51,6 @@ logger = logging.getLogger("transports.playwright")
 _MAX_MESSAGES = 5000
 #: Documents in frames of one page with an agent, and processes of such frames.
 _MAX_DOCUMENTS, _MAX_SESSIONS = 1000, 100
-#: Filter for targets to attach to: frames only, as workers have no tools.
-_ONLY_FRAMES = [{"type": "iframe", "exclude": False}, {"exclude": True}]
 
 
 class FrameSession:
@@ -103,8 +101,8 @@ class FrameSession:
                 else:
                     reply.set_result(message.get("result", {}))
         else:
-            for hear in self._listeners.get(message["method"], ()):
-                hear(message.get("params", {}))
+            for handle in self._listeners.get(message["method"], ()):
+                handle(message.get("params", {}))
         return True
 
     def end(self) -> None:
@@ -176,7 +174,7 @@ class FrameContexts:
             return
         self._contexts[context["id"]] = context
         if self._root is self and data.get("frameId") == self.page:
-            self.origin = _origin(context)
+            self.origin = _origin_of(context)
 
     def _on_navigated(self, event: Mapping[str, Any]) -> None:
         frame = event["frame"]
@@ -190,53 +188,49 @@ class FrameContexts:
             if document.id == event["frameId"]:
                 self._leave(number)
 
-    def know(self, tree: Mapping[str, Any]) -> None:
+    def read_tree(self, tree: Mapping[str, Any]) -> None:
         """Read the page's tree of frames (CDP ``FrameTree``) at the beginning of the session."""
         self.page = self.page or tree["frame"]["id"]
-        waiting = [tree]
-        while waiting:
-            node = waiting.pop()
+        nodes = [tree]
+        while nodes:
+            node = nodes.pop()
             self._urls.setdefault(node["frame"]["id"], node["frame"]["url"])
-            waiting += node.get("childFrames", ())
+            nodes += node.get("childFrames", ())
         for context in self._contexts.values():
             if context["auxData"].get("frameId") == self.page:
-                self.origin = _origin(context)
+                self.origin = _origin_of(context)
 
     def is_page(self, context: int) -> bool:
         """Return whether a context is the page's own. False for a context that has gone already."""
-        known = self._contexts.get(context)
-        ours = known is not None and self._root is self
-        return ours and (not self.page or self._contexts[context]["auxData"].get("frameId") == self.page)
+        if context not in self._contexts or self._root is not self:
+            return False
+        return not self.page or self._contexts[context]["auxData"].get("frameId") == self.page
 
-    def keep(self, number: int, remote: Mapping[str, Any]) -> None:
+    def on_agent(self, event: Mapping[str, Any]) -> None:
+        """Handle an agent that hands itself over."""
+        self._add_document(event["executionContextId"], event["object"])
+
+    def _add_document(self, number: int, remote: Mapping[str, Any]) -> None:
         """Keep the agent of a frame's document, within the limit of documents, and announce the document."""
         object_id, root = remote.get("objectId"), self._root
-        if (
-            object_id is None
-            or number not in self._contexts
-            or number in self._documents
-            or root.total >= _MAX_DOCUMENTS
-        ):
+        context = self._contexts.get(number)
+        if object_id is None or context is None or number in self._documents or root.total >= _MAX_DOCUMENTS:
             return
         root.total += 1
-        context = self._contexts[number]
-        frame, origin = context["auxData"].get("frameId", ""), _origin(context)
+        frame = context["auxData"].get("frameId", "")
+        origin = _origin_of(context)
         channel = self._channel_of(self._session, PageObject(object_id))
-        of_page = origin == root.origin != OPAQUE
-        document = FrameDocument(channel, origin, of_page, self._urls.get(frame, "about:blank"), frame)
+        same_origin = origin == root.origin != OPAQUE
+        document = FrameDocument(channel, origin, same_origin, self._urls.get(frame, "about:blank"), frame)
         self._documents[number] = document
-        self._watcher.came(document)
-
-    def emitted(self, number: int, text: object) -> None:
-        """Forward an output of a frame's document to the watcher."""
-        if document := self._documents.get(number):
-            self._watcher.emitted(document, text)
+        self._watcher.add_document(document)
 
     def _leave(self, number: int) -> None:
         self._contexts.pop(number, None)
-        if document := self._documents.pop(number, None):
+        document = self._documents.pop(number, None)
+        if document is not None:
             self._root.total -= 1
-            self._watcher.left(document)
+            self._watcher.remove_document(document)
 
     def _leave_all(self) -> None:
         for number in tuple(self._contexts):
@@ -247,20 +241,21 @@ class FrameContexts:
         for number in tuple(self._contexts):
             if not self.is_page(number) and number not in self._documents:
                 with contextlib.suppress(PlaywrightError, TransportError):
-                    self.keep(number, await evaluate(self._session, self._late, contextId=number))
+                    self._add_document(number, await evaluate(self._session, self._late, contextId=number))
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
     async def attach(self) -> None:
         """Attach to frames of other processes from now on."""
-        options = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": False, "filter": _ONLY_FRAMES}
+        only_frames = [{"type": "iframe", "exclude": False}, {"exclude": True}]  # workers have no tools
+        options = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": False, "filter": only_frames}
         await self._session.send("Target.setAutoAttach", options)
 
     def _on_attached(self, event: Mapping[str, Any]) -> None:
         inner, root = FrameSession(self._session, event["sessionId"]), self._root
         contexts = FrameContexts(inner, self._watcher, self._source, self._late, self._binding, self._channel_of, root)
-        listen(inner, "Runtime.inspectRequested", lambda one: contexts.keep(one["executionContextId"], one["object"]))
-        listen(inner, "Runtime.bindingCalled", contexts.hear)
+        listen(inner, "Runtime.inspectRequested", contexts.on_agent)
+        listen(inner, "Runtime.bindingCalled", contexts.on_binding)
         root.sessions += 1
         contexts._urls[event["targetInfo"]["targetId"]] = event["targetInfo"]["url"]
         self._inner[event["sessionId"]] = inner, contexts
@@ -269,10 +264,11 @@ class FrameContexts:
         else:
             spawn(contexts.begin(waiting=event["waitingForDebugger"]), self._tasks)
 
-    def hear(self, event: Mapping[str, Any]) -> None:
-        """Handle a call of the binding."""
-        if event["name"] == self._binding:
-            self.emitted(event["executionContextId"], event["payload"])
+    def on_binding(self, event: Mapping[str, Any]) -> None:
+        """Handle a call of the binding: forward the output of a frame's document to the watcher."""
+        document = self._documents.get(event["executionContextId"])
+        if event["name"] == self._binding and document is not None:
+            self._watcher.on_emit(document, event["payload"])
 
     async def begin(self, *, waiting: bool) -> None:
         """Install our script in every document of a process. With ``waiting``, the process is paused until that is
@@ -292,9 +288,12 @@ class FrameContexts:
                 await self.install_now()
 
     def _on_message(self, event: Mapping[str, Any]) -> None:
-        found = self._inner.get(event["sessionId"])
-        if found is not None and not found[0].take(event["message"]):
-            self._drop(event["sessionId"], f"more than {_MAX_MESSAGES:,} messages in a second")
+        session_id = event["sessionId"]
+        if session_id not in self._inner:
+            return
+        session, _ = self._inner[session_id]
+        if not session.take(event["message"]):
+            self._drop(session_id, f"more than {_MAX_MESSAGES:,} messages in a second")
 
     def _drop(self, session_id: str, reason: str) -> None:
         logger.warning("a frame is left out, with its tools: %s", reason)
@@ -307,10 +306,9 @@ class FrameContexts:
 
     def end(self, session_id: str) -> None:
         """Forget a process of frames, and the processes inside that process."""
-        found = self._inner.pop(session_id, None)
-        if found is None:
+        if session_id not in self._inner:
             return
-        session, contexts = found
+        session, contexts = self._inner.pop(session_id)
         self._root.sessions -= 1
         session.end()
         contexts._leave_all()
@@ -329,10 +327,12 @@ class FrameContexts:
         return False
 
 
-def _origin(context: Mapping[str, Any]) -> str:
+def _origin_of(context: Mapping[str, Any]) -> str:
     """Return the origin of a context. Chromium writes ``://`` for an opaque one."""
     origin = str(context.get("origin", ""))
-    return origin if origin not in ("", "://") else OPAQUE
+    if origin in ("", "://"):
+        return OPAQUE
+    return origin
 
 
 class FrameAgent(Agent):
@@ -393,25 +393,26 @@ _MAX_SENT = 1000
 #: Events of a frame per second: the limit, and the flood after which the frame is left out. Its agent sends fewer
 #: (agent.js).
 _MAX_FRAME_EVENTS, _FLOOD = 300, 3000
-#: Seconds for a frame to list its tools, and for all frames to do so while the page is opened.
-_LIST_TIMEOUT, _SETTLE_TIMEOUT = 5.0, 1.0
 #: Back-off in seconds between two lists of a frame that keeps changing: first pause, longest pause, and the quiet time
 #: after which it starts again.
 _FIRST_PAUSE, _LONGEST_PAUSE, _QUIET = 0.05, 5.0, 10.0
 #: Labels for a frame of the page's own origin. They cannot look like another origin, whose label has a port.
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-_PORTS = {"http": 80, "https": 443}
+
+
+#: Tools of a frame: qualified name → own name, and entry in the page's list.
+QualifiedTools: TypeAlias = dict[str, tuple[str, dict[str, object]]]
 
 
 @dataclass(eq=False, slots=True)
 class ToolFrame:
-    """A document in a frame, with its ``tools``: qualified name → own name, and entry in the list."""
+    """A document in a frame, with its tools."""
 
     document: FrameDocument
     agent: FrameAgent
     number: int
     label: str = ""
-    tools: dict[str, tuple[str, dict[str, object]]] = field(default_factory=dict)
+    tools: QualifiedTools = field(default_factory=dict)
     calls: dict[str, object] = field(default_factory=dict)  # ids of calls under way, oldest first
     rate: Rate = field(default_factory=lambda: Rate(_MAX_FRAME_EVENTS))
     listed: asyncio.Event = field(default_factory=asyncio.Event)  # set after the first list of tools
@@ -439,8 +440,10 @@ class ToolFrame:
     @property
     def frame(self) -> Frame | None:
         """Playwright's frame of the document, ``None`` if it is unknown. With CDP it is found by its address."""
+        if self.document.frame is not None:
+            return self.document.frame
         frames = self.agent.page.frames[1:]
-        return self.document.frame or next((frame for frame in frames if frame.url == self.url), None)
+        return next((frame for frame in frames if frame.url == self.url), None)
 
 
 class FrameTools:
@@ -469,25 +472,26 @@ class FrameTools:
         self._names: dict[str, tuple[ToolFrame, str]] = {}
         # call → its frame, also after its end: a cancellation may come later
         self._sent: dict[str, ToolFrame] = {}
-        self._gone: dict[str, None] = {}  # names of removed tools, which are not waited for
-        self._appeared = False
+        self._removed: dict[str, None] = {}  # names of removed tools, which are not waited for
+        self._have_had_tools = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._used = True
 
     # --- documents ----------------------------------------------------------------------------------------------------
 
-    def came(self, document: FrameDocument) -> None:
+    def add_document(self, document: FrameDocument) -> None:
         """Add a document in a frame; most documents have no tools."""
         self._frames[document] = ToolFrame(document, FrameAgent(self._agent, document.channel), next(self._numbers))
 
-    def left(self, document: FrameDocument) -> None:
+    def remove_document(self, document: FrameDocument) -> None:
         """Forget a document and its tools. Calls of these tools end at once."""
-        if frame := self._frames.pop(document, None):
+        frame = self._frames.pop(document, None)
+        if frame is not None:
             frame.agent.leave()
             frame.listed.set()
-            self._replace(frame, {})
+            self._replace_tools(frame, {})
 
-    def emitted(self, document: FrameDocument, text: object) -> None:
+    def on_emit(self, document: FrameDocument, text: object) -> None:
         """Handle an event of a document. Events beyond the rate limit are dropped unparsed."""
         frame = self._frames.get(document)
         if frame is None:
@@ -498,124 +502,134 @@ class FrameTools:
             else:
                 self._warn(frame)
         else:
-            self._agent.deliver(text, to=partial(self._take, frame))
+            self._agent.deliver(text, to=partial(self._on_event, frame))
 
     def _warn(self, frame: ToolFrame) -> None:
         if not frame.warned:
             frame.warned = True
-            logger.warning("the frame %s sends too many events: the rest is left out", _place(frame))
+            logger.warning("the frame %s sends too many events: the rest is left out", _shown_name(frame))
 
     def _leave_out(self, frame: ToolFrame) -> None:
-        logger.warning("the frame %s sent far too many events: it is left out, with its tools", _place(frame))
-        self.left(frame.document)
+        logger.warning("the frame %s sent far too many events: it is left out, with its tools", _shown_name(frame))
+        self.remove_document(frame.document)
         self._agent.channel.leave_out(frame.document)
 
-    def _take(self, frame: ToolFrame, kind: str, payload: object) -> None:
+    def _on_event(self, frame: ToolFrame, kind: str, payload: object) -> None:
         match payload:
             case Tools():
-                self._ask(frame, payload.name)
+                self._on_tools_changed(frame, payload.name)
+            case Flood(ended=True):
+                self._leave_out(frame)
             case Flood():
-                self._leave_out(frame) if payload.ended else self._warn(frame)
+                self._warn(frame)
             case FileChooser() | Clipboard():
-                self._tell_effect(frame, kind, payload)
+                self._report_effect(frame, kind, payload)
             case Effect() if kind in ("download", "submitting"):
-                self._tell_effect(frame, kind, payload)
+                self._report_effect(frame, kind, payload)
 
-    def _tell_effect(self, frame: ToolFrame, kind: str, effect: Effect) -> None:
+    def _report_effect(self, frame: ToolFrame, kind: str, effect: Effect) -> None:
         if effect.call not in frame.calls:  # a frame may name its own calls only
             effect.call = next(reversed(frame.calls), None)
         self._on_effect(frame, kind, effect)
 
     # --- the list -----------------------------------------------------------------------------------------------------
 
-    def _ask(self, frame: ToolFrame, window_name: str) -> None:
+    def _on_tools_changed(self, frame: ToolFrame, window_name: str) -> None:
         if not self._used:
             spawn(self._uninstall(frame), self._tasks)
             return
         if not frame.label:
             if sum(bool(other.label) for other in self._frames.values()) >= _MAX_FRAMES:
                 logger.warning(
-                    "the tools of the frame %s are left out: %d frames have some", _place(frame), _MAX_FRAMES
+                    "the tools of the frame %s are left out: %d frames have some", _shown_name(frame), _MAX_FRAMES
                 )
                 return
-            frame.label = self._label(frame, window_name)
+            frame.label = self._new_label(frame.document, window_name)
         frame.stale = True
         if not frame.reading:
             frame.reading = True
-            spawn(self._read(frame), self._tasks)
+            spawn(self._read_tools(frame), self._tasks)
 
-    def _label(self, frame: ToolFrame, window_name: str) -> str:
-        """Return a label for the frame, unique on the page. It stays for the life of the document."""
-        document = frame.document
+    def _new_label(self, document: FrameDocument, window_name: str) -> str:
+        """Return a label for a document, unique on the page. It stays for the life of the document."""
         if document.origin == OPAQUE:
             label = OPAQUE
-        elif not document.of_page:
+        elif not document.same_origin:
             parts = urlsplit(document.origin)
-            label = parts.netloc if parts.port else f"{parts.netloc}:{_PORTS.get(parts.scheme, parts.scheme)}"
+            label = parts.netloc
+            if not parts.port:
+                default_port = {"http": 80, "https": 443}.get(parts.scheme, parts.scheme)
+                label = f"{parts.netloc}:{default_port}"
+        elif _LABEL.fullmatch(window_name) and window_name != OPAQUE:
+            label = window_name
         else:
-            label = window_name if _LABEL.fullmatch(window_name) and window_name != OPAQUE else "frame"
-        taken = {other.label for other in self._frames.values()}
-        return next(
-            one for one in (label, *(f"{label}#{again}" for again in range(2, _MAX_FRAMES + 2))) if one not in taken
-        )
+            label = "frame"
+        labels = {frame.label for frame in self._frames.values()}
+        if label not in labels:
+            return label
+        return next(again for number in count(2) if (again := f"{label}#{number}") not in labels)
 
-    async def _read(self, frame: ToolFrame) -> None:
+    async def _read_tools(self, frame: ToolFrame) -> None:
         """Read the list of a frame until it is current, with a growing back-off if it keeps changing."""
         now = asyncio.get_running_loop().time
         try:
             while frame.stale and frame.document in self._frames:
                 frame.stale = False
                 with contextlib.suppress(TransportError):
-                    listed = await self._list(frame)
+                    tools = await self._list_tools(frame)
                     if frame.document in self._frames:
-                        self._replace(frame, self._named(frame, listed))
+                        self._replace_tools(frame, self._qualified(frame, tools))
                 frame.listed.set()
-                frame.pause = (
-                    _FIRST_PAUSE if now() - frame.changed_at > _QUIET else min(2 * frame.pause, _LONGEST_PAUSE)
-                )
+                if now() - frame.changed_at > _QUIET:
+                    frame.pause = _FIRST_PAUSE
+                else:
+                    frame.pause = min(2 * frame.pause, _LONGEST_PAUSE)
                 frame.changed_at = now()
                 await asyncio.sleep(frame.pause)
         finally:
             frame.reading = False
             frame.listed.set()
 
-    async def _list(self, frame: ToolFrame) -> object:
-        text = await frame.agent.invoke("list", timeout=_LIST_TIMEOUT, returns=str)
+    async def _list_tools(self, frame: ToolFrame) -> object:
+        text = await frame.agent.invoke("list", timeout=5.0, returns=str)
         request = Message("capabilities/list", None)
         if len(text) <= PARSED_ON_LOOP:
             return parse_reply(request, text).payload
         if text.startswith('{"id":'):
-            logger.warning("the tools of the frame %s are left out: their list is longer than 2 MB", _place(frame))
+            logger.warning("the tools of the frame %s are left out: their list is longer than 2 MB", _shown_name(frame))
             return []
         return (await asyncio.to_thread(parse_reply, request, text)).payload
 
-    def _named(self, frame: ToolFrame, listed: object) -> dict[str, tuple[str, dict[str, object]]]:
-        tools: dict[str, tuple[str, dict[str, object]]] = {}
-        for tool in own_tools(listed):
-            if len(tools) >= _MAX_TOOLS:
-                logger.warning("the frame %s has more than %d tools; the rest is left out", _place(frame), _MAX_TOOLS)
+    def _qualified(self, frame: ToolFrame, tools: object) -> QualifiedTools:
+        """Return the tools of a frame's own list by their qualified names."""
+        qualified: QualifiedTools = {}
+        for tool in own_tools(tools):
+            if len(qualified) >= _MAX_TOOLS:
+                logger.warning(
+                    "the frame %s has more than %d tools; the rest is left out", _shown_name(frame), _MAX_TOOLS
+                )
                 break
-            own = tool["name"]
-            if len(own) <= _MAX_NAME:
-                name = f"{own}{MARK}{frame.label}"
-                tools[name] = own, {**tool, "name": name, "frame": frame.url}
-        return tools
+            own_name = tool["name"]
+            if len(own_name) <= _MAX_NAME:
+                name = f"{own_name}{MARK}{frame.label}"
+                qualified[name] = own_name, {**tool, "name": name, "frame": frame.url}
+        return qualified
 
-    def _replace(self, frame: ToolFrame, tools: dict[str, tuple[str, dict[str, object]]]) -> None:
+    def _replace_tools(self, frame: ToolFrame, tools: QualifiedTools) -> None:
         before, frame.tools = frame.tools, tools
         removed = [name for name in before if name not in tools]
         for name in removed:
             del self._names[name]
-            self._gone[name] = None
-        while len(self._gone) > _MAX_TOOLS:
-            del self._gone[next(iter(self._gone))]
-        for name, (own, _) in tools.items():
-            self._names[name] = frame, own
-            self._gone.pop(name, None)
+            self._removed[name] = None
+        while len(self._removed) > _MAX_TOOLS:
+            del self._removed[next(iter(self._removed))]
+        for name, (own_name, _) in tools.items():
+            self._names[name] = frame, own_name
+            self._removed.pop(name, None)
         if before == tools:
             return
         if tools:
-            self._appeared = True
+            self._have_had_tools = True
         self._on_change(removed)
 
     def listed(self) -> Iterable[dict[str, object]]:
@@ -627,16 +641,15 @@ class FrameTools:
 
     async def settle(self) -> None:
         """Wait until all frames with tools have listed them, for a second at most."""
-        waiting = [frame.listed.wait() for frame in self._frames.values() if frame.label and not frame.listed.is_set()]
-        if waiting:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_SETTLE_TIMEOUT):
-                    await asyncio.gather(*waiting)
+        unlisted = [frame for frame in self._frames.values() if frame.label and not frame.listed.is_set()]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await asyncio.gather(*(frame.listed.wait() for frame in unlisted))
 
     @property
-    def have_tools(self) -> bool:
+    def have_had_tools(self) -> bool:
         """True once a frame has had tools."""
-        return self._appeared
+        return self._have_had_tools
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -644,14 +657,16 @@ class FrameTools:
         """Return the frame that has a tool of this name, and the tool's own name; ``None`` if there is none. An unknown
         tool is waited for up to ``patience`` seconds, a removed one is not."""
         deadline = asyncio.get_running_loop().time() + patience
-        while name not in self._names and name not in self._gone and asyncio.get_running_loop().time() < deadline:
+        while name not in self._names and name not in self._removed and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.02)
         return self._names.get(name)
 
     def owner(self, name: str) -> ToolFrame | None:
         """Return the frame that has a tool of this name now."""
-        found = self._names.get(name)
-        return found[0] if found else None
+        if name not in self._names:
+            return None
+        frame, _ = self._names[name]
+        return frame
 
     def begin(self, frame: ToolFrame, call_id: str) -> None:
         """Record that a call is sent to a frame."""
@@ -662,16 +677,19 @@ class FrameTools:
     def sent_to(self, call_id: str) -> ToolFrame | None:
         """Return the frame that a call was sent to, or ``None`` if the frame is gone. The call may have ended."""
         frame = self._sent.get(call_id)
-        return frame if frame is not None and frame.document in self._frames else None
+        if frame is None or frame.document not in self._frames:
+            return None
+        return frame
 
     def holder_of(self, name: str) -> tuple[ToolFrame | None, str]:
         """Return the frame of a handle ``NUMBER/ID`` and the id; ``None`` if its document is gone."""
-        number, _, held = name.partition("/")
-        return next((frame for frame in self._frames.values() if str(frame.number) == number), None), held
+        number, _, held_id = name.partition("/")
+        frame = next((frame for frame in self._frames.values() if str(frame.number) == number), None)
+        return frame, held_id
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def stand_aside(self) -> None:
+    def leave_alone(self) -> None:
         """Leave the frames alone from now on: the page is driven by ``window.abp``."""
         self._used = False
         for frame in tuple(self._frames.values()):
@@ -691,14 +709,15 @@ class FrameTools:
         await cancel_and_wait(self._tasks)
 
 
-def own_tools(listed: object) -> list[dict[str, Any]]:
+def own_tools(tools: object) -> list[dict[str, Any]]:
     """Return the tools of a document's own list, without those whose name has an ``@``: it marks tools of frames."""
-    if not isinstance(listed, list):
+    if not isinstance(tools, list):
         return []
-    return [
-        one for one in listed if isinstance(one, dict) and isinstance(one.get("name"), str) and MARK not in one["name"]
-    ]
+    named = [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
+    return [tool for tool in named if MARK not in tool["name"]]
 
 
-def _place(frame: ToolFrame) -> str:
-    return frame.label or (frame.origin if frame.origin != OPAQUE else "without an origin")
+def _shown_name(frame: ToolFrame) -> str:
+    if frame.label:
+        return frame.label
+    return "without an origin" if frame.origin == OPAQUE else frame.origin

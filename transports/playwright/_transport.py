@@ -223,7 +223,7 @@ class TopPageTransport(PageTransport):
         else:
             found = await self._find_app(agent)
         if found.protocol != "webmcp" and self._frames is not None:
-            self._frames.stand_aside()
+            self._frames.leave_alone()
         if found.protocol == "webmcp":
             self.name = "webmcp"
             self.features = replace(self.features, undeclared=True)
@@ -258,7 +258,7 @@ class TopPageTransport(PageTransport):
         now = asyncio.get_running_loop().time
         loaded_at: float | None = None
         while True:
-            in_frames = self._frames is not None and self._frames.have_tools
+            in_frames = self._frames is not None and self._frames.have_had_tools
             waited = 0.0 if loaded_at is None else now() - loaded_at
             seen = await agent.invoke("look", in_frames, waited >= _APP_LEAD, timeout=self._timeout, returns=str)
             found = parse_json(seen, FoundApp, "the app found in the page")
