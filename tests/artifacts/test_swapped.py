@@ -12,7 +12,6 @@ import pytest
 
 from tests.support.local_store import PDF, sha
 from transports.artifacts import LocalStore
-from transports.artifacts.local._tree import OpenFolders, Tree
 from transports.errors import StoreError
 
 #: What a step of the store calls in the system.
@@ -86,20 +85,3 @@ async def test_a_folder_that_is_swapped_for_a_symlink_at_any_step(
             steps = step
             break
     assert steps > 10
-
-
-def test_a_folder_that_was_replaced_within_one_tick_of_the_clock_is_opened_anew(tmp_path: Path) -> None:
-    with OpenFolders(Tree(tmp_path, own=False)) as folders:
-        for _ in range(2):  # at first there is no folder to be noted
-            folders.at(".abp", "meta")
-            folders.renew()
-        kept = folders.at(".abp", "meta")
-        folders.renew()
-        assert folders.at(".abp", "meta") is kept
-        inner = tmp_path / ".abp"
-        times = inner.stat()
-        (inner / "meta").rename(tmp_path / "away")
-        (inner / "meta").mkdir()
-        os.utime(inner, ns=(times.st_atime_ns, times.st_mtime_ns))
-        folders.renew()
-        assert folders.at(".abp", "meta") is not kept

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
 
 import pytest
 
@@ -12,33 +11,9 @@ from tests.support.eventually import eventually
 from tests.support.local_store import sha
 from transports.artifacts import LocalStore
 from transports.artifacts._content import Meter
-from transports.artifacts.local import _store as writer
 from transports.artifacts.local._store import LocalStaged
 
 DATA = os.urandom(300_000)
-
-
-async def test_an_answer_is_refused_if_the_folders_cannot_be_looked_at(
-    store: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "_STAY", 15.0)
-    for data in (b"the folder", b"its state"):  # are known from now on
-        await store.put_bytes(data, durability="process")
-    real = os.lstat
-
-    def failing(path: Any, **options: Any) -> os.stat_result:
-        if path == store.root:
-            raise ValueError("not a path today")
-        return real(path, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "lstat", failing)
-        async with asyncio.timeout(20):
-            with pytest.raises(ValueError, match="not a path today"):
-                await store.put_bytes(b"refused", durability="process")
-    async with asyncio.timeout(20):
-        ref = await store.put_bytes(b"stored", durability="process")
-        assert await store.get(ref.id) == b"stored"
 
 
 async def staged_file(store: LocalStore) -> LocalStaged:

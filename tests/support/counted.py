@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
-
-import pytest
 
 
 class Calls:
@@ -31,16 +27,3 @@ def counted_calls(below: str = "") -> Iterator[Calls]:
         yield calls
     finally:
         sys.setprofile(before)
-
-
-def opened_names(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return a list that gets what :func:`os.open` is asked for from now on."""
-    opened: list[object] = []
-    real = os.open
-
-    def counted(path: Any, *arguments: Any, **options: Any) -> int:
-        opened.append(path)
-        return real(path, *arguments, **options)
-
-    monkeypatch.setattr(os, "open", counted)
-    return opened

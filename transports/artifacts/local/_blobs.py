@@ -25,98 +25,162 @@ import secrets
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from typing import NamedTuple
+from contextlib import AbstractContextManager, ExitStack, suppress
+from io import FileIO
 
 from ...errors import ABPError, StoreError
 from .._content import Description, Meter, measure_file
-from .._files import TO_SYNC, write_all
+from .._files import PIECE, TO_SYNC, write_all
 from .._ref import Metadata, Name, OtherCase, Scope, candidate_ids, digest_prefix
 from ._catalog import read_metadata
 from ._index import Index
-from ._tree import Folder, OpenFile, OpenFolders, Tree, temporary_name, use
+from ._tree import Folder, StoreFolders, Tree, temporary_name
 
 logger = logging.getLogger("transports.artifacts")
 
 #: Error numbers for a file system without hard links, or with no more links for this file.
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
-_TRIES = 1000
-_PIECE = 1 << 20
 
 
-def add_readable_name(
-    blob: str, blobs: Folder, root: Folder, staging: Folder, wanted: str, intent: str, undo: ExitStack
-) -> str:
-    """Give a blob a readable name in ``root`` and return it: ``wanted``, or ``stem-2.ext``, ``stem-3.ext``… if taken.
+class BlobStore:
+    """The content, readable names and metadata below one root.
 
-    Nothing is overwritten. Without hard links the name is a copy, which cannot be distinguished from a user's file. So
-    its name and the blob's are first written to the file ``intent`` in ``staging``, for a sweep if this process dies.
-    The reversal of each step is pushed on ``undo``, for an error.
+    Every method blocks and raises :class:`OSError`.
     """
-    for name in _candidates(wanted):
+
+    def __init__(self, tree: Tree, index: Index) -> None:
+        self._tree = tree
+        self._index = index
+
+    def locked(self, digest: str) -> AbstractContextManager[StoreFolders]:
+        """Hold the lock of a content for the block, with the folders of the store open."""
+        return self._tree.locked(digest[:2])
+
+    def publish(self, staged: str, file: FileIO, meter: Meter, description: Description, scope: Scope) -> Metadata:
+        """Publish the file of the name ``staged`` in ``staging/`` as an artifact of ``scope``, and return its metadata.
+
+        ``file`` is this file, open and synced; it is closed before it has to be renamed. After an error only the staged
+        file is left.
+        """
+        digest = meter.sha256
+        durable = description.durability == "disk"
+        with self.locked(digest) as folders, ExitStack() as undo:
+            key, previous = _choose_id(folders, description.namespace, digest, scope)
+            _link_blob(folders, staged, file, digest, undo, durable=durable)
+            intent = f"{staged}.name"
+            names = _ensure_name(folders, digest, previous, description, intent, undo)
+            if durable:
+                folders.root.sync()
+            metadata = Metadata.new(key, meter, description, scope, old=previous, names=names)
+            temporary = temporary_name()
+            folders.staging.write(temporary, metadata.encode(), sync=durable)
+            undo.callback(folders.staging.unlink, temporary)
+            folders.staging.move(temporary, folders.meta, f"{key}.json")
+            if previous:
+                undo.pop_all()  # the old metadata is replaced, so everything that the new one names must stay
+            else:
+                undo.callback(folders.meta.unlink, f"{key}.json")
+            if durable:
+                folders.meta.sync()
+            undo.pop_all()
+            if self._index.live and (status := folders.meta.lstat(f"{key}.json")):
+                self._index.put([(metadata, status.st_ino)])
+            file.close()
+            folders.staging.discard(intent)
+            folders.staging.discard(staged)
+        return metadata
+
+    def remove(self, key: str, stored: float | None = None) -> bool:
+        """Remove an artifact, all its names, and its content unless another artifact has the same.
+
+        Returns ``False`` if there is no such artifact, or if ``stored`` is not the time of its last storing. An
+        artifact that is stored again while this waits for the lock stays: the removal counts as the earlier of the two.
+        """
         try:
-            blobs.link(blob, root, name)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            staging.unlink(intent)
-            undo.callback(staging.unlink, intent)
-            staging.write(intent, _intent(blob, name), sync=False)
-            if not _copy(blob, blobs, root, staging, name):
-                continue
-        undo.callback(root.unlink, name)
-        return name
-    raise StoreError(f"every variation of the file name {wanted} is taken; suggest another one")
-
-
-def discard_name(name: str, root: Folder, blob: str, staging: Folder) -> bool:
-    """Remove a readable name. Return ``False`` if it is open and stays; an intent file then records it for a sweep."""
-    if root.discard(name) or not root.lstat(name):
-        return True
-    with suppress(OSError):  # an error here must not stop the removal of the artifact
-        staging.write(f"-{secrets.token_hex(8)}.name", _intent(blob, name), sync=False)
-    return False
-
-
-def _intent(blob: str, name: str) -> bytes:
-    return f"{blob}\n{name}".encode()
-
-
-def _candidates(wanted: str) -> Iterator[str]:
-    stem, dot, extension = wanted.rpartition(".")
-    yield wanted
-    for number in range(2, _TRIES):
-        yield f"{stem}-{number}{dot}{extension}"
-    yield f"{stem}-{secrets.token_hex(8)}{dot}{extension}"
-
-
-def _copy(blob: str, blobs: Folder, root: Folder, staging: Folder, name: str) -> bool:
-    """Copy and sync a blob under a temporary name, then rename the copy. Return ``False`` if the name is taken."""
-    if _exists(name, root):
-        return False
-    temporary = temporary_name()
-    source = blobs.open(blob)
-    try:
-        target = staging.create(temporary)
-        try:
-            while chunk := os.read(source, _PIECE):
-                write_all(target, memoryview(chunk))
-            times = os.fstat(source)  # equal times mark an untouched copy, as opposed to a user's file
-            os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
-            os.fsync(target)
-        finally:
-            os.close(target)
-        try:
-            place(temporary, staging, root, name)
-        except FileExistsError:
+            with self._tree.folder(".abp", "meta") as meta:
+                before = read_metadata(meta, key)
+        except FileNotFoundError:
             return False
-    finally:
-        os.close(source)
-        with suppress(OSError):
-            staging.unlink(temporary)
-    return True
+        except ValueError:  # unreadable metadata can still be removed
+            before = None
+        if stored is not None and (before is None or before.stored != stored):
+            return False
+        with self.locked(digest_prefix(key)) as folders:
+            try:
+                metadata = read_metadata(folders.meta, key)
+            except FileNotFoundError:  # gone; or the file of another id, on a file system that ignores case
+                return False
+            except ValueError:
+                metadata = None
+            if before and metadata and metadata.stored != before.stored:
+                return stored is None
+            if not folders.meta.unlink(f"{key}.json"):
+                return False
+            folders.meta.sync()
+            self._index.forget([key])
+            if metadata:  # without readable metadata, the names and the content are unknown
+                _remove_content(folders, metadata)
+        return True
+
+    def remove_orphan(self, digest: str) -> bool:
+        """Remove content without metadata. Return ``False`` if it is gone, has metadata by now, or is open on
+        Windows."""
+        with self.locked(digest) as folders:
+            return not keys_of(folders, digest) and folders.blobs.discard(digest)
+
+    def open(self, digest: str) -> int:
+        """Return a descriptor to read a blob from. Raises :class:`FileNotFoundError`."""
+        with self._tree.folder(".abp", "blobs") as blobs:
+            return blobs.open(digest)
+
+    def quarantine(self, digest: str) -> bool:
+        """Move a damaged blob to quarantine. Return ``False`` if it is intact or gone by now, or cannot be moved, as on
+        Windows while it is being read."""
+        with self.locked(digest) as folders, suppress(PermissionError):
+            # not by inode: a file that replaced it may have the same one
+            if folders.blobs.lstat(digest) and not _is_intact(folders.blobs, digest, sync=False):
+                folders.blobs.move(digest, folders.quarantine, digest)
+                return True
+        return False
+
+    def quarantine_metadata(self, key: str) -> bool:
+        """Move unreadable metadata to quarantine, with its content unless other metadata names that.
+
+        The readable names of the content are removed. Content and names that are open on Windows are left to a sweep.
+        Returns ``False`` if the metadata is gone, can be read by now, or cannot be moved.
+        """
+        prefix = digest_prefix(key)
+        with self.locked(prefix) as folders:
+            try:
+                with suppress(ValueError):
+                    read_metadata(folders.meta, key)
+                    return False
+                folders.meta.move(f"{key}.json", folders.quarantine, f"{key}.json")
+            except (FileNotFoundError, PermissionError):  # also for the file of another id: see :meth:`remove`
+                return False
+            folders.meta.sync()
+            self._index.forget([key])
+            for digest in folders.blobs.names():
+                if digest.startswith(prefix) and not keys_of(folders, digest):
+                    with suppress(PermissionError):
+                        folders.blobs.move(digest, folders.quarantine, digest)
+                    for name in folders.root.names():
+                        if is_name_of(folders, name, digest):
+                            _discard_name(folders, name, digest)
+        return True
+
+
+def keys_of(folders: StoreFolders, digest: str) -> list[str]:
+    """Return the ids whose metadata may name a content: those with the first digits of its hash."""
+    keys = (name.removesuffix(".json") for name in folders.meta.names())
+    return [key for key in keys if (prefix := digest_prefix(key)) and digest.startswith(prefix)]
+
+
+def is_name_of(folders: StoreFolders, name: str, digest: str) -> bool:
+    """Return whether a readable name leads to a content, in its place or in quarantine."""
+    return _same_file(folders.root, name, folders.blobs, digest) or _same_file(
+        folders.root, name, folders.quarantine, digest
+    )
 
 
 def place(name: str, folder: Folder, target: Folder, new: str) -> None:
@@ -130,255 +194,52 @@ def place(name: str, folder: Folder, target: Folder, new: str) -> None:
         raise
 
 
-def _exists(name: str, folder: Folder) -> bool:
-    try:
-        folder.stat(name)
-    except FileNotFoundError:
-        return False
-    return True
+# --- steps of a commit and of a removal, under the lock of the content ------------------------------------------------
 
 
-def same_file(name: str, folder: Folder, blob: str, blobs: Folder) -> bool:
-    """Return whether a name leads to the blob, as a hard link or as an untouched copy."""
-    named, content = folder.lstat(name), blobs.lstat(blob)
-    if named is None or content is None:
-        return False
-    if os.path.samestat(named, content):
-        return True
-    # a copy has one link; times are coarse (some milliseconds), so links to other content may have the same time
-    return named.st_nlink == 1 and (named.st_size, named.st_mtime_ns) == (content.st_size, content.st_mtime_ns)
-
-
-class ContentFolders(NamedTuple):
-    """The open folders of the store while the lock of a content is held."""
-
-    root: Folder
-    staging: Folder
-    blobs: Folder
-    meta: Folder
-    quarantine: Folder
-
-
-class BlobStore:
-    """The content, readable names and metadata below one root.
-
-    Every method blocks and raises :class:`OSError`.
-    """
-
-    def __init__(self, tree: Tree, index: Index) -> None:
-        self._tree = tree
-        self._index = index
-
-    @contextmanager
-    def locked(self, digest: str, opened: OpenFolders | None = None) -> Iterator[ContentFolders]:
-        """Hold the lock of a content for the block. With ``opened`` folders, raises :class:`~._tree.LockBusy` rather
-        than wait for the lock."""
-        with use(opened, self._tree) as at, at.lock(digest[:2], wait=opened is None):
-            parts = ("staging", "blobs", "meta", "quarantine")
-            yield ContentFolders(at.at(), *(at.at(".abp", part) for part in parts))
-
-    def publish(
-        self,
-        staged: OpenFile,
-        meter: Meter,
-        description: Description,
-        scope: Scope,
-        folders: OpenFolders | None = None,
-    ) -> Metadata:
-        """Publish a staged file as an artifact of ``scope`` and return its metadata.
-
-        ``staged`` must be synced; it is closed before it has to be renamed. After an error only the staged file is
-        left. With open ``folders``, raises :class:`~._tree.LockBusy` instead of waiting for another commit or
-        delete of the same content.
-        """
-        digest = meter.sha256
-        with self.locked(digest, folders) as at, ExitStack() as undo:
-            key, old = self._key(at, description.namespace, digest, scope)
-            durable = description.durability == "disk"
-            self._link_blob(at, staged, digest, undo, durable=durable)
-            names = self._ensure_name(at, digest, old, description, f"{staged.name}.name", undo)
-            if durable:
-                at.root.sync()
-            metadata = Metadata.new(key, meter, description, scope, old=old, names=names)
-            temporary = temporary_name()
-            at.staging.write(temporary, metadata.encode(), sync=durable)
-            undo.callback(at.staging.unlink, temporary)
-            at.staging.move(temporary, at.meta, f"{key}.json")
-            if old:
-                undo.pop_all()  # the old metadata is replaced, so everything that the new one names must stay
-            else:
-                undo.callback(at.meta.unlink, f"{key}.json")
-            if durable:
-                at.meta.sync()
-            undo.pop_all()
-            if self._index.live and (found := at.meta.lstat(f"{key}.json")):
-                self._index.put([(metadata, found.st_ino)])
-            staged.close()
-            at.staging.discard(f"{staged.name}.name")
-            at.staging.discard(staged.name)
-        return metadata
-
-    def _key(self, at: ContentFolders, namespace: str, digest: str, scope: Scope) -> tuple[str, Metadata | None]:
-        for key in candidate_ids(namespace, digest, scope):
-            try:
-                old = read_metadata(at.meta, key)
-            except OtherCase:
-                continue
-            except (FileNotFoundError, ValueError):  # unreadable metadata is replaced
-                return key, None
-            if old.sha256 == digest:
-                return key, old
-        raise StoreError(f"every id of {digest} is taken by other content; delete {namespace}_{digest}")
-
-    def _link_blob(self, at: ContentFolders, staged: OpenFile, digest: str, undo: ExitStack, *, durable: bool) -> None:
-        found = at.staging.lstat(staged.name)
-        if found is None or not os.path.samestat(found, os.fstat(staged.fd)):
-            raise StoreError("the staged file was replaced while it was read; nothing was stored")
-        there = at.blobs.lstat(digest)
-        if there and not _is_intact(at, digest, sync=durable):
-            logger.warning("the stored copy of %s was damaged; it is in quarantine and replaced", digest)
-            at.blobs.move(digest, at.quarantine, digest)
-            there = None
-        if not there:
-            if stat.S_IMODE(found.st_mode) != 0o600 and hasattr(os, "fchmod"):  # another program made it
-                os.fchmod(staged.fd, 0o600)
-            try:
-                at.staging.link(staged.name, at.blobs, digest)
-                undo.callback(at.blobs.unlink, digest)
-            except OSError as error:
-                if error.errno not in NO_LINKS:
-                    raise
-                staged.close()  # an open file cannot be renamed on Windows
-                at.staging.move(staged.name, at.blobs, digest)
-                undo.callback(at.blobs.move, digest, at.staging, staged.name)
-        if durable:
-            at.blobs.sync()  # also for an existing blob: its writer may have died before this step
-
-    def _ensure_name(
-        self,
-        at: ContentFolders,
-        digest: str,
-        old: Metadata | None,
-        description: Description,
-        intent: str,
-        undo: ExitStack,
-    ) -> tuple[Name, ...]:
-        """Return all names of the artifact, the current one last. Its file exists when this returns."""
-        requested = description.name if description.suggested else ""
-        names = old.names if old else ()
-        known = next((name for name in reversed(names) if requested in ("", name.requested)), None)
-        wanted = description.name
-        if known:
-            names = tuple(name for name in names if name != known)
-            if same_file(known.name, at.root, digest, at.blobs):
-                return (*names, known)
-            if same_file(known.name, at.root, digest, at.quarantine):
-                discard_name(known.name, at.root, digest, at.staging)  # damaged content, kept in quarantine
-            if not at.root.lstat(known.name):
-                wanted, requested = known.name, known.requested
-        name = add_readable_name(digest, at.blobs, at.root, at.staging, wanted, intent, undo)
-        return (*names, Name(name, requested))
-
-    def remove(self, key: str, stored: float | None = None) -> bool:
-        """Remove an artifact, all its names, and its content unless another artifact has the same.
-
-        Returns ``False`` if there is no such artifact, or if ``stored`` is not the time of its last storing. An
-        artifact that is stored again while this waits for the lock stays: the removal counts as the earlier of the two.
-        """
-        digest = digest_prefix(key)
+def _choose_id(folders: StoreFolders, namespace: str, digest: str, scope: Scope) -> tuple[str, Metadata | None]:
+    """Return the id of an artifact, and the metadata that it has already."""
+    for key in candidate_ids(namespace, digest, scope):
         try:
-            with self._tree.folder(".abp", "meta") as meta:
-                before = read_metadata(meta, key)
-        except FileNotFoundError:
-            return False
-        except ValueError:  # unreadable metadata can still be removed
-            before = None
-        if stored is not None and (before is None or before.stored != stored):
-            return False
-        with self.locked(digest) as at:
-            try:
-                metadata = read_metadata(at.meta, key)
-            except FileNotFoundError:  # gone; or the file of another id, on a file system that ignores case
-                return False
-            except ValueError:
-                metadata = None
-            if before and metadata and metadata.stored != before.stored:
-                return stored is None
-            if not at.meta.unlink(f"{key}.json"):
-                return False
-            at.meta.sync()
-            self._index.forget([key])
-            if metadata is None:
-                return True  # without readable metadata, the names and the content are unknown
-            digest, stays = metadata.sha256, False
-            for name in metadata.names:  # a user's file under the name stays
-                if any(same_file(name.name, at.root, digest, folder) for folder in (at.blobs, at.quarantine)):
-                    stays |= not discard_name(name.name, at.root, digest, at.staging)
-            if not stays and not _named(at, digest):  # otherwise a sweep needs the content to recognise the copy
-                at.blobs.discard(digest)
-                at.quarantine.discard(digest)
-        return True
-
-    def remove_orphan(self, digest: str) -> bool:
-        """Remove content without metadata. Return ``False`` if it is gone, has metadata by now, or is open on
-        Windows."""
-        with self.locked(digest) as at:
-            return not _named(at, digest) and at.blobs.discard(digest)
-
-    def open(self, digest: str) -> int:
-        """Return a descriptor to read a blob from. Raises :class:`FileNotFoundError`."""
-        with self._tree.folder(".abp", "blobs") as blobs:
-            return blobs.open(digest)
-
-    def quarantine(self, digest: str) -> bool:
-        """Move a damaged blob to quarantine. Return ``False`` if it is intact or gone by now, or cannot be moved, as on
-        Windows while it is being read."""
-        with self.locked(digest) as at, suppress(PermissionError):
-            # not by inode: a file that replaced it may have the same one
-            if at.blobs.lstat(digest) and not _is_intact(at, digest, sync=False):
-                at.blobs.move(digest, at.quarantine, digest)
-                return True
-        return False
-
-    def quarantine_metadata(self, key: str) -> bool:
-        """Move unreadable metadata to quarantine, with its content unless other metadata names that.
-
-        The readable names of the content are removed. Content and names that are open on Windows are left to a sweep.
-        Returns ``False`` if the metadata is gone, can be read by now, or cannot be moved.
-        """
-        digest = digest_prefix(key)
-        with self.locked(digest) as at:
-            try:
-                with suppress(ValueError):
-                    read_metadata(at.meta, key)
-                    return False
-                at.meta.move(f"{key}.json", at.quarantine, f"{key}.json")
-            except (FileNotFoundError, PermissionError):  # also for the file of another id: see :meth:`remove`
-                return False
-            at.meta.sync()
-            self._index.forget([key])
-            for content in at.blobs.names():
-                if content.startswith(digest) and not _named(at, content):
-                    with suppress(PermissionError):
-                        at.blobs.move(content, at.quarantine, content)
-                    for name in at.root.names():
-                        if any(same_file(name, at.root, content, folder) for folder in (at.blobs, at.quarantine)):
-                            discard_name(name, at.root, content, at.staging)
-        return True
+            metadata = read_metadata(folders.meta, key)
+        except OtherCase:
+            continue
+        except (FileNotFoundError, ValueError):  # unreadable metadata is replaced
+            return key, None
+        if metadata.sha256 == digest:
+            return key, metadata
+    raise StoreError(f"every id of {digest} is taken by other content; delete {namespace}_{digest}")
 
 
-def _named(at: ContentFolders, digest: str) -> bool:
-    return any(keys_of(at, digest))
+def _link_blob(
+    folders: StoreFolders, staged: str, file: FileIO, digest: str, undo: ExitStack, *, durable: bool
+) -> None:
+    status = folders.staging.lstat(staged)
+    if status is None or not os.path.samestat(status, os.fstat(file.fileno())):
+        raise StoreError("the staged file was replaced while it was read; nothing was stored")
+    exists = folders.blobs.lstat(digest) is not None
+    if exists and not _is_intact(folders.blobs, digest, sync=durable):
+        logger.warning("the stored copy of %s was damaged; it is in quarantine and replaced", digest)
+        folders.blobs.move(digest, folders.quarantine, digest)
+        exists = False
+    if not exists:
+        if stat.S_IMODE(status.st_mode) != 0o600 and hasattr(os, "fchmod"):  # another program made it
+            os.fchmod(file.fileno(), 0o600)
+        try:
+            folders.staging.link(staged, folders.blobs, digest)
+            undo.callback(folders.blobs.unlink, digest)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            file.close()  # an open file cannot be renamed on Windows
+            folders.staging.move(staged, folders.blobs, digest)
+            undo.callback(folders.blobs.move, digest, folders.staging, staged)
+    if durable:
+        folders.blobs.sync()  # also for an existing blob: its writer may have died before this step
 
 
-def keys_of(at: ContentFolders, digest: str) -> list[str]:
-    """Return the ids whose metadata may name a content: those with the first digits of its hash."""
-    keys = (name.removesuffix(".json") for name in at.meta.names())
-    return [key for key in keys if (start := digest_prefix(key)) and digest.startswith(start)]
-
-
-def _is_intact(at: ContentFolders, digest: str, *, sync: bool) -> bool:
-    fd = at.blobs.open(digest, TO_SYNC)
+def _is_intact(blobs: Folder, digest: str, *, sync: bool) -> bool:
+    fd = blobs.open(digest, TO_SYNC)
     try:
         if sync:  # its writer may not have synced it
             os.fsync(fd)
@@ -387,3 +248,126 @@ def _is_intact(at: ContentFolders, digest: str, *, sync: bool) -> bool:
         return False
     finally:
         os.close(fd)
+
+
+def _ensure_name(
+    folders: StoreFolders,
+    digest: str,
+    previous: Metadata | None,
+    description: Description,
+    intent: str,
+    undo: ExitStack,
+) -> tuple[Name, ...]:
+    """Return all names of the artifact, the current one last. Its file exists when this returns."""
+    requested = description.name if description.suggested else ""
+    names = list(previous.names) if previous else []
+    free_name = description.name
+    for name in reversed(names):
+        if requested in ("", name.requested):
+            names.remove(name)
+            if _same_file(folders.root, name.name, folders.blobs, digest):
+                return (*names, name)
+            if _same_file(folders.root, name.name, folders.quarantine, digest):
+                _discard_name(folders, name.name, digest)  # damaged content, kept in quarantine
+            if not folders.root.lstat(name.name):
+                free_name, requested = name.name, name.requested
+            break
+    return (*names, Name(_add_name(folders, digest, free_name, intent, undo), requested))
+
+
+def _add_name(folders: StoreFolders, digest: str, suggested: str, intent: str, undo: ExitStack) -> str:
+    """Give a blob a readable name in the root and return it: the suggested one, or ``stem-2.ext``, ``stem-3.ext``… if
+    that is taken.
+
+    Nothing is overwritten. Without hard links the name is a copy, which cannot be distinguished from a user's file. So
+    its name and the blob's are first written to the file ``intent`` in ``staging``, for a sweep if this process dies.
+    The reversal of each step is pushed on ``undo``, for an error.
+    """
+    for name in _variations(suggested):
+        try:
+            folders.blobs.link(digest, folders.root, name)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            folders.staging.unlink(intent)
+            undo.callback(folders.staging.unlink, intent)
+            folders.staging.write(intent, _encode_intent(digest, name), sync=False)
+            if not _copy_blob(folders, digest, name):
+                continue
+        undo.callback(folders.root.unlink, name)
+        return name
+    raise StoreError(f"every variation of the file name {suggested} is taken; suggest another one")
+
+
+def _variations(name: str) -> Iterator[str]:
+    stem, dot, extension = name.rpartition(".")
+    yield name
+    for number in range(2, 1000):
+        yield f"{stem}-{number}{dot}{extension}"
+    yield f"{stem}-{secrets.token_hex(8)}{dot}{extension}"
+
+
+def _encode_intent(digest: str, name: str) -> bytes:
+    return f"{digest}\n{name}".encode()
+
+
+def _copy_blob(folders: StoreFolders, digest: str, name: str) -> bool:
+    """Copy and sync a blob under a temporary name, then rename the copy. Return ``False`` if the name is taken."""
+    with suppress(FileNotFoundError):
+        folders.root.stat(name)
+        return False
+    temporary = temporary_name()
+    source = folders.blobs.open(digest)
+    try:
+        target = folders.staging.create(temporary)
+        try:
+            while piece := os.read(source, PIECE):
+                write_all(target, memoryview(piece))
+            times = os.fstat(source)  # equal times mark an untouched copy, as opposed to a user's file
+            os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
+            os.fsync(target)
+        finally:
+            os.close(target)
+        try:
+            place(temporary, folders.staging, folders.root, name)
+        except FileExistsError:
+            return False
+    finally:
+        os.close(source)
+        with suppress(OSError):
+            folders.staging.unlink(temporary)
+    return True
+
+
+def _same_file(root: Folder, name: str, blobs: Folder, digest: str) -> bool:
+    """Return whether a name leads to the blob, as a hard link or as an untouched copy."""
+    named = root.lstat(name)
+    blob = blobs.lstat(digest)
+    if named is None or blob is None:
+        return False
+    if os.path.samestat(named, blob):
+        return True
+    # a copy has one link; times are coarse (some milliseconds), so links to other content may have the same time
+    return named.st_nlink == 1 and (named.st_size, named.st_mtime_ns) == (blob.st_size, blob.st_mtime_ns)
+
+
+def _remove_content(folders: StoreFolders, metadata: Metadata) -> None:
+    """Remove the names of an artifact, and its content unless other metadata may name that. A user's file under one of
+    the names stays."""
+    digest = metadata.sha256
+    names = [name.name for name in metadata.names if is_name_of(folders, name.name, digest)]
+    removed = [_discard_name(folders, name, digest) for name in names]
+    if all(removed) and not keys_of(folders, digest):  # otherwise a sweep needs the content to recognise the copy
+        folders.blobs.discard(digest)
+        folders.quarantine.discard(digest)
+
+
+def _discard_name(folders: StoreFolders, name: str, digest: str) -> bool:
+    """Remove a readable name. Return ``False`` if it is open and stays; an intent file then records it for a sweep."""
+    if folders.root.discard(name) or not folders.root.lstat(name):
+        return True
+    with suppress(OSError):  # an error here must not stop the removal of the artifact
+        folders.staging.write(f"-{secrets.token_hex(8)}.name", _encode_intent(digest, name), sync=False)
+    return False

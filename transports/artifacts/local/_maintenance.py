@@ -12,9 +12,9 @@ from typing import NamedTuple
 from .._files import may_be_running
 from .._ref import ID, Ages, Problem, now
 from .._retention import Removal
-from ._blobs import BlobStore, ContentFolders, keys_of, same_file
+from ._blobs import BlobStore, is_name_of, keys_of
 from ._catalog import Catalog, read_metadata
-from ._tree import Folder, Tree
+from ._tree import Folder, StoreFolders, Tree
 
 logger = logging.getLogger("transports.artifacts")
 
@@ -74,13 +74,13 @@ class Strays:
         return [one for one in out.values() if one.intent or self._is_stray(one)]
 
     def _is_stray(self, stray: Stray) -> bool:
-        with self._blobs.locked(stray.digest) as at:
-            return _is_stray(stray, at)
+        with self._blobs.locked(stray.digest) as folders:
+            return _is_stray(stray, folders)
 
     def remove(self, stray: Stray) -> bool:
         """Remove a name. Return ``False`` if it is gone, has an artifact by now, or is open on Windows."""
-        with self._blobs.locked(stray.digest) as at:
-            return _is_stray(stray, at) and at.root.discard(stray.name)
+        with self._blobs.locked(stray.digest) as folders:
+            return _is_stray(stray, folders) and folders.root.discard(stray.name)
 
     def forget_intents(self, max_changed: float, kept: Iterable[Stray]) -> None:
         """Remove the intent files of dead writers from before ``max_changed``, except those of ``kept`` names."""
@@ -130,19 +130,19 @@ class Strays:
         return out
 
 
-def _is_stray(stray: Stray, at: ContentFolders) -> bool:
-    for key in keys_of(at, stray.digest):
+def _is_stray(stray: Stray, folders: StoreFolders) -> bool:
+    for key in keys_of(folders, stray.digest):
         try:
-            if any(one.name == stray.name for one in read_metadata(at.meta, key).names):
+            if any(one.name == stray.name for one in read_metadata(folders.meta, key).names):
                 return False
         except (FileNotFoundError, ValueError):
             return False  # unreadable metadata may have this name
-    found = at.root.lstat(stray.name)
+    found = folders.root.lstat(stray.name)
     if found is None:
         return False
     if stray.intent and found.st_size == 0 and found.st_nlink == 1:
         return True  # reserved for a copy that was never made
-    return any(same_file(stray.name, at.root, stray.digest, folder) for folder in (at.blobs, at.quarantine))
+    return is_name_of(folders, stray.name, stray.digest)
 
 
 def _alive(intent: str, modified: float) -> bool:

@@ -1,8 +1,8 @@
 """The folders of a store, opened so that no symlink can redirect an access, and its locks.
 
 Every access below a store's root goes through :class:`Folder` objects, opened one by one without following symlinks: by
-descriptor (:class:`PosixFolder`) or by path (:class:`PortableFolder`). :class:`Tree` opens them, :class:`OpenFolders`
-keeps them open for a round of work, and :func:`open_beneath` opens a user's file below permitted roots.
+descriptor (:class:`PosixFolder`) or by path (:class:`PortableFolder`). :class:`Tree` opens them, and
+:func:`open_beneath` opens a user's file below permitted roots.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import secrets
 import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -24,28 +24,16 @@ from ...errors import StoreError, UsageError, spelled
 from .._files import is_link, open_file, other_folder, patiently, try_lock, user_name, write_all
 
 
-class OpenFile(NamedTuple):
-    """An open file: its name, its descriptor, and ``close()`` for the descriptor."""
-
-    name: str
-    fd: int
-    close: Callable[[], None]
-
-
 class Folder(ABC):
     """An open folder, until :meth:`close`. ``name`` is always the name of a file in the folder, never a path. Symlinks
     are not followed. Every method blocks and raises :class:`OSError`."""
 
     __slots__ = ()
 
-    @classmethod
     @abstractmethod
-    def root(cls, path: Path) -> Self:
-        """Open a folder by its path. A symlink raises ``ELOOP`` or ``ENOTDIR``, a file ``ENOTDIR``."""
-
-    @abstractmethod
-    def folder(self, name: str) -> Self:
-        """Open a folder in this one; errors are those of :meth:`root`."""
+    def __init__(self, path: str, parent: Self | None = None) -> None:
+        """Open a folder by its path, or by its name in ``parent``. A symlink raises ``ELOOP`` or ``ENOTDIR``, a file
+        ``ENOTDIR``."""
 
     @abstractmethod
     def make_folder(self, name: str) -> None:
@@ -99,21 +87,21 @@ class Folder(ABC):
 
     @staticmethod
     @abstractmethod
-    def changed(found: os.stat_result) -> float:
+    def changed(status: os.stat_result) -> float:
         """Return the time when a file got or lost a name, in seconds since 1970; an estimate if the system has none."""
 
     def lstat(self, name: str) -> os.stat_result | None:
         """Return the status of a regular file, or ``None`` if no regular file has the name."""
         try:
-            found = self.stat(name)
+            status = self.stat(name)
         except FileNotFoundError:
             return None
-        return found if stat.S_ISREG(found.st_mode) else None
+        return status if stat.S_ISREG(status.st_mode) else None
 
-    @abstractmethod
     def discard(self, name: str) -> bool:
         """Remove a file without retries: a file that a program has open on Windows is left to a sweep. Return ``False``
         if the file was gone, or stays."""
+        return self.unlink(name)
 
     def create(self, name: str) -> int:
         """Create an empty file and return its descriptor, for writing and reading. Raises :class:`FileExistsError`."""
@@ -139,42 +127,37 @@ class PortableFolder(Folder):
 
     __slots__ = ("_path",)
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, parent: Self | None = None) -> None:
+        if parent is not None:
+            path = parent._path_of(path)
         if is_link(path):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         if not stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116 - raises FileNotFoundError
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         self._path = path
 
-    @classmethod
-    def root(cls, path: Path) -> Self:
-        return cls(str(path))
-
-    def folder(self, name: str) -> Self:
-        return type(self)(self._at(name))
-
     def make_folder(self, name: str) -> None:
-        os.mkdir(self._at(name), 0o700)  # noqa: PTH102 - a Path for each call costs more than the call
+        os.mkdir(self._path_of(name), 0o700)  # noqa: PTH102 - a Path for each call costs more than the call
 
     def close(self) -> None:
         """Do nothing: a path needs no closing."""
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        return patiently(lambda: open_file(self._at(name), flags))
+        return patiently(lambda: open_file(self._path_of(name), flags))
 
     def stat(self, name: str) -> os.stat_result:
-        return os.lstat(self._at(name))
+        return os.lstat(self._path_of(name))
 
     def unlink(self, name: str) -> bool:
         try:
-            patiently(lambda: os.unlink(self._at(name)))  # noqa: PTH108
+            patiently(lambda: os.unlink(self._path_of(name)))  # noqa: PTH108
         except FileNotFoundError:
             return False
         return True
 
     def discard(self, name: str) -> bool:
         try:
-            os.unlink(self._at(name))  # noqa: PTH108
+            os.unlink(self._path_of(name))  # noqa: PTH108
         except (FileNotFoundError, PermissionError):
             return False
         return True
@@ -183,8 +166,8 @@ class PortableFolder(Folder):
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
 
     def move(self, name: str, target: Self, new: str) -> None:
-        to = target._at(new)
-        patiently(lambda: os.replace(self._at(name), to))  # noqa: PTH105
+        to = target._path_of(new)
+        patiently(lambda: os.replace(self._path_of(name), to))  # noqa: PTH105
         with suppress(OSError):  # the file is moved; its time is only a hint for `changed`
             os.utime(to, ns=(time.time_ns(), os.lstat(to).st_mtime_ns))
 
@@ -204,11 +187,11 @@ class PortableFolder(Folder):
         return None  # on Windows each user has a temp folder
 
     @staticmethod
-    def changed(found: os.stat_result) -> float:
+    def changed(status: os.stat_result) -> float:
         """Return the later of ``ctime``, which may be the time of creation, and ``atime``, which :meth:`move` sets."""
-        return max(found.st_ctime, found.st_atime)
+        return max(status.st_ctime, status.st_atime)
 
-    def _at(self, name: str) -> str:
+    def _path_of(self, name: str) -> str:
         if os.path.basename(name) != name or name in ("", ".", "..") or ":" in name:  # noqa: PTH119
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)  # a path, or an alternate stream of NTFS
         return os.path.join(self._path, name)  # noqa: PTH118
@@ -225,8 +208,8 @@ class PosixFolder(Folder):
 
     __slots__ = ("fd",)
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
+    def __init__(self, path: str, parent: Self | None = None) -> None:
+        self.fd: int = os.open(path, _FOLDER, dir_fd=None if parent is None else parent.fd)
 
     @staticmethod
     def is_possible() -> bool:
@@ -234,18 +217,12 @@ class PosixFolder(Folder):
         by_descriptor = all(getattr(os, name) in os.supports_dir_fd for name in _NEEDED)
         return by_descriptor and hasattr(os, "O_NOFOLLOW") and hasattr(os, "O_DIRECTORY")
 
-    @classmethod
-    def root(cls, path: Path) -> Self:
-        return cls(os.open(path, _FOLDER))
-
-    def folder(self, name: str) -> Self:
-        return type(self)(os.open(name, _FOLDER, dir_fd=self.fd))
-
     def make_folder(self, name: str) -> None:
         os.mkdir(name, 0o700, dir_fd=self.fd)
 
     def close(self) -> None:
-        os.close(self.fd)
+        with suppress(OSError):  # the descriptor is closed even after an error
+            os.close(self.fd)
 
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
         return os.open(name, flags | _FILE, 0o600, dir_fd=self.fd)
@@ -259,9 +236,6 @@ class PosixFolder(Folder):
         except FileNotFoundError:
             return False
         return True
-
-    def discard(self, name: str) -> bool:
-        return self.unlink(name)
 
     def link(self, name: str, target: Self, new: str) -> None:
         os.link(name, new, src_dir_fd=self.fd, dst_dir_fd=target.fd, follow_symlinks=False)
@@ -287,19 +261,29 @@ class PosixFolder(Folder):
         return os.fstat(self.fd)
 
     def owner(self) -> int | None:
-        owner = os.fstat(self.fd).st_uid
-        return None if owner == os.geteuid() else owner
+        uid = os.fstat(self.fd).st_uid
+        return None if uid == os.geteuid() else uid
 
     @staticmethod
-    def changed(found: os.stat_result) -> float:
-        return found.st_ctime
+    def changed(status: os.stat_result) -> float:
+        return status.st_ctime
 
 
 #: Error numbers for a symlink that is not followed.
 SYMLINK = (errno.ELOOP, errno.EMLINK)
-_LOCK_SECONDS = 60.0  # far longer than a commit, which reads one blob at most
 #: The kind of folders that this system supports.
 _way: type[Folder] = PosixFolder if PosixFolder.is_possible() else PortableFolder
+
+
+class StoreFolders(NamedTuple):
+    """The open folders of a store."""
+
+    root: Folder
+    staging: Folder
+    blobs: Folder
+    meta: Folder
+    quarantine: Folder
+    locks: Folder
 
 
 class Tree:
@@ -316,128 +300,66 @@ class Tree:
         With ``create``, missing folders are made (mode 0700); otherwise :class:`FileNotFoundError` is raised. Raises
         :class:`~transports.errors.StoreError` for a symlink or a file in the place of a folder.
         """
-        folder = self._open_root(create)
-        try:
+        with ExitStack() as opened:
+            folder = self._open(opened, (), None, create=create)
             for depth in range(1, len(parts) + 1):
-                below = self._open(parts[:depth], folder, create)
-                folder.close()
-                folder = below
+                folder = self._open(opened, parts[:depth], folder, create=create)
             yield folder
-        finally:
-            folder.close()
 
-    def open(self, parts: tuple[str, ...], parent: Folder | None) -> Folder:
-        """Open a folder in its ``parent`` (``None`` for the root), and create it if it is missing. Errors are those of
-        :meth:`folder`."""
-        return self._open_root(create=True) if parent is None else self._open(parts, parent, create=True)
+    @contextmanager
+    def locked(self, name: str) -> Iterator[StoreFolders]:
+        """Hold a lock for the block, against all other threads and processes, with all folders of the store open.
 
-    def _open_root(self, create: bool) -> Folder:
-        root = self._open((), None, create)
-        if self._own and (owner := root.owner()) is not None:
-            root.close()
-            raise StoreError(f"the folder {self.root} belongs to {user_name(owner)} and is not used; {other_folder()}")
-        return root
+        Missing folders are made. The system frees the lock of a process that dies. Raises
+        :class:`~transports.errors.StoreError` as :meth:`folder` does, and, retryable, if the lock is not free after a
+        minute.
+        """
+        with ExitStack() as opened:
+            root = self._open(opened, (), None, create=True)
+            inner = self._open(opened, (".abp",), root, create=True)
+            below = [self._open(opened, (".abp", part), inner, create=True) for part in StoreFolders._fields[1:]]
+            folders = StoreFolders(root, *below)
+            fd = folders.locks.open(name, os.O_RDWR | os.O_CREAT)
+            opened.callback(os.close, fd)
+            _wait_for_lock(fd, self.root)
+            yield folders
 
-    def _open(self, parts: tuple[str, ...], parent: Folder | None, create: bool) -> Folder:
+    def _open(self, opened: ExitStack, parts: tuple[str, ...], parent: Folder | None, *, create: bool) -> Folder:
+        """Open the folder at ``parts`` in its ``parent``, which the root alone has not; ``opened`` closes it."""
+        path = str(self.root) if parent is None else parts[-1]
         try:
-            return _way.root(self.root) if parent is None else parent.folder(parts[-1])
-        except FileNotFoundError:
-            if not create:
-                raise
+            try:
+                folder = _way(path, parent)
+            except FileNotFoundError:
+                if not create:
+                    raise
+                self._make_folder(path, parent)
+                folder = _way(path, parent)
         except OSError as error:
             if error.errno in (*SYMLINK, errno.ENOTDIR):
                 raise _not_a_folder(self.root.joinpath(*parts)) from error
             raise
+        opened.callback(folder.close)
+        if parent is None and self._own and (owner := folder.owner()) is not None:
+            raise StoreError(f"the folder {self.root} belongs to {user_name(owner)} and is not used; {other_folder()}")
+        return folder
+
+    def _make_folder(self, path: str, parent: Folder | None) -> None:
         with suppress(FileExistsError):  # another process was faster
             if parent is None:
                 self.root.parent.mkdir(parents=True, exist_ok=True)
                 self.root.mkdir(mode=0o700)
             else:
-                parent.make_folder(parts[-1])
+                parent.make_folder(path)
         if parent is not None:
             parent.sync()
-        return self._open(parts, parent, create=False)
 
 
-class OpenFolders:
-    """A cache of open folders of a store, until the end of the ``with`` block. A folder is opened, and created if it is
-    missing, at the first :meth:`at`. Errors are those of :meth:`Tree.folder`."""
-
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
-        self._opened: dict[tuple[str, ...], Folder] = {}
-        self._state: tuple[int, ...] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-    def renew(self) -> None:
-        """Close all folders if one of them was removed or replaced; called before each round of work."""
-        if not self._state or self._look() != self._state:
-            self._close()
-
-    def _look(self) -> tuple[int, ...] | None:
-        """Return a state that differs if another folder takes the place of an open one."""
-        root = self._opened.get(())
-        if root is None:
-            return None
-        try:
-            top = os.lstat(self._tree.root)
-            inner = root.stat(".abp")  # two changes of its names within one tick share st_mtime_ns
-            meta = self._opened[(".abp",)].stat("meta")
-        except (OSError, KeyError):
-            return None
-        return top.st_dev, top.st_ino, inner.st_ino, inner.st_mtime_ns, meta.st_ino
-
-    def _close(self) -> None:
-        while self._opened:
-            with suppress(OSError):  # the descriptor is closed even after an error
-                self._opened.popitem()[1].close()
-
-    def at(self, *parts: str) -> Folder:
-        """Return the open folder ``root/part/part…``."""
-        folder = self._opened.get(parts)
-        if folder is None:
-            folder = self._opened[parts] = self._tree.open(parts, self.at(*parts[:-1]) if parts else None)
-            if parts == (".abp",):  # before the folders in it are opened
-                self._state = self._look()
-        return folder
-
-    @contextmanager
-    def lock(self, name: str, *, wait: bool) -> Iterator[None]:
-        """Hold a lock for the block, against all other threads and processes.
-
-        The system frees the lock of a process that dies. Raises :class:`~transports.errors.StoreError`, retryable, if
-        the lock is not free after a minute; without ``wait``, raises :class:`LockBusy` at once.
-        """
-        fd = self.at(".abp", "locks").open(name, os.O_RDWR | os.O_CREAT)
-        try:
-            _lock(fd, self._tree.root, wait)
-            yield
-        finally:
-            os.close(fd)
-
-
-def use(opened: OpenFolders | None, tree: Tree) -> AbstractContextManager[OpenFolders]:
-    """Return a context manager of ``opened``, which stays open, or of new folders, closed at the end of the block."""
-    return OpenFolders(tree) if opened is None else nullcontext(opened)
-
-
-class LockBusy(Exception):
-    """Raised if a lock is taken and the caller does not wait for it."""
-
-
-def _lock(fd: int, root: Path, wait: bool) -> None:
-    end = time.monotonic() + _LOCK_SECONDS
+def _wait_for_lock(fd: int, root: Path, seconds: float = 60.0) -> None:
+    """Lock a file. A commit, which reads one blob at most, holds its lock far shorter than ``seconds``."""
+    end = time.monotonic() + seconds
     pause = 0.0005
-    while True:
-        if try_lock(fd):
-            return
-        if not wait:
-            raise LockBusy
+    while not try_lock(fd):
         if time.monotonic() > end:  # a stopped process must not block all others for ever
             raise StoreError(
                 f"another process keeps a lock in {root}; end it (fuser {root}/.abp/locks/*) and try again",

@@ -1,0 +1,70 @@
+"""The local store: answers that are stored at once do not disturb each other."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.local_store import sha
+from transports.artifacts import ArtifactRef, LocalStore
+from transports.artifacts._files import try_lock
+from transports.errors import StoreError
+
+
+async def put(store: LocalStore, data: bytes) -> ArtifactRef:
+    return await store.put_bytes(data, namespace="a", durability="process")
+
+
+async def test_an_answer_that_waits_for_a_lock_holds_up_no_other(store: LocalStore, root: Path) -> None:
+    free = next(data for data in (b"%d" % number for number in range(9)) if sha(data)[:2] != sha(b"held")[:2])
+    await put(store, b"held")
+    lock = root / ".abp/locks" / sha(b"held")[:2]
+    with lock.open("r+b") as file:
+        assert try_lock(file.fileno())
+        waiting = asyncio.ensure_future(put(store, b"held"))
+        async with asyncio.timeout(30):
+            assert await store.get((await put(store, free)).id) == free
+        assert not waiting.done()
+    assert (await waiting).sha256 == sha(b"held")
+
+
+async def test_an_answer_that_fails_fails_alone(store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.link
+
+    def failing(source: str, target: str, **options: Any) -> None:
+        if target == sha(b"7"):
+            raise OSError(errno.EIO, "input/output error")
+        real(source, target, **options)
+
+    monkeypatch.setattr(os, "link", failing)
+    found = await asyncio.gather(*(put(store, b"%d" % number) for number in range(20)), return_exceptions=True)
+    assert [number for number, one in enumerate(found) if isinstance(one, StoreError)] == [7]
+    assert len(await store.list()) == 19 and not any((root / ".abp/staging").iterdir())
+
+
+async def test_a_cancelled_answer_is_waited_for(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on, real = threading.Event(), threading.Event(), os.link
+
+    def slow(*arguments: Any, **options: Any) -> None:
+        begun.set()
+        assert go_on.wait(30)
+        real(*arguments, **options)
+
+    monkeypatch.setattr(os, "link", slow)
+    storing = asyncio.ensure_future(put(store, b"slow"))
+    other = asyncio.ensure_future(put(store, b"other"))
+    await asyncio.to_thread(begun.wait, 30)
+    storing.cancel()
+    await asyncio.wait([storing], timeout=0.05)
+    assert not storing.done()  # its files are in use
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await storing
+    assert await store.get((await other).id) == b"other"
+    assert (await store.fsck()).problems == ()
