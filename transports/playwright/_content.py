@@ -18,7 +18,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -44,9 +44,7 @@ _DOWNLOAD_FROM = 1 * MB
 #: Just after launch a browser can hold about 500 MiB of live blobs: larger content goes in slices, one alive at a time.
 _MAX_WHOLE = 400 * MB
 _SLICE = 64 * MB
-_STREAM_CHUNK = 4 * MB
-_FRAME_CHUNK = 1 * MB  # from a frame, whose CDP messages are nested in messages of the page's session
-_TEXT_SLICE = 6 * MB  # 8 MB of base64
+#: Bytes moved out of the page between two garbage collections there.
 _COLLECT_EVERY = 128 * MB
 
 
@@ -86,12 +84,12 @@ class Ladder:
         size = handle.size
         assert size is not None
         deadline = time.monotonic() + timeout
-        failed: list[str] = []
-        for rung in self._rungs(size):
+        failures: list[str] = []
+        for rung, save in self._rungs(size).items():
             try:
-                await getattr(self, f"_{rung}")(handle.id, size, path, deadline)
+                await save(handle.id, size, path, deadline)
             except RungUnusable as error:
-                failed.append(f"{rung}: {error}")
+                failures.append(f"{rung}: {error}")
             except TooLarge:
                 path.unlink(missing_ok=True)
                 raise SizeMismatch(f"the page has more than the {size:,} bytes that it declared") from None
@@ -102,13 +100,19 @@ class Ladder:
                     annotate({"abp.rung": rung})
                     self._collect_garbage(size)
                     return
-                failed.append(f"{rung}: {arrived} of {size} bytes")
+                failures.append(f"{rung}: {arrived} of {size} bytes")
             path.unlink(missing_ok=True)
-        raise SizeMismatch(f"content of {size} bytes could not be taken out of the page ({'; '.join(failed)})")
+        raise SizeMismatch(f"content of {size} bytes could not be taken out of the page ({'; '.join(failures)})")
 
-    def _rungs(self, size: int) -> list[str]:
-        rungs = ["download"] if self._downloads and size >= _DOWNLOAD_FROM else []
-        return [*rungs, "stream", "slices"] if self._agent.channel.cdp else [*rungs, "slices"]
+    def _rungs(self, size: int) -> dict[str, Callable[[str, int, Path, float], Awaitable[None]]]:
+        """Return the usable rungs for content of this size, the fastest first."""
+        rungs: dict[str, Callable[[str, int, Path, float], Awaitable[None]]] = {}
+        if self._downloads is not None and size >= _DOWNLOAD_FROM:
+            rungs["download"] = self._save_by_download
+        if self._agent.channel.cdp is not None:
+            rungs["stream"] = self._save_by_stream
+        rungs["slices"] = self._save_by_slices
+        return rungs
 
     async def read_answer(self, answer: str, folder: Path, *, timeout: float) -> bytes:
         """Return the JSON of an answer that is a reference to a very long text (:func:`is_elsewhere`).
@@ -120,8 +124,8 @@ class Ladder:
         try:
             if held.size > self._max_bytes * 4 // 3 + MB:
                 raise too_large(self._max_bytes)
-            with tempfile.TemporaryDirectory(prefix="content-", dir=folder) as place:
-                path = Path(place) / "content"
+            with tempfile.TemporaryDirectory(prefix="content-", dir=folder) as temporary:
+                path = Path(temporary) / "content"
                 await self.save(Handle(held.id, held.size), path, timeout=timeout)
                 return await asyncio.to_thread(path.read_bytes)
         finally:
@@ -140,10 +144,9 @@ class Ladder:
                 await self._downloads.save(
                     self._agent, url, path, size=_MAX_WHOLE, limit=self._max_bytes, deadline=deadline
                 )
+                return
             except RungUnusable:
                 path.unlink(missing_ok=True)
-            else:
-                return
         try:
             answer = await self._agent.invoke("holdUrl", url, timeout=remaining(deadline), returns=str)
             held = parse_json(answer, Held, "the content of a blob: URL")
@@ -162,13 +165,13 @@ class Ladder:
         self._moved += size
         if self._moved >= _COLLECT_EVERY:
             self._moved = 0
-            spawn(self._collect(), self._collecting)
+            spawn(self._collect_garbage_now(), self._collecting)
 
-    async def _collect(self) -> None:
+    async def _collect_garbage_now(self) -> None:
         with contextlib.suppress(TransportError):  # a lost page fails the next call anyway
             await self._agent.with_deadline(self._agent.channel.collect_garbage(), "collecting garbage", timeout=10)
 
-    async def _collected(self) -> None:
+    async def _wait_for_collection(self) -> None:
         if self._collecting:
             await asyncio.wait(tuple(self._collecting))
 
@@ -178,10 +181,10 @@ class Ladder:
 
     # --- rung 1: a download, written by the browser -------------------------------------------------------------------
 
-    async def _download(self, held_id: str, size: int, path: Path, deadline: float) -> None:
+    async def _save_by_download(self, held_id: str, size: int, path: Path, deadline: float) -> None:
         downloads = self._downloads
         assert downloads is not None
-        await self._collected()
+        await self._wait_for_collection()
         if size <= _MAX_WHOLE:
             await downloads.save_held(self._agent, held_id, 0, size, path, size=size, deadline=deadline)
             return
@@ -195,7 +198,7 @@ class Ladder:
                 if appending is not None:
                     await appending
                 appending = asyncio.ensure_future(in_thread(_append, target, path))  # beside the next slice
-                await self._collected()
+                await self._wait_for_collection()
                 self._collect_garbage(end - start)
             assert appending is not None
             await appending
@@ -204,15 +207,14 @@ class Ladder:
                 if appending is not None:
                     await asyncio.gather(appending, return_exceptions=True)
             finally:  # also if this wait is cancelled
-                for left in slices:
-                    left.unlink(missing_ok=True)
+                for slice_path in slices:
+                    slice_path.unlink(missing_ok=True)
 
     # --- rung 2: a stream over CDP ------------------------------------------------------------------------------------
 
-    async def _stream(self, held_id: str, size: int, path: Path, deadline: float) -> None:
+    async def _save_by_stream(self, held_id: str, size: int, path: Path, deadline: float) -> None:
         try:
-            left = remaining(deadline)
-            blob = await self._agent.invoke("blob", held_id, 0, size, timeout=left, returns=PageObject)
+            blob = await self._agent.invoke("blob", held_id, 0, size, timeout=remaining(deadline), returns=PageObject)
             try:
                 resolved = await self._agent.send("IO.resolveBlob", {"objectId": blob.ref}, timeout=remaining(deadline))
                 await self.save_stream(f"blob:{resolved['uuid']}", path, limit=size, timeout=remaining(deadline))
@@ -232,21 +234,22 @@ class Ladder:
         content).
         """
         deadline = time.monotonic() + timeout
-        left = limit = self._max_bytes if limit is None else limit
-        chunk = _FRAME_CHUNK if isinstance(self._agent, FrameAgent) else _STREAM_CHUNK
+        if limit is None:
+            limit = self._max_bytes
+        # CDP messages of a frame are nested in messages of the page's session
+        chunk = 1 * MB if isinstance(self._agent, FrameAgent) else 4 * MB
+        written = 0
         try:
             with path.open("xb") as file:
                 while True:
                     part = await self._agent.send(
                         "IO.read", {"handle": stream, "size": chunk}, timeout=remaining(deadline)
                     )
-                    data = (
-                        pybase64.b64decode(part["data"], validate=True)
-                        if part.get("base64Encoded")
-                        else part["data"].encode()
-                    )
-                    left -= len(data)
-                    if left < 0:
+                    data = part["data"].encode()
+                    if part.get("base64Encoded"):
+                        data = pybase64.b64decode(data, validate=True)
+                    written += len(data)
+                    if written > limit:
                         raise too_large(limit)
                     await asyncio.to_thread(file.write, data)
                     if part["eof"]:
@@ -256,12 +259,12 @@ class Ladder:
 
     # --- rung 3: base64 text ------------------------------------------------------------------------------------------
 
-    async def _slices(self, held_id: str, size: int, path: Path, deadline: float) -> None:
+    async def _save_by_slices(self, held_id: str, size: int, path: Path, deadline: float) -> None:
         with path.open("xb") as file:
-            for start in range(0, size, _TEXT_SLICE):
-                end = min(start + _TEXT_SLICE, size)
-                left = remaining(deadline)
-                text = await self._agent.invoke("base64", held_id, start, end, timeout=left, returns=str)
+            step = 6 * MB  # 8 MB of base64
+            for start in range(0, size, step):
+                end = min(start + step, size)
+                text = await self._agent.invoke("base64", held_id, start, end, timeout=remaining(deadline), returns=str)
                 if len(text) > (end - start + 2) // 3 * 4:
                     raise too_large(size)
                 await asyncio.to_thread(_write_base64, file, text)
@@ -299,7 +302,7 @@ class Uploads:
     def __init__(self, agent: Agent, folder: Path, *, near: bool) -> None:
         self._agent = agent
         self._folder = folder
-        self._near = True if near else None
+        self._is_near = True if near else None
 
     def prepare(
         self, payload: dict[str, Any], content: Sequence[Found], *, timeout: float
@@ -323,17 +326,17 @@ class Uploads:
         elements: list[PageObject] = []
         try:
             with contextlib.ExitStack() as stack:
-                for found in content:
-                    assert isinstance(found.binary, BinaryData)
-                    descriptors[found.path] = _descriptor(found.binary)
-                    place = [*found.path, "content"]
-                    data = await asyncio.to_thread(_inline_bytes, found.binary)
+                for item in content:
+                    assert isinstance(item.binary, BinaryData)
+                    descriptors[item.path] = _descriptor(item.binary)
+                    content_path = [*item.path, "content"]
+                    data = await asyncio.to_thread(_inline_bytes, item.binary)
                     if data is not None:
-                        inline.append([place, pybase64.b64encode(data).decode()])
+                        inline.append([content_path, pybase64.b64encode(data).decode()])
                         continue
-                    path = await asyncio.to_thread(_as_file, found.binary, self._folder, stack)
-                    elements.append(await self._element(path, timeout))
-                    files.append(place)
+                    file = await asyncio.to_thread(_as_file, item.binary, self._folder, stack)
+                    elements.append(await self._element(file, timeout))
+                    files.append(content_path)
                 params = replace(payload["params"], descriptors)
                 yield encode_json({**payload, "params": params, "base64": inline, "files": files}).decode(), elements
         finally:
@@ -347,9 +350,10 @@ class Uploads:
         A browser on another machine cannot read our files. Then the content travels as text, into an object with the
         same interface.
         """
-        if self._near is None:
-            self._near = await self._sees_our_files(timeout)
-        if self._near and (element := await self._file_input(path, timeout)) is not None:
+        if self._is_near is None:
+            self._is_near = await self._sees_our_files(timeout)
+        element = await self._file_input(path, timeout) if self._is_near else None
+        if element is not None:
             return element
         buffer = await self._agent.invoke("createFileBuffer", timeout=timeout, returns=PageObject)
         with open_regular(path) as file:
@@ -383,21 +387,27 @@ class Uploads:
 
 
 def _descriptor(binary: BinaryData) -> dict[str, object]:
-    described = {"content": None, "mimeType": binary.mime_type or "application/octet-stream", "size": binary.size}
+    descriptor: dict[str, object] = {
+        **binary.extra,
+        "content": None,
+        "mimeType": binary.mime_type or "application/octet-stream",
+        "size": binary.size,
+    }
     if binary.filename:
-        described["filename"] = binary.filename
-    return {**binary.extra, **described}
+        descriptor["filename"] = binary.filename
+    return descriptor
 
 
 def _inline_bytes(binary: BinaryData) -> bytes | None:
     """Return the bytes if they are few enough to travel inside the call."""
     match binary.content:
-        case bytes() as data:
-            return data if len(data) <= _MAX_INLINE else None
-        case LocalFile(path):
-            return read_regular(path, _MAX_INLINE) if path.stat().st_size <= _MAX_INLINE else None
-        case _:
-            raise UsageError("only bytes, files and BinaryData of these can be sent as parameters")
+        case bytes() as data if len(data) <= _MAX_INLINE:
+            return data
+        case LocalFile(path) if path.stat().st_size <= _MAX_INLINE:
+            return read_regular(path, _MAX_INLINE)
+        case bytes() | LocalFile():
+            return None
+    raise UsageError("only bytes, files and BinaryData of these can be sent as parameters")
 
 
 def _as_file(binary: BinaryData, folder: Path, stack: contextlib.ExitStack) -> Path:
