@@ -65,7 +65,9 @@ async def ladder(bench: Bench) -> tuple[list[Row], list[Table]]:
                 _, transport, page = await stack.enter_async_context(bench.session())
             ways[rung] = transport, page
             if rung != "inline":
-                stack.enter_context(patch.object(transport._top.ladder, "_rungs", return_value=[rung]))
+                ladder = transport._top_reach.ladder
+                only = {rung: getattr(ladder, f"_save_by_{rung}")}
+                stack.enter_context(patch.object(ladder, "_rungs", return_value=only))
         for name, size in _of(bench, _SIZES).items():
             for _, page in ways.values():
                 await keep(page, bytes=size)

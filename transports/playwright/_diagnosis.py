@@ -20,7 +20,7 @@ from .._internal.privacy._secrets import NO_SECRETS
 from ..errors import NOTHING_LISTENS, NotAbpApp, first_line, format_seconds, spelled, status_phrase
 from ..protocol._plain_text import redact_url
 from ._listeners import listen
-from ._received import FoundApp
+from ._received import AppState
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
@@ -269,7 +269,7 @@ def _line(text: str) -> str:
 _LACKS = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
 
 
-def app_fault(found: FoundApp, protocol: str, grace: float) -> str:
+def app_fault(found: AppState, protocol: str, grace: float) -> str:
     """Return the fault of the page ``grace`` seconds after it loaded, in words; empty if its ``window.abp`` is
     complete. ``protocol`` is the one that was looked for: ``abp``, ``webmcp`` or ``auto``."""
     if found.threw:
@@ -296,7 +296,7 @@ _STATUS_ADVICE = {
 _UPGRADE = 426
 
 
-def refused_page(found: FoundApp, status: int | None, url: str) -> str:
+def refused_page(found: AppState, status: int | None, url: str) -> str:
     """Return what the server said in the place of an app, with advice; empty unless ``status`` is an error of HTTP."""
     if found.present or found.threw or status is None or status < 400 or status == _UPGRADE:
         return ""
@@ -309,7 +309,7 @@ def _status_advice(status: int) -> str:
     return _STATUS_ADVICE.get(status) or _STATUS_ADVICE[500 if status >= 500 else 400]
 
 
-def advice_for(found: FoundApp, protocol: str, status: int | None) -> str:
+def advice_for(found: AppState, protocol: str, status: int | None) -> str:
     """Return advice for a page without an app; ``status`` is its HTTP status if known."""
     if status == _UPGRADE:
         return "use ws:// for a WebSocket"

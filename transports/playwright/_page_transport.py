@@ -22,7 +22,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
@@ -60,8 +60,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports.playwright")
 
-#: Turns of the event loop in which tasks begin, those that they begin too, and send their commands.
-_TURNS_TO_SEND = 3
+#: Events of a page that are passed on as they are, and their message types.
 _EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
 
 
@@ -99,14 +98,13 @@ def loss_error(lost: TransportError, browser: Browser | None, *, final: bool) ->
     With ``final`` the session is over; otherwise the app is opened again, in ``browser`` if that is ours. A browser
     that has ended is marked so, which notifies all its sessions.
     """
-    ended = browser if isinstance(lost, BrowserCrashed) else None
-    if ended is not None:
-        ended.mark_ended()
+    consequence = "the app is opened again"
+    if browser is not None and isinstance(lost, BrowserCrashed):
+        browser.mark_ended()
+        consequence = browser.after_restart
     if final:
         return type(lost)(f"{lost.message}; connect again", retryable=False)
-    if ended is not None:
-        return type(lost)(f"{lost.message}; {ended.after_restart}")
-    return type(lost)(f"{lost.message}; the app is opened again")
+    return type(lost)(f"{lost.message}; {consequence}")
 
 
 @contextlib.contextmanager
@@ -141,19 +139,22 @@ class ServerAddress:
         if response is None:
             return
         try:
-            found = await response.server_addr()
+            address = await response.server_addr()
         except Error:  # the page is going away, or the response did not come from the network
             return
-        if found is not None:
-            self._origin = _origin(urlsplit(response.url))
-            self._address = (found["ipAddress"], found["port"])
+        if address is not None:
+            self._origin = _scheme_and_host(response.url)
+            self._address = address["ipAddress"], address["port"]
 
     def of(self, url: str | None) -> tuple[str, int] | None:
         """Return the address for ``url``, or ``None`` if the document had another origin or its address is unknown."""
-        return self._address if url is not None and _origin(urlsplit(url)) == self._origin else None
+        if url is None or _scheme_and_host(url) != self._origin:
+            return None
+        return self._address
 
 
-def _origin(parts: SplitResult) -> tuple[str, str]:
+def _scheme_and_host(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
     return parts.scheme, parts.netloc.rpartition("@")[2].lower()
 
 
@@ -167,26 +168,27 @@ def sender_of(
 ) -> Sender:
     """Return the document of ``origin`` as a :class:`Sender`; ``url`` is its last known address. ``page`` is the page's
     own document. ``around`` are the addresses of the documents that contain it, if it is in a frame."""
-    own, domain = _site(origin, page.domain), page.domain
+    site = _site(origin, page.domain)
+    sites_around = [_site(origin_of(address) or "", page.domain) for address in around]
     return Sender(
         url if origin in (origin_of(url), "null") else f"{origin}/",
         origin,
-        domain if own.endswith(f"//{domain}") else "",
-        _site(page.origin, domain),
-        third_party=any(_site(origin_of(one) or "", domain) != own for one in around),
+        page.domain if site.endswith(f"//{page.domain}") else "",
+        _site(page.origin, page.domain),
+        third_party=any(other != site for other in sites_around),
         server_address=server_address,
     )
 
 
 def around(frames: Iterable[Frame]) -> list[str]:
     """Return the addresses of all documents that contain one of ``frames``."""
-    found: list[str] = []
+    addresses: list[str] = []
     for frame in frames:
         parent = frame.parent_frame
         while parent is not None:
-            found.append(parent.url)
+            addresses.append(parent.url)
             parent = parent.parent_frame
-    return found
+    return addresses
 
 
 def sends_cookie(sender: Sender, same_site: str, partition: str | None) -> bool:
@@ -207,7 +209,9 @@ def _site(origin: str, domain: str) -> str:
         return "null"
     if domain and f".{host}".endswith(f".{domain}"):
         host = domain
-    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}"
+    if ":" in host:
+        host = f"[{host}]"
+    return f"{parts.scheme}://{host}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,17 +250,20 @@ class PageTransport(Transport):
     ) -> None:
         if dialogs not in ("dismiss", "accept"):
             raise UsageError(f"dialogs= is 'dismiss' or 'accept', not {dialogs!r}")
-        self._target, self._source = url, source
-        self._browser: Browser | None = None
+        self._target = url
+        self._source = source
         self._timeout = checked_timeout(timeout)
-        self._stack, self._tab_stack = contextlib.AsyncExitStack(), contextlib.AsyncExitStack()
-        self._page_stack = contextlib.AsyncExitStack()
+        self._dialogs = dialogs
+        self._permissions = check_permissions(permissions)
+        self._browser: Browser | None = None
         self._tab: Tab | None = None
+        self._agent: PageAgent | None = None
+        self._stack = contextlib.AsyncExitStack()
+        self._tab_stack = contextlib.AsyncExitStack()
+        self._page_stack = contextlib.AsyncExitStack()
         self._reconnect_task: asyncio.Task[None] | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._dialogs, self._permissions = dialogs, check_permissions(permissions)
-        self._agent: PageAgent | None = None
-        self._sender_at: tuple[tuple[Document, str], Sender] | None = None
+        self._cached_sender: tuple[Document, str, Sender] | None = None
         self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
         self._rungs = {"download": 0, "stream": 0, "slices": 0}  # counted across reconnections
         self.features = replace_field(self.features, reconnects=source.page is None)
@@ -264,15 +271,16 @@ class PageTransport(Transport):
     @property
     def url(self) -> str | None:
         """Current address of the page; the target before the page is open."""
-        return self._agent.page.url if self._agent else self._target
+        return self._target if self._agent is None else self._agent.page.url
 
     @property
     def page(self) -> Page | None:
         """The page of ``playwright.async_api``; a new page after a reconnection, ``None`` before opening."""
-        if self._agent is not None:
-            # the caller may now record in this context (a HAR): it must be closed properly for that to be written
-            SESSION_CONTEXTS.discard(self._agent.page.context)
-        return self._agent.page if self._agent else None
+        if self._agent is None:
+            return None
+        # the caller may now record in this context (a HAR): it must be closed properly for that to be written
+        SESSION_CONTEXTS.discard(self._agent.page.context)
+        return self._agent.page
 
     @property
     def rungs(self) -> Mapping[str, int]:
@@ -281,7 +289,8 @@ class PageTransport(Transport):
 
     def use_store(self, store: ArtifactStore) -> None:
         """Limit content of the page to the bytes that ``store`` accepts. A session calls this before :meth:`open`."""
-        self._limits = store.max_bytes, store.retention.max_session_bytes if store.retention else None
+        max_total = None if store.retention is None else store.retention.max_session_bytes
+        self._limits = store.max_bytes, max_total
 
     async def open(self) -> None:
         """Start or attach to the browser, open the page and load the app."""
@@ -297,7 +306,8 @@ class PageTransport(Transport):
                 return await self._open_app()
 
     async def _open_app(self) -> PageAgent:
-        self._tab = tab = await self._source.open(self._tab_stack, self._browser, self._tab)
+        tab = await self._source.open(self._tab_stack, self._browser, self._tab)
+        self._tab = tab
         agent = PageAgent(tab.page, await open_channel(tab.page), self._on_event, self._on_loss)
         if self._browser is not None:
             self._page_stack.callback(self._browser.on_end(agent.on_disconnect))
@@ -310,7 +320,8 @@ class PageTransport(Transport):
             agent.install(*self._scripts, now=tab.borrowed, frames=frames, **self._script_options)
         )
         self._in_background(installing)
-        if (downloads := await tab.downloads(agent)) is not None:
+        downloads = await tab.downloads(agent)
+        if downloads is not None:
             self._page_stack.callback(downloads.close)
         self._agent = agent
         self._effects = PageEffects(
@@ -327,21 +338,22 @@ class PageTransport(Transport):
         # answers come meanwhile; the agent's are in another process, and waited for.
         preparing = asyncio.gather(self._effects.prepare(downloads), set_permissions(tab, agent, self._permissions))
         self._in_background(preparing)
-        for _ in range(_TURNS_TO_SEND):
+        for _ in range(3):  # turns of the event loop in which tasks, and those that they begin, send their commands
             await asyncio.sleep(0)
         await installing
         self._downloads = downloads
-        self._top = self._reach(agent)
+        self._top_reach = self._reach(agent)
         await self._load_app(tab.page, agent)
         await preparing
-        if (folder := self._effects.download_folder) is not None:
+        folder = self._effects.download_folder
+        if folder is not None:
             # Chromium makes it again for a download that it breaks off, until its page is closed.
             self._stack.push_async_callback(asyncio.to_thread, shutil.rmtree, folder, ignore_errors=True)
         agent.pin()  # only now, as an app may navigate while it loads
         return agent
 
     def _in_background(self, work: asyncio.Future[Any]) -> None:
-        """End ``work`` with the page. Its error is ignored, unless somebody awaits it."""
+        """End ``work`` with the page. Its error is ignored, unless it is awaited."""
         work.add_done_callback(partial(drop, work))
         self._page_stack.push_async_callback(cancel_and_wait, (work,))
 
@@ -359,7 +371,10 @@ class PageTransport(Transport):
     def _can_reopen(self, lost: TransportError) -> bool:
         """Return whether the app can be opened again after ``lost``. A browser that is not ours can be started only by
         its owner."""
-        if isinstance(lost, BrowserCrashed) if self._browser is None else self._source.is_over(self._browser):
+        is_over = isinstance(lost, BrowserCrashed)
+        if self._browser is not None:
+            is_over = self._source.is_over(self._browser)
+        if is_over:
             self.features = replace_field(self.features, reconnects=False)
         return self.features.reconnects
 
@@ -373,7 +388,8 @@ class PageTransport(Transport):
             self._browser = browser
             if self._tab is not None and self._tab.page.context.browser is not browser.playwright:
                 # page and context ended with their browser, so the old stack has nothing left to close
-                self._tab, self._tab_stack = None, contextlib.AsyncExitStack()
+                self._tab = None
+                self._tab_stack = contextlib.AsyncExitStack()
         return await self._open_page()
 
     @abstractmethod
@@ -401,11 +417,11 @@ class PageTransport(Transport):
         payload: Any = message.payload
         match message.type:
             case "capabilities/call":
-                return self._call(message, self._top, timeout)
+                return self._call(message, self._top_reach, timeout)
             case "initialize":
-                return self._ask(message, "initialize", encode_json(payload).decode(), timeout=timeout)
+                return self._invoke(message, "initialize", encode_json(payload).decode(), timeout=timeout)
             case "capabilities/list":
-                return self._ask(message, "list", timeout=timeout)
+                return self._invoke(message, "list", timeout=timeout)
             case "capabilities/cancel":
                 return self._cancel(message, agent, timeout)
             case "page/pdf" | "page/screenshot":
@@ -414,7 +430,7 @@ class PageTransport(Transport):
 
     async def _cancel(self, message: Message, agent: PageAgent, timeout: float) -> Message:
         try:
-            return await self._ask(message, "cancel", *cancellation(message.payload), timeout=timeout)
+            return await self._invoke(message, "cancel", *cancellation(message.payload), timeout=timeout)
         except CallTimeout:  # either the app's own cancel() hangs, or the whole page does
             await agent.check_responsive()
             raise
@@ -426,15 +442,18 @@ class PageTransport(Transport):
             payload = {**payload, "origins": sorted(message.origins)}
         # pinned: only this document may answer the call
         document = reach.agent.known_document or await reach.agent.document(timeout=timeout)
-        effects, started = self._effects, time.monotonic()
+        effects = self._effects
+        started = time.monotonic()
         call = effects.begin_call(payload["options"]["callId"])
         try:
             if message.content:
                 async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
-                    reply = await self._ask(message, "call", text, *elements, timeout=timeout, reach=reach, of=document)
+                    reply = await self._invoke(
+                        message, "call", text, *elements, timeout=timeout, reach=reach, of=document
+                    )
             else:
                 text = encode_json(payload).decode()
-                reply = await self._ask(message, "call", text, timeout=timeout, reach=reach, of=document)
+                reply = await self._invoke(message, "call", text, timeout=timeout, reach=reach, of=document)
             reply.sender = self._sender(document)
             if effects.has_some_for(call):
                 # at least a second, also after a call that used up its time: its outputs may be ready already
@@ -446,17 +465,23 @@ class PageTransport(Transport):
     def _sender(self, document: Document) -> Sender:
         """Return the sender of answers to calls of the page's document. It is cached: small calls come by the
         thousand."""
-        at = document, self._require_agent().page.url
-        if self._sender_at is None or self._sender_at[0] != at:
-            address = self._address_of(document.origin)
-            self._sender_at = at, sender_of(at[1], document.origin, page=document, server_address=address)
-        return self._sender_at[1]
+        url = self._require_agent().page.url
+        if self._cached_sender is not None:
+            cached_document, cached_url, sender = self._cached_sender
+            if cached_document == document and cached_url == url:
+                return sender
+        address = self._address_of(document.origin)
+        sender = sender_of(url, document.origin, page=document, server_address=address)
+        self._cached_sender = document, url, sender
+        return sender
 
     def _address_of(self, origin: str) -> tuple[str, int] | None:
         """Return the address at which the server of ``origin`` was reached, if that is the app's origin."""
-        return self.server_address if origin_of(self.url) == origin else None
+        if origin_of(self.url) != origin:
+            return None
+        return self.server_address
 
-    async def _ask(
+    async def _invoke(
         self,
         message: Message,
         method: str,
@@ -467,12 +492,11 @@ class PageTransport(Transport):
     ) -> Message:
         """Call a method of the page's agent, or of the agent at ``reach``, and return its answer as the reply. A very
         long answer is fetched in the same way as content. ``of`` pins the call to the agent of one document."""
-        reach = reach or self._top
+        reach = reach or self._top_reach
         pinned = None if of is None else of.agent
-        answer = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=pinned)
-        text: str | bytes = answer
-        if is_elsewhere(answer):
-            text = await reach.ladder.read_answer(answer, self._open_tab().folder, timeout=timeout)
+        text: str | bytes = await reach.agent.invoke(method, *args, timeout=timeout, returns=str, of=pinned)
+        if isinstance(text, str) and is_elsewhere(text):
+            text = await reach.ladder.read_answer(text, self._open_tab().folder, timeout=timeout)
         if len(text) <= PARSED_ON_LOOP:
             return parse_reply(message, text, holder=reach.holder)
         return await in_thread(parse_reply, message, text, holder=reach.holder)
@@ -480,7 +504,8 @@ class PageTransport(Transport):
     async def notify(self, message: Message) -> None:
         """Send ``shutdown`` or ``elicitation/response``. They have no reply."""
         agent = self._require_agent()
-        text = encode_json(message.payload if message.payload is not None else {}).decode()
+        payload = {} if message.payload is None else message.payload
+        text = encode_json(payload).decode()
         if message.type == "shutdown":
             await agent.invoke("shutdown", text, timeout=2.0)
         elif message.type == "elicitation/response":
@@ -511,7 +536,8 @@ class PageTransport(Transport):
         """Return the page as a PDF. ``paper_height`` in inches overrides the ``@page`` rules of the page."""
         agent = self._require_agent()
         printed = await agent.with_deadline(agent.channel.print_to_pdf(paper_height), "printing", timeout=self._timeout)
-        return BinaryData(Handle(f"stream:{printed}") if isinstance(printed, str) else printed, "application/pdf")
+        content = Handle(f"stream:{printed}") if isinstance(printed, str) else printed
+        return BinaryData(content, "application/pdf")
 
     # --- content ------------------------------------------------------------------------------------------------------
 
@@ -519,13 +545,13 @@ class PageTransport(Transport):
         """Write content of the page to ``path``: held by the agent, a CDP stream, a download, or a ``blob:`` URL."""
         kind, _, name = handle.id.partition(":")
         if kind == "stream":
-            await self._top.ladder.save_stream(name, path, timeout=timeout)
+            await self._top_reach.ladder.save_stream(name, path, timeout=timeout)
         elif kind == "file":
             await self._effects.save(handle, path)
         elif kind == "blob":
-            await self._top.ladder.save_url(handle.id, path, timeout=timeout)
+            await self._top_reach.ladder.save_url(handle.id, path, timeout=timeout)
         else:
-            await self._top.ladder.save(Handle(name, handle.size), path, timeout=timeout)
+            await self._top_reach.ladder.save(Handle(name, handle.size), path, timeout=timeout)
 
     async def release(self, handle: Handle) -> None:
         """Drop content that will not be fetched, from the page or from the disk."""
@@ -559,12 +585,12 @@ class PageTransport(Transport):
     async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
         """Return the cookies of the page's context for ``url``; with ``sender``, only those that it would send."""
         agent = self._require_agent()
-        found = await agent.with_deadline(agent.page.context.cookies([url]), "cookies", timeout=5.0)
-        return {
-            cookie["name"]: cookie["value"]
-            for cookie in found
-            if sender is None or sends_cookie(sender, cookie["sameSite"], cookie.get("partitionKey"))
-        }
+        cookies = await agent.with_deadline(agent.page.context.cookies([url]), "cookies", timeout=5.0)
+        if sender is not None:
+            cookies = [
+                cookie for cookie in cookies if sends_cookie(sender, cookie["sameSite"], cookie.get("partitionKey"))
+            ]
+        return {cookie["name"]: cookie["value"] for cookie in cookies}
 
     def _require_agent(self) -> PageAgent:
         if self._agent is None:

@@ -40,7 +40,7 @@ class Held(msgspec.Struct):
     type: str = ""
 
 
-class FoundApp(msgspec.Struct):
+class AppState(msgspec.Struct):
     """State of a page: see ``look`` in ``agent.js``. ``state`` is the document's ``readyState``."""
 
     protocol: Literal["abp", "webmcp"]

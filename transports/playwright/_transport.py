@@ -51,7 +51,7 @@ from ._frames import MARK, FrameTools, ToolFrame, own_tools
 from ._listeners import listener
 from ._page_transport import PageTransport, Reach, ServerAddress, around, cancellation, sender_of
 from ._process import playwright_timeout
-from ._received import Effect, FoundApp, parse_json
+from ._received import AppState, Effect, parse_json
 from ._scripts import Adapter, failure_of, not_installed, read_adapter
 from ._source import PageOptions, PageSource
 
@@ -60,17 +60,12 @@ if TYPE_CHECKING:
 
 #: Protocol of a page: ``window.abp``, WebMCP tools, or the first of the two that the page has.
 PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
-#: Seconds for the events of a navigation to arrive; attempts to send a call that never began, or to find an app.
-_NEW_DOCUMENT, _MAX_ATTEMPTS = 0.1, 5
+#: Seconds for the events of a navigation to arrive.
+_NEW_DOCUMENT = 0.1
+#: Attempts to send a call that never began, or to find an app.
+_MAX_ATTEMPTS = 5
 #: Seconds that a call waits for the page that its tool navigated to, and for tools of that page once it has loaded.
 _NAVIGATION, _AFTER_LOAD = 5.0, 0.3
-#: Seconds after the load in which window.abp is preferred to the tools of a page; seconds between two looks for an app.
-_APP_LEAD, _LOOK_PAUSE = 0.3, 0.01
-#: Seconds for removing a script from a page that stays open.
-_REMOVAL_TIMEOUT = 2.0
-#: Seconds for an unknown tool of a frame to appear once it is called.
-_APPEAR = 1.0
-_TOOL_SCRIPTS = ("webmcp_tools.js", "webmcp_answers.js")
 
 
 @contextlib.contextmanager
@@ -144,7 +139,7 @@ class TopPageTransport(PageTransport):
         folder = extension_folder(url)
         if extension_page is not None and folder is None:
             raise UsageError("extension_page= is for a Chrome extension; give extension:FOLDER as the target")
-        self._extension_page = extension_page_in(folder, extension_page) if folder else ""
+        self._extension_page = "" if folder is None else extension_page_in(folder, extension_page)
         source = PageSource(page=page, extension=folder, **options)
         super().__init__(url, source=source, timeout=timeout, dialogs=dialogs, permissions=permissions)
         self._grace = self._default_grace if grace is None else grace
@@ -158,7 +153,7 @@ class TopPageTransport(PageTransport):
         self.features = replace(self.features, undeclared=adapter is not None)
         protocol = protocol or self._default_protocol
         if protocol != "abp":
-            self._scripts = (*PageTransport._scripts, "webmcp.js", *_TOOL_SCRIPTS)
+            self._scripts = (*PageTransport._scripts, "webmcp.js", "webmcp_tools.js", "webmcp_answers.js")
             self._script_options = {"protocol": protocol}
 
     @property
@@ -168,13 +163,13 @@ class TopPageTransport(PageTransport):
 
     async def _install_adapter(self, page: Page, agent: PageAgent) -> None:
         """Install the adapter, if there is one."""
-        loaded = page is self._source.page  # it may hold an app already
-        if self._adapter is not None:
-            await self._check_adapter(agent, self._adapter)
-            await self._add_script(page, agent, self._adapter.source())
-            if loaded:
-                running = agent.channel.run(self._adapter.source(late=True))
-                await agent.with_deadline(running, "running the adapter", timeout=self._timeout)
+        if self._adapter is None:
+            return
+        await self._check_adapter(agent, self._adapter)
+        await self._add_script(page, agent, self._adapter.source())
+        if page is self._source.page:  # it is loaded already
+            running = agent.channel.run(self._adapter.source(late=True))
+            await agent.with_deadline(running, "running the adapter", timeout=self._timeout)
 
     async def _add_script(self, page: Page, agent: PageAgent, source: str) -> None:
         """Run ``source`` in every document of the page from now on. It is removed at the end from a page that stays
@@ -183,7 +178,7 @@ class TopPageTransport(PageTransport):
 
         async def remove() -> None:
             with contextlib.suppress(TransportError):
-                await agent.with_deadline(script.close(), "leaving the page", timeout=_REMOVAL_TIMEOUT)
+                await agent.with_deadline(script.close(), "leaving the page", timeout=2.0)
 
         if page is self._source.page:
             self._page_stack.push_async_callback(remove)
@@ -193,7 +188,8 @@ class TopPageTransport(PageTransport):
         if agent.channel.cdp is None:
             return
         script = {"expression": f"(abp) => {{\n{adapter.script}\n}}", "sourceURL": "", "persistScript": False}
-        fault = (await agent.send("Runtime.compileScript", script, timeout=self._timeout)).get("exceptionDetails")
+        compiled = await agent.send("Runtime.compileScript", script, timeout=self._timeout)
+        fault = compiled.get("exceptionDetails")
         if fault:
             reason = first_line(str(fault.get("exception", {}).get("description", "it cannot be compiled")))
             # lineNumber counts from 0, and a line of ours precedes the script: so it is the script's line, from 1
@@ -208,42 +204,50 @@ class TopPageTransport(PageTransport):
         await self._install_adapter(page, agent)
         status = None
         if page is not self._source.page or not same_document(page.url, self._target):
-            with _noted_statuses(page) as statuses:
-                try:
-                    response = await page.goto(
-                        self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
-                    )
-                except Error as error:
-                    if is_closed(error):
-                        raise
-                    reason = explain_load_failure(str(error), self._target, statuses[-1] if statuses else None)
-                    raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
-            status = response.status if response else None
-            found, _ = await asyncio.gather(self._find_app(agent), self._server_address.read(response))
+            response = await self._navigate(page)
+            status = None if response is None else response.status
+            app, _ = await asyncio.gather(self._find_app(agent), self._server_address.read(response))
         else:
-            found = await self._find_app(agent)
-        if found.protocol != "webmcp" and self._frames is not None:
-            self._frames.leave_alone()
-        if found.protocol == "webmcp":
+            app = await self._find_app(agent)
+        if app.protocol == "webmcp":
             self.name = "webmcp"
             self.features = replace(self.features, undeclared=True)
             agent.follow(lambda: spawn(self._announce_tools(agent), self._background))
-        elif fault := app_fault(found, self._script_options.get("protocol", "abp"), self._grace):
-            asks = not found.present and await asks_to_sign_in(page.main_frame, self._target)
-            about, advice = self._explained(found, fault, page.url, status)
-            raise not_abp(about, advice, await read_problems(page), sign_in=asks)
+            return
+        if self._frames is not None:
+            self._frames.leave_alone()
+        fault = app_fault(app, self._script_options.get("protocol", "abp"), self._grace)
+        if fault:
+            sign_in = not app.present and await asks_to_sign_in(page.main_frame, self._target)
+            explanation, advice = self._explain_fault(app, fault, page.url, status)
+            raise not_abp(explanation, advice, await read_problems(page), sign_in=sign_in)
 
-    def _explained(self, found: FoundApp, fault: str, url: str, status: int | None) -> tuple[str, str]:
+    async def _navigate(self, page: Page) -> Response | None:
+        with _noted_statuses(page) as statuses:
+            try:
+                return await page.goto(
+                    self._target, wait_until="domcontentloaded", timeout=playwright_timeout(self._timeout)
+                )
+            except Error as error:
+                if is_closed(error):
+                    raise
+                status = statuses[-1] if statuses else None
+                reason = explain_load_failure(str(error), self._target, status)
+                raise ConnectFailed(f"cannot open {redact_url(self._target)}: {reason}") from None
+
+    def _explain_fault(self, app: AppState, fault: str, url: str, status: int | None) -> tuple[str, str]:
         """Return why the page, now at ``url``, is not an app, and advice."""
-        title, moved = f"title {found.title[:200]!r}", now_at(url, self._target)
-        if self._adapter is not None and (failed := failure_of(self._adapter, found.threw)):
-            return f"{failed}; it ran in the page at {redact_url(self._target)}{moved} ({title})", ""
-        if refused := refused_page(found, status, self._target):
-            return f"{refused} (the page{moved.removesuffix(',')}, {title}, {fault})", ""
-        seen = title + (f", HTTP {status}" if status else "")
-        return f"the page at {redact_url(self._target)}{moved} ({seen}) {fault}", self._advice(found, status)
+        title = f"title {app.title[:200]!r}"
+        moved = now_at(url, self._target)
+        if self._adapter is not None and (failure := failure_of(self._adapter, app.threw)):
+            return f"{failure}; it ran in the page at {redact_url(self._target)}{moved} ({title})", ""
+        refusal = refused_page(app, status, self._target)
+        if refusal:
+            return f"{refusal} (the page{moved.removesuffix(',')}, {title}, {fault})", ""
+        described = f"{title}, HTTP {status}" if status else title
+        return f"the page at {redact_url(self._target)}{moved} ({described}) {fault}", self._advice(app, status)
 
-    async def _find_app(self, agent: PageAgent) -> FoundApp:
+    async def _find_app(self, agent: PageAgent) -> AppState:
         """Look for the app, with a few retries if the page navigates to another document meanwhile."""
         for _ in range(_MAX_ATTEMPTS - 1):
             with contextlib.suppress(ContextLost):
@@ -251,7 +255,7 @@ class TopPageTransport(PageTransport):
             await asyncio.sleep(_NEW_DOCUMENT)
         return await self._look_for_app(agent)
 
-    async def _look_for_app(self, agent: PageAgent) -> FoundApp:
+    async def _look_for_app(self, agent: PageAgent) -> AppState:
         """Return the app of the page once it is complete, or what the page is ``grace`` seconds after it loaded.
 
         The time is not the page's, which may have stopped its clock."""
@@ -259,17 +263,18 @@ class TopPageTransport(PageTransport):
         loaded_at: float | None = None
         while True:
             in_frames = self._frames is not None and self._frames.have_had_tools
-            waited = 0.0 if loaded_at is None else now() - loaded_at
-            seen = await agent.invoke("look", in_frames, waited >= _APP_LEAD, timeout=self._timeout, returns=str)
-            found = parse_json(seen, FoundApp, "the app found in the page")
-            if found.is_app or (loaded_at is not None and waited >= self._grace):
-                return found
-            if found.state == "complete" and loaded_at is None:
+            since_load = 0.0 if loaded_at is None else now() - loaded_at
+            takes_tools = since_load >= 0.3  # until then window.abp is preferred to the tools of a page
+            state = await agent.invoke("look", in_frames, takes_tools, timeout=self._timeout, returns=str)
+            app = parse_json(state, AppState, "the app found in the page")
+            if app.is_app or (loaded_at is not None and since_load >= self._grace):
+                return app
+            if app.state == "complete" and loaded_at is None:
                 loaded_at = now()
-            await asyncio.sleep(_LOOK_PAUSE)
+            await asyncio.sleep(0.01)
 
-    def _advice(self, found: FoundApp, status: int | None) -> str:
-        if found.present or found.threw:
+    def _advice(self, app: AppState, status: int | None) -> str:
+        if app.present or app.threw:
             return ""
         if self._adapter is not None and origin_of(self.url) != self._adapter.origin:
             return not_installed(self._adapter, self._target, self.url or "")
@@ -278,7 +283,7 @@ class TopPageTransport(PageTransport):
                 f"the adapter {self._adapter.name} ran and registered nothing: call abp.capability(name, schema, run) "
                 "in it, at once or as soon as the page is ready"
             )
-        return advice_for(found, self._script_options.get("protocol", "abp"), status)
+        return advice_for(app, self._script_options.get("protocol", "abp"), status)
 
     # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
 
@@ -309,8 +314,8 @@ class TopPageTransport(PageTransport):
 
     async def inspect_tools(self) -> Mapping[str, object]:
         """Return facts about the page's own tools, for ``abp conformance``: ``{tools, forms, api, secure}``."""
-        found = await self._require_agent().invoke("inspectTools", timeout=self._timeout, returns=str)
-        return parse_json(found, dict[str, object], "the facts about the tools of the page")
+        facts = await self._require_agent().invoke("inspectTools", timeout=self._timeout, returns=str)
+        return parse_json(facts, dict[str, object], "the facts about the tools of the page")
 
     # --- the tools of its frames --------------------------------------------------------------------------------------
 
@@ -340,9 +345,10 @@ class TopPageTransport(PageTransport):
             self._reaches[frame] = self._reach(frame.agent, frame.holder)
         return self._reaches[frame]
 
-    async def _listing(self, message: Message, *, timeout: float) -> Message:
+    async def _list_tools(self, message: Message, *, timeout: float) -> Message:
         """Return the page's reply with its tools, and add those of its frames."""
-        reply, frames = await super().request(message, timeout=timeout), self._frames
+        reply = await super().request(message, timeout=timeout)
+        frames = self._frames
         if frames is None:
             return reply
         await frames.settle()
@@ -358,10 +364,10 @@ class TopPageTransport(PageTransport):
         """Call a tool of a frame in the document that listed it, and in no other."""
         payload: Any = message.payload
         tool, call_id = payload["capability"], payload["options"]["callId"]
-        found = await frames.find(tool, patience=_APPEAR)
-        if found is None:
+        tool_of_frame = await frames.find(tool, patience=1.0)
+        if tool_of_frame is None:
             return _not_sent(message, tool)
-        frame, own_name = found
+        frame, own_name = tool_of_frame
         page = await self._require_agent().document(timeout=timeout)
         frames.begin(frame, call_id)
         inner = replace(message, payload={**payload, "capability": own_name})
@@ -382,12 +388,12 @@ class TopPageTransport(PageTransport):
         Frames of one origin in several places cannot be told apart, so the sender counts as being in all of those
         places. A document whose frame is unknown counts as a third party's.
         """
-        frames = [one for one in self._require_agent().page.frames[1:] if origin_of(one.url) == frame.origin]
+        same_origin = [other for other in self._require_agent().page.frames[1:] if origin_of(other.url) == frame.origin]
         return sender_of(
             frame.url,
             frame.origin,
             page=page,
-            around=around(frames) or [""],
+            around=around(same_origin) or [""],
             server_address=self._address_of(frame.origin),
         )
 
@@ -400,7 +406,9 @@ class TopPageTransport(PageTransport):
             frame = self._frames.owner(payload["capability"])
         if frame is None:
             return self.url
-        return frame.url if origin_of(frame.url) == frame.origin else frame.origin
+        if origin_of(frame.url) != frame.origin:
+            return frame.origin
+        return frame.url
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
         """Save content as :meth:`PageTransport.save` does, also content in a frame."""
@@ -408,10 +416,10 @@ class TopPageTransport(PageTransport):
         if kind != "frame" or self._frames is None:
             await super().save(handle, path, timeout=timeout)
             return
-        frame, held = self._frames.holder_of(name)
+        frame, held_id = self._frames.holder_of(name)
         if frame is None:
             raise ContextLost("the frame that holds this content navigated or went away")
-        await self._reach_of(frame).ladder.save(Handle(held, handle.size), path, timeout=timeout)
+        await self._reach_of(frame).ladder.save(Handle(held_id, handle.size), path, timeout=timeout)
 
     async def release(self, handle: Handle) -> None:
         """Drop content as :meth:`PageTransport.release` does, also content in a frame."""
@@ -419,10 +427,10 @@ class TopPageTransport(PageTransport):
         if kind != "frame" or self._frames is None:
             await super().release(handle)
             return
-        frame, held = self._frames.holder_of(name)
+        frame, held_id = self._frames.holder_of(name)
         if frame is not None:
             with contextlib.suppress(TransportError):
-                await frame.agent.invoke("release", held, timeout=2.0)
+                await frame.agent.invoke("release", held_id, timeout=2.0)
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -436,23 +444,28 @@ class TopPageTransport(PageTransport):
 
     async def _request_of_tools(self, message: Message, timeout: float) -> Message:
         if message.type in ("initialize", "capabilities/list"):
-            return await self._listing(message, timeout=timeout)
+            return await self._list_tools(message, timeout=timeout)
         payload: Any = message.payload
         frames = self._frames
-        if message.type == "capabilities/cancel" and frames and (frame := frames.sent_to(payload["callId"])):
-            return await self._ask(
-                message, "cancel", *cancellation(payload), timeout=timeout, reach=self._reach_of(frame)
-            )
+        if message.type == "capabilities/cancel" and frames is not None:
+            frame = frames.sent_to(payload["callId"])
+            if frame is not None:
+                reach = self._reach_of(frame)
+                return await self._invoke(message, "cancel", *cancellation(payload), timeout=timeout, reach=reach)
         if message.type != "capabilities/call":
             return await super().request(message, timeout=timeout)
+        return await self._call_tool(message, timeout)
+
+    async def _call_tool(self, message: Message, timeout: float) -> Message:
+        payload: Any = message.payload
         tool, call_id = payload["capability"], payload["options"]["callId"]
         agent = self._require_agent()
-        where, ask = "page", super().request
-        if frames is not None and MARK in tool and not agent.is_lost:
-            where, ask = "frame", partial(self._call_in_frame, frames)
+        where, send = "page", super().request
+        if self._frames is not None and MARK in tool and not agent.is_lost:
+            where, send = "frame", partial(self._call_in_frame, self._frames)
         for attempt in count(1):
             try:
-                reply = await ask(message, timeout=timeout)
+                reply = await send(message, timeout=timeout)
                 break
             except ContextLost as lost:
                 await asyncio.sleep(_NEW_DOCUMENT)
@@ -473,11 +486,11 @@ class TopPageTransport(PageTransport):
         if self._background:  # the tool answered and navigated
             await self._settle_navigation(agent.page)
             reply.relists = True
-        answer: Any = reply.payload
-        error: Any = answer.get("error") if isinstance(answer, dict) else None
-        for kind in (OutcomeUnknown, PersonRequired):
-            if isinstance(error, dict) and error.get("code") == kind.code:
-                raise kind(str(error.get("message", "")))
+        match reply.payload:
+            case {"error": {"code": OutcomeUnknown.code} as error}:
+                raise OutcomeUnknown(str(error.get("message", "")))
+            case {"error": {"code": PersonRequired.code} as error}:
+                raise PersonRequired(str(error.get("message", "")))
         return reply
 
     def _on_event(self, kind: str, payload: Any) -> None:
@@ -494,8 +507,8 @@ class TopPageTransport(PageTransport):
 
 def _not_sent(message: Message, tool: str) -> Message:
     """Return the reply to a call of a frame's tool whose document is gone or never existed."""
-    why = "no frame of the page has it, or its frame navigated or went away; nothing was sent"
-    error = {"code": "UNKNOWN_CAPABILITY", "message": f"there is no tool {tool}: {why}"}
+    reason = "no frame of the page has it, or its frame navigated or went away; nothing was sent"
+    error = {"code": "UNKNOWN_CAPABILITY", "message": f"there is no tool {tool}: {reason}"}
     return Message(f"{message.type}-result", {"success": False, "error": error}, id=message.id)
 
 
