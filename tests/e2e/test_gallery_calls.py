@@ -178,7 +178,7 @@ async def test_the_timeline_shows_a_run_at_a_glance(gallery: Gallery, browser: B
         chart = await gallery.call("chart.render", csv="a,b\n1,2")
         done = page.locator(f"#call-{chart['id']}")
         await expect(done).to_have_attribute("data-status", "completed")
-        await expect(done.locator(".told")).to_have_text("1 file")
+        await expect(done.locator(".outcome")).to_have_text("1 file")
         await expect(done).to_contain_text("playwright")
         bars = [await locator.bounding_box() for locator in (row.locator(".bar"), done.locator(".bar"))]
         assert bars[0] and bars[1] and bars[0]["x"] < bars[1]["x"] and bars[0]["width"] > bars[1]["width"]

@@ -36,11 +36,14 @@ WIDE, TALL, NARROW = (
     ViewportSize(width=360, height=740),
 )
 EVIDENCE, TALL_PHONE = ViewportSize(width=1280, height=1200), ViewportSize(width=360, height=1100)
-#: Waits for the images that can be seen; others may never be loaded.
-DECODED = """Promise.all([...document.images].filter(image => {
-  const box = image.getBoundingClientRect();
-  return image.checkVisibility() && box.bottom > 0 && box.top < innerHeight;
-}).map(image => image.decode().catch(() => null)))"""
+#: Waits for the images that can be seen; others may never be loaded. Cards are read after they have stayed in view.
+DECODED = """new Promise(resolve => setTimeout(resolve, 1000)).then(() => {
+  const seen = [...document.images].filter(image => {
+    const box = image.getBoundingClientRect();
+    return image.checkVisibility() && box.bottom > 0 && box.top < innerHeight;
+  });
+  return Promise.all(seen.map(image => image.decode().catch(() => null)));
+})"""
 
 
 def report() -> str:

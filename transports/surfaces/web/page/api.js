@@ -18,13 +18,18 @@ async function request(method, path, options) {
     throw new Problem('the server does not answer; is `abp serve` still running?');
   }
   if (response.ok) return response;
-  const answer = await response.json().catch(() => null);
   if (response.status === 401 && path !== '/login') emit('signed_out');
-  throw new Problem(answer?.error?.message ?? `the server answered ${response.status}`, response.status, answer?.error?.code);
+  const answer = await response.json().catch(() => null);
+  const message = answer?.error?.message ?? `the server answered ${response.status}`;
+  throw new Problem(message, response.status, answer?.error?.code);
 }
 
 async function jsonOf(method, path, body) {
-  const options = body === undefined ? {} : { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } };
+  const options = {};
+  if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers = { 'Content-Type': 'application/json' };
+  }
   const response = await request(method, path, options);
   return response.status === 204 ? null : response.json();
 }
@@ -35,14 +40,15 @@ export const remove = (path) => jsonOf('DELETE', path);
 
 /** Return a path with percent-encoded parts, and a query without empty values. */
 export function address(parts, query = {}) {
-  const given = Object.entries(query).filter(([, value]) => value !== '' && value !== null && value !== undefined);
-  const search = new URLSearchParams(given).toString();
+  const values = Object.entries(query).filter(([, value]) => value !== '' && value !== null && value !== undefined);
+  const search = new URLSearchParams(values).toString();
   return `/${parts.map(encodeURIComponent).join('/')}${search ? `?${search}` : ''}`;
 }
 
 /** Return bytes `start` to `end` (exclusive) of an artifact; never more, even if the server sends the whole content. */
 export async function slice(id, start, end) {
-  const response = await request('GET', address(['artifacts', id]), { headers: { Range: `bytes=${start}-${end - 1}` } });
+  const headers = { Range: `bytes=${start}-${end - 1}` };
+  const response = await request('GET', address(['artifacts', id]), { headers });
   const bytes = new Uint8Array(await response.arrayBuffer());
   return response.status === 206 ? bytes : bytes.subarray(start, end);
 }

@@ -6,6 +6,9 @@ import { startGrid } from './grid.js';
 import { openCall, startTimeline } from './timeline.js';
 
 const VIEWS = ['artifacts', 'calls', 'apps', 'resources', 'runs'];
+const TITLES = {
+  login: 'Sign in', artifacts: 'Artifacts', calls: 'Calls', apps: 'Apps', resources: 'Resources', runs: 'Runs',
+};
 let signedIn = false;
 let current = 'artifacts'; // the view behind an open artifact
 
@@ -28,24 +31,28 @@ async function show() {
     else link.removeAttribute('aria-current');
   }
   for (const node of document.querySelectorAll('[data-signed-in]')) node.hidden = !signedIn;
-  document.title = `${{ login: 'Sign in', artifacts: 'Artifacts', calls: 'Calls', apps: 'Apps', resources: 'Resources', runs: 'Runs' }[view]} · ABP gallery`;
+  document.title = `${TITLES[view]} · ABP gallery`;
+
   if (view === 'apps') (await import('./apps.js')).startApps(byId('view-apps'));
   if (view === 'resources') (await import('./resources.js')).startResources(byId('view-resources'));
   if (view === 'runs') (await import('./runs.js')).showRun(byId('view-runs'), run);
-  const details = artifact || document.querySelector('dialog.details[open]') ? await import('./details.js') : null;
-  if (artifact) details.openDetails(artifact);
-  else details?.closeDetails();
+
+  if (artifact) (await import('./details.js')).openDetails(artifact);
+  else if (document.querySelector('dialog.details[open]')) (await import('./details.js')).closeDetails();
   if (call) openCall(call);
 }
 
-function enter() {
+async function enter() {
   signedIn = true;
   show();
   follow();
-  get('/runs').then(({ served }) => {
+  try {
+    const { served } = await get('/runs');
     byId('runs-link').hidden = !served;
     if (served && !location.hash) location.replace('#runs');
-  }).catch(() => null);
+  } catch {
+    // Without an answer there is no link to the runs.
+  }
 }
 
 function leave() {
@@ -62,12 +69,21 @@ async function signIn(token) {
   enter();
 }
 
+function showProblem(error) {
+  const problem = error.status === 401 ? 'That token is not the one of this server.' : error.message;
+  byId('login-problem').textContent = problem;
+}
+
 byId('login').addEventListener('submit', (event) => {
   event.preventDefault();
-  busy(event.submitter, () => signIn(byId('token').value.trim()).catch((error) => {
-    byId('login-problem').textContent = error.status === 401 ? 'That token is not the one of this server.' : error.message;
-    byId('token').select();
-  }));
+  busy(event.submitter, async () => {
+    try {
+      await signIn(byId('token').value.trim());
+    } catch (error) {
+      showProblem(error);
+      byId('token').select();
+    }
+  });
 });
 byId('sign-out').addEventListener('click', () => busy(byId('sign-out'), async () => {
   await post('/logout');
@@ -77,13 +93,15 @@ byId('sign-out').addEventListener('click', () => busy(byId('sign-out'), async ()
 on('signed_out', () => signedIn && leave());
 on('refused', () => get('/calls?limit=1').catch(() => null)); // if access was the reason, `signed_out` follows
 on('connection', (state) => {
-  const words = { live: 'Live', lost: 'Connecting …' };
+  const text = { live: 'Live', lost: 'Connecting …' }[state];
   const node = byId('connection');
   node.dataset.state = state;
-  if (node.textContent !== words[state]) node.textContent = words[state];
+  if (node.textContent !== text) node.textContent = text; // a live region should not repeat its text
+});
+on('details_closed', () => {
+  if (location.hash.startsWith('#artifact=')) history.replaceState(null, '', `#${current}`);
 });
 addEventListener('hashchange', show);
-on('details_closed', () => location.hash.startsWith('#artifact=') && history.replaceState(null, '', `#${current}`));
 
 startGrid(byId('view-artifacts'));
 startTimeline(byId('view-calls'));
@@ -98,7 +116,7 @@ async function begin() {
       await signIn(decodeURIComponent(token));
     } catch (error) {
       leave();
-      byId('login-problem').textContent = error.status === 401 ? 'That token is not the one of this server.' : error.message;
+      showProblem(error);
     }
     return;
   }

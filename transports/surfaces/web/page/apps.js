@@ -9,24 +9,44 @@ const TRANSPORTS = [['', 'auto'], ['playwright', 'playwright'], ['postmessage', 
 const OPEN = 2; // apps whose capabilities are unfolded at first
 
 let apps = [];
-const names = h('datalist', { id: 'app-names' }); // apps of the settings file
 let chosen = null; // {session, name}
 
+const names = h('datalist', { id: 'app-names' }); // apps of the settings file
 const list = h('div', { class: 'stack' });
 const work = h('div', { class: 'work card-like stack', id: 'work' });
-const search = h('input', { type: 'search', placeholder: 'Search capabilities', 'aria-label': 'Search capabilities', oninput: () => render() });
+const search = h('input', {
+  type: 'search',
+  placeholder: 'Search capabilities',
+  'aria-label': 'Search capabilities',
+  oninput: () => render(),
+});
 
 function connectForm() {
-  const url = h('input', { id: 'app-url', type: 'text', inputmode: 'url', list: 'app-names', required: true, placeholder: 'https://app.example/', spellcheck: 'false' });
-  const transport = h('select', { id: 'app-transport', 'aria-label': 'Transport' }, TRANSPORTS.map(([value, text]) => h('option', { value }, text)));
+  const url = h('input', {
+    id: 'app-url',
+    type: 'text',
+    inputmode: 'url',
+    list: 'app-names',
+    required: true,
+    placeholder: 'https://app.example/',
+    spellcheck: 'false',
+  });
+  const transport = h('select', { id: 'app-transport', 'aria-label': 'Transport' },
+    TRANSPORTS.map(([value, text]) => h('option', { value }, text)));
   const connect = h('button', { class: 'primary' }, 'Connect');
   const node = h('form', { class: 'card-like stack', 'aria-label': 'Connect an app' },
-    h('label', { for: 'app-url' }, 'Address of an app (http, https, ws, wss), or its name'), url, names,
-    h('div', { class: 'row' }, h('label', { class: 'inline', for: 'app-transport' }, 'Transport', transport), h('div', { class: 'grow' }), connect));
+    h('label', { for: 'app-url' }, 'Address of an app (http, https, ws, wss), or its name'),
+    url,
+    names,
+    h('div', { class: 'row' },
+      h('label', { class: 'inline', for: 'app-transport' }, 'Transport', transport),
+      h('div', { class: 'grow' }),
+      connect));
   node.addEventListener('submit', (event) => {
     event.preventDefault();
     busy(connect, async () => {
-      const app = await post(address(['apps']), { url: url.value, ...(transport.value && { transport: transport.value }) });
+      const options = transport.value ? { transport: transport.value } : {};
+      const app = await post(address(['apps']), { url: url.value, ...options });
       say(`${app.name} is connected`);
       url.value = '';
       await load();
@@ -35,21 +55,40 @@ function connectForm() {
   return node;
 }
 
-function capability(app, one) {
-  const current = chosen?.session === app.session && chosen.name === one.name;
-  const flags = [one.experimental && 'experimental', one.deprecated && 'deprecated', one.available === false && 'unavailable', one.view && 'view'].filter(Boolean);
-  const node = button([h('span', {}, h('span', { class: 'name' }, one.name), flags.map((flag) => h('span', { class: 'flag' }, flag))), h('span', { class: 'muted' }, one.description ?? '')], () => {
-    chosen = { session: app.session, name: one.name };
+function flagsOf(capability) {
+  return [
+    capability.experimental && 'experimental',
+    capability.deprecated && 'deprecated',
+    capability.available === false && 'unavailable',
+    capability.view && 'view',
+  ].filter(Boolean);
+}
+
+function entry(app, capability) {
+  const { name, description = '' } = capability;
+  const flags = flagsOf(capability).map((flag) => h('span', { class: 'flag' }, flag));
+  const label = [
+    h('span', {}, h('span', { class: 'name' }, name), flags),
+    h('span', { class: 'muted' }, description),
+  ];
+  const isCurrent = chosen?.session === app.session && chosen.name === name;
+  const node = button(label, () => {
+    chosen = { session: app.session, name };
     for (const other of list.querySelectorAll('[aria-current]')) other.removeAttribute('aria-current');
     node.setAttribute('aria-current', 'true');
-    openCapability(app, one.name, work);
-  }, { class: 'capability', 'aria-current': current });
+    openCapability(app, name, work);
+  }, { class: 'capability', 'aria-current': isCurrent });
   return h('li', {}, node);
+}
+
+function matches({ name, description }, text) {
+  return `${name}\n${description ?? ''}`.toLowerCase().includes(text);
 }
 
 function appBox(app, index) {
   const text = search.value.trim().toLowerCase();
-  const fitting = app.capabilities.filter((one) => `${one.name}\n${one.description ?? ''}`.toLowerCase().includes(text));
+  const shown = app.capabilities.filter((capability) => matches(capability, text));
+  const user = app.signed_in_as ? ` · signed in as ${app.signed_in_as}` : '';
   const disconnect = button('Disconnect', async () => {
     if (!(await confirm(`Disconnect ${app.name}? Its running calls end.`, 'Disconnect'))) return;
     await busy(disconnect, async () => {
@@ -60,9 +99,13 @@ function appBox(app, index) {
   const open = index < OPEN || text !== '' || chosen?.session === app.session;
   return h('details', { class: 'app card-like', open, 'data-session': app.session },
     h('summary', {}, h('strong', {}, app.name), h('span', { class: 'muted' }, ` ${app.version ?? ''} · ${app.transport}`)),
-    h('p', { class: 'muted url' }, `${app.url}${app.signed_in_as ? ` · signed in as ${app.signed_in_as}` : ''} · session ${app.session}`),
-    h('div', { class: 'row' }, h('span', { class: 'muted' }, plural(app.capabilities.length, 'capability', 'capabilities')), h('div', { class: 'grow' }), disconnect),
-    h('ul', { class: 'capabilities', role: 'list', 'aria-label': `Capabilities of ${app.name}` }, fitting.map((one) => capability(app, one))));
+    h('p', { class: 'muted url' }, `${app.url}${user} · session ${app.session}`),
+    h('div', { class: 'row' },
+      h('span', { class: 'muted' }, plural(app.capabilities.length, 'capability', 'capabilities')),
+      h('div', { class: 'grow' }),
+      disconnect),
+    h('ul', { class: 'capabilities', role: 'list', 'aria-label': `Capabilities of ${app.name}` },
+      shown.map((capability) => entry(app, capability))));
 }
 
 function render() {
@@ -75,16 +118,22 @@ function render() {
   }));
   if (focused) list.querySelector(`[data-session="${CSS.escape(focused)}"] summary`)?.focus();
   search.hidden = !apps.length;
-  if (!apps.length) list.append(h('p', { class: 'muted' }, 'No app is connected. ', h('code', {}, 'abp fixture'), ' starts one to try; its address goes into the field above.'));
+  if (!apps.length) {
+    list.append(h('p', { class: 'muted' },
+      'No app is connected. ', h('code', {}, 'abp fixture'), ' starts one to try; its address goes into the field above.'));
+  }
   if (chosen && !apps.some((app) => app.session === chosen.session)) chosen = null;
-  if (!chosen) work.replaceChildren(h('p', { class: 'muted center' }, apps.length ? 'Choose a capability: its form appears here.' : 'What a connected app can do appears here.'));
+  if (!chosen) {
+    const hint = apps.length ? 'Choose a capability: its form appears here.' : 'What a connected app can do appears here.';
+    work.replaceChildren(h('p', { class: 'muted center' }, hint));
+  }
 }
 
 async function load() {
   try {
-    const known = await get(address(['apps']));
-    apps = known.apps;
-    names.replaceChildren(...known.names.map((value) => h('option', { value })));
+    const answer = await get(address(['apps']));
+    apps = answer.apps;
+    names.replaceChildren(...answer.names.map((value) => h('option', { value })));
     render();
   } catch (error) {
     if (error.status !== 401) notice(error.message);

@@ -32,4 +32,4 @@ function update(call) {
   emit('calls_changed', call);
 }
 
-for (const name of ['call_started', 'call_progress', 'call_asked', 'call_finished']) on(name, update);
+for (const event of ['call_started', 'call_progress', 'call_asked', 'call_finished']) on(event, update);

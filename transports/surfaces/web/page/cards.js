@@ -1,6 +1,6 @@
 // Card previews of tables, videos and sounds, made by the browser when the card is first seen, with limits.
 import { slice } from './api.js';
-import { rowsOf } from './content.js';
+import { delimiterOf, rowsOf } from './content.js';
 import { h } from './dom.js';
 
 const HEAD = 2000; // bytes of a table
@@ -17,17 +17,24 @@ let decoding = Promise.resolve(); // one at a time
 /** The first rows of a table. */
 export async function tableHead(meta) {
   const source = new TextDecoder().decode(await slice(meta.id, 0, HEAD));
-  const first = source.slice(0, source.indexOf('\n') + 1 || undefined);
-  const delimiter = [',', ';', '\t', '|'].reduce((best, sign) => (first.split(sign).length > first.split(best).length ? sign : best));
-  const [head = [], ...rows] = rowsOf(source, delimiter, ROWS);
+  const [head = [], ...rows] = rowsOf(source, delimiterOf(source), ROWS);
   const cells = (row, tag) => row.slice(0, COLUMNS).map((cell) => h(tag, {}, cell.slice(0, 24)));
-  return h('table', { 'aria-hidden': true }, h('tr', {}, cells(head, 'th')), rows.map((row) => h('tr', {}, cells(row, 'td'))));
+  return h('table', { 'aria-hidden': true },
+    h('tr', {}, cells(head, 'th')),
+    rows.map((row) => h('tr', {}, cells(row, 'td'))));
 }
 
 /** A frame near the beginning of a video. The browser requests only the parts that it needs. */
 export function videoFrame(meta) {
   return new Promise((resolve, reject) => {
-    const video = h('video', { src: `${meta.url}#t=0.2`, preload: 'metadata', muted: true, playsinline: true, tabindex: -1, 'aria-hidden': true });
+    const video = h('video', {
+      src: `${meta.url}#t=0.2`,
+      preload: 'metadata',
+      muted: true,
+      playsinline: true,
+      tabindex: -1,
+      'aria-hidden': true,
+    });
     video.addEventListener('loadeddata', () => resolve(video), { once: true });
     video.addEventListener('error', reject, { once: true });
   });
@@ -42,21 +49,23 @@ function seconds(meta) {
 }
 
 async function decode(meta) {
-  if (!((await seconds(meta)) <= LONGEST_SOUND)) throw new Error('too long');
+  const length = await seconds(meta);
+  if (!(length <= LONGEST_SOUND)) throw new Error('too long'); // also if the length is unknown
   const bytes = await slice(meta.id, 0, meta.size_bytes);
   const sound = await new OfflineAudioContext(1, 1, RATE).decodeAudioData(bytes.buffer);
   const samples = sound.getChannelData(0);
   const step = Math.max(1, Math.floor(samples.length / BARS));
-  return Array.from({ length: BARS }, (_, bar) => samples.subarray(bar * step, (bar + 1) * step).reduce((peak, value) => Math.max(peak, Math.abs(value)), 0));
+  const peakOf = (part) => part.reduce((peak, value) => Math.max(peak, Math.abs(value)), 0);
+  return Array.from({ length: BARS }, (_, bar) => peakOf(samples.subarray(bar * step, (bar + 1) * step)));
 }
 
 /** The loudness of a sound over its time, as bars. */
 export async function waveform(meta) {
   if (meta.size_bytes > LARGEST_SOUND) throw new Error('too large');
   if (!peaksOf.has(meta.id)) {
-    const made = decoding.then(() => decode(meta));
-    decoding = made.catch(() => null);
-    peaksOf.set(meta.id, made);
+    const peaks = decoding.then(() => decode(meta));
+    decoding = peaks.catch(() => null);
+    peaksOf.set(meta.id, peaks);
   }
   const peaks = await peaksOf.get(meta.id);
   const loudest = Math.max(...peaks, 0.01);

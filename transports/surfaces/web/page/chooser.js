@@ -8,18 +8,26 @@ import { recent } from './grid.js';
 const OFFERED = 100;
 
 /** A path in the parameters, in the server's notation: a dot inside a key is escaped. */
-const pathOf = (path) => path.map((step) => String(step).replaceAll('\\', '\\\\').replaceAll('.', '\\.')).join('.');
+function pathOf(keys) {
+  const escaped = keys.map((key) => String(key).replaceAll('\\', '\\\\').replaceAll('.', '\\.'));
+  return escaped.join('.');
+}
 
 export function chooser(schema, { labelled, ...options }) {
   const option = (meta) => h('option', { value: meta.id }, `${meta.filename} · ${size(meta.size_bytes)}`);
-  const select = h('select', { required: options.required }, h('option', { value: '' }, 'Choose an artifact …'), recent().slice(0, OFFERED).map(option));
+  const select = h('select', { required: options.required },
+    h('option', { value: '' }, 'Choose an artifact …'),
+    recent().slice(0, OFFERED).map(option));
   const local = h('input', { type: 'file', hidden: true, 'aria-label': `Local file for ${options.label}` });
   const pick = button('Upload a file', () => local.click());
 
   const offer = (meta) => {
-    if (![...select.options].some(({ value }) => value === meta.id)) select.options[0].after(option(meta));
+    const isNew = ![...select.options].some(({ value }) => value === meta.id);
+    if (isNew) select.options[0].after(option(meta));
   };
-  select.addEventListener('focus', () => recent().slice(0, OFFERED).reverse().forEach(offer)); // artifacts that were stored meanwhile
+  select.addEventListener('focus', () => {
+    for (const meta of recent().slice(0, OFFERED).reverse()) offer(meta); // those that were stored meanwhile
+  });
 
   const take = (file) => busy(pick, async () => {
     const meta = await upload(file);

@@ -12,28 +12,31 @@ const CHILDREN = 100;
 
 /** Load content in pieces: `add(bytes, last)` shows a piece, and the returned button loads the next. */
 function pieces(meta, step, add) {
-  let at = 0;
+  let loaded = 0;
   const state = h('span', { class: 'muted' });
   const more = button('Show more', () => next());
   const foot = h('p', { class: 'row more' }, state, more);
   async function next() {
     more.disabled = true;
     try {
-      const bytes = meta.size_bytes > at ? await slice(meta.id, at, Math.min(at + step, meta.size_bytes)) : new Uint8Array();
-      at += bytes.length;
-      add(bytes, at >= meta.size_bytes || bytes.length === 0);
-      state.textContent = at < meta.size_bytes ? `${size(at)} of ${size(meta.size_bytes)}` : '';
+      const end = Math.min(loaded + step, meta.size_bytes);
+      const bytes = end > loaded ? await slice(meta.id, loaded, end) : new Uint8Array();
+      loaded += bytes.length;
+      add(bytes, loaded >= meta.size_bytes || bytes.length === 0);
+      state.textContent = loaded < meta.size_bytes ? `${size(loaded)} of ${size(meta.size_bytes)}` : '';
     } catch (error) {
       state.textContent = `The content cannot be shown: ${error.message}`;
     }
     more.disabled = false;
-    more.hidden = at >= meta.size_bytes;
+    more.hidden = loaded >= meta.size_bytes;
   }
   next();
   return foot;
 }
 
-const scroller = (name, content) => h('div', { class: 'scroller', tabindex: 0, role: 'region', 'aria-label': name }, content);
+function scroller(name, content) {
+  return h('div', { class: 'scroller', tabindex: 0, role: 'region', 'aria-label': name }, content);
+}
 
 export function text(meta) {
   const decoder = new TextDecoder();
@@ -67,19 +70,19 @@ export function tree(value, key = null, open = true) {
     return h('div', { class: 'leaf' }, name, h('span', { class: `value ${kind}` }, JSON.stringify(value)));
   }
   const entries = Object.entries(value);
-  const summary = Array.isArray(value) ? `[ ${plural(entries.length, 'item')} ]` : `{ ${plural(entries.length, 'key')} }`;
   if (!entries.length) return h('div', { class: 'leaf' }, name, Array.isArray(value) ? '[ ]' : '{ }');
+  const isList = Array.isArray(value);
+  const summary = isList ? `[ ${plural(entries.length, 'item')} ]` : `{ ${plural(entries.length, 'key')} }`;
   const node = h('details', { class: 'node' }, h('summary', {}, name, h('span', { class: 'muted' }, summary)));
   const show = (from) => {
-    node.append(...entries.slice(from, from + CHILDREN).map(([name, child]) => tree(child, name, false)));
+    node.append(...entries.slice(from, from + CHILDREN).map(([key, child]) => tree(child, key, false)));
     const left = entries.length - from - CHILDREN;
-    if (left > 0) {
-      const more = button(`${left.toLocaleString()} more`, () => {
-        more.remove();
-        show(from + CHILDREN);
-      }, { class: 'quiet small' });
-      node.append(more);
-    }
+    if (left <= 0) return;
+    const more = button(`${left.toLocaleString()} more`, () => {
+      more.remove();
+      show(from + CHILDREN);
+    }, { class: 'quiet small' });
+    node.append(more);
   };
   node.addEventListener('toggle', () => show(0), { once: true });
   node.open = open;
@@ -107,20 +110,37 @@ export function rowsOf(source, delimiter, limit) {
   let cell = '';
   for (let i = 0; i < source.length; i += 1) {
     const sign = source[i];
-    if (quoted) {
-      if (sign !== '"') cell += sign;
-      else if (source[i + 1] === '"') cell += source[i++];
-      else quoted = false;
-    } else if (sign === '"' && cell === '') quoted = true;
-    else if (sign === delimiter || sign === '\n') {
+    if (quoted && sign === '"' && source[i + 1] === '"') {
+      cell += '"';
+      i += 1;
+    } else if (quoted && sign === '"') {
+      quoted = false;
+    } else if (quoted) {
+      cell += sign;
+    } else if (sign === '"' && cell === '') {
+      quoted = true;
+    } else if (sign === delimiter || sign === '\n') {
       rows.at(-1).push(cell.replace(/\r$/, ''));
       cell = '';
-      if (sign === '\n' && rows.push([]) > limit) break;
-    } else cell += sign;
+      if (sign === '\n') rows.push([]);
+      if (rows.length > limit) break;
+    } else {
+      cell += sign;
+    }
   }
   if (cell !== '') rows.at(-1).push(cell);
   if (!rows.at(-1).length) rows.pop();
   return rows.slice(0, limit);
+}
+
+/** Return the delimiter of CSV text: the sign that splits its first line into most cells. */
+export function delimiterOf(source) {
+  const [first] = source.split('\n', 1);
+  let best = ',';
+  for (const sign of [';', '\t', '|']) {
+    if (first.split(sign).length > first.split(best).length) best = sign;
+  }
+  return best;
 }
 
 export function csv(meta) {
@@ -129,9 +149,7 @@ export function csv(meta) {
   const decoder = new TextDecoder();
   const box = h('div');
   const render = (all) => {
-    const first = source.slice(0, source.indexOf('\n') + 1 || undefined);
-    const delimiter = [',', ';', '\t', '|'].reduce((best, sign) => (first.split(sign).length > first.split(best).length ? sign : best));
-    const rows = rowsOf(source, delimiter, rowLimit + 2);
+    const rows = rowsOf(source, delimiterOf(source), rowLimit + 2);
     if (!all && rows.length < rowLimit + 2) rows.pop(); // the last row may be cut in the middle
     const [head = [], ...body] = rows;
     const cut = body.length > rowLimit;

@@ -13,26 +13,51 @@ const VERSIONS = 50; // listed versions
 const EXPIRIES = [[300, '5 minutes'], [3600, '1 hour'], [86_400, '1 day'], [604_800, '7 days']];
 
 /** Return whether a browser can show the artifact in a tab; the server sends other types as downloads. */
-const opensInTab = (meta) => meta.mime_type === 'text/plain' || (['image', 'pdf', 'audio', 'video'].includes(meta.preview) && !isSvg(meta));
+function opensInTab(meta) {
+  if (meta.mime_type === 'text/plain') return true;
+  return ['image', 'pdf', 'audio', 'video'].includes(meta.preview) && !isSvg(meta);
+}
 
 const dialog = h('dialog', { class: 'details', 'aria-labelledby': 'details-title' });
 let openId = null;
 
+/** A link to the call or the batch run that made the artifact, with the duration of the call. */
+function maker(meta) {
+  if (!meta.call) return meta.capability ?? 'an upload';
+  const href = meta.run ? `#run=${meta.run}` : `#call=${encodeURIComponent(meta.call)}`;
+  const milliseconds = calls.get(meta.call)?.duration_ms;
+  return h('span', {},
+    h('a', { href }, meta.capability ?? 'the call'),
+    milliseconds ? ` in ${duration(milliseconds)}` : '');
+}
+
 function facts(meta) {
-  const call = calls.get(meta.call);
-  const made = meta.call && h('a', { href: meta.run ? `#run=${meta.run}` : `#call=${encodeURIComponent(meta.call)}` }, meta.capability ?? 'the call');
+  const copied = (value, name) => [h('code', {}, value), copyButton(value, name)];
   const rows = [
     ['Type', meta.mime_type],
     ['Size', exactSize(meta.size_bytes)],
     ['Stored', moment(meta.created)],
-    ['Made by', made ? h('span', {}, made, call?.duration_ms ? ` in ${duration(call.duration_ms)}` : '') : (meta.capability ?? 'an upload')],
+    ['Made by', maker(meta)],
     ['App', meta.app],
     ['Session', meta.session],
-    ['ID', [h('code', {}, meta.id), copyButton(meta.id, 'ID')]],
-    ['URI', [h('code', {}, meta.uri), copyButton(meta.uri, 'URI')]],
-    ['SHA-256', [h('code', {}, meta.sha256), copyButton(meta.sha256, 'SHA-256')]],
+    ['ID', copied(meta.id, 'ID')],
+    ['URI', copied(meta.uri, 'URI')],
+    ['SHA-256', copied(meta.sha256, 'SHA-256')],
   ];
-  return h('dl', { class: 'facts-list' }, rows.filter(([, value]) => value).map(([name, value]) => [h('dt', {}, name), h('dd', { class: Array.isArray(value) ? 'copied' : '' }, value)]));
+  const row = ([name, value]) => [h('dt', {}, name), h('dd', { class: Array.isArray(value) && 'copied' }, value)];
+  return h('dl', { class: 'facts-list' }, rows.filter(([, value]) => value).map(row));
+}
+
+function versions(name, current, metas) {
+  const label = `Versions of ${name}`;
+  const version = (meta) => {
+    const stored = moment(meta.created);
+    const isCurrent = meta.id === current.id;
+    return h('li', {},
+      isCurrent ? h('strong', {}, stored) : h('a', { href: `#artifact=${encodeURIComponent(meta.id)}` }, stored),
+      h('span', { class: 'muted' }, ` ${size(meta.size_bytes)}`));
+  };
+  return [h('h3', {}, label), h('ul', { class: 'versions', 'aria-label': label }, metas.map(version))];
 }
 
 /** Details that need a request: other versions of the same name, source and scope. */
@@ -41,13 +66,13 @@ function more(meta) {
   async function load() {
     const { source, scope } = await get(address(['artifacts', meta.id, 'meta']));
     const name = source.requested_names?.at(-1);
-    const same = name ? (await get(address(['artifacts'], { name, limit: VERSIONS }))).artifacts : [];
-    if (same.length > 1) {
-      node.append(h('h3', {}, `Versions of ${name}`), h('ul', { class: 'versions', 'aria-label': `Versions of ${name}` }, same.map((one) => h('li', {},
-        one.id === meta.id ? h('strong', {}, moment(one.created)) : h('a', { href: `#artifact=${encodeURIComponent(one.id)}` }, moment(one.created)),
-        h('span', { class: 'muted' }, ` ${size(one.size_bytes)}`)))));
+    if (name) {
+      const { artifacts } = await get(address(['artifacts'], { name, limit: VERSIONS }));
+      if (artifacts.length > 1) node.append(...versions(name, meta, artifacts));
     }
-    node.append(h('details', {}, h('summary', {}, 'Source and scope'), h('div', { class: 'tree' }, tree({ source, scope }))));
+    node.append(h('details', {},
+      h('summary', {}, 'Source and scope'),
+      h('div', { class: 'tree' }, tree({ source, scope }))));
   }
   load().catch(() => null); // the artifact may have been removed; the rest of the dialog reports it
   return node;
@@ -60,7 +85,8 @@ function hashCheck(meta) {
     state.className = 'state';
     try {
       const answer = await post(address(['artifacts', meta.id, 'verify']));
-      state.textContent = answer.ok ? `✓ ${size(answer.size_bytes)} read again; the SHA-256 is right` : '✗ The content is not what was stored';
+      const correct = `✓ ${size(answer.size_bytes)} read again; the SHA-256 is right`;
+      state.textContent = answer.ok ? correct : '✗ The content is not what was stored';
       state.classList.add(answer.ok ? 'good' : 'bad');
     } catch (error) {
       state.textContent = '';
@@ -71,18 +97,19 @@ function hashCheck(meta) {
 }
 
 function linkForm(meta) {
-  const expires = h('select', { 'aria-label': 'The link works for' }, EXPIRIES.map(([value, text]) => h('option', { value }, text)));
+  const expires = h('select', { 'aria-label': 'The link works for' },
+    EXPIRIES.map(([value, text]) => h('option', { value }, text)));
   expires.value = 3600;
-  const made = h('div', { class: 'link-made', 'aria-live': 'polite' });
+  const result = h('div', { class: 'link-made', 'aria-live': 'polite' });
   const make = button('Make link', () => busy(make, async () => {
     const answer = await post(address(['artifacts', meta.id, 'link']), { expires: Number(expires.value) });
     const url = new URL(answer.url, location.href).href;
-    made.replaceChildren(
+    result.replaceChildren(
       h('input', { readonly: true, value: url, 'aria-label': 'Signed link', onfocus: (event) => event.target.select() }),
       copyButton(url, 'link'),
       h('p', { class: 'muted' }, `Opens without a token until ${moment(answer.expires_at)}.`));
   }));
-  return h('fieldset', {}, h('legend', {}, 'Share'), h('div', { class: 'row' }, expires, make), made);
+  return h('fieldset', {}, h('legend', {}, 'Share'), h('div', { class: 'row' }, expires, make), result);
 }
 
 function deleteButton(meta) {
@@ -120,7 +147,11 @@ export async function openDetails(id) {
         h('div', { class: 'row' },
           h('a', { class: 'button primary', href: `${meta.url}?download`, download: '' }, 'Download'),
           opensInTab(meta) && h('a', { class: 'button', href: meta.url, target: '_blank', rel: 'noopener' }, 'Open')),
-        facts(meta), more(meta), hashCheck(meta), linkForm(meta), !meta.run && deleteButton(meta))));
+        facts(meta),
+        more(meta),
+        hashCheck(meta),
+        linkForm(meta),
+        !meta.run && deleteButton(meta))));
   if (!dialog.open) dialog.showModal();
 }
 
@@ -137,6 +168,10 @@ dialog.addEventListener('close', () => {
   // The browser returns the focus to the earlier element if it still exists.
   if (document.activeElement === document.body) cardOf(id)?.focus();
 });
-dialog.addEventListener('click', (event) => event.target === dialog && close()); // the backdrop
-on('artifact_removed', ({ id }) => id === openId && close());
+dialog.addEventListener('click', (event) => {
+  if (event.target === dialog) close(); // a click on the backdrop
+});
+on('artifact_removed', ({ id }) => {
+  if (id === openId) close();
+});
 on('signed_out', closeDetails);

@@ -9,7 +9,8 @@ export function h(tag, attributes = {}, ...children) {
     else if (name === 'value') node.value = value;
     else node.setAttribute(name, value === true && !name.startsWith('aria-') ? '' : value);
   }
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  const shown = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  node.append(...shown);
   return node;
 }
 
@@ -23,19 +24,22 @@ let announcements = [];
 
 /** Announce a text to screen readers. Texts within one second are announced together, since each interrupts the previous. */
 export function say(text) {
-  if (!announcements.length) {
-    setTimeout(() => {
-      byId('said').textContent = announcements.length > 3 ? `${announcements.length} messages; the last: ${announcements.at(-1)}` : announcements.join('. ');
-      announcements = [];
-    }, 1000);
-  }
+  if (!announcements.length) setTimeout(announce, 1000);
   announcements.push(text);
+}
+
+function announce() {
+  const { length } = announcements;
+  byId('said').textContent = length > 3 ? `${length} messages; the last: ${announcements.at(-1)}` : announcements.join('. ');
+  announcements = [];
 }
 
 /** Show a notice for ten seconds or until it is dismissed; inside an open dialog, which would cover it. */
 export function notice(text) {
-  const box = h('div', { class: 'notice', role: 'alert' }, h('span', {}, text), button('×', () => box.remove(), { class: 'quiet', 'aria-label': 'Dismiss' }));
-  ([...document.querySelectorAll('dialog[open]')].at(-1) ?? byId('notices')).append(box);
+  const dismiss = button('×', () => box.remove(), { class: 'quiet', 'aria-label': 'Dismiss' });
+  const box = h('div', { class: 'notice', role: 'alert' }, h('span', {}, text), dismiss);
+  const place = [...document.querySelectorAll('dialog[open]')].at(-1) ?? byId('notices');
+  place.append(box);
   setTimeout(() => box.remove(), 10_000);
 }
 
@@ -75,7 +79,9 @@ export function confirm(question, yes) {
     const closeWith = (answer) => () => dialog.close(answer);
     const dialog = h('dialog', { class: 'confirm', 'aria-label': question },
       h('p', {}, question),
-      h('div', { class: 'row end' }, button('Cancel', closeWith('no'), { autofocus: true }), button(yes, closeWith('yes'), { class: 'danger' })));
+      h('div', { class: 'row end' },
+        button('Cancel', closeWith('no'), { autofocus: true }),
+        button(yes, closeWith('yes'), { class: 'danger' })));
     dialog.addEventListener('close', () => {
       dialog.remove();
       resolve(dialog.returnValue === 'yes');

@@ -20,7 +20,7 @@ const FIRST_WAIT = 1000; // ms before a refused stream is opened again; doubled 
 const LONGEST_WAIT = 30_000;
 
 let source = null;
-let wanted = false;
+let following = false;
 let fresh = true; // no event yet, so no position in the stream to resume from
 let wait = FIRST_WAIT;
 let retryTimer = 0;
@@ -61,7 +61,7 @@ function open() {
 /** Open the stream in a visible tab and close it in a hidden one: a browser has six connections to a server for all tabs. */
 function openWhileVisible() {
   clearTimeout(hiddenTimer);
-  if (!wanted) return;
+  if (!following) return;
   if (document.hidden) hiddenTimer = setTimeout(close, HIDDEN_TIMEOUT);
   else if (!source) open();
 }
@@ -71,12 +71,12 @@ document.addEventListener('visibilitychange', openWhileVisible);
 /** Open the stream. `reset` is emitted when everything has to be loaded: now, and after events may have been missed. */
 export function follow() {
   close();
-  wanted = true;
+  following = true;
   openWhileVisible();
 }
 
 export function unfollow() {
-  wanted = false;
+  following = false;
   clearTimeout(hiddenTimer);
   close();
 }

@@ -13,10 +13,10 @@ function foot(meta) {
     h('a', { href: `${meta.url}?download`, download: '' }, 'Download'),
     h('a', { href: `#artifact=${encodeURIComponent(meta.id)}` }, 'Details'),
     h('span', { class: 'muted' }, size(meta.size_bytes)),
-    command && h('code', {}, command), command && copyButton(command, 'command'));
+    command && [h('code', {}, command), copyButton(command, 'command')]);
 }
 
-function kindOf([kind, id], open) {
+function recording(kind, id, open) {
   const node = h('details', { 'data-evidence': kind }, h('summary', {}, TITLES[kind] ?? kind));
   node.addEventListener('toggle', async () => {
     try {
@@ -34,7 +34,8 @@ function kindOf([kind, id], open) {
 /** The evidence of an ended call. The picture of a failed call is open. */
 export function evidence(call) {
   const order = Object.keys(TITLES);
-  const kinds = Object.entries(call.evidence).sort(([one], [other]) => order.indexOf(one) - order.indexOf(other));
+  const recordings = Object.entries(call.evidence).sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
   return h('section', { class: 'evidence stack tight', 'aria-label': 'Evidence of this call' },
-    h('h3', {}, 'Evidence'), kinds.map((one) => kindOf(one, one[0] === 'screenshot' && call.status === 'failed')));
+    h('h3', {}, 'Evidence'),
+    recordings.map(([kind, id]) => recording(kind, id, kind === 'screenshot' && call.status === 'failed')));
 }

@@ -11,13 +11,15 @@ const WAIT = 250; // ms after the last key
 /** Return the form of the filters; `changed()` is called after a change. */
 export function filters(changed) {
   const choice = (id, label, options) =>
-    h('select', { id, name: id, 'aria-label': label, onchange: changed }, options.map(([value, text]) => h('option', { value }, text)));
+    h('select', { id, name: id, 'aria-label': label, onchange: changed },
+      options.map(([value, text]) => h('option', { value }, text)));
   const search = h('input', { type: 'search', id: 'q', name: 'q', placeholder: 'Search names', 'aria-label': 'Search names' });
   const capability = choice('capability', 'Capability', [['', 'All capabilities']]);
   const type = choice('type', 'Type', TYPES);
   const session = choice('session', 'Session', [['', 'All sessions']]);
   const clear = h('button', { type: 'reset', class: 'quiet', hidden: true }, 'Clear');
-  const node = h('form', { class: 'filters', role: 'search', 'aria-label': 'Filter artifacts' }, search, capability, type, session, clear);
+  const node = h('form', { class: 'filters', role: 'search', 'aria-label': 'Filter artifacts' },
+    search, capability, type, session, clear);
 
   let timer = 0;
   search.addEventListener('input', () => {
@@ -28,7 +30,8 @@ export function filters(changed) {
   node.addEventListener('reset', () => setTimeout(changed));
 
   const offer = (select, value, text = value) => {
-    if (value && ![...select.options].some((option) => option.value === value)) select.append(h('option', { value }, text));
+    const isNew = value && ![...select.options].some((option) => option.value === value);
+    if (isNew) select.append(h('option', { value }, text));
   };
   on('artifact_seen', (meta) => {
     offer(capability, meta.capability);
@@ -46,10 +49,12 @@ export function filters(changed) {
     },
     /** Return whether an artifact passes the filters, by the same rules as on the server. */
     match(meta) {
-      const { q, ...exact } = query();
+      const filter = query();
       const text = [meta.filename, meta.id, meta.capability].join('\n').toLowerCase();
-      return text.includes(q.toLowerCase()) && meta.mime_type.startsWith(exact.type)
-        && (!exact.capability || meta.capability === exact.capability) && (!exact.session || meta.session === exact.session);
+      return text.includes(filter.q.toLowerCase())
+        && meta.mime_type.startsWith(filter.type)
+        && (!filter.capability || meta.capability === filter.capability)
+        && (!filter.session || meta.session === filter.session);
     },
   };
 }

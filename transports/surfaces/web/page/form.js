@@ -4,16 +4,29 @@ import { chooser } from './chooser.js';
 import { button, h } from './dom.js';
 import { kindOf, resolve } from './schema.js';
 
+const MAX_FIRST_ITEMS = 20; // fields of an array that are there from the beginning
 const INPUTS = { date: 'date', email: 'email', uri: 'url', color: 'color', password: 'password', time: 'time' };
 let fieldCount = 0;
 
+const star = (required) => required && h('span', { class: 'required', 'aria-hidden': true }, ' *');
+
 /** A labelled control with its description. */
 function labelled(control, { label, required, note }, hint) {
-  const id = control.id || (control.id = `field-${++fieldCount}`);
-  if (hint) control.setAttribute('aria-describedby', `${id}-hint`);
+  if (!control.id) control.id = `field-${++fieldCount}`;
+  const hintId = `${control.id}-hint`;
+  if (hint) control.setAttribute('aria-describedby', hintId);
   return h('div', { class: 'field' },
-    h('label', { for: id }, label, required && h('span', { class: 'required', 'aria-hidden': true }, ' *'), note && h('span', { class: 'muted' }, ` ${note}`)),
-    hint && h('p', { class: 'hint', id: `${id}-hint` }, hint), control);
+    h('label', { for: control.id }, label, star(required), note && h('span', { class: 'muted' }, ` ${note}`)),
+    hint && h('p', { class: 'hint', id: hintId }, hint),
+    control);
+}
+
+/** Several fields with a common legend. */
+function group(kind, schema, options, ...children) {
+  return h('fieldset', { class: kind },
+    h('legend', {}, options.label, star(options.required)),
+    schema.description && h('p', { class: 'hint' }, schema.description),
+    children);
 }
 
 function constant(schema, options) {
@@ -22,42 +35,83 @@ function constant(schema, options) {
 }
 
 function choice(schema, options) {
-  const names = schema.enumNames ?? schema.enum.map((value) => (typeof value === 'string' ? value : JSON.stringify(value)));
+  const nameOf = (value) => (typeof value === 'string' ? value : JSON.stringify(value));
+  const names = schema.enumNames ?? schema.enum.map(nameOf);
   const select = h('select', { required: options.required },
     h('option', { value: '' }, options.required ? 'Choose …' : 'Default'),
     schema.enum.map((value, index) => h('option', { value: index }, names[index])));
   const preset = schema.enum.findIndex((value) => value === schema.default);
   if (preset >= 0) select.value = preset;
-  return { node: labelled(select, options, schema.description), read: () => (select.value === '' ? undefined : schema.enum[select.value]) };
+  return {
+    node: labelled(select, options, schema.description),
+    read: () => (select.value === '' ? undefined : schema.enum[select.value]),
+  };
 }
 
 function flag(schema, options) {
   if (options.required || typeof schema.default === 'boolean') {
     const box = h('input', { type: 'checkbox', id: `field-${++fieldCount}` });
     box.checked = schema.default === true;
-    const node = h('div', { class: 'field' }, h('label', { class: 'check' }, box, options.label), schema.description && h('p', { class: 'hint' }, schema.description));
+    const node = h('div', { class: 'field' },
+      h('label', { class: 'check' }, box, options.label),
+      schema.description && h('p', { class: 'hint' }, schema.description));
     return { node, read: () => box.checked };
   }
   return choice({ ...schema, enum: [true, false], enumNames: ['Yes', 'No'] }, options); // "not given" is a third choice
 }
 
+/** Return the lowest and highest value of a number, as far as the browser can check them. */
+function boundsOf({ type, minimum, maximum, exclusiveMinimum, exclusiveMaximum }) {
+  let [low, high] = [minimum, maximum];
+  if (type === 'integer') {
+    if (Number.isFinite(exclusiveMinimum)) low ??= exclusiveMinimum + 1;
+    if (Number.isFinite(exclusiveMaximum)) high ??= exclusiveMaximum - 1;
+  }
+  return [low, high];
+}
+
+function rangeText(low, high) {
+  if (low !== undefined && high !== undefined) return `${low} to ${high}`;
+  if (low !== undefined) return `at least ${low}`;
+  return high !== undefined ? `at most ${high}` : '';
+}
+
 function number(schema, options) {
-  const whole = schema.type === 'integer';
-  const low = schema.minimum ?? (whole && Number.isFinite(schema.exclusiveMinimum) ? schema.exclusiveMinimum + 1 : undefined);
-  const high = schema.maximum ?? (whole && Number.isFinite(schema.exclusiveMaximum) ? schema.exclusiveMaximum - 1 : undefined);
-  const input = h('input', { type: 'number', min: low, max: high, step: schema.multipleOf ?? (whole ? 1 : 'any'), required: options.required, value: schema.default });
-  const range = low !== undefined && high !== undefined ? `${low} to ${high}` : low !== undefined ? `at least ${low}` : high !== undefined ? `at most ${high}` : '';
-  return { node: labelled(input, { ...options, note: range }, schema.description), read: () => (input.value === '' ? undefined : Number(input.value)) };
+  const [low, high] = boundsOf(schema);
+  const input = h('input', {
+    type: 'number',
+    min: low,
+    max: high,
+    step: schema.multipleOf ?? (schema.type === 'integer' ? 1 : 'any'),
+    required: options.required,
+    value: schema.default,
+  });
+  return {
+    node: labelled(input, { ...options, note: rangeText(low, high) }, schema.description),
+    read: () => (input.value === '' ? undefined : Number(input.value)),
+  };
 }
 
 function string(schema, options) {
   const type = INPUTS[schema.format];
-  const shared = { required: options.required, minlength: schema.minLength, maxlength: schema.maxLength, value: schema.default, spellcheck: 'false' };
+  const shared = {
+    required: options.required,
+    minlength: schema.minLength,
+    maxlength: schema.maxLength,
+    value: schema.default,
+    spellcheck: 'false',
+  };
   const control = type ? h('input', { type, ...shared }) : h('textarea', { rows: 1, ...shared });
   if (schema.pattern && !type) {
-    control.addEventListener('input', () => control.setCustomValidity(control.value && !matches(schema.pattern, control.value) ? `must match ${schema.pattern}` : ''));
+    control.addEventListener('input', () => {
+      const fits = control.value === '' || matches(schema.pattern, control.value);
+      control.setCustomValidity(fits ? '' : `must match ${schema.pattern}`);
+    });
   }
-  return { node: labelled(control, options, schema.description), read: () => (control.value === '' && !options.required ? undefined : control.value) };
+  return {
+    node: labelled(control, options, schema.description),
+    read: () => (control.value === '' && !options.required ? undefined : control.value),
+  };
 }
 
 function matches(pattern, value) {
@@ -87,20 +141,25 @@ export function jsonEditor(schema, options) {
 }
 
 function object(schema, options) {
-  const needed = new Set(schema.required ?? []);
-  // In an optional object no field is required, since all may be left out; the server reports missing fields.
-  const fields = Object.entries(schema.properties).map(([name, inner]) => [
-    name, field(inner, { ...options, label: inner?.title ?? name, required: options.required && needed.has(name), path: [...options.path, name], depth: options.depth + 1 }),
-  ]);
-  const nodes = fields.map(([, inner]) => inner.node);
-  const node = options.path.length
-    ? h('fieldset', { class: 'fields' }, h('legend', {}, options.label, options.required && h('span', { class: 'required', 'aria-hidden': true }, ' *')), schema.description && h('p', { class: 'hint' }, schema.description), nodes)
-    : h('div', { class: 'fields' }, nodes);
+  const required = new Set(schema.required ?? []);
+  const fields = new Map();
+  for (const [name, inner] of Object.entries(schema.properties)) {
+    fields.set(name, field(inner, {
+      ...options,
+      label: inner?.title ?? name,
+      // In an optional object no field is required, since all may be left out; the server reports missing fields.
+      required: options.required && required.has(name),
+      path: [...options.path, name],
+      depth: options.depth + 1,
+    }));
+  }
+  const nodes = [...fields.values()].map((inner) => inner.node);
+  const isRoot = options.path.length === 0;
   return {
-    node,
+    node: isRoot ? h('div', { class: 'fields' }, nodes) : group('fields', schema, options, nodes),
     read() {
-      const given = fields.map(([name, inner]) => [name, inner.read()]).filter(([, value]) => value !== undefined);
-      return given.length || options.required ? Object.fromEntries(given) : undefined;
+      const values = [...fields].map(([name, inner]) => [name, inner.read()]).filter(([, value]) => value !== undefined);
+      return values.length || options.required ? Object.fromEntries(values) : undefined;
     },
   };
 }
@@ -109,7 +168,13 @@ function array(schema, options) {
   const items = [];
   const list = h('div', { class: 'stack' });
   const add = () => {
-    const inner = field(schema.items, { ...options, label: `${options.label} ${items.length + 1}`, required: true, path: [...options.path, items.length], depth: options.depth + 1 });
+    const inner = field(schema.items, {
+      ...options,
+      label: `${options.label} ${items.length + 1}`,
+      required: true,
+      path: [...options.path, items.length],
+      depth: options.depth + 1,
+    });
     items.push(inner);
     list.append(inner.node);
     less.hidden = false;
@@ -121,10 +186,12 @@ function array(schema, options) {
     less.hidden = !items.length;
     more.hidden = false;
   }, { class: 'quiet small', hidden: true, 'aria-label': `Remove the last of ${options.label}` });
-  for (let i = 0; i < (schema.minItems ?? (options.required ? 1 : 0)) && i < 20; i += 1) add();
-  const node = h('fieldset', { class: 'stack' }, h('legend', {}, options.label, options.required && h('span', { class: 'required', 'aria-hidden': true }, ' *')),
-    schema.description && h('p', { class: 'hint' }, schema.description), list, h('div', { class: 'row' }, more, less));
-  return { node, read: () => (items.length || options.required ? items.map((inner) => inner.read() ?? null) : undefined) };
+  const first = Math.min(schema.minItems ?? (options.required ? 1 : 0), MAX_FIRST_ITEMS);
+  while (items.length < first) add();
+  return {
+    node: group('stack', schema, options, list, h('div', { class: 'row' }, more, less)),
+    read: () => (items.length || options.required ? items.map((inner) => inner.read() ?? null) : undefined),
+  };
 }
 
 const KINDS = { const: constant, enum: choice, file: chooser, boolean: flag, number, string, object, array, json: jsonEditor };
@@ -139,14 +206,20 @@ export function field(schema, options) {
 /** Return the whole form of a capability: `read()` returns `{params, files}`. */
 export function formFor(schema) {
   const files = new Map();
-  const none = schema.properties && !Object.keys(schema.properties).length && !schema.additionalProperties;
-  if (none) return { node: h('p', { class: 'muted' }, 'It takes no parameters.'), read: () => ({ params: {}, files: [] }) };
-  const fields = Object.keys(schema.properties ?? {}).length > 0;
-  const all = field(schema, { label: 'Parameters', required: fields, path: [], files, root: schema });
-  // Read out with each field already, as "required".
-  if (all.node.querySelector('.required')) all.node.append(h('p', { class: 'hint', 'aria-hidden': true }, h('span', { class: 'required' }, '*'), ' needed'));
+  const hasFields = Object.keys(schema.properties ?? {}).length > 0;
+  if (schema.properties && !hasFields && !schema.additionalProperties) {
+    return { node: h('p', { class: 'muted' }, 'It takes no parameters.'), read: () => ({ params: {}, files: [] }) };
+  }
+  const all = field(schema, { label: 'Parameters', required: hasFields, path: [], files, root: schema });
+  if (all.node.querySelector('.required')) {
+    // Hidden from screen readers, which read "required" with each field.
+    all.node.append(h('p', { class: 'hint', 'aria-hidden': true }, h('span', { class: 'required' }, '*'), ' needed'));
+  }
   return {
     node: all.node,
-    read: () => ({ params: all.read() ?? {}, files: [...files].filter(([, choose]) => choose()).map(([param, choose]) => ({ param, artifact: choose() })) }),
+    read() {
+      const chosen = [...files].map(([param, read]) => ({ param, artifact: read() }));
+      return { params: all.read() ?? {}, files: chosen.filter(({ artifact }) => artifact) };
+    },
   };
 }

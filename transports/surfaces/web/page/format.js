@@ -9,7 +9,8 @@ export function size(bytes) {
     value /= 1000;
     unit += 1;
   }
-  return unit === 0 ? `${bytes} ${bytes === 1 ? 'byte' : 'bytes'}` : `${value.toPrecision(value < 100 ? 2 : 3)} ${UNITS[unit]}`;
+  if (unit === 0) return plural(bytes, 'byte');
+  return `${value.toPrecision(value < 100 ? 2 : 3)} ${UNITS[unit]}`;
 }
 
 /** A readable size, followed by the number of bytes unless the size is in bytes. */
@@ -22,7 +23,8 @@ export function duration(ms) {
   const seconds = ms / 1000;
   if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
   const minutes = Math.floor(seconds / 60);
-  return minutes < 60 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 // Made once: a formatter takes longer to make than a card.
@@ -31,16 +33,20 @@ const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium' });
 
 /** The time of day; with the date unless it is today. */
 export function moment(text) {
-  const at = new Date(text);
-  if (Number.isNaN(at.getTime())) return 'at an unknown time';
-  const time = TIME.format(at).replaceAll(' ', '\u00a0'); // “PM” alone on a line would be lost
-  return at.toDateString() === new Date().toDateString() ? time : `${DAY.format(at)}, ${time}`;
+  const date = new Date(text);
+  if (Number.isNaN(date.getTime())) return 'at an unknown time';
+  const time = TIME.format(date).replaceAll(' ', '\u00a0'); // “PM” alone on a line would be lost
+  const isToday = date.toDateString() === new Date().toDateString();
+  return isToday ? time : `${DAY.format(date)}, ${time}`;
 }
 
-export const plural = (count, one, many = `${one}s`) => `${count.toLocaleString()} ${count === 1 ? one : many}`;
+export function plural(count, singular, many = `${singular}s`) {
+  return `${count.toLocaleString()} ${count === 1 ? singular : many}`;
+}
 
 /** A short label for the kind of a file: its extension, or the end of its MIME type. */
 export function label(meta) {
-  const extension = /\.([A-Za-z0-9]{1,5})$/.exec(meta.filename);
-  return (extension ? extension[1] : meta.mime_type.split('/').at(-1).split(/[.+-]/).at(-1).slice(0, 8) || 'file').toUpperCase();
+  const extension = /\.([A-Za-z0-9]{1,5})$/.exec(meta.filename)?.[1];
+  const subtype = meta.mime_type.split('/').at(-1).split(/[.+-]/).at(-1).slice(0, 8);
+  return (extension ?? (subtype || 'file')).toUpperCase();
 }

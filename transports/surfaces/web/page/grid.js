@@ -10,17 +10,17 @@ const PAGE = 60;
 const MAX_CARDS = 600; // with more, the first page is loaded again
 
 /** Metadata of all artifacts seen so far, by id: other views refer to artifacts only by id. */
-const known = new Map();
+const seen = new Map();
 
 export async function metaOf(id) {
-  return known.get(id) ?? remember(await get(address(['artifacts', id, 'meta'])));
+  return seen.get(id) ?? remember(await get(address(['artifacts', id, 'meta'])));
 }
 
 /** The artifacts seen so far, newest first. */
-export const recent = () => [...known.values()].sort((a, b) => String(b.created).localeCompare(String(a.created)));
+export const recent = () => [...seen.values()].sort((a, b) => String(b.created).localeCompare(String(a.created)));
 
 function remember(meta) {
-  known.set(meta.id, meta);
+  seen.set(meta.id, meta);
   emit('artifact_seen', meta);
   return meta;
 }
@@ -43,8 +43,14 @@ const file = h('input', { type: 'file', multiple: true, hidden: true, 'aria-labe
 const add = button('Upload files', () => file.click());
 
 function card(meta, arrived) {
+  const link = {
+    class: arrived ? 'card arrived' : 'card',
+    href: `#artifact=${encodeURIComponent(meta.id)}`,
+    tabindex: -1,
+    'data-id': meta.id,
+  };
   return h('li', {},
-    h('a', { class: `card${arrived ? ' arrived' : ''}`, href: `#artifact=${encodeURIComponent(meta.id)}`, tabindex: -1, 'data-id': meta.id },
+    h('a', link,
       thumbnail(meta),
       h('span', { class: 'name', title: meta.filename }, meta.filename),
       h('span', { class: 'facts' }, `${size(meta.size_bytes)} · ${moment(meta.created)}`),
@@ -63,7 +69,11 @@ function render() {
 
 function hints() {
   if (filter.active()) {
-    return [h('h2', {}, 'Nothing matches'), h('p', {}, 'No artifact fits these filters.'), button('Clear filters', () => filter.node.reset())];
+    return [
+      h('h2', {}, 'Nothing matches'),
+      h('p', {}, 'No artifact fits these filters.'),
+      button('Clear filters', () => filter.node.reset()),
+    ];
   }
   return [
     h('h2', {}, 'No artifacts yet'),
@@ -89,8 +99,8 @@ async function load(after = null) {
       list.append(cards.get(meta.id));
     }
     if (focused && document.activeElement === document.body) cardOf(focused)?.focus({ preventScroll: true });
-    retention.textContent = answer.retention ? `${answer.retention[0].toUpperCase()}${answer.retention.slice(1)}.` : '';
     retention.hidden = !answer.retention;
+    if (answer.retention) retention.textContent = `${answer.retention[0].toUpperCase()}${answer.retention.slice(1)}.`;
     next = answer.next;
     total = answer.total;
   } catch (error) {
@@ -119,7 +129,7 @@ function stored(meta) {
 
 /** Update an artifact that was stored again, perhaps under another name. */
 function updated(meta) {
-  known.set(meta.id, meta);
+  seen.set(meta.id, meta);
   if (!cards.has(meta.id)) return;
   const node = card(meta, true);
   cards.get(meta.id).replaceWith(node);
@@ -127,7 +137,7 @@ function updated(meta) {
 }
 
 function removed({ id }) {
-  known.delete(id);
+  seen.delete(id);
   const node = cards.get(id);
   if (loading) deferred.push(() => removed({ id }));
   if (loading || !node) return;
@@ -143,14 +153,18 @@ function removed({ id }) {
 /** Keyboard navigation: arrow keys move by card and by row, Home and End to the ends; one card is in the tab order. */
 function moveFocus(event) {
   const all = [...list.querySelectorAll('.card')];
-  const at = all.indexOf(document.activeElement);
-  if (at < 0) return;
+  const last = all.length - 1;
+  const index = all.indexOf(document.activeElement);
+  if (index < 0) return;
   const columns = [...list.children].findIndex((item) => item.offsetTop > list.firstChild.offsetTop);
   const row = columns < 1 ? all.length : columns;
-  const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -row, ArrowDown: row, Home: -at, End: all.length - 1 - at }[event.key];
-  if (step === undefined) return;
+  const targets = {
+    ArrowLeft: index - 1, ArrowRight: index + 1, ArrowUp: index - row, ArrowDown: index + row, Home: 0, End: last,
+  };
+  const target = targets[event.key];
+  if (target === undefined) return;
   event.preventDefault();
-  all[Math.max(0, Math.min(all.length - 1, at + step))].focus();
+  all[Math.max(0, Math.min(last, target))].focus();
 }
 
 list.addEventListener('keydown', moveFocus);
@@ -161,9 +175,12 @@ list.addEventListener('focusin', ({ target }) => {
 
 async function send(files) {
   await busy(add, async () => {
-    for (const one of files) {
-      const meta = await upload(one).catch((error) => notice(`${one.name}: ${error.message}`));
-      if (meta) stored(meta);
+    for (const item of files) {
+      try {
+        stored(await upload(item));
+      } catch (error) {
+        notice(`${item.name}: ${error.message}`);
+      }
     }
   });
 }

@@ -29,17 +29,23 @@ function table(entries) {
     more.hidden = body.childElementCount >= entries.length;
   }
   add();
-  return [h('table', { class: 'requests' }, h('thead', {}, h('tr', {}, HEADS.map((head) => h('th', { scope: 'col' }, head)))), body), more];
+  const head = h('thead', {}, h('tr', {}, HEADS.map((text) => h('th', { scope: 'col' }, text))));
+  return [h('table', { class: 'requests' }, head, body), more];
 }
 
 export function har(meta) {
   if (meta.size_bytes > LARGEST) return text(meta);
   const box = h('div', { class: 'scroller', tabindex: 0, role: 'region', 'aria-label': 'Requests' });
-  slice(meta.id, 0, meta.size_bytes).then(
-    (bytes) => {
+  async function load() {
+    try {
+      const bytes = await slice(meta.id, 0, meta.size_bytes);
       const { entries } = JSON.parse(new TextDecoder().decode(bytes)).log;
-      box.append(...(entries.length ? table(entries) : [h('p', { class: 'muted' }, 'No request was made meanwhile.')]));
-    },
-  ).catch(() => box.replaceWith(...[text(meta)].flat()));
+      if (entries.length) box.append(...table(entries));
+      else box.append(h('p', { class: 'muted' }, 'No request was made meanwhile.'));
+    } catch {
+      box.replaceWith(...text(meta));
+    }
+  }
+  load();
   return box;
 }

@@ -1,14 +1,10 @@
 // Panel of one call: progress, the app's question, error, files, result. It updates itself.
 import { address, remove } from './api.js';
 import { calls, callWithResult, running } from './calls.js';
-import { tree } from './content.js';
+import { chips } from './chips.js';
 import { busy, button, h } from './dom.js';
 import { on } from './events.js';
-import { duration, plural, size } from './format.js';
-import { metaOf } from './grid.js';
-import { thumbnail } from './thumbs.js';
-
-const FILES = 60; // links in one panel
+import { duration, plural } from './format.js';
 
 export const STATES = {
   working: ['…', 'Running'], input_required: ['?', 'Waiting for an answer'], completed: ['✓', 'Succeeded'],
@@ -21,25 +17,14 @@ export function share(call) {
   return Number.isFinite(value) && total > 0 ? Math.min(1, Math.max(0, value / total)) : null;
 }
 
-/** Links to artifacts, each with a thumbnail as soon as its metadata has arrived. */
-export function chips(ids, label) {
-  const more = ids.length > FILES && h('li', { class: 'muted' }, `and ${plural(ids.length - FILES, 'more file')} in the gallery`);
-  return h('ul', { class: 'chips', role: 'list', 'aria-label': label }, ids.slice(0, FILES).map((id) => {
-    const link = h('a', { class: 'chip', href: `#artifact=${encodeURIComponent(id)}` }, id);
-    metaOf(id).then(
-      (meta) => link.replaceChildren(thumbnail(meta), h('span', { class: 'name' }, meta.filename), h('span', { class: 'facts' }, size(meta.size_bytes))),
-      () => link.replaceWith(h('span', { class: 'chip muted' }, `${id} (gone)`)),
-    );
-    return h('li', {}, link);
-  }), more);
-}
-
 function answer(call) {
   const box = h('div', { class: 'answer' });
   const node = h('details', {}, h('summary', {}, 'Answer as data'), box);
   node.addEventListener('toggle', async () => {
     try {
-      box.append(h('div', { class: 'tree' }, tree((await callWithResult(call.id)).result)));
+      const { result } = await callWithResult(call.id);
+      const { tree } = await import('./content.js');
+      box.append(h('div', { class: 'tree' }, tree(result)));
     } catch (error) {
       box.append(h('p', { class: 'problem' }, error.message));
     }
@@ -62,9 +47,13 @@ function view(call) {
   return box;
 }
 
+function problem({ code, message }) {
+  return h('p', { class: 'problem' }, h('code', {}, code), ` ${message}`);
+}
+
 function outcome(call) {
   return [
-    call.status === 'failed' && call.error && h('p', { class: 'problem' }, h('code', {}, call.error.code), ` ${call.error.message}`),
+    call.status === 'failed' && call.error && problem(call.error),
     call.artifacts.length > 0 && chips(call.artifacts, 'Files of this call'),
     call.view && call.status === 'completed' && view(call),
     evidence(call),
@@ -84,18 +73,25 @@ function progressOf(id) {
     const done = share(call);
     if (done === null) bar.removeAttribute('value');
     else bar.value = done;
-    text.textContent = [done === null ? '' : `${Math.round(done * 100)} %`, call.progress?.text].filter(Boolean).join(' ');
-    const now = JSON.stringify(call.question);
-    if (now === shownQuestion) return;
-    shownQuestion = now;
-    questionBox.replaceChildren(...(call.question ? [(await import('./question.js')).question(call)] : []));
+    const percent = done === null ? '' : `${Math.round(done * 100)} %`;
+    text.textContent = [percent, call.progress?.text].filter(Boolean).join(' ');
+
+    const asked = JSON.stringify(call.question);
+    if (asked === shownQuestion) return;
+    shownQuestion = asked;
+    questionBox.replaceChildren();
+    if (!call.question) return;
+    const { question } = await import('./question.js');
+    if (asked === shownQuestion) questionBox.replaceChildren(question(call));
   }
   return { node, update };
 }
 
 const panels = new Map();
 on('calls_changed', (call) => {
-  for (const [id, updates] of panels) if (!call || call.id === id) updates.forEach((update) => update());
+  for (const [id, updates] of panels) {
+    if (!call || call.id === id) updates.forEach((update) => update());
+  }
 });
 
 /** The panel of the call with this id. */
@@ -107,13 +103,15 @@ export function panel(id) {
   function update() {
     const call = calls.get(id);
     if (!call) return;
-    const [sign, word] = STATES[call.status];
-    const took = running(call) ? '' : ` after ${duration(call.duration_ms)}`;
-    const summary = `${sign} ${word}${took}${call.artifacts.length ? ` with ${plural(call.artifacts.length, 'file')}` : ''}`;
+    const parts = [...STATES[call.status]];
+    if (!running(call)) parts.push(`after ${duration(call.duration_ms)}`);
+    if (call.artifacts.length) parts.push(`with ${plural(call.artifacts.length, 'file')}`);
+    const summary = parts.join(' ');
     if (state.textContent !== summary) state.textContent = summary; // a live region should not repeat its text
     node.dataset.status = call.status;
-    if (running(call)) live.update(call);
-    else {
+    if (running(call)) {
+      live.update(call);
+    } else {
       node.replaceChildren(state, ...outcome(call));
       panels.get(id)?.delete(update);
     }

@@ -17,12 +17,21 @@ function image(meta) {
   return [h('div', { class: 'mat' }, picture), state];
 }
 
-const pdf = (meta) => h('iframe', { class: 'document', src: `${meta.url}#navpanes=0&view=FitH`, title: `PDF: ${meta.filename}` });
-const audio = (meta) => h('audio', { controls: true, preload: 'metadata', src: meta.url, 'aria-label': meta.filename });
-const video = (meta) => h('video', { controls: true, preload: 'metadata', src: meta.url, 'aria-label': meta.filename, playsinline: true });
+function svg(meta) {
+  return [image(meta), h('details', {}, h('summary', {}, 'Source'), text(meta))];
+}
+
+function pdf(meta) {
+  return h('iframe', { class: 'document', src: `${meta.url}#navpanes=0&view=FitH`, title: `PDF: ${meta.filename}` });
+}
+
+const player = (meta) => ({ controls: true, preload: 'metadata', src: meta.url, 'aria-label': meta.filename });
+const audio = (meta) => h('audio', player(meta));
+const video = (meta) => h('video', { ...player(meta), playsinline: true });
+
 const KINDS = { har, image, pdf, audio, video, text, json, csv, hex };
 
 export function preview(meta) {
-  const body = isSvg(meta) ? [image(meta), h('details', {}, h('summary', {}, 'Source'), text(meta))] : (KINDS[meta.evidence] ?? KINDS[meta.preview] ?? hex)(meta);
-  return h('div', { class: 'preview', 'data-kind': meta.preview }, body);
+  const show = isSvg(meta) ? svg : (KINDS[meta.evidence] ?? KINDS[meta.preview] ?? hex);
+  return h('div', { class: 'preview', 'data-kind': meta.preview }, show(meta));
 }

@@ -22,16 +22,19 @@ function lines(params, isDestructive) {
 
 /** Return the key of a question's answer, the schema of its field, and the label. */
 function shape(method, params) {
-  const own = params.schema ?? {};
+  const schema = params.schema ?? {};
   const label = params.label ?? 'Answer';
   if (method === 'elicitation/select') {
-    const options = (params.options ?? own.enum ?? []).map((option) => (option !== null && typeof option === 'object' ? option : { value: option }));
+    const isObject = (option) => option !== null && typeof option === 'object';
+    const declared = params.options ?? schema.enum ?? [];
+    const options = declared.map((option) => (isObject(option) ? option : { value: option }));
+    const values = options.map((option) => option.value);
     const titles = options.map((option) => option.label ?? option.title ?? String(option.value));
-    return ['selected', { enum: options.map((option) => option.value), enumNames: titles, default: params.default }, label];
+    return ['selected', { enum: values, enumNames: titles, default: params.default }, label];
   }
   if (method === 'elicitation/resource') return ['content', { type: 'string' }, 'Content'];
   if (method === 'sampling/create') return ['result', { type: 'string' }, 'Answer of a model'];
-  return ['value', { type: 'string', ...own, default: params.default ?? own.default }, label];
+  return ['value', { type: 'string', ...schema, default: params.default ?? schema.default }, label];
 }
 
 /** Return a form that answers the question of a call. */
@@ -42,7 +45,9 @@ export function question(call) {
   say(`Question: ${texts.join(' ')}`);
   const send = (node, answer) => busy(node, () => post(address(['calls', call.id, 'answer']), answer));
   const decline = button('Decline', () => send(decline, DECLINED), { class: 'quiet' });
-  const box = (...children) => h('form', { class: 'question', 'aria-label': 'The app asks' }, texts.map((text) => h('p', {}, text)), children);
+  const box = (...children) => h('form', { class: 'question', 'aria-label': 'The app asks' },
+    texts.map((text) => h('p', {}, text)),
+    children);
 
   if (method === 'elicitation/confirm') {
     const choice = (text, confirmed, kind) => {
@@ -53,12 +58,12 @@ export function question(call) {
     return box(h('div', { class: 'row' }, yes, choice('No', false), decline));
   }
   const [key, schema, label] = shape(method, params);
-  const given = field(schema, { label, required: true, path: [] });
+  const input = field(schema, { label, required: true, path: [] });
   const answer = h('button', { class: 'primary' }, 'Answer');
-  const node = box(given.node, h('div', { class: 'row' }, answer, decline));
+  const node = box(input.node, h('div', { class: 'row' }, answer, decline));
   node.addEventListener('submit', (event) => {
     event.preventDefault();
-    const data = { [key]: given.read() };
+    const data = { [key]: input.read() };
     if (key === 'content') data.mimeType = params.mimeType ?? 'text/plain';
     send(answer, { success: true, data });
   });

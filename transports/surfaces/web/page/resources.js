@@ -12,29 +12,59 @@ let chosen = null; // {session, uri}
 
 const list = h('div', { class: 'stack' });
 const work = h('div', { class: 'work card-like stack', id: 'resource' });
-const search = h('input', { type: 'search', placeholder: 'Search resources', 'aria-label': 'Search resources', oninput: () => render() });
+const search = h('input', {
+  type: 'search',
+  placeholder: 'Search resources',
+  'aria-label': 'Search resources',
+  oninput: () => render(),
+});
 
-const nameOf = (one) => one.title || one.name || one.uri;
+const nameOf = (resource) => resource.title || resource.name || resource.uri;
 
-function entry(server, one) {
-  const current = chosen?.session === server.session && chosen.uri === one.uri;
-  const facts = [one.mimeType, Number.isFinite(one.size) && size(one.size), server.watched.has(one.uri) && 'watched'].filter(Boolean).join(' · ');
-  const label = [h('span', { class: 'name' }, nameOf(one)), h('span', { class: 'muted' }, one.uri), facts && h('span', { class: 'muted' }, facts)];
-  return h('li', {}, button(label, () => open(server, one.uri), { class: 'capability', 'aria-current': current, title: one.description || null }));
+function matches(resource, text) {
+  return `${nameOf(resource)}\n${resource.uri}\n${resource.description ?? ''}`.toLowerCase().includes(text);
+}
+
+function entry(server, resource) {
+  const { uri } = resource;
+  const facts = [
+    resource.mimeType,
+    Number.isFinite(resource.size) && size(resource.size),
+    server.watched.has(uri) && 'watched',
+  ].filter(Boolean);
+  const label = [
+    h('span', { class: 'name' }, nameOf(resource)),
+    h('span', { class: 'muted' }, uri),
+    facts.length > 0 && h('span', { class: 'muted' }, facts.join(' · ')),
+  ];
+  return h('li', {}, button(label, () => open(server, uri), {
+    class: 'capability',
+    'aria-current': chosen?.session === server.session && chosen.uri === uri,
+    title: resource.description || null,
+  }));
 }
 
 /** A field for a URI, optionally from a template. */
 function addressForm(server) {
   const id = `uri-${server.session}`;
-  const uri = h('input', { id, required: true, spellcheck: 'false', placeholder: server.templates[0]?.uriTemplate ?? 'scheme://…' });
-  const templates = server.templates.map((one) => button(one.uriTemplate, () => {
-    uri.value = one.uriTemplate;
+  const placeholder = server.templates[0]?.uriTemplate ?? 'scheme://…';
+  const uri = h('input', { id, required: true, spellcheck: 'false', placeholder });
+  const take = (template) => {
+    uri.value = template;
     uri.focus();
-    const start = uri.value.indexOf('{');
-    if (start >= 0) uri.setSelectionRange(start, uri.value.indexOf('}', start) + 1);
-  }, { class: 'quiet small template', title: one.description || one.name || null, 'aria-label': `Use the template ${one.uriTemplate}` }));
+    const start = template.indexOf('{');
+    if (start >= 0) uri.setSelectionRange(start, template.indexOf('}', start) + 1);
+  };
+  const templates = server.templates.map(({ uriTemplate, name, description }) =>
+    button(uriTemplate, () => take(uriTemplate), {
+      class: 'quiet small template',
+      title: description || name || null,
+      'aria-label': `Use the template ${uriTemplate}`,
+    }));
   const form = h('form', { class: 'stack tight', 'aria-label': `Read an address of ${server.name}` },
-    h('label', { for: id }, 'Address'), h('div', { class: 'row together' }, uri, h('button', {}, 'Read')), templates);
+    h('label', { for: id }, 'Address'),
+    h('div', { class: 'row together' }, uri, h('button', {}, 'Read')),
+    templates);
   form.addEventListener('submit', (event) => {
     event.preventDefault();
     open(server, uri.value.trim());
@@ -43,16 +73,20 @@ function addressForm(server) {
 }
 
 function box(server) {
+  const name = h('strong', {}, server.name);
+  const attributes = { class: 'app card-like', open: true, 'data-session': server.session };
   if (server.problem) {
-    return h('details', { class: 'app card-like', open: true, 'data-session': server.session }, h('summary', {}, h('strong', {}, server.name)), h('p', { class: 'problem' }, server.problem));
+    return h('details', attributes, h('summary', {}, name), h('p', { class: 'problem' }, server.problem));
   }
   const text = search.value.trim().toLowerCase();
-  const fitting = server.resources.filter((one) => `${nameOf(one)}\n${one.uri}\n${one.description ?? ''}`.toLowerCase().includes(text));
-  const more = fitting.length > SHOWN && h('li', { class: 'muted' }, `and ${plural(fitting.length - SHOWN, 'more')}; search for them`);
-  return h('details', { class: 'app card-like', open: true, 'data-session': server.session },
-    h('summary', {}, h('strong', {}, server.name), h('span', { class: 'muted' }, ` · ${plural(server.total, 'resource')}`)),
+  const matching = server.resources.filter((resource) => matches(resource, text));
+  const left = matching.length - SHOWN;
+  return h('details', attributes,
+    h('summary', {}, name, h('span', { class: 'muted' }, ` · ${plural(server.total, 'resource')}`)),
     addressForm(server),
-    h('ul', { class: 'capabilities', role: 'list', 'aria-label': `Resources of ${server.name}` }, fitting.slice(0, SHOWN).map((one) => entry(server, one)), more));
+    h('ul', { class: 'capabilities', role: 'list', 'aria-label': `Resources of ${server.name}` },
+      matching.slice(0, SHOWN).map((resource) => entry(server, resource)),
+      left > 0 && h('li', { class: 'muted' }, `and ${plural(left, 'more')}; search for them`)));
 }
 
 function render() {
@@ -63,34 +97,54 @@ function render() {
     return node;
   }));
   search.hidden = !servers.length;
-  if (!servers.length) list.append(h('p', { class: 'muted' }, 'No connected server has resources. ', h('code', {}, 'abp serve --app mcp+stdio:COMMAND'), ' connects one.'));
+  if (!servers.length) {
+    list.append(h('p', { class: 'muted' },
+      'No connected server has resources. ', h('code', {}, 'abp serve --app mcp+stdio:COMMAND'), ' connects one.'));
+  }
   if (chosen && !servers.some((server) => server.session === chosen.session)) chosen = null;
-  if (!chosen) work.replaceChildren(h('p', { class: 'muted center' }, servers.length ? 'Choose a resource: what is in it appears here.' : 'What is in a resource appears here.'));
+  if (!chosen) {
+    const hint = servers.length ? 'Choose a resource: what is in it appears here.' : 'What is in a resource appears here.';
+    work.replaceChildren(h('p', { class: 'muted center' }, hint));
+  }
 }
 
-function content(one, server) {
-  const { artifact } = one;
-  const about = [one.mime_type ?? artifact?.mime_type, artifact && size(artifact.size_bytes), server.name].filter(Boolean).join(' · ');
-  return h('section', { class: 'stack tight', 'aria-label': one.uri ?? 'Content' },
-    h('div', { class: 'row' }, h('span', { class: 'muted' }, about), h('div', { class: 'grow' }),
-      artifact && h('a', { class: 'button', href: `#artifact=${encodeURIComponent(artifact.id)}` }, 'Open as artifact'),
-      artifact && h('a', { class: 'button', href: `${artifact.url}?download`, download: '' }, 'Download')),
-    artifact ? preview(artifact) : h('pre', { class: 'text scroller sunken', tabindex: 0, role: 'region', 'aria-label': 'Text' }, one.text ?? ''));
+function textBox(text) {
+  return h('pre', { class: 'text scroller sunken', tabindex: 0, role: 'region', 'aria-label': 'Text' }, text);
+}
+
+function contentBox({ uri, mime_type: mimeType, text, artifact }, server) {
+  const facts = [mimeType ?? artifact?.mime_type, artifact && size(artifact.size_bytes), server.name].filter(Boolean);
+  return h('section', { class: 'stack tight', 'aria-label': uri ?? 'Content' },
+    h('div', { class: 'row' },
+      h('span', { class: 'muted' }, facts.join(' · ')),
+      h('div', { class: 'grow' }),
+      artifact && [
+        h('a', { class: 'button', href: `#artifact=${encodeURIComponent(artifact.id)}` }, 'Open as artifact'),
+        h('a', { class: 'button', href: `${artifact.url}?download`, download: '' }, 'Download'),
+      ]),
+    artifact ? preview(artifact) : textBox(text ?? ''));
 }
 
 function watchButton(server, uri) {
-  const node = button('', () => busy(node, async () => {
-    const before = server.watched.has(uri);
-    await post(address(['resources', server.session]), before ? { unwatch: uri } : { watch: uri });
-    if (before) server.watched.delete(uri);
-    else server.watched.add(uri);
-    say(before ? 'no longer watched' : 'watched: changes are shown here');
+  const toggle = async () => {
+    const path = address(['resources', server.session]);
+    if (server.watched.has(uri)) {
+      await post(path, { unwatch: uri });
+      server.watched.delete(uri);
+      say('no longer watched');
+    } else {
+      await post(path, { watch: uri });
+      server.watched.add(uri);
+      say('watched: changes are shown here');
+    }
     update();
     render();
-  }), { class: 'small' });
+  };
+  const node = button('', () => busy(node, toggle), { class: 'small' });
   const update = () => {
-    node.textContent = server.watched.has(uri) ? 'Stop watching' : 'Watch';
-    node.setAttribute('aria-pressed', String(server.watched.has(uri)));
+    const isWatched = server.watched.has(uri);
+    node.textContent = isWatched ? 'Stop watching' : 'Watch';
+    node.setAttribute('aria-pressed', String(isWatched));
   };
   update();
   return node;
@@ -98,28 +152,35 @@ function watchButton(server, uri) {
 
 /** Read a resource and show it. `fresh` bypasses the cache. */
 async function open(server, uri, { fresh = false, focus = true } = {}) {
-  const mine = (chosen = { session: server.session, uri });
+  const opened = { session: server.session, uri };
+  chosen = opened;
   render();
-  const listed = server.resources.find((one) => one.uri === uri);
+  const listed = server.resources.find((resource) => resource.uri === uri);
   const heading = h('h2', { id: 'resource-title', tabindex: -1 }, listed ? nameOf(listed) : uri);
   const again = button('Read again', () => open(server, uri, { fresh: true, focus: false }), { class: 'small' });
   const body = h('div', { class: 'stack' }, h('p', { class: 'muted', role: 'status' }, 'Reading …'));
-  const parts = [heading,
+  const parts = [
+    heading,
     h('p', { class: 'url copied' }, h('code', {}, uri), copyButton(uri, 'URI')),
     listed?.description && h('p', {}, listed.description),
     h('div', { class: 'row' }, again, watchButton(server, uri)),
-    h('p', { class: 'note', hidden: true, id: 'resource-changed', role: 'status' }), body];
+    h('p', { class: 'note', hidden: true, id: 'resource-changed', role: 'status' }),
+    body,
+  ];
   work.replaceChildren(...parts.filter(Boolean));
   if (focus) heading.focus({ preventScroll: true });
   if (focus && matchMedia('(max-width: 860px)').matches) heading.scrollIntoView();
   try {
     const answer = await get(address(['resources', server.session, uri], fresh ? { fresh: 1 } : {}));
-    if (chosen !== mine) return;
-    const notes = answer.warnings.map((text) => h('p', { class: 'note' }, text));
-    body.replaceChildren(...notes, ...answer.contents.map((one) => content(one, server)), ...(answer.contents.length ? [] : [h('p', { class: 'muted' }, 'There is nothing in it.')]));
+    if (chosen !== opened) return;
+    body.replaceChildren(
+      ...answer.warnings.map((text) => h('p', { class: 'note' }, text)),
+      ...answer.contents.map((content) => contentBox(content, server)));
+    if (!answer.contents.length) body.append(h('p', { class: 'muted' }, 'There is nothing in it.'));
     say(`${uri} read`);
   } catch (error) {
-    if (chosen === mine && error.status !== 401) body.replaceChildren(h('p', { class: 'problem', role: 'alert' }, error.message));
+    if (chosen !== opened || error.status === 401) return;
+    body.replaceChildren(h('p', { class: 'problem', role: 'alert' }, error.message));
   }
 }
 

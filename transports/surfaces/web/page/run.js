@@ -29,7 +29,8 @@ export async function openCapability(app, name, place) {
   }
   const schema = capability.inputSchema ?? {};
   const fields = formFor(schema);
-  const raw = jsonEditor({ description: 'The parameters as one JSON object; chosen files are added to it.' }, { label: 'Parameters' });
+  const description = 'The parameters as one JSON object; chosen files are added to it.';
+  const raw = jsonEditor({ description }, { label: 'Parameters' });
   const timeout = h('input', { type: 'number', min: 1, max: 3600, value: TIMEOUT, id: 'run-timeout' });
   const run = h('button', { class: 'primary' }, 'Run');
   const calls = h('div', { class: 'stack runs' });
@@ -46,9 +47,16 @@ export async function openCapability(app, name, place) {
   }, { class: 'quiet small' });
 
   const form = h('form', { class: 'stack', 'aria-label': `Parameters of ${name}` },
-    fields.node, raw.node,
-    h('div', { class: 'row' }, run, swap, h('div', { class: 'grow' }), h('label', { class: 'inline', for: 'run-timeout' }, 'Timeout', timeout, 's')));
-  form.addEventListener('keydown', (event) => event.key === 'Enter' && (event.ctrlKey || event.metaKey) && form.requestSubmit());
+    fields.node,
+    raw.node,
+    h('div', { class: 'row' },
+      run,
+      swap,
+      h('div', { class: 'grow' }),
+      h('label', { class: 'inline', for: 'run-timeout' }, 'Timeout', timeout, 's')));
+  form.addEventListener('keydown', (event) => {
+    if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+  });
   form.noValidate = true; // the browser cannot check a hidden field, so the visible ones are checked below
   form.addEventListener('submit', (event) => {
     event.preventDefault();
@@ -60,8 +68,13 @@ export async function openCapability(app, name, place) {
     }
     busy(run, async () => {
       const { params, files } = fields.read();
-      const given = raw.node.hidden ? params : (raw.read() ?? {});
-      const call = await post(address(['apps', app.session, 'calls']), { capability: name, params: given, files, timeout: Number(timeout.value), view: Boolean(capability.view) });
+      const call = await post(address(['apps', app.session, 'calls']), {
+        capability: name,
+        params: raw.node.hidden ? params : (raw.read() ?? {}),
+        files,
+        timeout: Number(timeout.value),
+        view: Boolean(capability.view),
+      });
       addStarted(call);
       say(`${name} runs`);
       calls.prepend(panel(call.id));
@@ -69,11 +82,18 @@ export async function openCapability(app, name, place) {
     });
   });
 
-  const schemas = [['Input schema', capability.inputSchema], ['Output schema', capability.outputSchema]].filter(([, value]) => value);
+  const folded = (title, value) => value && h('details', { class: 'schema' },
+    h('summary', {}, title),
+    h('div', { class: 'tree' }, tree(value)));
+  const schemas = [folded('Input schema', capability.inputSchema), folded('Output schema', capability.outputSchema)];
   const heading = h('h2', { id: 'capability-title', tabindex: -1 }, name);
   place.replaceChildren(
-    heading, h('p', {}, capability.description ?? ''), ...badges(capability), form, calls,
-    ...schemas.map(([title, value]) => h('details', { class: 'schema' }, h('summary', {}, title), h('div', { class: 'tree' }, tree(value)))));
+    heading,
+    h('p', {}, capability.description ?? ''),
+    ...badges(capability),
+    form,
+    calls,
+    ...schemas.filter(Boolean));
   heading.focus({ preventScroll: true });
   if (matchMedia('(max-width: 860px)').matches) heading.scrollIntoView();
 }

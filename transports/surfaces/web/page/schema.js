@@ -6,13 +6,13 @@ const MAX_DEPTH = 6; // levels; deeper or recursive schemas are edited as JSON
 export function resolve(schema, root, depth = 0) {
   if (schema === true || schema === undefined || schema === null) return {};
   if (typeof schema.$ref === 'string' && depth < MAX_DEPTH) {
-    const steps = schema.$ref.startsWith('#/') ? schema.$ref.slice(2).split('/') : [];
-    const found = steps.reduce((at, step) => at?.[step.replaceAll('~1', '/').replaceAll('~0', '~')], root);
-    return steps.length && found ? { ...resolve(found, root, depth + 1), ...without(schema, '$ref') } : without(schema, '$ref');
+    const target = referred(schema.$ref, root);
+    return { ...(target && resolve(target, root, depth + 1)), ...without(schema, '$ref') };
   }
-  const union = schema.oneOf ?? schema.anyOf;
-  const real = union?.filter((option) => option?.type !== 'null');
-  if (real?.length === 1) return resolve({ ...without(without(schema, 'oneOf'), 'anyOf'), ...real[0] }, root, depth + 1);
+  const branches = (schema.oneOf ?? schema.anyOf)?.filter((branch) => branch?.type !== 'null');
+  if (branches?.length === 1) {
+    return resolve({ ...without(schema, 'oneOf', 'anyOf'), ...branches[0] }, root, depth + 1);
+  }
   if (Array.isArray(schema.type)) {
     const types = schema.type.filter((type) => type !== 'null');
     return types.length === 1 ? { ...schema, type: types[0] } : without(schema, 'type');
@@ -20,13 +20,24 @@ export function resolve(schema, root, depth = 0) {
   return schema;
 }
 
-const without = (schema, key) => Object.fromEntries(Object.entries(schema).filter(([name]) => name !== key));
+/** Return the part of the schema that a local reference names, if any. */
+function referred(reference, root) {
+  if (!reference.startsWith('#/')) return undefined;
+  let part = root;
+  for (const step of reference.slice(2).split('/')) part = part?.[step.replaceAll('~1', '/').replaceAll('~0', '~')];
+  return part;
+}
+
+function without(schema, ...keys) {
+  return Object.fromEntries(Object.entries(schema).filter(([name]) => !keys.includes(name)));
+}
 
 /** Return whether a field takes a file: ABP's BinaryData, or text that is declared as a file. */
 export function isBinary(schema) {
   const parts = schema.properties ?? {};
   if ('content' in parts && ('mimeType' in parts || 'encoding' in parts)) return true;
-  return schema.format === 'binary' || schema.format === 'byte' || 'contentEncoding' in schema || 'contentMediaType' in schema;
+  if (schema.format === 'binary' || schema.format === 'byte') return true;
+  return 'contentEncoding' in schema || 'contentMediaType' in schema;
 }
 
 /** Return the kind of a field: const, enum, file, boolean, number, string, object, array, or json for all others. */

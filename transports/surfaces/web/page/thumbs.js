@@ -24,7 +24,7 @@ function show(target) {
   target.dispatchEvent(new Event('seen'));
 }
 
-function picture(meta, src = meta.url) {
+function picture(meta, src) {
   // An <img> does not run scripts of an SVG, nor load its references.
   const image = h('img', { alt: '', decoding: 'async' });
   image.addEventListener('error', () => image.replaceWith(sheet(meta)));
@@ -47,23 +47,33 @@ function lines(meta) {
   return box;
 }
 
-/** A sheet until the card is seen, then the preview by a function of cards.js; the sheet stays if that fails. */
+/** A sheet until the card is seen, then the preview by a function of cards.js. */
 function whenSeen(meta, maker) {
   const first = sheet(meta);
-  first.addEventListener('seen', () => import('./cards.js').then((cards) => cards[maker](meta)).then((made) => first.replaceWith(made), () => null));
+  first.addEventListener('seen', async () => {
+    try {
+      const cards = await import('./cards.js');
+      first.replaceWith(await cards[maker](meta));
+    } catch {
+      // The sheet stays.
+    }
+  });
   observer.observe(first);
   return first;
 }
 
 const MAKERS = { csv: 'tableHead', video: 'videoFrame', audio: 'waveform' };
 
+function contentOf(meta) {
+  if (MAKERS[meta.preview] && meta.size_bytes > 0) return whenSeen(meta, MAKERS[meta.preview]);
+  if (meta.preview === 'pdf' || meta.mime_type === 'image/tiff') return picture(meta, `${meta.url}/thumbnail`);
+  if (isImage(meta)) return picture(meta, meta.size_bytes > LARGEST_IMAGE ? `${meta.url}/thumbnail` : meta.url);
+  if (['text', 'json'].includes(meta.preview) && meta.size_bytes > 0) return lines(meta);
+  return sheet(meta);
+}
+
 export function thumbnail(meta) {
-  let content = sheet(meta);
-  if (meta.size_bytes > 0 && MAKERS[meta.preview]) content = whenSeen(meta, MAKERS[meta.preview]);
-  else if (meta.preview === 'pdf' || meta.mime_type === 'image/tiff' || (isImage(meta) && meta.size_bytes > LARGEST_IMAGE)) content = picture(meta, `${meta.url}/thumbnail`);
-  else if (isImage(meta) && meta.size_bytes <= LARGEST_IMAGE) content = picture(meta);
-  else if (['text', 'json'].includes(meta.preview) && meta.size_bytes > 0) content = lines(meta);
-  return h('span', { class: 'thumb', 'data-kind': meta.preview }, content);
+  return h('span', { class: 'thumb', 'data-kind': meta.preview }, contentOf(meta));
 }
 
 export const isSvg = (meta) => meta.mime_type.startsWith('image/svg');

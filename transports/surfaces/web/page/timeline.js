@@ -12,7 +12,10 @@ const TICK = matchMedia('(prefers-reduced-motion: reduce)').matches ? 2000 : 250
 
 const rows = new Map();
 const list = h('div', { class: 'runs-list' });
-const emptyState = h('div', { class: 'empty' }, h('h2', {}, 'No calls yet'), h('p', {}, 'Every call of a connected app appears here while it runs. ', h('a', { href: '#apps' }, 'Run a capability'), '.'));
+const emptyState = h('div', { class: 'empty' },
+  h('h2', {}, 'No calls yet'),
+  h('p', {},
+    'Every call of a connected app appears here while it runs. ', h('a', { href: '#apps' }, 'Run a capability'), '.'));
 
 const start = (call) => Date.parse(call.started);
 const end = (call) => (running(call) ? Math.max(Date.now(), start(call)) : start(call) + call.duration_ms);
@@ -37,13 +40,22 @@ function stepOf(span) {
 }
 
 function row(call) {
+  const facts = [call.app ?? call.session, call.transport, call.detached && 'detached'].filter(Boolean).join(' · ');
+  const name = h('span', {}, h('strong', {}, call.capability), h('span', { class: 'muted' }, facts));
+  const fill = h('span', { class: 'fill' });
   const parts = {
-    mark: h('span', { class: 'mark' }), what: h('strong', {}, call.capability), how: h('span', { class: 'muted' }, [call.app ?? call.session, call.transport, call.detached && 'detached'].filter(Boolean).join(' · ')),
-    bar: h('span', { class: 'bar' }), fill: h('span', { class: 'fill' }), took: h('span', { class: 'took' }), outcome: h('span', { class: 'told' }),
+    mark: h('span', { class: 'mark', role: 'img' }),
+    bar: h('span', { class: 'bar' }, fill),
+    fill,
+    took: h('span', { class: 'took' }),
+    outcome: h('span', { class: 'outcome' }),
   };
   const node = h('details', { class: 'call', id: `call-${call.id}` },
-    h('summary', {}, h('span', { class: 'what' }, parts.mark, h('span', {}, parts.what, parts.how)), h('span', { class: 'track', 'aria-hidden': true }, parts.bar), parts.took, parts.outcome));
-  parts.bar.append(parts.fill);
+    h('summary', {},
+      h('span', { class: 'what' }, parts.mark, name),
+      h('span', { class: 'track', 'aria-hidden': true }, parts.bar),
+      parts.took,
+      parts.outcome));
   // Built when first opened; the panel updates itself from then on.
   node.addEventListener('toggle', () => node.append(panel(call.id)), { once: true });
   return { node, parts };
@@ -52,16 +64,20 @@ function row(call) {
 function outcomeOf(call) {
   if (call.status === 'failed') return call.error?.code ?? 'failed';
   if (call.status === 'input_required') return 'asks a question';
-  if (running(call)) return call.progress?.text || (share(call) === null ? 'running' : `${Math.round(share(call) * 100)} %`);
-  return call.artifacts.length ? plural(call.artifacts.length, 'file') : STATES[call.status][1].toLowerCase();
+  if (running(call)) {
+    if (call.progress?.text) return call.progress.text;
+    return share(call) === null ? 'running' : `${Math.round(share(call) * 100)} %`;
+  }
+  if (call.artifacts.length) return plural(call.artifacts.length, 'file');
+  return STATES[call.status][1].toLowerCase();
 }
 
 function draw(call, from, span) {
   const { node, parts } = rows.get(call.id);
+  const [sign, word] = STATES[call.status];
   node.dataset.status = call.status;
-  parts.mark.textContent = STATES[call.status][0];
-  parts.mark.ariaLabel = STATES[call.status][1];
-  parts.mark.role = 'img';
+  parts.mark.textContent = sign;
+  parts.mark.ariaLabel = word;
   parts.bar.style.left = `${((start(call) - from) / span) * 100}%`;
   parts.bar.style.width = `${((end(call) - start(call)) / span) * 100}%`;
   parts.fill.style.width = running(call) ? `${(share(call) ?? 0) * 100}%` : '100%';
@@ -69,9 +85,9 @@ function draw(call, from, span) {
   parts.outcome.textContent = outcomeOf(call);
 }
 
-const sections = new Map();
+const sections = new Map(); // of runs, by the id of their first call
 
-function section(run) {
+function sectionOf(run) {
   const key = run[0].id;
   if (!sections.has(key)) {
     const title = h('h2');
@@ -79,26 +95,46 @@ function section(run) {
     const body = h('div', { class: 'calls' });
     sections.set(key, { node: h('section', { class: 'run card-like' }, title, axis, body), title, axis, body });
   }
-  const parts = sections.get(key);
-  const from = start(run[0]);
-  const span = Math.max(...run.map(end), from + 1) - from;
+  return sections.get(key);
+}
+
+function summaryOf(run, span) {
   const failed = run.filter((call) => call.status === 'failed').length;
   const files = run.reduce((sum, call) => sum + call.artifacts.length, 0);
-  parts.title.textContent = [moment(run[0].started), plural(run.length, 'call'), duration(span), files && plural(files, 'file'), failed && `${failed} failed`].filter(Boolean).join(' · ');
-  const step = stepOf(span);
+  const facts = [moment(run[0].started), plural(run.length, 'call'), duration(span)];
+  if (files) facts.push(plural(files, 'file'));
+  if (failed) facts.push(`${failed} failed`);
+  return facts.join(' · ');
+}
+
+function ticksOf(span, step) {
   const ticks = [];
-  for (let at = 0; at <= span; at += step) {
-    const tick = h('span', {}, at === 0 ? '0' : duration(at));
-    tick.style.left = `${(at / span) * 100}%`;
-    if (at / span > 0.93) tick.className = 'last';
+  for (let time = 0; time <= span; time += step) {
+    const tick = h('span', {}, time === 0 ? '0' : duration(time));
+    tick.style.left = `${(time / span) * 100}%`;
+    if (time / span > 0.93) tick.className = 'last';
     ticks.push(tick);
   }
-  parts.axis.replaceChildren(h('div', { class: 'ticks' }, ticks));
+  return h('div', { class: 'ticks' }, ticks);
+}
+
+function drawRun(run) {
+  const parts = sectionOf(run);
+  const from = start(run[0]);
+  const span = Math.max(...run.map(end), from + 1) - from;
+  const step = stepOf(span);
+  parts.title.textContent = summaryOf(run, span);
+  parts.axis.replaceChildren(ticksOf(span, step));
   parts.node.style.setProperty('--step', `${(step / span) * 100}%`);
-  const nodes = run.map((call) => rows.get(call.id).node);
-  if (nodes.some((node, index) => parts.body.children[index] !== node)) parts.body.replaceChildren(...nodes);
+  replaceIfDifferent(parts.body, run.map((call) => rows.get(call.id).node));
   for (const call of run) draw(call, from, span);
   return parts.node;
+}
+
+/** Leave children that are in their places, since replacing them would end a selection and the focus. */
+function replaceIfDifferent(parent, nodes) {
+  const same = nodes.length === parent.children.length && nodes.every((node, index) => parent.children[index] === node);
+  if (!same) parent.replaceChildren(...nodes);
 }
 
 let frame = 0;
@@ -113,19 +149,27 @@ function renderSoon() {
 
 function render() {
   const all = [...calls.values()];
-  for (const id of rows.keys()) if (!calls.has(id)) rows.delete(id);
-  for (const call of all) if (!rows.has(call.id)) rows.set(call.id, row(call));
-  const focused = document.activeElement;
+  for (const id of rows.keys()) {
+    if (!calls.has(id)) rows.delete(id);
+  }
+  for (const call of all) {
+    if (!rows.has(call.id)) rows.set(call.id, row(call));
+  }
   const runs = runsOf(all);
-  for (const key of sections.keys()) if (!runs.some(([first]) => first.id === key)) sections.delete(key);
-  const nodes = runs.map(section);
-  if (nodes.length !== list.children.length || nodes.some((node, index) => list.children[index] !== node)) list.replaceChildren(...nodes);
+  for (const key of sections.keys()) {
+    if (!runs.some(([first]) => first.id === key)) sections.delete(key);
+  }
+
+  const focused = document.activeElement;
+  replaceIfDifferent(list, runs.map(drawRun));
   if (focused !== document.activeElement && list.contains(focused)) focused.focus();
   emptyState.hidden = all.length > 0;
+
   const active = all.filter(running).length;
-  byId('running').hidden = active === 0;
-  byId('running').textContent = active;
-  byId('running').ariaLabel = `${active} running`;
+  const count = byId('running');
+  count.hidden = active === 0;
+  count.textContent = active;
+  count.ariaLabel = `${active} running`;
 }
 
 /** Draw running calls as time passes, while they are visible. */
@@ -149,7 +193,16 @@ export function openCall(id) {
 export function startTimeline(place) {
   place.append(h('div', { class: 'title' }, h('h1', { id: 'calls-title' }, 'Calls')), emptyState, list);
   on('calls_changed', renderSoon);
-  on('call_finished', (call) => say(`${call.capability} ${call.status}${call.status === 'failed' ? `: ${call.error?.code}` : ''}`));
-  on('reset', () => loadCalls().catch((error) => error.status !== 401 && notice(error.message)));
+  on('call_finished', (call) => {
+    const reason = call.status === 'failed' ? `: ${call.error?.code}` : '';
+    say(`${call.capability} ${call.status}${reason}`);
+  });
+  on('reset', async () => {
+    try {
+      await loadCalls();
+    } catch (error) {
+      if (error.status !== 401) notice(error.message);
+    }
+  });
   setInterval(tick, TICK);
 }
