@@ -23,7 +23,7 @@ from transports.artifacts import (
     _ref as clock,
     search as find,
 )
-from transports.artifacts._base import Evictable, Evictor
+from transports.artifacts._base import ArtifactStore, Evictor
 from transports.artifacts._content import Meter, clean_namespace, describe
 from transports.artifacts._ref import ArtifactRef as Ref, Metadata
 from transports.artifacts._retention import Entry
@@ -186,7 +186,7 @@ async def test_what_is_expired_is_looked_for_a_minute_after_the_last_time(monkey
 
     evictor = Evictor()
     for at in (160.0, 160.5, 220.5, 221.0):  # noqa: B007 - the clock reads it
-        await evictor.make_room(cast("Evictable", Store()), "key", 1)
+        await evictor.make_room(cast("ArtifactStore", Store()), "key", 1)
     assert looked == [160.5, 221.0]
 
 

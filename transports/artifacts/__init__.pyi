@@ -10,7 +10,7 @@ from ._hosts import (
 from ._memory import MemoryStore as MemoryStore
 from ._none import NoneStore as NoneStore
 from ._opening import discover_store as discover_store, open_store as open_store
-from ._query import Page as Page, Query as Query, find as find
+from ._query import Page as Page, Query as Query
 from ._ref import (
     ArtifactRef as ArtifactRef,
     CheckReport as CheckReport,
@@ -19,6 +19,6 @@ from ._ref import (
     Scope as Scope,
 )
 from ._retention import Removal as Removal, Retention as Retention
-from ._search import is_named as is_named, search as search, versions as versions
+from ._search import find as find, is_named as is_named, search as search, versions as versions
 from ._sweeping import reindex as reindex, sweeping as sweeping
 from .local._store import LocalStore as LocalStore

@@ -1,8 +1,8 @@
 """The :class:`ArtifactStore` contract (docs/requirements.md R2-5.2): verified content, and small references to it.
 
 :class:`ArtifactStore` has the public methods of all stores, with scopes, retention and the audit log; each kind of
-store implements only the abstract methods at its end. Around it: staged files (:class:`Staged`, :class:`StagedFile`),
-streaming and checking (:func:`stream`, :func:`check_all`), and eviction (:class:`Evictor`).
+store implements only the abstract methods at its end. Around it: staged files (:class:`Staged`, :class:`StagedFile`)
+and eviction (:class:`Evictor`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Protocol, Self, Unpack, overload
+from typing import Self, Unpack, overload
 
 from .._internal.telemetry._instruments import ARTIFACT_BYTES, record, span
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, StoreUnavailable, TooLarge, UsageError
@@ -79,32 +79,10 @@ class Staged(ABC):
         """
 
 
-class Publisher(Protocol):
-    """Protocol for the part of a store that its staged files use."""
-
-    @property
-    def max_bytes(self) -> int:
-        """Largest artifact, in bytes."""
-
-    @property
-    def scope(self) -> Scope:
-        """Owner of the published artifacts."""
-
-    @property
-    def retention(self) -> Retention | None:
-        """Limits that a new artifact must meet."""
-
-    async def _make_room(self, key: str, size: int) -> None:
-        """Evict old artifacts by the retention. Raises :class:`~transports.errors.StoreFull`."""
-
-    def _write_audit(self, action: str, **facts: object) -> None:
-        """Write a line to the audit log."""
-
-
 class StagedFile(Staged):
     """Staged file, the part that all stores share: verify, make room, publish, write the audit log."""
 
-    def __init__(self, store: Publisher) -> None:
+    def __init__(self, store: ArtifactStore) -> None:
         self._store = store
         self._committed = False
         self._usable = True
@@ -121,7 +99,8 @@ class StagedFile(Staged):
                 meter = await self._measure(options.get("size"))
                 description = describe(meter, **options)
             if store.retention:
-                await store._make_room(artifact_id(description.namespace, meter.sha256, store.scope), meter.size)
+                key = artifact_id(description.namespace, meter.sha256, store.scope)
+                await store._evictor.make_room(store, key, meter.size)
             with span("abp.commit", {"abp.artifact.size": meter.size}):
                 ref = await self._publish(meter, description)
         except ABPError as error:
@@ -159,108 +138,7 @@ class StagedFile(Staged):
         """Remove uncommitted content."""
 
 
-class Readable(Protocol):
-    """Protocol for the part of a store that reading uses."""
-
-    @property
-    def audit(self) -> AuditLog | None:
-        """Audit log, if there is one."""
-
-    @property
-    def retention(self) -> Retention | None:
-        """Limits of the store; ``None`` keeps everything."""
-
-    @property
-    def scope(self) -> Scope:
-        """Scope of the view."""
-
-    async def _require_visible(self, artifact_id: str, wanted: str) -> ArtifactRef:
-        """Return the reference of an id. Raises :class:`~transports.errors.ArtifactNotFound`."""
-
-    async def _list(self, scope: Scope) -> Sequence[ArtifactRef]:
-        """Return the artifacts of ``scope``."""
-
-    def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        """Stream a range, verified if it is all of the artifact."""
-
-    async def _touch(self, artifact_id: str) -> None:
-        """Record the use of an artifact."""
-
-    def _write_audit(self, action: str, **facts: object) -> None:
-        """Write a line to the audit log."""
-
-
-async def stream(
-    store: Readable, artifact_id: str, offset: int, length: int | None, chunk_size: int
-) -> AsyncGenerator[bytes, None]:
-    """Stream a range of an artifact; see :meth:`.ArtifactStore.open`.
-
-    The audit log gets one line when the stream ends, with the bytes that were read and the code of an error; a reader
-    that stops early is logged as ``CANCELLED``.
-    """
-    if offset < 0 or (length is not None and length < 0) or chunk_size < 1:
-        raise UsageError("offset and length must not be negative, chunk_size must be 1 or more")
-    if store.audit:
-        store.audit.check()
-    ref = await store._require_visible(artifact_id, "read")
-    if store.retention and store.retention.cleanup_strategy == "lru":
-        await store._touch(artifact_id)
-    count, code = 0, "CANCELLED"
-    end = ref.size_bytes if length is None else min(offset + length, ref.size_bytes)
-    try:
-        async with aclosing(store._read(ref, min(offset, end), end, chunk_size)) as chunks:
-            async for chunk in chunks:
-                count += len(chunk)
-                yield chunk
-        code = ""
-    except ABPError as error:
-        code = error.code
-        raise
-    finally:
-        store._write_audit("read", id=artifact_id, bytes=count, code=code or None)
-
-
-async def check_all(store: Readable) -> CheckReport:
-    """Read everything in a view and return a report of the damage; see :meth:`.ArtifactStore.fsck`."""
-    problems: list[Problem] = []
-    refs = await store._list(store.scope)
-    for ref in refs:
-        try:
-            async with aclosing(store._read(ref, 0, ref.size_bytes, PIECE)) as chunks:
-                async for _ in chunks:
-                    pass
-        except Corrupt as error:
-            problems.append(Problem("content", ref.id, error.message))
-        except ArtifactNotFound:
-            continue  # deleted meanwhile
-    return CheckReport(len(refs), sum(ref.size_bytes for ref in refs), tuple(problems))
-
-
 _INTERVAL = 60.0  # seconds between two searches for expired artifacts
-
-
-class Evictable(Protocol):
-    """Protocol for the part of a store that an :class:`Evictor` uses."""
-
-    @property
-    def retention(self) -> Retention | None:
-        """Limits of the store; ``None`` keeps everything."""
-
-    @property
-    def scope(self) -> Scope:
-        """Scope of the view."""
-
-    async def _entries(self, scope: Scope) -> Sequence[Entry]:
-        """Return the entries of ``scope``."""
-
-    async def _candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
-        """Return the entries of ``scope`` that ``policy`` may remove, perhaps with others."""
-
-    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
-        """Remove an artifact; ``False`` if it was gone, or if ``stored`` is not the time of its last storing."""
-
-    def _write_audit(self, action: str, **facts: object) -> None:
-        """Write a line to the audit log."""
 
 
 class Evictor:
@@ -272,14 +150,14 @@ class Evictor:
 
     def is_expired(self, policy: Retention, artifact_id: str, stored: float, scope: Scope) -> bool:
         """Return whether an artifact is expired. ``stored`` is in seconds since 1970."""
-        at = now()
-        return policy.expired(at - self._ages.of(artifact_id, stored), at, scope)
+        time_now = now()
+        return policy.expired(time_now - self._ages.of(artifact_id, stored), time_now, scope)
 
     def expired(self, policy: Retention, entries: Sequence[Entry]) -> set[str]:
         """Return the ids of the expired entries."""
-        return {one.id for one in entries if self.is_expired(policy, one.id, one.stored, one.scope)}
+        return {entry.id for entry in entries if self.is_expired(policy, entry.id, entry.stored, entry.scope)}
 
-    async def without_expired(self, store: Evictable, refs: list[ArtifactRef]) -> list[ArtifactRef]:
+    async def without_expired(self, store: ArtifactStore, refs: list[ArtifactRef]) -> list[ArtifactRef]:
         """Return the artifacts of a view that are not expired."""
         policy = store.retention
         if policy is None or policy.ttl_seconds is None:
@@ -289,11 +167,11 @@ class Evictor:
 
     def _plan(self, policy: Retention, entries: Sequence[Entry], incoming: Incoming | None = None) -> Sequence[Removal]:
         """Return the plan of :meth:`.Retention.plan`, by the ages of the artifacts."""
-        at = now()
-        aged = [one._replace(stored=at - self._ages.of(one.id, one.stored)) for one in entries]
-        return policy.plan(aged, at, incoming)
+        time_now = now()
+        aged = [entry._replace(stored=time_now - self._ages.of(entry.id, entry.stored)) for entry in entries]
+        return policy.plan(aged, time_now, incoming)
 
-    async def make_room(self, store: Evictable, key: str, size: int) -> None:
+    async def make_room(self, store: ArtifactStore, key: str, size: int) -> None:
         """Evict what must go before an artifact of ``size`` bytes is stored as ``key``.
 
         Expired artifacts are looked for once a minute at most. Raises :class:`~transports.errors.TooLarge` and
@@ -307,15 +185,16 @@ class Evictor:
             with suppress(StoreUnavailable):  # the next search is a minute later
                 entries = await store._candidates(Scope(), policy.expiry)
                 expired = self.expired(policy, entries) - {key}
-                plan = [Removal("artifact", one.id, one.size, "expired") for one in entries if one.id in expired]
+                plan = [
+                    Removal("artifact", entry.id, entry.size, "expired") for entry in entries if entry.id in expired
+                ]
                 await self._evict(store, plan, entries)
         if policy.counts and (store.scope.session or store.scope.trace):
-            around = Scope(store.scope.tenant, store.scope.user, store.scope.session)
-            incoming = Incoming(key, size, store.scope)
-            entries = await store._entries(around)
-            await self._evict(store, self._plan(policy, entries, incoming), entries)
+            session = Scope(store.scope.tenant, store.scope.user, store.scope.session)
+            entries = await store._entries(session)
+            await self._evict(store, self._plan(policy, entries, Incoming(key, size, store.scope)), entries)
 
-    async def collect(self, store: Evictable, *, dry_run: bool) -> Sequence[Removal]:
+    async def collect(self, store: ArtifactStore, *, dry_run: bool) -> Sequence[Removal]:
         """Evict the artifacts of the view that are expired or over a limit; ``dry_run`` only returns them."""
         if store.retention is None:
             return []
@@ -323,21 +202,24 @@ class Evictor:
         plan = self._plan(store.retention, entries)
         return plan if dry_run else await self._evict(store, plan, entries)
 
-    async def remove_all(self, store: Evictable, reason: str) -> Sequence[Removal]:
+    async def remove_all(self, store: ArtifactStore, reason: str) -> Sequence[Removal]:
         """Remove everything in the view."""
         entries = await store._entries(store.scope)
-        return await self._evict(store, [Removal("artifact", one.id, one.size, reason) for one in entries], entries)
+        plan = [Removal("artifact", entry.id, entry.size, reason) for entry in entries]
+        return await self._evict(store, plan, entries)
 
-    async def _evict(self, store: Evictable, plan: Sequence[Removal], entries: Sequence[Entry]) -> Sequence[Removal]:
+    async def _evict(
+        self, store: ArtifactStore, plan: Sequence[Removal], entries: Sequence[Entry]
+    ) -> Sequence[Removal]:
         """Remove the planned artifacts, except those that were stored again since ``entries`` was read, and return the
         removed ones."""
-        stored = {one.id: one.stored for one in entries}
+        stored = {entry.id: entry.stored for entry in entries}
         removed = []
-        for one in plan:
-            if await store._delete(one.id, stored[one.id]):
-                store._write_audit("evict", id=one.id, bytes=one.size_bytes, reason=one.reason)
-                removed.append(one)
-                _report(store.retention, one)
+        for removal in plan:
+            if await store._delete(removal.id, stored[removal.id]):
+                store._write_audit("evict", id=removal.id, bytes=removal.size_bytes, reason=removal.reason)
+                removed.append(removal)
+                _report(store.retention, removal)
         return removed
 
 
@@ -480,7 +362,37 @@ class ArtifactStore(ABC):
         piece of a whole artifact, :class:`~transports.errors.Corrupt` if the bytes did not match their hash; the
         content is then moved to quarantine. The hash of a part cannot be checked.
         """
-        return stream(self, id_of(artifact), offset, length, chunk_size)
+        return self._stream(id_of(artifact), offset, length, chunk_size)
+
+    async def _stream(
+        self, artifact_id: str, offset: int, length: int | None, chunk_size: int
+    ) -> AsyncGenerator[bytes, None]:
+        """Stream as :meth:`open` does.
+
+        The audit log gets one line when the stream ends, with the bytes that were read and the code of an error; a
+        reader that stops early is logged as ``CANCELLED``.
+        """
+        if offset < 0 or (length is not None and length < 0) or chunk_size < 1:
+            raise UsageError("offset and length must not be negative, chunk_size must be 1 or more")
+        if self.audit:
+            self.audit.check()
+        ref = await self._require_visible(artifact_id, "read")
+        if self.retention and self.retention.cleanup_strategy == "lru":
+            await self._touch(artifact_id)
+        end = ref.size_bytes if length is None else min(offset + length, ref.size_bytes)
+        count = 0
+        code = "CANCELLED"
+        try:
+            async with aclosing(self._read(ref, min(offset, end), end, chunk_size)) as chunks:
+                async for chunk in chunks:
+                    count += len(chunk)
+                    yield chunk
+            code = ""
+        except ABPError as error:
+            code = error.code
+            raise
+        finally:
+            self._write_audit("read", id=artifact_id, bytes=count, code=code or None)
 
     @overload
     async def get(self, artifact: ArtifactRef, *, offset: int = 0, length: int | None = None) -> bytes: ...
@@ -534,10 +446,10 @@ class ArtifactStore(ABC):
                 await self._require_visible(artifact_id, "delete")
         except ArtifactNotFound:
             return False
-        done = await self._delete(artifact_id)
-        if done:
+        removed = await self._delete(artifact_id)
+        if removed:
             self._write_audit("delete", id=artifact_id)
-        return done
+        return removed
 
     async def enforce_retention(self) -> Sequence[Removal]:
         """Remove the artifacts that the retention no longer allows, and return them. Faster than :meth:`gc`."""
@@ -549,8 +461,10 @@ class ArtifactStore(ABC):
         A store without a scope also removes unreachable files: staged files whose writer died, content without
         metadata (both after an hour), and quarantined content after a day.
         """
-        out = await self._evictor.collect(self, dry_run=dry_run)
-        return out if self.scope else [*out, *await self._sweep(dry_run=dry_run)]
+        removals = await self._evictor.collect(self, dry_run=dry_run)
+        if self.scope:
+            return removals
+        return [*removals, *await self._sweep(dry_run=dry_run)]
 
     async def end_session(self) -> int:
         """Remove everything in the view of one session if the retention has ``cleanup_on_session_end``, and return the
@@ -570,7 +484,18 @@ class ArtifactStore(ABC):
         With ``repair``, a store without a scope also moves unreadable metadata and its content there. Nothing else is
         changed.
         """
-        return await check_all(self)
+        problems: list[Problem] = []
+        refs = await self._list(self.scope)
+        for ref in refs:
+            try:
+                async with aclosing(self._read(ref, 0, ref.size_bytes, PIECE)) as chunks:
+                    async for _ in chunks:
+                        pass
+            except Corrupt as error:
+                problems.append(Problem("content", ref.id, error.message))
+            except ArtifactNotFound:
+                continue  # deleted meanwhile
+        return CheckReport(len(refs), sum(ref.size_bytes for ref in refs), tuple(problems))
 
     # --- shared by all kinds of stores --------------------------------------------------------------------------------
 
@@ -589,9 +514,6 @@ class ArtifactStore(ABC):
             self._write_audit("refuse", wanted=wanted, id=artifact_id[:200], code=error.code, reason=reason)
             raise
         return ref
-
-    async def _make_room(self, key: str, size: int) -> None:
-        await self._evictor.make_room(self, key, size)
 
     def _write_audit(self, action: str, **facts: object) -> None:
         if self.audit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from ..errors import UsageError
 from ..protocol._times import iso_utc
@@ -27,7 +27,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Filters of :func:`find`; ``None`` matches every artifact.
+    """Filters of :func:`~transports.artifacts.find`; ``None`` matches every artifact.
 
     ``capability`` and ``app`` are the origin of the artifact (``ref.source``). ``mime_type`` is a whole type or a
     wildcard such as ``image/*`` (kept as ``image/``). ``since`` (inclusive) and ``until`` (exclusive) are times with a
@@ -62,7 +62,7 @@ class Query:
     @property
     def times(self) -> tuple[str | None, str | None]:
         """``since`` and ``until`` in the text form of the times in references."""
-        return _text(self.since), _text(self.until)
+        return _iso_text(self.since), _iso_text(self.until)
 
     @property
     def after(self) -> tuple[str, str] | None:
@@ -74,33 +74,22 @@ class Query:
         """Return whether an artifact passes the filters; the cursor is ignored."""
         created, _ = age_key(ref)
         since, until = self.times
-        wanted, found = self.mime_type, ref.mime_type
         return (
             self.capability in (None, ref.source.get("capability"))
             and self.app in (None, ref.source.get("app"))
-            and (wanted in (None, found) or (str(wanted)[-1:] == "/" and found.startswith(str(wanted))))
+            and self._matches_type(ref.mime_type)
             and (since is None or created >= since)
             and (until is None or created < until)
             and (self.min_bytes is None or ref.size_bytes >= self.min_bytes)
             and (self.max_bytes is None or ref.size_bytes <= self.max_bytes)
         )
 
-
-class Searchable(Protocol):
-    """Protocol for the part of a store that answers queries."""
-
-    async def _find(self, query: Query) -> Page:
-        """Return a page of the artifacts of the view."""
-
-
-async def find(store: Searchable, query: Query) -> Page:
-    """Return one page of the artifacts of a view that match a query, the newest first.
-
-    An object store with an index uses it; every other store lists all of its artifacts for each page. Raises
-    :class:`~transports.errors.StoreError`, and :class:`~transports.errors.StoreUnavailable` for an index that cannot be
-    reached.
-    """
-    return await store._find(query)
+    def _matches_type(self, mime_type: str) -> bool:
+        if self.mime_type is None:
+            return True
+        if self.mime_type.endswith("/"):
+            return mime_type.startswith(self.mime_type)
+        return mime_type == self.mime_type
 
 
 def age_key(ref: ArtifactRef) -> tuple[str, str]:
@@ -111,14 +100,14 @@ def age_key(ref: ArtifactRef) -> tuple[str, str]:
 def page_of(query: Query, oldest_first: Sequence[ArtifactRef]) -> Page:
     """Return the page of a list of artifacts that matches ``query``."""
     after = query.after
-    found: list[ArtifactRef] = []
+    page: list[ArtifactRef] = []
     for ref in reversed(oldest_first):
         if (after is None or age_key(ref) < after) and query.matches(ref):
-            if len(found) == query.limit:
-                return Page(found, "~".join(age_key(found[-1])))
-            found.append(ref)
-    return Page(found, None)
+            if len(page) == query.limit:
+                return Page(page, "~".join(age_key(page[-1])))
+            page.append(ref)
+    return Page(page, None)
 
 
-def _text(time: datetime | None) -> str | None:
+def _iso_text(time: datetime | None) -> str | None:
     return None if time is None else iso_utc(time.timestamp())

@@ -1,15 +1,15 @@
-"""Search in the artifacts of a store: versions of a file name, and the words of texts."""
+"""Search in the artifacts of a store: by metadata, by file name, and by the words of texts."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from contextlib import aclosing
 
 from .._internal.tasks import in_thread
 from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..protocol._media import is_binary_mime
 from ._base import ArtifactStore
+from ._query import Page, Query
 from ._ref import ArtifactRef, Scope
 from .local._index import TextIndex
 from .local._store import LocalStore
@@ -18,7 +18,16 @@ from .local._store import LocalStore
 _MAX_BYTES = 1 << 20
 #: Texts added to an index at a time.
 _BATCH = 50
-_WORD = re.compile(r"[^\W_]+")
+
+
+async def find(store: ArtifactStore, query: Query) -> Page:
+    """Return one page of the artifacts of a view that match a query, the newest first.
+
+    An object store with an index uses it; every other store lists all of its artifacts for each page. Raises
+    :class:`~transports.errors.StoreError`, and :class:`~transports.errors.StoreUnavailable` for an index that cannot be
+    reached.
+    """
+    return await store._find(query)
 
 
 def is_named(ref: ArtifactRef, name: str) -> bool:
@@ -34,14 +43,16 @@ async def versions(store: ArtifactStore, name: str) -> list[ArtifactRef]:
     artifact; the older one stays until it is deleted or the retention removes it. Content that is stored again becomes
     the latest version.
     """
-    found = [ref for ref in await store.list() if is_named(ref, name)]
-    stored = {entry.id: entry.stored for entry in await store._entries(store.scope)} if len(found) > 1 else {}
-    return sorted(found, key=lambda ref: stored.get(ref.id, 0.0))
+    refs = [ref for ref in await store.list() if is_named(ref, name)]
+    if len(refs) < 2:
+        return refs
+    stored = {entry.id: entry.stored for entry in await store._entries(store.scope)}
+    return sorted(refs, key=lambda ref: stored.get(ref.id, 0.0))
 
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text: runs of letters and digits, in lower case."""
-    return _WORD.findall(text.lower())
+    return re.findall(r"[^\W_]+", text.lower())
 
 
 async def search(store: ArtifactStore, words: str) -> list[ArtifactRef]:
@@ -53,22 +64,23 @@ async def search(store: ArtifactStore, words: str) -> list[ArtifactRef]:
 
     Raises :class:`~transports.errors.UsageError` if there is no word in ``words``.
     """
-    wanted = words_of(words)
-    if not wanted:
+    searched = words_of(words)
+    if not searched:
         raise UsageError("search for one word or more, of letters and digits")
     refs = [ref for ref in await store.list() if not is_binary_mime(ref.mime_type)]
     if isinstance(store, LocalStore) and store.text_index is not None:
-        matching = await _indexed(store, store.text_index, wanted)
+        matching = await _search_index(store, store.text_index, searched)
         return [ref for ref in refs if ref.id in matching]
-    return [ref for ref in refs if _matches(words_of(await _text(store, ref)), wanted)]
+    return [ref for ref in refs if _contains(await _read_text(store, ref), searched)]
 
 
-def _matches(found: Iterable[str], wanted: list[str]) -> bool:
-    known = set(found)
-    return known.issuperset(wanted[:-1]) and any(word.startswith(wanted[-1]) for word in known)
+def _contains(text: str, searched: list[str]) -> bool:
+    *whole, beginning = searched
+    words = set(words_of(text))
+    return words.issuperset(whole) and any(word.startswith(beginning) for word in words)
 
 
-async def _text(store: ArtifactStore, ref: ArtifactRef) -> str:
+async def _read_text(store: ArtifactStore, ref: ArtifactRef) -> str:
     """Return the first MiB of a text; empty if it was deleted or damaged meanwhile.
 
     These reads are not in the audit log, which records reads of content for a caller only.
@@ -81,11 +93,11 @@ async def _text(store: ArtifactStore, ref: ArtifactRef) -> str:
     return data.decode("utf-8", "replace")
 
 
-async def _indexed(store: LocalStore, index: TextIndex, wanted: list[str]) -> set[str]:
+async def _search_index(store: LocalStore, index: TextIndex, searched: list[str]) -> set[str]:
     """Bring the index up to date with the store, and return the ids of the texts of any scope that match."""
     refs = {ref.id: ref for ref in await store._list(Scope()) if not is_binary_mime(ref.mime_type)}
     missing = await in_thread(index.missing, refs.keys())
     for start in range(0, len(missing), _BATCH):
         batch = missing[start : start + _BATCH]
-        await in_thread(index.add, [(key, await _text(store, refs[key])) for key in batch])
-    return await in_thread(index.find, wanted)
+        await in_thread(index.add, [(key, await _read_text(store, refs[key])) for key in batch])
+    return await in_thread(index.find, searched)

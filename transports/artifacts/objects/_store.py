@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from ...errors import Corrupt, StoreUnavailable, UsageError
 from .._audit import AuditLog
-from .._base import DEFAULT_MAX_BYTES, ArtifactStore, Publisher, StagedFile
+from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from .._content import Description, Meter
 from .._files import map_os_errors, write_all
 from .._query import Page, Query
@@ -43,22 +43,13 @@ _MAX_AGE = 3600.0  # seconds that content may wait for its metadata
 _QUARANTINE = 86400.0  # seconds that damaged objects are kept for inspection
 
 
-class ContentPublisher(Publisher, Protocol):
-    """Protocol for the part of an object store that its staged files use."""
-
-    async def publish(
-        self, meter: Meter, description: Description, data: bytes | Path, blob: str, check: Callable[[], None]
-    ) -> ArtifactRef:
-        """Publish measured content as an artifact."""
-
-
 class ObjectStaged(SpooledFile):
     """A staged file in memory while it is small, then in a temporary file.
 
     It is uploaded once all content is verified, and may be committed again if the upload failed.
     """
 
-    _store: ContentPublisher
+    _store: ObjectStore
 
     def _start(self) -> None:
         super()._start()

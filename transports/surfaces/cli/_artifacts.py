@@ -245,7 +245,7 @@ async def list_(
 
     Prints id, bytes, type, time of first storage, and name of each. An object store with an index is read from the
     index."""
-    from ...artifacts._query import find as find_page
+    from ...artifacts._search import find as find_page
 
     query = wanted.query(limit)
     async with store_at(output) as store:
