@@ -28,7 +28,7 @@ SECRET = 'Canary/7+pass "word" ü&9'
 def test_a_value_that_a_rule_finds_is_removed_where_no_rule_does(where: object) -> None:
     secrets = SecretValues()
     secrets.learn(where)
-    spelled = [SECRET, json.dumps(SECRET), json.dumps(json.dumps(SECRET)), quote(SECRET, safe=""), quote(SECRET)]
+    spelled = [SECRET, json.dumps(SECRET), quote(SECRET, safe=""), quote(SECRET)]
     spelled += [quote_plus(SECRET), SECRET.replace("&", "&amp;")]
     for before in range(4):
         text = "x" * before + SECRET + "y"
@@ -36,7 +36,7 @@ def test_a_value_that_a_rule_finds_is_removed_where_no_rule_does(where: object) 
     for text in spelled:
         said = secrets.text(f"the page said {text} and went on")
         assert REDACTED in said and said.startswith("the page said ") and said.endswith(" and went on"), said
-        assert secrets.holds_any(f"\x00{text}".encode()) or "\\\\" in text
+        assert secrets.holds_any(f"\x00{text}".encode())
     assert secrets.tree({"said": [SECRET], "type": SECRET}, {"type"}.__contains__)["said"] == [REDACTED]  # type: ignore[index]
 
 
@@ -77,7 +77,7 @@ def test_known_secrets_and_learned_ones_stand_in_one_text() -> None:
             said = secrets.text(f"sent {basic} ")
             assert said == f"sent {REDACTED} " or named in said
             assert secrets.holds_any(basic.encode())
-        assert json.loads(json.loads(secrets.text(json.dumps(json.dumps(known + "ü"))))) == named + "ü"
+        assert json.loads(secrets.text(json.dumps(known + "ü"))) == named + "ü"
     finally:
         KNOWN_SECRETS.forget()
     assert secrets.text(known) == known

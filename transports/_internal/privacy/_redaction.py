@@ -436,11 +436,11 @@ class SecretValues:
         return self._redactor.ruled(masked_tree(node, self._found(), self._known.numbers, keep=keep, names=names))
 
     def by_value(self, text: str) -> str:
-        """Return a text without the values, in any spelling."""
+        """Return a text without the values, in any encoding that is searched."""
         return replaced([text], self._found())[0]
 
     def holds_any(self, data: bytes) -> bool:
-        """Return whether bytes contain a value, in any spelling."""
+        """Return whether bytes contain a value, in any encoding that is searched."""
         return bool(self._found().find(data))
 
     def _found(self) -> Finder:

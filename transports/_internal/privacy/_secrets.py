@@ -76,7 +76,7 @@ def with_values(node: object, values: Mapping[str, str]) -> object:
 class KnownSecrets:
     """Values that must not be shown, and the placeholders in their place.
 
-    A value is found in all its spellings (:class:`~._masking.Finder`). Parts of a value are not found, nor encrypted,
+    A value is found in the usual encodings (:class:`~._masking.Finder`). Parts of a value are not found, nor encrypted,
     compressed or otherwise transformed ones: an app that writes a password backwards shows it.
     """
 
