@@ -24,7 +24,6 @@ import httpx2
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import Client
 from mcp.client import Transport
-from mcp.client._transport import TransportStreams
 from mcp.client.extension import ClientExtension
 from mcp.client.session import IncomingMessage
 from mcp.client.stdio import get_default_environment
@@ -302,7 +301,7 @@ def is_size_error(message: str) -> bool:
 @asynccontextmanager
 async def http_streams(
     server: HttpServer, auth: httpx2.Auth | None, aside: Aside, *, max_bytes: int
-) -> AsyncIterator[TransportStreams]:
+) -> AsyncIterator[tuple[Any, Any]]:
     """Yield the streams of an HTTP server for the SDK's session.
 
     ``max_bytes`` limits one message, counted in decoded bytes of content. Answers must come uncompressed, since a small

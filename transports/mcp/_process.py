@@ -29,9 +29,22 @@ _POLL_INTERVAL = 0.01
 _EXIT_CHECK = 0.5
 
 
+class ServerProcess(asyncio.subprocess.Process):
+    """A process whose pipes can be closed although other processes hold them."""
+
+    def __init__(
+        self,
+        transport: asyncio.SubprocessTransport,
+        protocol: asyncio.subprocess.SubprocessStreamProtocol,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(transport, protocol, loop)
+        self.pipes = transport
+
+
 async def start_process(
     server: StdioServer, env: Mapping[str, str], stderr: int | None = asyncio.subprocess.PIPE
-) -> asyncio.subprocess.Process:
+) -> ServerProcess:
     """Start a server in a process group of its own, with exactly the variables ``env``. With ``stderr=None`` its stderr
     is that of this process. If the caller is cancelled, the server is ended, with what it has started.
 
@@ -45,9 +58,11 @@ async def start_process(
         raise
 
 
-async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: int | None) -> asyncio.subprocess.Process:
+async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: int | None) -> ServerProcess:
+    loop = asyncio.get_running_loop()
     try:
-        return await asyncio.create_subprocess_exec(
+        transport, protocol = await loop.subprocess_exec(
+            lambda: asyncio.subprocess.SubprocessStreamProtocol(CHUNK_BYTES, loop),
             _executable(server.command),
             *server.args,
             stdin=asyncio.subprocess.PIPE,
@@ -56,11 +71,11 @@ async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: in
             env=env,
             cwd=server.cwd,
             start_new_session=True,  # a process group, which can be ended as a whole
-            limit=CHUNK_BYTES,
         )
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
         raise ConnectFailed(f"{server} cannot be started ({reason}); install it, or correct its command") from None
+    return ServerProcess(transport, protocol, loop)
 
 
 def _executable(command: str) -> str:
@@ -91,7 +106,7 @@ def _signal_name(number: int) -> str:
         return f"was ended by signal {number}"
 
 
-async def end_process(process: asyncio.subprocess.Process) -> None:
+async def end_process(process: ServerProcess) -> None:
     """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
 
     The whole group is killed even if the server has ended, since its children may hold its pipes. Without process
@@ -101,7 +116,7 @@ async def end_process(process: asyncio.subprocess.Process) -> None:
     await finished(asyncio.ensure_future(_end_process(process)))
 
 
-async def _end_process(process: asyncio.subprocess.Process) -> None:
+async def _end_process(process: ServerProcess) -> None:
     if not _HAS_GROUPS:
         from ..playwright._process import kill, process_tree
 
@@ -117,8 +132,7 @@ async def _end_process(process: asyncio.subprocess.Process) -> None:
         await kill(started)
     if not await _wait_for_exit(process):
         logger.warning("process %d is still running after it was killed", process.pid)
-    transport = process._transport  # type: ignore[attr-defined]  # closing waits for other holders of the pipes
-    transport.close()
+    process.pipes.close()
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...._internal.tasks import begin, finished
-from ....mcp._process import end_process, end_stdout, exit_reason, start_process
+from ....mcp._process import ServerProcess, end_process, end_stdout, exit_reason, start_process
 from ....mcp._servers import StdioServer
 from ._messages import LineReader
 
@@ -35,7 +35,7 @@ class ProcessServer:
 
     grace = 2.0
 
-    def __init__(self, server: StdioServer, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, server: StdioServer, process: ServerProcess) -> None:
         self._server = server
         self._process = process
         self._guard = _start_guard(process.pid)
