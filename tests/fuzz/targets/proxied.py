@@ -12,13 +12,13 @@ from transports.artifacts import open_store
 from transports.errors import ProtocolError
 from transports.protocol._strict_json import MAX_JSON_DEPTH
 from transports.surfaces.mcp.proxy._exchange import Passed
-from transports.surfaces.mcp.proxy._messages import LineReader, TooLong, key_of
+from transports.surfaces.mcp.proxy._messages import Ends, LineReader, key_of
 from transports.surfaces.mcp.proxy._running import ProxyOptions, relay, shared_by
 from transports.surfaces.mcp.proxy._stats import Stats
 
 __all__ = ["conversation"]
 
-_Deliver: TypeAlias = "Callable[[bytes | TooLong], Awaitable[None]]"
+_Deliver: TypeAlias = "Callable[[bytes | Ends], Awaitable[None]]"
 _TOOLS = {"tools": [{"name": "take", "inputSchema": {"properties": {"file": {"type": "string", "x-mcp-file": {}}}}}]}
 _DEEP = b"[" * (MAX_JSON_DEPTH + 1) + b"]" * (MAX_JSON_DEPTH + 1)
 _RESULTS = (

@@ -18,7 +18,7 @@ from ._messages import (
     Ends,
     Key,
     Message,
-    TooLong,
+    ends_of,
     error_message,
     key_of,
     key_or_none,
@@ -29,7 +29,7 @@ from ._messages import (
 logger = logging.getLogger("transports")
 
 #: Takes a message of the server.
-Deliver: TypeAlias = "Callable[[bytes | TooLong], Awaitable[None]]"
+Deliver: TypeAlias = "Callable[[bytes | Ends], Awaitable[None]]"
 #: Sends a message to the server.
 ToServer: TypeAlias = Callable[[bytes], Awaitable[None]]
 #: Sends a message to the client. One without bytes says that its request gets no answer.
@@ -66,17 +66,17 @@ class Duplex:
         """Seconds since the last message of the server."""
         return asyncio.get_running_loop().time() - self._last_message
 
-    async def from_client(self, line: bytes | TooLong) -> None:
-        """Pass on a message of the client."""
+    async def from_client(self, line: bytes | Ends) -> None:
+        """Pass on a message of the client; one over a limit has only its ends."""
+        if isinstance(line, Ends):
+            await self._refuse(line, over_limit(MAX_BYTES, "bytes"))
+            return
         try:
-            if isinstance(line, TooLong):
-                raise over_limit(MAX_BYTES, "bytes")
             message = await read_message(line)
         except TooLarge as error:
-            await self._refuse(Ends.of(line), error)
+            await self._refuse(ends_of(line), error)
             return
         except ProtocolError:  # the server says what is wrong with it
-            assert isinstance(line, bytes)
             if line[:1] == b"[":
                 await self._exchange.add_batch(line)
             await self._to_server(line)
@@ -96,7 +96,7 @@ class Duplex:
             if message.method != "notifications/cancelled" or not await self._cancel(message):
                 await self._to_server(message.raw)
 
-    async def from_server(self, line: bytes | TooLong) -> None:
+    async def from_server(self, line: bytes | Ends) -> None:
         """Pass on a message of the server. Raises :class:`~transports.errors.ProtocolError` for an answer that cannot
         be read, if its request is unknown."""
         self._last_message = asyncio.get_running_loop().time()
@@ -110,12 +110,14 @@ class Duplex:
 
     async def _request(self, message: Message) -> None:
         if self._exchange.is_ours(message):
-            self._work(message, self._answer)
-        elif named := self._exchange.files_in(message):
-            self._work(message, partial(self._send_with_files, named))
-        else:
-            self._exchange.add_request(message)
-            await self._to_server(message.raw)
+            self._work(message, self._answer_request)
+            return
+        files = self._exchange.files_in(message)
+        if files:
+            self._work(message, partial(self._send_with_files, files))
+            return
+        self._exchange.add_request(message)
+        await self._to_server(message.raw)
 
     def _work(self, message: Message, work: Callable[[Message], Awaitable[None]]) -> None:
         """Run work in a task that answers its request whatever is raised."""
@@ -138,17 +140,17 @@ class Duplex:
     def _fail(self, error: BaseException) -> None:
         """End the connection: a request cannot get its answer."""
         if not self.failed.done():
-            self.failed.set_exception(error if isinstance(error, OSError) else failure_of(error))
+            self.failed.set_exception(failure_of(error))
 
-    async def _answer(self, message: Message) -> None:
+    async def _answer_request(self, message: Message) -> None:
         answer = await self._exchange.answer(message)
         await self._to_client(Passed(answer, message.key, answers=True))
 
-    async def _send_with_files(self, named: Mapping[Place, str], message: Message) -> None:
+    async def _send_with_files(self, files: Mapping[Place, str], message: Message) -> None:
         async def ask(question: bytes) -> None:
             await self._to_client(Passed(question, message.key))
 
-        filled = await self._exchange.with_files(message, named, ask)
+        filled = await self._exchange.with_files(message, files, ask)
         assert message.key is not None
         self._working.pop(message.key, None)  # from here on, its cancellation is for the server
         self._exchange.add_request(filled)

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -34,7 +35,7 @@ from ._messages import (
     Ends,
     Key,
     Message,
-    TooLong,
+    ends_of,
     error_message,
     key_or_none,
     over_limit,
@@ -50,12 +51,6 @@ logger = logging.getLogger("transports")
 #: Most requests without an answer, tasks and tokens that are remembered; what belongs to a forgotten one passes as it
 #: is.
 _MAX_OPEN = 10_000
-#: Largest artifact in bytes that is read in one piece.
-_MAX_READ = 64 << 20
-#: Most characters of a URI in an error.
-_MAX_URI = 300
-#: Fields that results have since protocol 2026-07-28 only.
-_COMPLETE: Mapping[str, object] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 #: Requests whose results may have large content.
 _COUNTED = ("tools/call", "tasks/result", "resources/read", "prompts/get")
 
@@ -165,7 +160,7 @@ class Exchange:
         self._open: OrderedDict[Key, _Request] = OrderedDict()
         self._progress: OrderedDict[Key, Key] = OrderedDict()
         self._warned = False
-        #: Requests that the server does not have: an answer of the server to one is none.
+        #: Requests that the server does not have: an answer of the server to one of them is dropped.
         self.unsent: Collection[Key] = ()
 
     @property
@@ -186,9 +181,8 @@ class Exchange:
             self._progress[token] = message.key
         if message.method == "initialize":
             self.roots.available = "roots" in _client_capabilities(message)
-        for remembered in (self._open, self._progress):
-            while len(remembered) > _MAX_OPEN:
-                remembered.popitem(last=False)
+        _forget_oldest(self._open)
+        _forget_oldest(self._progress)
 
     async def add_batch(self, batch: bytes) -> None:
         """Remember the requests of a batch (protocol 2025-03-26), which is sent as it is."""
@@ -218,64 +212,69 @@ class Exchange:
         try:
             async with self._shared.reading:
                 if message.method == "resources/read":
-                    result = await read_artifact(store, params.uri, _MAX_READ, view)
+                    result = await read_artifact(store, params.uri, 64 << 20, view)
                 elif message.method == "resources/list":
                     result = await list_artifacts(store, params.cursor, view)
                 else:
                     result = {"resourceTemplates": [TEMPLATE]}
-                if _is_stateless(params.meta):
-                    result |= _COMPLETE
+                if _is_stateless(params.meta):  # fields that results have since protocol 2026-07-28 only
+                    result |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
                 return result_message(identity, await asyncio.to_thread(encode_json, result))
         except ABPError as error:
-            about = {"uri": params.uri[:_MAX_URI]} if params.uri else {}
-            return error_message(identity, INVALID_PARAMS, error.message, {**about, "code": error.code})
+            data = {"code": error.code}
+            if params.uri:
+                data = {"uri": params.uri[:300], "code": error.code}
+            return error_message(identity, INVALID_PARAMS, error.message, data)
 
     def files_in(self, message: Message) -> dict[Place, str]:
         """Return the files that a call names and the proxy sends to the server, by their places in its arguments."""
         tool = self._tool_of(message)
         return {} if tool is None else tool.files.named_in(message)
 
-    async def with_files(self, message: Message, named: Mapping[Place, str], ask: Ask) -> Message:
+    async def with_files(self, message: Message, files: Mapping[Place, str], ask: Ask) -> Message:
         """Return a call with the content of the files that it names; ``ask`` sends a question to the client.
 
         Raises :class:`~transports.errors.ABPError`."""
         tool = self._tool_of(message)
         assert tool is not None
-        has_paths = any(not text.startswith("artifact:") for text in named.values())
-        folders = await self.roots.folders(ask) if has_paths else []
+        folders: list[Path] = []
+        if any(not text.startswith("artifact:") for text in files.values()):
+            folders = await self.roots.folders(ask)
         async with self._shared.reading:
-            raw = await tool.files.filled(message, named, self._store, folders)
+            raw = await tool.files.filled(message, files, self._store, folders)
         return await read_message(raw)
 
     def _tool_of(self, message: Message) -> ToolFacts | None:
-        return self.facts.tools.get(message.params.name) if message.method == "tools/call" else None
+        if message.method != "tools/call":
+            return None
+        return self.facts.tools.get(message.params.name)
 
     # --- to the client ------------------------------------------------------------------------------------------------
 
-    async def to_client(self, line: bytes | TooLong) -> Passed | None:
+    async def to_client(self, line: bytes | Ends) -> Passed | None:
         """Return a message of the server as the client gets it; ``None`` for output that is not a message.
 
         Raises :class:`~transports.errors.ProtocolError` for an answer that cannot be read, if its request is
         unknown."""
+        if isinstance(line, Ends):
+            return self._over_limit(line, over_limit(MAX_BYTES, "bytes"))
         try:
-            if isinstance(line, TooLong):
-                raise over_limit(MAX_BYTES, "bytes")
             if line[:1] == b"[":
                 return await self._batch(line)
             message = await read_message(line)
         except TooLarge as error:
-            return self._over_limit(line, error)
+            return self._over_limit(ends_of(line), error)
         except ProtocolError:
             return self._unreadable(line)
         request = None
         if message.is_answer and message.key is not None:
             if message.key in self.unsent:
-                return self._noise(line)
+                return self._dropped(line)
             request = self._open.pop(message.key, None)
         if request is not None:
             return Passed(await self._answered(message, request), message.key, answers=True)
         if message.envelope.jsonrpc != "2.0":
-            return self._noise(line)
+            return self._dropped(line)
         if message.method:
             return Passed(line, self._related(message))
         return Passed(line, message.key, answers=message.is_answer)
@@ -291,33 +290,34 @@ class Exchange:
         try:
             messages = [await self.to_client(item) for item in await read_batch(line)]
         except ProtocolError:
-            return self._noise(line)
+            return self._dropped(line)
         passed = [message.raw for message in messages if message is not None]
-        return Passed(b"[%s]" % b",".join(passed)) if passed else self._noise(line)
+        if not passed:
+            return self._dropped(line)
+        return Passed(b"[%s]" % b",".join(passed))
 
-    def _unreadable(self, line: bytes | TooLong) -> Passed | None:
+    def _unreadable(self, line: bytes) -> Passed | None:
         """Pass on a message that is not JSON: the client says what is wrong with it."""
-        ends = Ends.of(line)
-        if not ends.is_message or isinstance(line, TooLong):
-            return self._noise(line)
+        ends = ends_of(line)
+        if not ends.is_message:
+            return self._dropped(line)
         key = key_or_none(ends.identity)
         if ends.has_method or key is None:
             return Passed(line)
         if key in self.unsent:
-            return self._noise(line)
+            return self._dropped(line)
         self.answered(key)
         return Passed(line, key, answers=True)
 
-    def _noise(self, line: bytes | TooLong) -> Passed | None:
-        """Drop output that is not a message, with a warning for the first."""
+    def _dropped(self, line: bytes) -> Passed | None:
+        """Return ``None`` for output that is not a message, with a warning for the first."""
         if not self._warned:
             self._warned = True
-            text = line.head if isinstance(line, TooLong) else line
-            logger.warning("the server writes text that is not a message to its stdout; it is dropped: %.80r", text)
+            logger.warning("the server writes text that is not a message to its stdout; it is dropped: %.80r", line)
         return None
 
-    def _over_limit(self, line: bytes | TooLong, error: TooLarge) -> Passed | None:
-        ends = Ends.of(line)
+    def _over_limit(self, ends: Ends, error: TooLarge) -> Passed | None:
+        """Answer the request of an answer that is over a limit with an error."""
         key = key_or_none(ends.identity)
         if key not in self._open and ends.has_method:
             logger.warning("a message of the server is dropped: %s", error.message)
@@ -336,7 +336,9 @@ class Exchange:
         params = message.params
         if message.method == "notifications/progress":
             token = key_or_none(params.progress_token)
-            return None if token is None else self._progress.get(token)
+            if token is None:
+                return None
+            return self._progress.get(token)
         return key_or_none(params.meta.get(SUBSCRIPTION_ID, msgspec.Raw()))
 
     async def _answered(self, message: Message, request: _Request) -> bytes:
@@ -350,13 +352,18 @@ class Exchange:
                 pass
             except Exception:  # the answer must not be lost for it
                 logger.exception("an answer to %s passes as it came", request.method)
-        raw, files = message.raw, 0
-        if rewritten is not None:
-            raw, files = result_message(bytes(message.envelope.id), rewritten.result), rewritten.files
-        if request.method in _COUNTED:
+        is_counted = request.method in _COUNTED
+        tool = request.tool or request.method
+        if rewritten is None:
+            if is_counted:
+                size = await measure_answer(message.raw, message.envelope.result)
+                self._shared.stats.count(tool, size, size, 0)
+            return message.raw
+        raw = result_message(bytes(message.envelope.id), rewritten.result)
+        if is_counted:
             received = await measure_answer(message.raw, message.envelope.result)
-            sent = received if rewritten is None else await measure_answer(raw, rewritten.result)
-            self._shared.stats.count(request.tool or request.method, received, sent, files)
+            sent = await measure_answer(raw, rewritten.result)
+            self._shared.stats.count(tool, received, sent, rewritten.files)
         return raw
 
     async def _rewritten(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
@@ -380,8 +387,12 @@ class Exchange:
 
     def _caller_of(self, request: _Request) -> Caller:
         tool = self.facts.tools.get(request.tool)
-        schema = tool.output_schema if tool else None
-        return Caller(request.method, request.tool or request.method.replace("/", "."), schema, self.facts.version)
+        return Caller(
+            request.method,
+            request.tool or request.method.replace("/", "."),
+            None if tool is None else tool.output_schema,
+            self.facts.version,
+        )
 
     def _described(self, result: msgspec.Raw) -> Rewritten | None:
         """Return the server's description with the capability of resources, which artifacts are, if it has none."""
@@ -392,7 +403,9 @@ class Exchange:
             self._shared.stats.name(described.info.name)
         except ValueError:  # another form of these fields, which the proxy does not need
             pass
-        capabilities = FIELDS.decode(fields["capabilities"]) if "capabilities" in fields else {}
+        capabilities: dict[str, msgspec.Raw] = {}
+        if "capabilities" in fields:
+            capabilities = FIELDS.decode(fields["capabilities"])
         self.facts.has_resources = "resources" in capabilities
         if self.facts.has_resources:
             return None
@@ -412,8 +425,12 @@ class Exchange:
             except ValueError:  # a field of a tool that has this name
                 return
             self.facts.tasks[created.task_id or created.task.task_id] = request.tool
-            while len(self.facts.tasks) > _MAX_OPEN:
-                self.facts.tasks.popitem(last=False)
+            _forget_oldest(self.facts.tasks)
+
+
+def _forget_oldest(entries: OrderedDict[Any, Any]) -> None:
+    while len(entries) > _MAX_OPEN:
+        entries.popitem(last=False)
 
 
 def _tools_of(result: msgspec.Raw) -> dict[str, ToolFacts]:
@@ -427,11 +444,16 @@ def _tools_of(result: msgspec.Raw) -> dict[str, ToolFacts]:
     return tools
 
 
-def failure_of(error: BaseException) -> ABPError:
+def failure_of(error: BaseException) -> ABPError | OSError:
     """Return the error that ends a connection."""
-    if isinstance(error, ABPError):
+    if isinstance(error, ABPError | OSError):
         return error
-    return ProtocolError(f"the proxy failed ({type(error).__name__}); its log says more")
+    return ProtocolError(failure_message(error))
+
+
+def failure_message(error: BaseException) -> str:
+    """Return the message for an unexpected error."""
+    return f"the proxy failed ({type(error).__name__}); its log says more"
 
 
 def refusal(identity: bytes, error: Exception) -> bytes:
@@ -439,7 +461,7 @@ def refusal(identity: bytes, error: Exception) -> bytes:
     if isinstance(error, ABPError):
         return error_message(identity, INVALID_PARAMS, error.message, {"code": error.code})
     logger.error("a request failed in the proxy", exc_info=error)
-    return error_message(identity, INTERNAL_ERROR, failure_of(error).message)
+    return error_message(identity, INTERNAL_ERROR, failure_message(error))
 
 
 def _client_capabilities(message: Message) -> Mapping[str, object]:

@@ -25,8 +25,6 @@ from ....protocol._strict_json import (
 
 #: Largest message in bytes: a file of 100 MiB as base64, with its message.
 MAX_BYTES = 137 << 20
-#: Bytes at both ends of a message that is not decoded, in which its id is looked for.
-_END = 4096
 #: Error codes of JSON-RPC, and the code for a request of which the proxy has no answer. These and the names below are
 #: written here, since loading the SDK takes longer than anything else that a proxy does.
 PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32602, -32603
@@ -110,11 +108,11 @@ async def read_message(raw: bytes) -> Message:
     Raises :class:`~transports.errors.TooLarge` above a limit, and :class:`~transports.errors.ProtocolError` for bytes
     that are not a JSON-RPC message."""
     if len(raw) <= PARSED_ON_LOOP:
-        return _read_message(raw)
-    return await in_thread(_read_message, raw)
+        return _decode_message(raw)
+    return await in_thread(_decode_message, raw)
 
 
-def _read_message(raw: bytes) -> Message:
+def _decode_message(raw: bytes) -> Message:
     require_limits(raw)
     try:
         try:
@@ -130,13 +128,13 @@ async def read_batch(raw: bytes) -> list[bytes]:
     """Return the messages of a batch, as they are written; a large one is decoded in a thread.
 
     Raises :class:`~transports.errors.TooLarge` above a limit, and :class:`~transports.errors.ProtocolError` for what is
-    not a list of messages. A batch in a batch is none: 500 of them would be decoded 500 times."""
+    not a list of messages. A batch within a batch is refused: 500 levels would be decoded 500 times."""
     if len(raw) <= PARSED_ON_LOOP:
-        return _read_batch(raw)
-    return await in_thread(_read_batch, raw)
+        return _decode_batch(raw)
+    return await in_thread(_decode_batch, raw)
 
 
-def _read_batch(raw: bytes) -> list[bytes]:
+def _decode_batch(raw: bytes) -> list[bytes]:
     require_limits(raw)
     try:
         items = [bytes(item) for item in _BATCH.decode(raw)]
@@ -188,81 +186,87 @@ _MEMBER = rb"\s*+(%s)\s*+:\s*+(%s|[-+.\w]++)\s*+" % (_TEXT, _TEXT)
 _MEMBERS_AT_START = re.compile(rb"\s*+\{(?:%s,)*" % _MEMBER, re.DOTALL)
 _MEMBERS_AT_END = re.compile(rb"(?:,%s)+\}\s*+\Z" % _MEMBER, re.DOTALL)
 _ONE_MEMBER = re.compile(_MEMBER, re.DOTALL)
+_END_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class TooLong:
-    """A line above the limit, of which both ends were kept."""
-
-    head: bytes
-    tail: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Ends:
-    """The id of a message that is not decoded, as it is written (empty if unknown), and whether it has a method, and
-    the mark of a message."""
+    """Both ends of a message that is not decoded, in which its id is looked for."""
 
-    identity: bytes
-    has_method: bool
-    is_message: bool
+    def __init__(self, head: bytes, tail: bytes) -> None:
+        self.head = head[:_END_BYTES]
+        self.tail = tail[-_END_BYTES:]
 
-    @classmethod
-    def of(cls, line: bytes | TooLong) -> Ends:
-        """Read the numbers and texts at both ends of a message."""
-        if isinstance(line, TooLong):
-            head, tail = line.head, line.tail
-        else:
-            head, tail = line[:_END], line[-_END:]
+    @cached_property
+    def _members(self) -> Mapping[bytes, bytes]:
+        """The numbers and texts at both ends, by their names, as they are written."""
         members: dict[bytes, bytes] = {}
-        for found in (_MEMBERS_AT_START.match(head), _MEMBERS_AT_END.search(tail)):
-            if found is not None:
-                members |= dict(_ONE_MEMBER.findall(found[0]))
-        identity = members.get(b'"id"', b"")
+        for match in (_MEMBERS_AT_START.match(self.head), _MEMBERS_AT_END.search(self.tail)):
+            if match is not None:
+                members |= dict(_ONE_MEMBER.findall(match[0]))
+        return members
+
+    @property
+    def identity(self) -> bytes:
+        """Id of the message as it is written; empty if it is unknown."""
+        identity = self._members.get(b'"id"', b"")
         try:
             key_of(identity)
         except ValueError:
-            identity = b""
-        return cls(identity, b'"method"' in members, members.get(b'"jsonrpc"') == b'"2.0"')
+            return b""
+        return identity
+
+    @property
+    def has_method(self) -> bool:
+        """True if the message is a request or a notification."""
+        return b'"method"' in self._members
+
+    @property
+    def is_message(self) -> bool:
+        """True if the message has the mark of JSON-RPC."""
+        return self._members.get(b'"jsonrpc"') == b'"2.0"'
+
+
+def ends_of(line: bytes | Ends) -> Ends:
+    """Return the ends of a line."""
+    return line if isinstance(line, Ends) else Ends(line, line)
 
 
 class LineReader:
-    """Lines of chunks that arrive one after another. A line above the limit is not kept in memory."""
+    """Lines of chunks that arrive one after another. Of a line above the limit, only its ends stay in memory."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._size = 0
-        self._head = self._tail = b""
+        self._ends: Ends | None = None
 
-    def feed(self, chunk: bytes) -> Iterator[bytes | TooLong]:
+    def feed(self, chunk: bytes) -> Iterator[bytes | Ends]:
         """Yield the lines that end in ``chunk``. Empty lines are left out."""
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            self._add(end)
-            line = self._finish()
+        *parts, rest = chunk.split(b"\n")
+        for part in parts:
+            self._add(part)
+            line = self.rest()
             if line:
                 yield line
         self._add(rest)
 
-    def rest(self) -> bytes | TooLong:
+    def rest(self) -> bytes | Ends:
         """Return a last line without an end; empty if there is none."""
-        return self._finish()
+        line = self._ends or b"".join(self._parts).removeprefix(BOM_UTF8).strip()
+        self._parts = []
+        self._size = 0
+        self._ends = None
+        return line
 
     def _add(self, part: bytes) -> None:
         self._parts.append(part)
         self._size += len(part)
         if self._size > MAX_BYTES:
-            kept = b"".join(self._parts)
-            self._head = self._head or kept[:_END]
-            self._tail = (self._tail + kept)[-_END:]
+            text = b"".join(self._parts)
+            if self._ends is None:
+                self._ends = Ends(text, text)
+            else:
+                self._ends = Ends(self._ends.head, self._ends.tail + text)
             self._parts = []
-
-    def _finish(self) -> bytes | TooLong:
-        line: bytes | TooLong = b"".join(self._parts).removeprefix(BOM_UTF8).strip()
-        if self._size > MAX_BYTES:
-            line = TooLong(self._head, self._tail)
-        self._parts, self._size, self._head, self._tail = [], 0, b"", b""
-        return line
 
 
 # --- messages of the proxy --------------------------------------------------------------------------------------------

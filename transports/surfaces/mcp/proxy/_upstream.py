@@ -16,7 +16,7 @@ from ...._internal.tasks import backoff_delay, begin, cancel_and_wait
 from ....errors import ABPError, ConnectFailed, ProtocolError, TooLarge, first_line
 from ....mcp._servers import HttpServer
 from ._duplex import Deliver
-from ._exchange import failure_of
+from ._exchange import failure_message, failure_of
 from ._messages import (
     MAX_BYTES,
     PROTOCOL_VERSION,
@@ -195,7 +195,7 @@ class AddressServer:
     def _fail(self, error: BaseException) -> None:
         """End the connection: a request cannot get its answer."""
         if not self._ended.done():
-            self._ended.set_exception(error if isinstance(error, OSError) else failure_of(error))
+            self._ended.set_exception(failure_of(error))
 
     async def _answer(self, line: bytes, waiting: _Waiting, headers: Mapping[str, str]) -> None:
         """Send a message whose request gets an answer whatever is raised."""
@@ -208,7 +208,7 @@ class AddressServer:
             reason = error.message
         except Exception as error:
             logger.exception("a message to %s failed", self._server)
-            reason = failure_of(error).message
+            reason = failure_message(error)
         if waiting.key is not None and not waiting.answered:
             await self._pass_on(error_message(waiting.identity, UNAVAILABLE, reason or "the server sent no answer"))
         elif reason:
