@@ -15,7 +15,7 @@ from transports.artifacts import ArtifactStore, open_store
 from transports.mcp._servers import Server
 from transports.surfaces.mcp.proxy._running import ProxyOptions, relay, shared_by
 from transports.surfaces.mcp.proxy._stats import Stats
-from transports.surfaces.mcp.proxy._upstreams import open_upstream, server_of
+from transports.surfaces.mcp.proxy._upstream import open_upstream, server_of
 
 __all__ = ["HELLO", "LARGE", "Client", "relayed", "relayed_to"]
 

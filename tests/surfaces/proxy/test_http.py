@@ -35,7 +35,7 @@ from transports.mcp._servers import HttpServer, Server
 from transports.surfaces.mcp._access import parse_tokens
 from transports.surfaces.mcp.proxy._running import ProxyOptions, run_http
 from transports.surfaces.mcp.proxy._stats import Stats
-from transports.surfaces.mcp.proxy._upstreams import server_of
+from transports.surfaces.mcp.proxy._upstream import server_of
 
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
 USERS = parse_tokens(f"ann={ANN},bob={BOB}")

@@ -21,7 +21,7 @@ from mcp_types.version import LATEST_MODERN_VERSION as NEW
 from tests.support.relayed import HELLO, relayed_to
 from tests.surfaces.proxy.test_http import ANN, BOB, served
 from transports.mcp._servers import HttpServer
-from transports.surfaces.mcp.proxy._upstream import _Position
+from transports.surfaces.mcp.proxy._address import _Position
 
 LARGE_IMAGE = {"type": "image", "data": base64.b64encode(bytes(100_000)).decode(), "mimeType": "image/png"}
 FILE_TOOL = {"name": "up", "inputSchema": {"properties": {"file": {"type": "string", "x-mcp-file": {}}}}}

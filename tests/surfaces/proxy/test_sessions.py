@@ -22,7 +22,7 @@ from tests.support.mcp_servers import FOLDER
 from tests.support.relayed import HELLO, relayed_to
 from tests.surfaces.proxy.test_http import ANN, served
 from transports.mcp._servers import HttpServer
-from transports.surfaces.mcp.proxy._upstreams import server_of
+from transports.surfaces.mcp.proxy._upstream import server_of
 
 TALKATIVE = server_of([sys.executable, str(FOLDER / "talkative.py")])
 MODERN = max(MODERN_PROTOCOL_VERSIONS)

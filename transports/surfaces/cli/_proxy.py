@@ -19,7 +19,7 @@ from ._output import asynchronous, print_line, print_note, print_text
 if TYPE_CHECKING:
     from ...mcp._servers import Server
     from ..mcp.proxy._stats import Count
-    from ..mcp.proxy._upstreams import Upstream
+    from ..mcp.proxy._upstream import Upstream
 
 
 @asynchronous
@@ -109,7 +109,7 @@ async def proxy(
 async def _open_server(server: Server) -> Upstream:
     """Start a server, or prepare to speak with one behind an address."""
     from ..._internal.extras import needing
-    from ..mcp.proxy._upstreams import open_upstream
+    from ..mcp.proxy._upstream import open_upstream
 
     try:
         with needing("the MCP SDK", "mcp"):
@@ -143,7 +143,7 @@ def _print_address(url: str) -> None:
 def _server(command: Sequence[str], url: str | None, header: Sequence[str] | None) -> Server | None:
     """Return the server of a command or an address, or ``None`` without both."""
     from ...mcp._servers import parse_server
-    from ..mcp.proxy._upstreams import server_of
+    from ..mcp.proxy._upstream import server_of
 
     if command and url is not None:
         raise UsageError("give either a command or --url, not both")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import mimetypes
+import os
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import islice, product
 from pathlib import Path
 from typing import TypeAlias
@@ -27,12 +29,10 @@ from ....protocol._strict_json import encode_json
 from ._messages import Key, Message
 from ._rewriting import FIELDS, fields_of
 
-#: Most parameters of one object and parts of one schema that are looked at, their depth, and files of one call.
-_MAX_PARAMS, _MAX_PARTS, _MAX_DEPTH, _MAX_FILES = 100, 1000, 8, 16
-#: Most bytes of the files of one call.
-_MAX_BYTES = 100 << 20
-#: Most roots of a client, and seconds for it to list them.
-_MAX_ROOTS, _TIMEOUT = 100, 10.0
+#: Most parts of one schema that are looked at, and their depth.
+_MAX_PARTS, _MAX_DEPTH = 1000, 8
+#: Most files of one call, and bytes of all of them.
+_MAX_FILES, _MAX_BYTES = 16, 100 << 20
 
 #: Place in arguments; ``None`` is any item of a list.
 _Where: TypeAlias = "tuple[str | None, ...]"
@@ -66,9 +66,9 @@ class Roots:
 
     def take_answer(self, message: Message) -> bool:
         """Take the answer to a question of the proxy. Return ``False`` for the answer to another."""
-        question = self._questions.pop(message.key, None) if message.key is not None else None
-        if question is None:
+        if message.key is None or message.key not in self._questions:
             return False
+        question = self._questions.pop(message.key)
         if not question.done():
             question.set_result(bytes(message.envelope.result))
         return True
@@ -78,7 +78,7 @@ class Roots:
         if not self.available or (self._allowed is not None and not self._allowed):
             return []
         try:
-            async with asyncio.timeout(_TIMEOUT):
+            async with asyncio.timeout(10):
                 while self._folders is None:
                     self._folders = await self._ask_once(ask)
         except TimeoutError:
@@ -101,11 +101,11 @@ class Roots:
 
 def _shared_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]:
     try:
-        roots = msgspec.json.decode(result, type=_RootList).roots[:_MAX_ROOTS]
-        paths = [path.resolve() for root in roots if (path := _path_of(root.uri)) is not None]
+        roots = msgspec.json.decode(result, type=_RootList).roots[:100]
+        shared = [path.resolve() for path in map(_path_of, [root.uri for root in roots]) if path is not None]
         if allowed is None:
-            return paths
-        pairs = [*product(paths, [folder.resolve() for folder in allowed])]
+            return shared
+        pairs = [*product(shared, [folder.resolve() for folder in allowed])]
     except (OSError, RuntimeError, ValueError, RecursionError):
         return []
     inner = [path for path, folder in pairs if path.is_relative_to(folder)]
@@ -119,9 +119,12 @@ def _path_of(text: str) -> Path | None:
             parts = urlsplit(text)
         except ValueError:
             return None
-        text = unquote(parts.path) if parts.netloc in ("", "localhost") else ""
-    path = Path(text)
-    return path if text and "\0" not in text and path.is_absolute() else None
+        if parts.netloc not in ("", "localhost"):
+            return None
+        text = unquote(parts.path)
+    if "\0" in text or not Path(text).is_absolute():
+        return None
+    return Path(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +144,10 @@ class FileParams:
         for where, part in _parts(schema):
             declared = part.get("x-mcp-file")
             if isinstance(declared, dict):
-                limit = declared.get("maxSize")
-                urls[where] = min(limit, _MAX_BYTES) if isinstance(limit, int) and limit > 0 else _MAX_BYTES
+                urls[where] = _MAX_BYTES
+                max_size = declared.get("maxSize")
+                if isinstance(max_size, int) and max_size > 0:
+                    urls[where] = min(max_size, _MAX_BYTES)
             elif part.get("contentEncoding") == "base64":
                 texts[where] = _MAX_BYTES
         return cls(urls, texts)
@@ -158,17 +163,17 @@ class FileParams:
         return {}
 
     async def filled(
-        self, message: Message, named: Mapping[Place, str], store: ArtifactStore, folders: Sequence[Path]
+        self, message: Message, files: Mapping[Place, str], store: ArtifactStore, folders: Sequence[Path]
     ) -> bytes:
         """Return a call with the content of its files. A path outside of ``folders`` stays as it is.
 
         Raises :class:`~transports.errors.ArtifactNotFound`, :class:`~transports.errors.TooLarge` and
         :class:`~transports.errors.UsageError`."""
-        if len(named) > _MAX_FILES:
+        if len(files) > _MAX_FILES:
             raise UsageError(f"a call may have {_MAX_FILES} files; send fewer at once")
         values: dict[Place, object] = {}
         total = 0
-        for place, text in named.items():
+        for place, text in files.items():
             where = tuple(None if isinstance(step, int) else step for step in place)
             limit = min(self.urls.get(where) or self.texts[where], _MAX_BYTES - total)
             content: _Content | None
@@ -180,7 +185,9 @@ class FileParams:
                 continue
             total += len(content.data)
             encoded = (await in_thread(pybase64.b64encode, content.data)).decode()
-            values[place] = content.url_head() + encoded if where in self.urls else encoded
+            if where in self.urls:
+                encoded = f"data:{content.mime_type};name={quote(content.filename, safe='')};base64,{encoded}"
+            values[place] = encoded
         fields = fields_of(message.raw)
         params = FIELDS.decode(fields["params"])
         arguments = replace(msgspec.json.decode(params["arguments"]), values)
@@ -194,9 +201,6 @@ class _Content:
     data: bytes
     mime_type: str
     filename: str
-
-    def url_head(self) -> str:
-        return f"data:{self.mime_type};name={quote(self.filename, safe='')};base64,"
 
 
 async def _read_artifact(uri: str, store: ArtifactStore, limit: int, place: Place) -> _Content:
@@ -215,17 +219,14 @@ def _read_file(text: str, folders: Sequence[Path], limit: int, place: Place) -> 
         file = open_beneath(str(path), list(folders), refused)
     except UsageError:
         return None
-    with file:
-        size = file.seek(0, 2)
+    with BufferedReader(file) as reader:
+        size = reader.seek(0, os.SEEK_END)
         _require_size(size, limit, place)
-        file.seek(0)
-        parts: list[bytes] = []
-        while size > 0 and (part := file.read(size)):
-            parts.append(part)
-            size -= len(part)
-    if size:
+        reader.seek(0)
+        content = reader.read(size)
+    if len(content) < size:
         raise UsageError(f"{path.name} became shorter while it was read; call again")
-    return _Content(b"".join(parts), mimetypes.guess_type(path.name)[0] or OCTET_STREAM, path.name)
+    return _Content(content, mimetypes.guess_type(path.name)[0] or OCTET_STREAM, path.name)
 
 
 def _require_size(size: int, limit: int, place: Place) -> None:
@@ -270,10 +271,10 @@ def _parts(schema: Mapping[str, object]) -> Iterator[tuple[_Where, Mapping[str, 
         for key in ("anyOf", "oneOf", "allOf"):
             choices = part.get(key)
             if isinstance(choices, list):
-                waiting += [(where, choice) for choice in choices[:_MAX_PARAMS]]
+                waiting += [(where, choice) for choice in choices[:100]]
         properties = part.get("properties")
         if isinstance(properties, dict):
-            waiting += [((*where, name), inner) for name, inner in islice(properties.items(), _MAX_PARAMS)]
+            waiting += [((*where, name), inner) for name, inner in islice(properties.items(), 100)]
         if "items" in part:
             waiting.append(((*where, None), part["items"]))
 
@@ -281,11 +282,14 @@ def _parts(schema: Mapping[str, object]) -> Iterator[tuple[_Where, Mapping[str, 
 def _resolved(schema: Mapping[str, object], part: object) -> object:
     """Return the part that a reference such as ``#/$defs/Page`` names."""
     for _ in range(_MAX_DEPTH):
-        if not isinstance(part, dict) or not isinstance(reference := part.get("$ref"), str):
+        reference = part.get("$ref") if isinstance(part, dict) else None
+        if not isinstance(reference, str):
             break
-        target: object = schema if reference.startswith("#/") else None
+        if not reference.startswith("#/"):
+            return None
+        part = schema
         for step in reference[2:].split("/"):
-            name = unquote(step).replace("~1", "/").replace("~0", "~")
-            target = target.get(name) if isinstance(target, dict) else None
-        part = target
+            if not isinstance(part, Mapping):
+                return None
+            part = part.get(unquote(step).replace("~1", "/").replace("~0", "~"))
     return part

@@ -18,10 +18,10 @@ from ....artifacts._ref import Scope
 from ....errors import ABPError, ProtocolError, TooLarge
 from ....mcp._servers import HttpServer
 from ....protocol._find_content import Place
+from ._address import SESSION, VERSION, events_of, http_client, is_event_stream, read_body, refusal_of, unreachable
 from ._exchange import Exchange, Facts, Shared, refusal as request_refusal
 from ._messages import STATELESS_VERSIONS, UNAVAILABLE, Message, error_message, read_message
 from ._responses import Bodies, event, refusal, stream_response
-from ._upstream import SESSION, VERSION, events_of, http_client, is_event_stream, read_body, refusal_of, unreachable
 
 logger = logging.getLogger("transports")
 
@@ -87,13 +87,13 @@ class ReverseProxy:
                 return Response(status_code=202)
             if message.method == "notifications/roots/list_changed":
                 exchange.roots.forget()
-            if message.is_request and exchange.is_ours(message):
-                return stream_response(_answer(exchange, message))
-            named = exchange.files_in(message) if message.is_request else {}
-            if named:
-                return stream_response(self._call_with_files(request, exchange, message, named))
-            if message.is_request:
-                exchange.add_request(message)
+        if message is not None and message.is_request:
+            if exchange.is_ours(message):
+                return stream_response(_own_answer(exchange, message))
+            files = exchange.files_in(message)
+            if files:
+                return stream_response(self._call_with_files(request, exchange, message, files))
+            exchange.add_request(message)
         forwarding = asyncio.ensure_future(self._forward(request, body, user, exchange, message))
         gone = asyncio.ensure_future(_disconnection(request))
         try:
@@ -109,14 +109,14 @@ class ReverseProxy:
         self, request: Request, body: bytes, user: str, exchange: Exchange, message: Message | None
     ) -> Response:
         """Send a request to the server and return its response."""
-        identity = b"" if message is None else bytes(message.envelope.id)
         try:
             response = await self._send(request, body)
             return await self._response(response, request, user, exchange, message)
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             if message is not None and message.key is not None:
                 exchange.answered(message.key)
-            return _json(error_message(identity, UNAVAILABLE, unreachable(self._server, error).message), 502)
+            reason = unreachable(self._server, error).message
+            return _json_response(error_message(_identity_of(message), UNAVAILABLE, reason), 502)
 
     def _exchange_of(self, request: Request, user: str) -> Exchange:
         session = request.headers.get(SESSION, "")
@@ -156,31 +156,32 @@ class ReverseProxy:
         if response.status_code < 300 and is_event_stream(response):
             headers.pop("content-type")  # it may name another encoding, and events are in UTF-8
             return stream_response(_events(response, exchange, message), headers, response.status_code)
-        identity = b"" if message is None else bytes(message.envelope.id)
+        identity = _identity_of(message)
         async with aclosing(response):
-            if response.status_code >= 300:
+            status = response.status_code
+            if status >= 300:
                 if message is not None and message.key is not None:
                     exchange.answered(message.key)
-                is_of_client = 400 <= response.status_code < 600 and response.status_code not in (401, 407)
-                status = response.status_code if is_of_client else 502
-                return _json(await refusal_of(self._server, response, identity), status)
+                if status < 400 or status >= 600 or status in (401, 407):  # not about the client's request
+                    status = 502
+                return _json_response(await refusal_of(self._server, response, identity), status)
             try:
                 body = await read_body(response)
             except TooLarge as error:
-                return _json(error_message(identity, UNAVAILABLE, error.message, {"code": error.code}))
+                return _json_response(error_message(identity, UNAVAILABLE, error.message, {"code": error.code}))
         if body.strip():
             body = await _rewritten(body, exchange, message)
         return Response(body, response.status_code, headers)
 
     async def _call_with_files(
-        self, request: Request, exchange: Exchange, message: Message, named: Mapping[Place, str]
+        self, request: Request, exchange: Exchange, message: Message, files: Mapping[Place, str]
     ) -> AsyncGenerator[bytes, None]:
         """Yield the events of a call with files: perhaps a question about the client's roots, then the answers."""
         questions: asyncio.Queue[bytes | None] = asyncio.Queue()
 
         async def prepare() -> Message:
             try:
-                return await exchange.with_files(message, named, questions.put)
+                return await exchange.with_files(message, files, questions.put)
             finally:
                 questions.put_nowait(None)
 
@@ -215,7 +216,7 @@ async def _disconnection(request: Request) -> None:
         pass
 
 
-async def _answer(exchange: Exchange, message: Message) -> AsyncGenerator[bytes, None]:
+async def _own_answer(exchange: Exchange, message: Message) -> AsyncGenerator[bytes, None]:
     try:
         yield event(await exchange.answer(message))
     except Exception as error:  # noqa: BLE001 - a request has one answer
@@ -245,10 +246,13 @@ async def _rewritten(raw: bytes, exchange: Exchange, message: Message | None) ->
     try:
         passed = await exchange.to_client(raw)
     except ABPError as error:
-        identity = b"" if message is None else bytes(message.envelope.id)
-        return error_message(identity, UNAVAILABLE, error.message, {"code": error.code})
+        return error_message(_identity_of(message), UNAVAILABLE, error.message, {"code": error.code})
     return raw if passed is None else passed.raw
 
 
-def _json(body: bytes, status: int = 200) -> Response:
+def _identity_of(message: Message | None) -> bytes:
+    return b"" if message is None else bytes(message.envelope.id)
+
+
+def _json_response(body: bytes, status: int = 200) -> Response:
     return Response(body, status, media_type="application/json")

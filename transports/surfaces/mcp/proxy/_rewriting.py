@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from itertools import islice
+from typing import Any, cast
 
 import msgspec
 
@@ -25,7 +26,7 @@ from ._messages import LINKS_SINCE
 #: Head of the names of the proxy's fields in ``_meta``.
 META = "abp-transports/"
 #: Most bytes of a preview.
-_PREVIEW = 2048
+_PREVIEW_BYTES = 2048
 #: Smallest block that is replaced because all texts together are over the limit.
 _MIN_REPLACED = 1024
 #: Most files of one text or structured content that are replaced.
@@ -119,7 +120,7 @@ class Rewriter:
             structured = fields.get("structuredContent")
             if structured is not None and len(structured) > self.max_inline:
                 fields["structuredContent"], links = await work.structured(structured)
-                blocks = _ITEMS.decode(fields["content"]) if "content" in fields else []
+                blocks = _ITEMS.decode(fields.get("content", b"[]"))
                 fields["content"] = _raw([*blocks, *links])
         return work.finish(fields)
 
@@ -139,7 +140,7 @@ class _Rewriting:
         """Return the result, with the proxy's facts in its ``_meta``; ``None`` if nothing was replaced."""
         if not self._refs and not self._warnings:
             return None
-        meta = FIELDS.decode(fields["_meta"]) if "_meta" in fields else {}
+        meta = FIELDS.decode(fields.get("_meta", b"{}"))
         if self._refs:
             meta[f"{META}artifacts"] = _raw({place: self._facts(ref) for place, ref in self._refs.items()})
         if self._warnings:
@@ -153,28 +154,28 @@ class _Rewriting:
         """Return the blocks of a result, each that is too large replaced."""
         blocks = _ITEMS.decode(content)
         large = self._too_large(blocks)
-        kept: list[object] = []
+        rewritten: list[object] = []
         for index, block in enumerate(blocks):
             if index in large:
-                kept += await self._replaced(f"content.{index}", block)
+                rewritten += await self._replaced(f"content.{index}", block)
             else:
-                kept.append(block)
-        return _raw(kept)
+                rewritten.append(block)
+        return _raw(rewritten)
 
     async def messages(self, messages: msgspec.Raw) -> msgspec.Raw:
         """Return the messages of a prompt, each block that is too large replaced."""
         decoded = [FIELDS.decode(message) for message in _ITEMS.decode(messages)]
         blocks = [message.get("content", msgspec.Raw(b"null")) for message in decoded]
         large = self._too_large(blocks)
-        kept: list[object] = []
+        rewritten: list[object] = []
         for index, message in enumerate(decoded):
             if index not in large:
-                kept.append(message)
+                rewritten.append(message)
                 continue
             self._linked.clear()  # each message has its link
             for block in await self._replaced(f"messages.{index}.content", blocks[index]):
-                kept.append({**message, "content": block})
-        return _raw(kept)
+                rewritten.append({**message, "content": block})
+        return _raw(rewritten)
 
     def _too_large(self, blocks: Sequence[msgspec.Raw]) -> set[int]:
         """Return the indexes of the blocks to replace: those over the limit, and the largest texts until all texts are
@@ -193,34 +194,44 @@ class _Rewriting:
         """Return the blocks in the place of a large one, or that block if it cannot be replaced."""
         try:
             decoded = await in_thread(msgspec.json.decode, block)
-            replaced = await self._block(place, decoded) if isinstance(decoded, dict) else None
+            if isinstance(decoded, dict):
+                replaced = await self._replaced_block(place, decoded)
+                if replaced is not None:
+                    return replaced
         except (ABPError, ValueError) as error:
             self._warn(place, error)
-            replaced = None
-        return [block] if replaced is None else replaced
+        return [block]
 
-    async def _block(self, place: str, block: dict[str, object]) -> list[object] | None:
+    async def _replaced_block(self, place: str, block: dict[str, object]) -> list[object] | None:
         """Return the blocks in the place of a large one; ``None`` to keep it."""
-        kind, data, mime_type = block.get("type"), block.get("data"), _text_of(block.get("mimeType"))
-        if kind == "text" and isinstance(block.get("text"), str):
-            text, refs = await self._text(f"{place}.text", str(block["text"]), None, None)
-            return [*([{**block, "text": text}] if text else []), *self._links(refs, block)]
-        if kind == "resource" and isinstance(resource := block.get("resource"), dict):
+        kind = block.get("type")
+        text = block.get("text")
+        resource = block.get("resource")
+        data = block.get("data")
+        mime_type = _text_of(block.get("mimeType"))
+        if kind == "text" and isinstance(text, str):
+            shown, refs = await self._store_text(f"{place}.text", text, None, None)
+            links = self._links(refs, block)
+            return [{**block, "text": shown}, *links] if shown else links
+        if kind == "resource" and isinstance(resource, dict):
             return await self._embedded(place, block, resource)
         if isinstance(data, str) and (mime_type or kind in ("image", "audio")) and len(data) > _MIN_REPLACED:
-            ref = await self._base64(f"{place}.data", data, mime_type, None)
+            ref = await self._store_base64(f"{place}.data", data, mime_type, None)
             return self._links([ref], block)
         return None
 
     async def _embedded(self, place: str, block: dict[str, object], resource: dict[str, object]) -> list[object] | None:
-        mime_type, uri = _text_of(resource.get("mimeType")), resource.get("uri")
-        if isinstance(blob := resource.get("blob"), str):
-            ref = await self._base64(f"{place}.resource.blob", blob, mime_type, filename_of(uri))
+        mime_type = _text_of(resource.get("mimeType"))
+        filename = filename_of(resource.get("uri"))
+        blob = resource.get("blob")
+        text = resource.get("text")
+        if isinstance(blob, str):
+            ref = await self._store_base64(f"{place}.resource.blob", blob, mime_type, filename)
             return self._links([ref], block, resource)
-        if isinstance(text := resource.get("text"), str):
-            shown, refs = await self._text(f"{place}.resource.text", text, mime_type, filename_of(uri))
-            kept = {**block, "resource": {**resource, "text": shown or _named(refs)}}
-            return [kept, *self._links(refs, block)]
+        if isinstance(text, str):
+            shown, refs = await self._store_text(f"{place}.resource.text", text, mime_type, filename)
+            shortened = {**block, "resource": {**resource, "text": shown or _named(refs)}}
+            return [shortened, *self._links(refs, block)]
         return None
 
     def _links(
@@ -251,35 +262,38 @@ class _Rewriting:
 
     async def contents(self, contents: msgspec.Raw) -> msgspec.Raw:
         """Return the contents of resources, each that is too large replaced by a text."""
-        kept: list[object] = []
+        rewritten: list[object] = []
         for index, item in enumerate(_ITEMS.decode(contents)):
             replaced: object = None
             if len(item) > self._limit:
+                place = f"contents.{index}"
                 try:
-                    replaced = await self._content(f"contents.{index}", await in_thread(msgspec.json.decode, item))
+                    replaced = await self._replaced_content(place, await in_thread(msgspec.json.decode, item))
                 except (ABPError, ValueError) as error:
-                    self._warn(f"contents.{index}", error)
-            kept.append(item if replaced is None else replaced)
-        return _raw(kept)
+                    self._warn(place, error)
+            rewritten.append(replaced or item)
+        return _raw(rewritten)
 
-    async def _content(self, place: str, item: object) -> object | None:
+    async def _replaced_content(self, place: str, item: object) -> object | None:
         if not isinstance(item, dict) or _is_view(item):
             return None
-        mime_type, filename = _text_of(item.get("mimeType")), filename_of(item.get("uri"))
+        mime_type = _text_of(item.get("mimeType"))
+        filename = filename_of(item.get("uri"))
         if isinstance(item.get("blob"), str):
-            refs = [await self._base64(f"{place}.blob", item.pop("blob"), mime_type, filename)]
-            shown, item["mimeType"] = "", "text/plain"
+            refs = [await self._store_base64(f"{place}.blob", item.pop("blob"), mime_type, filename)]
+            item["text"] = _named(refs)
+            item["mimeType"] = "text/plain"
         elif isinstance(item.get("text"), str):
-            shown, refs = await self._text(f"{place}.text", item["text"], mime_type, filename)
+            shown, refs = await self._store_text(f"{place}.text", item["text"], mime_type, filename)
+            item["text"] = shown or _named(refs)
         else:
             return None
-        item["text"] = shown or _named(refs)
         facts = [self._facts(ref) for ref in refs]
         return {**item, "_meta": {**_object_of(item.get("_meta")), f"{META}artifacts": facts}}
 
     # --- values -------------------------------------------------------------------------------------------------------
 
-    async def _base64(self, place: str, text: str, mime_type: str | None, filename: str | None) -> ArtifactRef:
+    async def _store_base64(self, place: str, text: str, mime_type: str | None, filename: str | None) -> ArtifactRef:
         """Store base64. If it is broken, the text itself is stored, with a warning."""
         try:
             return await self._put_file(place, BinaryData(block_content(text), mime_type, None, filename))
@@ -287,7 +301,7 @@ class _Rewriting:
             self._warn(place, error)
             return await self._put(place, [_utf8(text)], "text/plain", None)
 
-    async def _text(
+    async def _store_text(
         self, place: str, text: str, mime_type: str | None, filename: str | None
     ) -> tuple[str, list[ArtifactRef]]:
         """Store a long text, or the files in it. Return the text in its place, empty for a file, and the artifacts."""
@@ -295,25 +309,23 @@ class _Rewriting:
         if file is not None:
             return "", [await self._put_file(place, file)]
         tree = await in_thread(_json_of, text)
-        refs: list[ArtifactRef] = []
-        if tree is not None:
-            tree, refs = await self._files_in(place, tree)
-            shorter = encode_json(tree)
-            if refs and len(shorter) <= self._limit:
-                return shorter.decode(), refs
-        kind = mime_type or ("text/plain" if tree is None else "application/json")
-        ref = await self._put(place, [_utf8(text)], kind, filename)
-        refs.append(ref)
         if tree is None:
+            ref = await self._put(place, [_utf8(text)], mime_type or "text/plain", filename)
             lines = text.count("\n") + 1
-            return _preview(text[:_PREVIEW], f"{len(text):,} characters, {lines:,} lines", ref), refs
+            return _preview(text[:_PREVIEW_BYTES], f"{len(text):,} characters, {lines:,} lines", ref), [ref]
+        tree, refs = await self._files_in(place, tree)
+        shorter = encode_json(tree)
+        if refs and len(shorter) <= self._limit:
+            return shorter.decode(), refs
+        ref = await self._put(place, [_utf8(text)], mime_type or "application/json", filename)
+        refs.append(ref)
         shown = encode_json(await in_thread(clamp, cast("JSONValue", tree), self._preview_bytes())).decode()
         if self._rewriter.json_previews:
             return shown, refs
         return _preview(shown, _shape(tree), ref), refs
 
     def _preview_bytes(self) -> int:
-        return max(MIN_BYTES, min(_PREVIEW, self._limit))
+        return max(MIN_BYTES, min(_PREVIEW_BYTES, self._limit))
 
     async def _files_in(self, place: str, tree: object) -> tuple[object, list[ArtifactRef]]:
         """Store the files in a tree of JSON, and return it with references in their places."""
@@ -334,14 +346,16 @@ class _Rewriting:
     def _find_files(self, tree: object) -> dict[Place, BinaryData]:
         policy = self._rewriter.policy
         files = {match.place: match.binary for match in match_fields(tree, policy.rules(self._caller.name))}
-        for found in find(tree, heuristics=policy.search):
-            if isinstance(found.binary, BinaryData) and isinstance(found.binary.content, bytes | Encoded):
-                files.setdefault(found.path, found.binary)
-        return dict([*files.items()][:_MAX_FILES])
+        for content in find(tree, heuristics=policy.search):
+            if isinstance(content.binary, BinaryData) and isinstance(content.binary.content, bytes | Encoded):
+                files.setdefault(content.path, content.binary)
+        return dict(islice(files.items(), _MAX_FILES))
 
     def _recognised(self, text: str) -> BinaryData | None:
         search = self._rewriter.policy.search
-        return None if search is None else search.recognise(text)
+        if search is None:
+            return None
+        return search.recognise(text)
 
     # --- structured content -------------------------------------------------------------------------------------------
 
@@ -374,16 +388,17 @@ class _Rewriting:
                 )
                 shorter = replace(shorter, {path: text})
                 continue
-            ref = await self._file_or_text(place, text, path[-1] if path else "", beside)
+            name = path[-1] if path else ""
+            ref = await self._file_or_text(place, text, name, beside)
             shorter = replace(shorter, {path: _named([ref])})
             refs.append(ref)
         return shorter, refs
 
-    async def _file_or_text(self, place: str, text: str, key: str | int, beside: Mapping[str, object]) -> ArtifactRef:
+    async def _file_or_text(self, place: str, text: str, name: str | int, beside: Mapping[str, object]) -> ArtifactRef:
         """Store a long text of structured content: a file if the fields beside it or its signature say so."""
         mime_type = _text_of(beside.get("mimeType"))
         filename = _text_of(beside.get("filename")) or _text_of(beside.get("name"))
-        if mime_type is not None and key in ("blob", "data"):
+        if mime_type is not None and name in ("blob", "data"):
             try:
                 return await self._put_file(place, BinaryData(block_content(text), mime_type, None, filename))
             except BadEncoding:
@@ -391,8 +406,9 @@ class _Rewriting:
         file = await in_thread(self._recognised, text)
         if file is not None:
             return await self._put(place, file.chunks(), mime_type or file.mime_type, filename or file.filename)
-        is_json = await in_thread(_json_of, text) is not None
-        return await self._put(place, [_utf8(text)], "application/json" if is_json else "text/plain", filename)
+        tree = await in_thread(_json_of, text)
+        kind = "text/plain" if tree is None else "application/json"
+        return await self._put(place, [_utf8(text)], kind, filename)
 
     async def _cut(self, tree: object, content: msgspec.Raw) -> tuple[bytes, list[ArtifactRef]]:
         """Return structured content of many values cut to a preview, and the artifact of the whole."""
@@ -511,8 +527,10 @@ def _shape(tree: object) -> str:
 
 
 def _keys(fields: Mapping[str, object]) -> str:
-    names = ", ".join(str(name)[:40] for name in [*fields][:20])
-    return f"{names} and {len(fields) - 20:,} more keys" if len(fields) > 20 else names
+    names = ", ".join(str(name)[:40] for name in islice(fields, 20))
+    if len(fields) > 20:
+        names += f" and {len(fields) - 20:,} more keys"
+    return names
 
 
 def _long_texts(tree: object, limit: int) -> list[Place]:
@@ -533,10 +551,12 @@ def _long_texts(tree: object, limit: int) -> list[Place]:
 
 def _text_at(tree: object, path: Place) -> tuple[str, Mapping[str, object]]:
     """Return the text at a place of a tree, and the object that it stands in."""
+    node: Any = tree
     beside: object = {}
     for step in path:
-        beside, tree = tree, tree[step]  # type: ignore[index]  # a place of the tree
-    return str(tree), _object_of(beside)
+        beside = node
+        node = node[step]
+    return str(node), _object_of(beside)
 
 
 def _with_short_lists(tree: object, limit: int) -> object:

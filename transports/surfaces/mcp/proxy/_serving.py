@@ -25,15 +25,12 @@ from ....errors import ConnectFailed, ProtocolError, TooLarge
 from ....mcp._servers import HttpServer, Server, StdioServer
 from .._access import BearerVerifier
 from .._http import PATH, local_security, serve_app
+from ._address import SESSION, VERSION
 from ._exchange import Shared
 from ._messages import PARSE_ERROR, STATELESS_VERSIONS, UNAVAILABLE, Message, read_message
 from ._responses import Bodies, event, refusal, stream_response
 from ._reverse import ReverseProxy
 from ._sessions import Session
-from ._upstream import SESSION, VERSION
-
-#: Minutes without a request after which a session ends, and sessions of one user, each of which has a process.
-_IDLE_MINUTES, _MAX_SESSIONS = 30, 20
 
 
 class Endpoint(Protocol):
@@ -77,7 +74,8 @@ async def serve_proxy(
             ],
         )
 
-    await serve_app(app, *address, on_started, served.running(), max_sessions=_MAX_SESSIONS)
+    # each session has a process
+    await serve_app(app, *address, on_started, served.running(), max_sessions=20)
 
 
 class Sessions:
@@ -95,7 +93,7 @@ class Sessions:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """End idle sessions for the length of a block, and all at its end."""
+        """End sessions without a request for half an hour during a block, and all at its end."""
         ending = begin(self._end_idle())
         try:
             yield
@@ -113,7 +111,7 @@ class Sessions:
     async def _end_idle(self) -> None:
         while True:
             await asyncio.sleep(60)
-            before = time.monotonic() - 60 * _IDLE_MINUTES
+            before = time.monotonic() - 30 * 60
 
             def is_over(session: Session, before: float = before) -> bool:
                 return not session.is_alive or (session.is_idle and session.used < before)
@@ -155,7 +153,9 @@ class Sessions:
         except ProtocolError:
             return refusal(400, "the request is not a JSON-RPC message", number=PARSE_ERROR)
         try:
-            return await (self._post_by_user(message, user) if is_modern else self._post(message, user, session))
+            if is_modern:
+                return await self._post_by_user(message, user)
+            return await self._post(message, user, session)
         except ConnectFailed as error:
             return refusal(502, error.message, number=UNAVAILABLE, code=error.code)
 

@@ -29,15 +29,10 @@ from ._messages import (
     key_of,
     read_message,
 )
-from ._process import ProcessServer
 from ._rewriting import FIELDS, fields_of
+from ._upstream import ProcessServer
 
 logger = logging.getLogger("transports")
-
-#: Messages that wait for a response to take them, and seconds for it to take one.
-_MAX_WAITING, _STUCK = 4, 60.0
-#: Most bytes of messages that wait for a client to listen.
-_MAX_UNHEARD = 1 << 20
 
 
 class _Stream:
@@ -52,14 +47,14 @@ class _Stream:
     async def write(self, raw: bytes) -> None:
         """Add a message, once there is room for it. Nothing happens if the client has gone."""
         try:
-            async with asyncio.timeout(_STUCK):
+            async with asyncio.timeout(60):
                 await self._has_room.wait()
         except TimeoutError:
             self.end()
         if self._ended:
             return
         self._messages.put_nowait(raw)
-        if self._messages.qsize() >= _MAX_WAITING:
+        if self._messages.qsize() >= 4:
             self._has_room.clear()
 
     def end(self) -> None:
@@ -89,11 +84,12 @@ class Session:
         self._is_shared = is_shared
         self._streams: dict[Key, _Stream] = {}
         self._listener: _Stream | None = None
+        #: Messages that wait for a client to listen, at most 1 MiB together.
         self._unheard: deque[bytes] = deque()
         self._identities = itertools.count(1)
-        self._duplex = Duplex(exchange, process.send, self._write)
+        self._duplex = Duplex(exchange, process.send, self._write_message)
         self._exchange = exchange
-        self._running = begin(self._run())
+        self._running = begin(self._relay())
 
     @classmethod
     async def start(cls, server: StdioServer, exchange: Exchange, *, is_shared: bool = False) -> Session:
@@ -136,7 +132,9 @@ class Session:
             async with aclosing(stream.messages()) as messages:
                 async for raw in messages:
                     answered = message.key not in self._streams
-                    yield _with_ids(raw, restored) if restored else raw
+                    if restored:
+                        raw = _with_ids(raw, restored)
+                    yield raw
             if not answered and not self.is_alive:
                 identity = restored.get(message.key, message.envelope.id)
                 yield error_message(bytes(identity), UNAVAILABLE, self._process.reason())
@@ -172,7 +170,7 @@ class Session:
         await self._duplex.aclose()
         await self._process.aclose()
 
-    async def _run(self) -> None:
+    async def _relay(self) -> None:
         reading = asyncio.ensure_future(self._process.run(self._duplex.from_server))
         try:
             await asyncio.wait((reading, self._duplex.failed), return_when=asyncio.FIRST_COMPLETED)
@@ -191,13 +189,13 @@ class Session:
         for stream in (*self._streams.values(), *filter(None, [self._listener])):
             stream.end()
 
-    async def _write(self, message: Passed) -> None:
+    async def _write_message(self, message: Passed) -> None:
         """Pass on a message: to the response of its request, else to the stream of all others, else to any response of
         the same client."""
-        stream = None if message.request is None else self._streams.get(message.request)
-        if stream is not None:
+        if message.request is not None and message.request in self._streams:
+            stream = self._streams[message.request]
             if message.answers:
-                self._streams.pop(message.request, None)  # type: ignore[arg-type]  # it has one
+                del self._streams[message.request]
             if message.raw:
                 await stream.write(message.raw)
             if message.answers:
@@ -205,10 +203,10 @@ class Session:
             return
         if message.answers or self._is_shared:  # of a request whose client has gone, or of no client that is known
             return
-        stream = self._listener or next(iter(self._streams.values()), None)
-        if stream is not None:
-            await stream.write(message.raw)
-        elif sum(map(len, self._unheard)) + len(message.raw) <= _MAX_UNHEARD:
+        listener = self._listener or next(iter(self._streams.values()), None)
+        if listener is not None:
+            await listener.write(message.raw)
+        elif sum(map(len, self._unheard)) + len(message.raw) <= 1 << 20:
             self._unheard.append(message.raw)
 
     async def _with_own_ids(self, message: Message) -> tuple[Message, Mapping[Key, msgspec.Raw]]:
@@ -258,6 +256,7 @@ def _with_ids_inside(value: msgspec.Raw, restored: Mapping[Key, msgspec.Raw]) ->
 
 def _restore(fields: dict[str, msgspec.Raw], names: Sequence[str], restored: Mapping[Key, msgspec.Raw]) -> None:
     for name in names:
-        key = key_of(fields[name]) if name in fields else None
-        if key is not None and key in restored:
-            fields[name] = restored[key]
+        if name in fields:
+            key = key_of(fields[name])
+            if key is not None and key in restored:
+                fields[name] = restored[key]

@@ -28,18 +28,13 @@ from ...shared._columns import aligned_rows
 
 logger = logging.getLogger("transports")
 
-#: Most tools that are counted apart; the others are counted together.
-_MAX_TOOLS = 1000
-#: Most characters of a tool's name, and bytes of the log, of which one older part is kept.
-_MAX_NAME, _MAX_LOG = 200, 4 << 20
-_OTHERS = "(others)"
+#: Most characters of the name of a tool or a server.
+_MAX_NAME = 200
 #: Headings of the table: of a server, a tool, and the fields of its :class:`Count`.
 _HEADINGS = (
     *("server", "tool", "calls", "bytes in", "pictures in"),
     *("bytes to the model", "pictures to the model", "files"),
 )
-#: Seconds of calls that are written to the log together: a write for each took 40 µs, a sixth of a small call.
-_INTERVAL = 1.0
 
 
 class _Block(msgspec.Struct):
@@ -137,12 +132,13 @@ class Stats:
     def count(self, tool: str, received: Size, sent: Size, files: int) -> None:
         """Count one call of a tool, or of a method."""
         name = plain_line(tool, _MAX_NAME)
-        name = name if name in self.tools or len(self.tools) < _MAX_TOOLS else _OTHERS
+        if name not in self.tools and len(self.tools) >= 1000:
+            name = "(others)"
         self.tools.setdefault(name, Count()).add(received, sent, files)
         if self._log is None:
             return
-        if not self._unwritten:
-            asyncio.get_running_loop().call_later(_INTERVAL, self.flush)
+        if not self._unwritten:  # a write for each call took 40 µs, a sixth of a small call
+            asyncio.get_running_loop().call_later(1, self.flush)
         self._unwritten.append((time.time(), self.server, name, received, sent, files))
 
     def flush(self) -> None:
@@ -192,7 +188,7 @@ def _append(log: Path, lines: bytes) -> None:
         size = os.fstat(fd).st_size
     finally:
         os.close(fd)
-    if size > _MAX_LOG:
+    if size > 4 << 20:
         log.replace(log.with_suffix(".1.jsonl"))
 
 
