@@ -48,8 +48,8 @@ RANKS = {
 }
 #: Rooms whose parts are rooms: none imports its siblings.
 PARTED = ("_internal", "surfaces")
-#: The files that may import siblings: the commands that start another surface.
-STARTERS = ("surfaces/cli/_mcp.py", "surfaces/cli/_proxy.py", "surfaces/cli/_serve.py")
+#: The files that may import siblings: the commands that start another surface, or make an address of one.
+STARTERS = ("surfaces/cli/_artifacts.py", "surfaces/cli/_mcp.py", "surfaces/cli/_proxy.py", "surfaces/cli/_serve.py")
 
 ROOT = Path(transports.__file__).parent
 

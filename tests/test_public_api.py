@@ -128,23 +128,6 @@ def test_the_command_line_starts_without_what_only_the_work_needs() -> None:
     )
 
 
-def test_a_call_is_read_from_the_command_line_without_pydantic(tmp_path: Path) -> None:
-    program = f"""if True:
-        import sys
-        from transports.surfaces.cli import _calls, main
-
-        def run(work):
-            assert "pydantic" not in sys.modules
-            return 0
-
-        _calls.run_async = run
-        for more in ([], ["--file", "a=b", "--browser", "chrome", "--headed", "-vv", "--profile", {str(tmp_path)!r}]):
-            given = ["call", "http://127.0.0.1:8000/", "name", "-p", "a=1", "-p", "b=x", "--json", "--out", "f"]
-            assert main([*given, *more]) == 0
-    """
-    assert "transports.surfaces.cli._calls" in loaded_by(program)
-
-
 @pytest.mark.load
 @pytest.mark.parametrize(
     "given",

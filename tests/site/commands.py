@@ -51,7 +51,7 @@ def _command(command: Any, context: Any, level: int) -> Command:
     parameters = [
         _parameter(parameter, context)
         for parameter in command.params
-        if not getattr(parameter, "hidden", False) and parameter.name != "help"
+        if not getattr(parameter, "hidden", False) and parameter.name not in ("help", "verbose", "quiet")
     ]
     return Command(
         path=context.command_path,

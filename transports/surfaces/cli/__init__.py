@@ -13,33 +13,28 @@ from ._signals import Stopped, handle_signals, is_expected, on_signal
 
 __all__ = ["main"]
 
-#: Allocations before the garbage collector runs. Imports allocate many objects and leave no garbage: with Python's
-#: default of 700, the collector uses a sixth of the time until the browser starts.
-_OBJECTS = 20_000
-
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command, by default that of ``sys.argv``, and return its exit status."""
     if args is not None:
         return _run(list(args), final=False)
-    gc.set_threshold(_OBJECTS, *gc.get_threshold()[1:])
     try:
         return _run(sys.argv[1:], final=True)
     finally:
-        gc.freeze()  # saves 0.1 s: at exit Python would collect cycles in all modules once more
+        gc.freeze()  # a fifth of a short command: at exit Python would look for cycles in all modules once more
 
 
-def _run(given: list[str], *, final: bool) -> int:
+def _run(args: list[str], *, final: bool) -> int:
     try:
         with handle_signals(final=final):
             with on_signal(lambda: None) as signalled:  # deferred: an exception in an import would leave half a module
                 from ._commands import run
             if stop := signalled():
                 raise stop
-            return run(given)
+            return run(args)
     except Stopped as stop:
         if not is_expected():
             from ._output import print_error
 
-            print_error("CANCELLED", str(stop), as_json="--json" in given, cancelled=True)
+            print_error("CANCELLED", str(stop), as_json="--json" in args, cancelled=True)
         return stop.status

@@ -16,7 +16,7 @@ import typer
 
 from ...protocol._plain_text import plain_text
 from ._options import Json, Output, seconds_between, spread_groups
-from ._output import asynchronous, print_error, print_json, print_note, print_rows
+from ._output import asynchronous, print_error, print_json, print_note, print_rows, print_text
 
 if TYPE_CHECKING:
     from ...artifacts._base import ArtifactStore
@@ -226,7 +226,7 @@ async def reindex(output: Output = None, as_json: Json = False) -> None:
             print_note(f"{report.artifacts} artifacts in {store.url}; {len(report.corrected)} rows were corrected")
 
 
-app = typer.Typer(help="Look at, fetch and remove stored artifacts.", rich_markup_mode=None)
+app = typer.Typer(help="Look at, fetch and remove stored artifacts.", add_completion=False, rich_markup_mode=None)
 
 
 @app.command("list")
@@ -413,3 +413,28 @@ async def rm(
 
 for command in (gc, fsck, reindex):
     app.command()(command)
+
+
+@app.command()
+@asynchronous
+async def link(
+    artifact_id: Id,
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="TIME", help="How long it opens: 90s, 30m, 1h, 7d; at most 30d.")
+    ] = "1h",
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="BASE", help="Address of the server (default: the server on this machine)."),
+    ] = None,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Print an address that opens one artifact for a limited time."""
+    from ..web._artifacts import make_link
+
+    async with store_at(output) as store:
+        made, until = await make_link(store, (await find(store, artifact_id)).id, expires, url)
+    if as_json:
+        print_json({"success": True, "url": made, "expires_at": until})
+    else:
+        print_text(made)

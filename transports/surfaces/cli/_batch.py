@@ -411,7 +411,7 @@ def _next_step(count: Mapping[str, JSONValue], run: str | None) -> str | None:
     return None
 
 
-app = typer.Typer(help="Run many jobs, and resume interrupted runs.", rich_markup_mode=None)
+app = typer.Typer(help="Run many jobs, and resume interrupted runs.", add_completion=False, rich_markup_mode=None)
 
 RunPlace = Annotated[
     str, typer.Argument(metavar="RUN", help="The run's folder, or postgresql://HOST/DATABASE?run=NAME")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ...routing._result import Result
 
 app = typer.Typer(
-    name="calls",
     help="List, wait for or cancel detached calls. `abp call --detach` makes one in a running `abp serve`.",
+    add_completion=False,
     rich_markup_mode=None,
 )
 

@@ -54,7 +54,7 @@ Then confirm that the file is yours:
   cd {folder}
   abp mcp --trust"""
 
-app = typer.Typer(help="Begin a project.", rich_markup_mode=None)
+app = typer.Typer(help="Begin a project.", add_completion=False, rich_markup_mode=None)
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)]
 
 

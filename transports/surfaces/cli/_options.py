@@ -1,7 +1,7 @@
 """Shared options of commands: target, connection, credentials, store, its retention, and evidence.
 
 :class:`ConnectionOptions` are options as the parser reads them, :func:`open_app` takes the resulting arguments of
-:func:`transports.connect`. :class:`spread_groups` lets commands take such groups of options as one parameter."""
+:func:`transports.connect`. :func:`spread_groups` lets commands take such groups of options as one parameter."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
-from functools import cached_property, update_wrapper
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
 from ...errors import ConnectFailed, UsageError
 from ...protocol._plain_text import folder_of, is_page
 from ...protocol._times import MAX_TIMEOUT, format_duration, parse_duration
-from ._output import print_note
+from ._output import at_terminal, print_note
 from ._params import read_text, refuse_file_name
-from ._questions import at_terminal
 
 if TYPE_CHECKING:
     from ...artifacts._base import ArtifactStore
@@ -35,46 +34,33 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class spread_groups(Generic[R]):
-    """Command for Typer in which each parameter that is a dataclass is replaced by the fields of this dataclass. Every
-    field must have a default.
+def spread_groups(command: Callable[..., R]) -> Callable[..., R]:
+    """Return a command for Typer in which each parameter that is a dataclass is replaced by the fields of this
+    dataclass. Every field must have a default."""
+    signature = inspect.signature(command, eval_str=True)
+    groups: dict[str, Any] = {}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in signature.parameters.items():
+        group = parameter.annotation
+        if not is_dataclass(group):
+            parameters.append(parameter)
+            continue
+        groups[name] = group
+        hints = get_type_hints(group, include_extras=True)
+        parameters += [
+            parameter.replace(name=field.name, default=field.default, annotation=hints[field.name])
+            for field in fields(group)
+        ]
 
-    The signature is made on first use: it takes time for all commands, and only one is called."""
+    @wraps(command)
+    def run(**values: Any) -> R:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        return command(**values)
 
-    def __init__(self, command: Callable[..., R]) -> None:
-        self._command = command
-        update_wrapper(self, command, assigned=("__module__", "__name__", "__qualname__", "__doc__"), updated=())
-
-    def __call__(self, **given: Any) -> R:
-        for name, group in self._groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        return self._command(**given)
-
-    @cached_property
-    def _own(self) -> inspect.Signature:
-        return inspect.signature(self._command, eval_str=True)
-
-    @cached_property
-    def _groups(self) -> dict[str, Any]:
-        return {name: one.annotation for name, one in self._own.parameters.items() if is_dataclass(one.annotation)}
-
-    @cached_property
-    def __signature__(self) -> inspect.Signature:
-        parameters: list[inspect.Parameter] = []
-        for name, one in self._own.parameters.items():
-            if (group := self._groups.get(name)) is None:
-                parameters.append(one)
-                continue
-            hints = get_type_hints(group, include_extras=True)
-            parameters += [
-                one.replace(name=field.name, default=field.default, annotation=hints[field.name])
-                for field in fields(group)
-            ]
-        return self._own.replace(parameters=parameters)
-
-    @property
-    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
-        return {one.name: one.annotation for one in self.__signature__.parameters.values()}
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 Attach = Annotated[
@@ -274,7 +260,7 @@ async def open_app(
         if options.get("transport", "auto") == "auto" and not elsewhere:
             await start_driver(target, stack)
         from ...session._connect import connect  # late: it is imported while the driver starts
-        from ._questions import Questions, at_terminal, noting_questions
+        from ._questions import Questions, noting_questions
 
         asking = at_terminal()
         if asking:

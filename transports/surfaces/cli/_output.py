@@ -211,6 +211,11 @@ def is_dumb_terminal() -> bool:
     return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
 
 
+def at_terminal() -> bool:
+    """Return whether the user can be asked: stdin and stderr are terminals. Stdout is for results and may be a file."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
 def print_text(text: str) -> None:
     """Print text on stdout. Characters that its encoding lacks are replaced."""
     if _has_stdout():

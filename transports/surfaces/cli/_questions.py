@@ -7,7 +7,6 @@ import base64
 import math
 import mimetypes
 import re
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
@@ -35,11 +34,6 @@ _LABELS = {"value": "answer", "confirmed": "yes or no", "selected": "choose"}
 
 class _Declined(Exception):
     """Raised for Ctrl-C or Ctrl-D in an answer."""
-
-
-def at_terminal() -> bool:
-    """Return whether the user can be asked: stdin and stderr are terminals. Stdout is for results and may be a file."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def _question_line(params: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""``abp serve``, the artifacts and the gallery over HTTP, and ``abp artifacts link``, a signed address there."""
+"""``abp serve``: the artifacts and the gallery over HTTP."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ._artifacts import Id, find, store_at
-from ._options import AdapterFile, Json, Limits, Output, SharedBrowsers, State, Ttl, open_limited_store
+from ._options import AdapterFile, Limits, Output, SharedBrowsers, State, Ttl, open_limited_store
 from ._output import asynchronous, print_json, print_text
 from ._signals import expect_signal
 
@@ -88,27 +87,3 @@ async def serve(
             print_text("Ctrl-C ends it.")
         expect_signal()
         await asyncio.Event().wait()
-
-
-@asynchronous
-async def link(
-    artifact_id: Id,
-    expires: Annotated[
-        str, typer.Option("--expires", metavar="TIME", help="How long it opens: 90s, 30m, 1h, 7d; at most 30d.")
-    ] = "1h",
-    url: Annotated[
-        str | None,
-        typer.Option("--url", metavar="BASE", help="Address of the server (default: the server on this machine)."),
-    ] = None,
-    output: Output = None,
-    as_json: Json = False,
-) -> None:
-    """Print an address that opens one artifact for a limited time."""
-    from ..web._artifacts import make_link
-
-    async with store_at(output) as store:
-        made, until = await make_link(store, (await find(store, artifact_id)).id, expires, url)
-    if as_json:
-        print_json({"success": True, "url": made, "expires_at": until})
-    else:
-        print_text(made)

@@ -16,9 +16,8 @@ from ..._internal.tasks import cancel_and_wait
 from ...errors import UsageError
 from ._calls import fitting
 from ._options import ConnectionOptions, Output, Target, Timeout, open_app, spread_groups
-from ._output import ProgressBar, print_note, print_result, print_text, report_error, run_async
+from ._output import ProgressBar, at_terminal, print_note, print_result, print_text, report_error, run_async
 from ._params import Params, read_file, set_param, set_value
-from ._questions import at_terminal
 from ._signals import on_interrupt
 
 if TYPE_CHECKING:

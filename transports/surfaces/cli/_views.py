@@ -72,6 +72,10 @@ def _read_size(text: str) -> tuple[int, int]:
     return size
 
 
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command(cls=OrderedCommand)
 @spread_groups
 def view(
     ctx: typer.Context,
