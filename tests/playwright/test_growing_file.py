@@ -71,14 +71,14 @@ async def test_no_file_is_taken_where_several_are_new_or_there_is_no_folder(
     places: _Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
-    look = GrowingFile._hidden
+    look = GrowingFile._hidden_files
 
     def counted(growing: GrowingFile) -> Set[str]:
         nonlocal looks
         looks += 1
         return look(growing)
 
-    monkeypatch.setattr(GrowingFile, "_hidden", counted)
+    monkeypatch.setattr(GrowingFile, "_hidden_files", counted)
     for growing in (places.growing, GrowingFile(places.path, places.store / "none")):
         for number in range(2):
             (places.temporary / f".{number}").touch()

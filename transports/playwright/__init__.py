@@ -16,24 +16,6 @@ The names here are those that other rooms use before Playwright is loaded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from .._internal.lazy import attach_stub
 
-from .._internal.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from ._browser import Browser as Browser, BrowserLender as BrowserLender
-    from ._page_tools import PictureBrowser as PictureBrowser, screenshot_of_url as screenshot_of_url
-    from ._source import PageSource as PageSource, StorageState as StorageState
-    from ._sync_page import PageRunner as PageRunner, to_async as to_async
-    from ._transport import PlaywrightTransport as PlaywrightTransport, WebMcpTransport as WebMcpTransport
-else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "_browser": ("Browser", "BrowserLender"),
-            "_page_tools": ("PictureBrowser", "screenshot_of_url"),
-            "_source": ("PageSource", "StorageState"),
-            "_sync_page": ("PageRunner", "to_async"),
-            "_transport": ("PlaywrightTransport", "WebMcpTransport"),
-        },
-    )
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -25,8 +25,18 @@ from ._received import AppState
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
 
-#: Characters shown of an address that a page chose.
-_SHOWN = 200
+#: Seconds for the page to answer.
+_TIMEOUT = 2.0
+#: Items kept of each kind: the first errors and requests, the last lines of the console.
+_MAX_ITEMS = 20
+#: The first place in the stack of an error, as Chromium writes it.
+_STACK_FRAME = re.compile(r"\n {1,8}at (?:.{0,200}?\()?(\w+://[^\s()]{1,2000}):(\d+:\d+)\)?")
+#: Start of the message of a failed request.
+_NETWORK_PREFIX = "Failed to load resource: "
+#: Redacts by rules alone: the session that shows these lines masks its known values itself.
+_REDACTOR = Redactor(known=NO_SECRETS)
+#: Status of HTTP for "Upgrade Required": the address is that of a WebSocket.
+_UPGRADE = 426
 #: Advice on a certificate that is not trusted, for those who can give a context.
 _OWN_CONTEXT = ", or give a context= that was made with ignore_https_errors=True"
 #: Reasons of a failed navigation, with advice, by Chromium's ``net::ERR_…`` code.
@@ -58,30 +68,37 @@ def explain_load_failure(error: str, url: str, status: int | None = None) -> str
         return f"the server answers {status_phrase(status)}; {_status_advice(status)}"
     if status is not None and "ERR_ABORTED" in first:
         first = "Download is starting"
-    if known := next((code for code in _REASONS if code in first), None):
-        return _REASONS[known] + (spelled(_OWN_CONTEXT) if known == "ERR_CERT" else "")
-    net = first.find("net::")
-    return first[net:].split(" at ")[0] if net >= 0 else first.removeprefix("Page.goto: ").replace(url, "it")
+    for code, reason in _REASONS.items():
+        if code in first:
+            if code == "ERR_CERT":
+                reason += spelled(_OWN_CONTEXT)
+            return reason
+    start = first.find("net::")
+    if start >= 0:
+        return first[start:].split(" at ")[0]
+    return first.removeprefix("Page.goto: ").replace(url, "it")
 
 
 def now_at(current: str, target: str) -> str:
     """Return the current address for a message about ``target``; empty if it is the same document."""
-    return "" if same_document(current, target) else f", now at {shown_address(current)},"
+    if same_document(current, target):
+        return ""
+    return f", now at {shown_address(current)},"
 
 
 def shown_address(url: str) -> str:
     """Return an address that a page chose for a message, without secrets and cut to 200 characters."""
-    return redact_url(url)[:_SHOWN]
+    return redact_url(url)[:200]
 
 
 def same_document(current: str, target: str) -> bool:
     """Return whether a page at ``current`` is at ``target`` already. A fragment counts only if the target has one."""
     current_parts, target_parts = urlsplit(current), urlsplit(target)
-    fragment = target_parts.fragment in ("", current_parts.fragment)
-    return fragment and _document(current_parts) == _document(target_parts)
+    same_fragment = target_parts.fragment in ("", current_parts.fragment)
+    return same_fragment and _document_key(current_parts) == _document_key(target_parts)
 
 
-def _document(parts: SplitResult) -> tuple[str, str, str, str]:
+def _document_key(parts: SplitResult) -> tuple[str, str, str, str]:
     return parts.scheme, parts.netloc.lower(), parts.path or "/", parts.query
 
 
@@ -93,16 +110,11 @@ def sign_in_advice() -> str:
     )
 
 
-#: Words in the address of a sign-in page; compiled at the first use, since few pages are asked.
-_WORDS = r"(?i)(?<![a-z])(?:log-?[io]n|sign-?in|sso|saml2?|oauth2?|authorize)(?![a-z])"
-
-
 async def asks_to_sign_in(frame: Frame, target: str) -> bool:
     """Return whether the page in ``frame``, which was opened at ``target``, has a password field, or has led to the
     address of a sign-in page: there is no sign-in yet, or it has expired. Never raises; ``False`` after two seconds for
     a page that hangs."""
-    moved = not same_document(frame.url, target)
-    if moved and re.search(_WORDS, _place(frame.url)) and not re.search(_WORDS, _place(target)):
+    if not same_document(frame.url, target) and _names_sign_in(frame.url) and not _names_sign_in(target):
         return True
     with contextlib.suppress(Exception):  # must not hide the error that is being explained
         async with asyncio.timeout(_TIMEOUT):
@@ -110,26 +122,10 @@ async def asks_to_sign_in(frame: Frame, target: str) -> bool:
     return False
 
 
-def _place(url: str) -> str:
+def _names_sign_in(url: str) -> bool:
     parts = urlsplit(url)
-    return parts.netloc + parts.path
-
-
-#: Seconds for the page to answer.
-_TIMEOUT = 2.0
-#: Items kept of each kind: the first errors and requests, the last lines of the console.
-_MAX_ITEMS = 20
-#: The first place in the stack of an error, as Chromium writes it.
-_FRAME = re.compile(r"\n {1,8}at (?:.{0,200}?\()?(\w+://[^\s()]{1,2000}):(\d+:\d+)\)?")
-#: Items shown in a message.
-_MAX_SUMMARY = 3
-#: Characters of one item.
-_MAX_CHARS = 300
-#: Mark of a violation of the page's policy, which may stop its own script, among other messages on security.
-_POLICY = "Content Security Policy"
-_NETWORK_PREFIX = "Failed to load resource: "
-#: Redacts by rules alone: the session that shows these lines masks its known values itself.
-_REDACTOR = Redactor(known=NO_SECRETS)
+    words = r"(?i)(?<![a-z])(?:log-?[io]n|sign-?in|sso|saml2?|oauth2?|authorize)(?![a-z])"
+    return re.search(words, parts.netloc + parts.path) is not None
 
 
 @dataclass(slots=True)
@@ -151,9 +147,11 @@ class PageProblems:
     def summary(self) -> str:
         """Return three items for a message: the first errors and requests, then the last lines of the console. Empty if
         there are none."""
-        first = [*self.errors, *self.requests][:_MAX_SUMMARY]
-        skipped = max(len(self.console) + len(first) - _MAX_SUMMARY, 0)
-        return "; ".join([*first, *self.console[skipped:]])
+        items = [*self.errors, *self.requests][:3]
+        free = 3 - len(items)
+        if free:
+            items += self.console[-free:]
+        return "; ".join(items)
 
     def as_details(self) -> dict[str, list[str]]:
         """Return the non-empty kinds: ``page_errors``, ``failed_requests`` and ``console``."""
@@ -162,23 +160,25 @@ class PageProblems:
 
     def add_error(self, text: str, url: str, line: int, column: int) -> None:
         """Add an error and its place in a file, if known (``url`` is not empty). Lines and columns count from 1."""
-        where = f" ({redact_url(url)}:{line}:{column})" if url else ""
-        _append(self.errors, _line(text) + where)
+        place = f" ({redact_url(url)}:{line}:{column})" if url else ""
+        _append_item(self.errors, _shown_line(text) + place)
 
     def add_request(self, url: str, reason: str) -> None:
         """Add a failed request. The icon that browsers request by themselves is left out."""
         if not url.partition("?")[0].endswith("/favicon.ico"):
-            _append(self.requests, f"{redact_url(url)}: {_line(reason)}")
+            _append_item(self.requests, f"{redact_url(url)}: {_shown_line(reason)}")
 
     def add_console(self, level: str, text: str, frame: Mapping[str, Any] | None = None) -> None:
         """Add a line of the console; the oldest is dropped if there are too many. An error gets its place: that of its
         creation if the page logged its stack, otherwise that of the logging call, ``frame``."""
-        where = ""
-        if level == "error" and (made := _FRAME.search(text)):
-            where = f" ({redact_url(made[1])}:{made[2]})"
-        elif level == "error" and frame and frame["url"]:
-            where = f" ({redact_url(frame['url'])}:{frame['lineNumber'] + 1}:{frame['columnNumber'] + 1})"
-        self.console.append(f"console.{level}: {_line(text)}{where}")
+        place = ""
+        if level == "error":
+            created = _STACK_FRAME.search(text)
+            if created is not None:
+                place = f" ({redact_url(created[1])}:{created[2]})"
+            elif frame and frame["url"]:
+                place = f" ({redact_url(frame['url'])}:{frame['lineNumber'] + 1}:{frame['columnNumber'] + 1})"
+        self.console.append(f"console.{level}: {_shown_line(text)}{place}")
         del self.console[:-_MAX_ITEMS]
 
 
@@ -188,9 +188,12 @@ def not_abp(fault: str, advice: str, problems: PageProblems, *, sign_in: bool) -
     (``sign_in``), that is the explanation."""
     if sign_in:
         return NotAbpApp(f"{fault}; {sign_in_advice()}", code="PERMISSION_REQUIRED", details=problems.as_details())
-    said = f"the page says: {problems.summary()}" if problems.summary() else ""
-    parts = [fault, said, "" if problems.errors else advice]
-    return NotAbpApp("; ".join(filter(None, parts)), details=problems.as_details())
+    parts = [fault]
+    if problems.summary():
+        parts.append(f"the page says: {problems.summary()}")
+    if advice and not problems.errors:
+        parts.append(advice)
+    return NotAbpApp("; ".join(parts), details=problems.as_details())
 
 
 async def read_problems(page: Page, frame: Frame | None = None) -> PageProblems:
@@ -227,7 +230,8 @@ async def _read_with_cdp(cdp: CDPSession, page_url: str, problems: PageProblems)
     def on_log(event: Mapping[str, Any]) -> None:
         entry = event["entry"]
         level, source, text, url = entry["level"], entry["source"], entry["text"], entry.get("url", "")
-        if level == "error" and source == "security" and _POLICY in text:
+        # a violation of the page's policy, which may stop its own script, among other messages on security
+        if level == "error" and source == "security" and "Content Security Policy" in text:
             problems.add_error(text, url, entry.get("lineNumber", 0) + 1, 1)
         elif level != "error" or source != "network":
             problems.add_console(level, text)
@@ -256,49 +260,42 @@ async def _read_with_playwright(page: Page, problems: PageProblems) -> None:
             problems.add_request(request.url, request.failure)
 
 
-def _append(items: list[str], item: str) -> None:
+def _append_item(items: list[str], item: str) -> None:
     if len(items) < _MAX_ITEMS and item not in items:
         items.append(item)
 
 
-def _line(text: str) -> str:
+def _shown_line(text: str) -> str:
     line = _REDACTOR.text(first_line(text))
-    return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}…"
+    if len(line) > 300:
+        return f"{line[:300]}…"
+    return line
 
 
-_LACKS = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
-
-
-def app_fault(found: AppState, protocol: str, grace: float) -> str:
+def app_fault(app: AppState, protocol: str, grace: float) -> str:
     """Return the fault of the page ``grace`` seconds after it loaded, in words; empty if its ``window.abp`` is
     complete. ``protocol`` is the one that was looked for: ``abp``, ``webmcp`` or ``auto``."""
-    if found.threw:
-        return f"has a window.abp that throws: {found.threw[:200]}"
-    if not found.present:
-        return f"has {_LACKS[protocol]} {format_seconds(grace)} after it loaded"
-    if len(found.missing) == 2:
-        return (
+    if app.threw:
+        return f"has a window.abp that throws: {app.threw[:200]}"
+    if not app.present:
+        missing = {"abp": "no window.abp", "webmcp": "no WebMCP tools", "auto": "no window.abp and no WebMCP tools"}
+        return f"has {missing[protocol]} {format_seconds(grace)} after it loaded"
+    if len(app.missing) == 2:
+        fault = (
             "has a window.abp of another product, with neither initialize nor call (the ABP Framework of ASP.NET has "
-            f"one){'' if protocol == 'abp' else f', and no WebMCP tools {format_seconds(grace)} after it loaded'}"
+            "one)"
         )
-    if found.missing:
-        return f"has a window.abp without {' and '.join(found.missing[:2])}: it is incomplete"
+        if protocol != "abp":
+            fault += f", and no WebMCP tools {format_seconds(grace)} after it loaded"
+        return fault
+    if app.missing:
+        return f"has a window.abp without {' and '.join(app.missing[:2])}: it is incomplete"
     return ""
 
 
-#: Advice for statuses of HTTP that a page without an app may have, before that for all of 400 or 500 and more.
-_STATUS_ADVICE = {
-    429: "wait, and connect again",
-    400: "correct the address",
-    500: "the log of the server says why",
-}
-#: Upgrade Required: the address is that of a WebSocket.
-_UPGRADE = 426
-
-
-def refused_page(found: AppState, status: int | None, url: str) -> str:
+def refused_page(app: AppState, status: int | None, url: str) -> str:
     """Return what the server said in the place of an app, with advice; empty unless ``status`` is an error of HTTP."""
-    if found.present or found.threw or status is None or status < 400 or status == _UPGRADE:
+    if app.present or app.threw or status is None or status < 400 or status == _UPGRADE:
         return ""
     return f"the server answers {status_phrase(status)} at {redact_url(url)}; {_status_advice(status)}"
 
@@ -306,10 +303,14 @@ def refused_page(found: AppState, status: int | None, url: str) -> str:
 def _status_advice(status: int) -> str:
     if status in (401, 403):
         return f"sign in with {spelled('profile=')} or {spelled('storage_state=')}, or correct the address"
-    return _STATUS_ADVICE.get(status) or _STATUS_ADVICE[500 if status >= 500 else 400]
+    if status == 429:
+        return "wait, and connect again"
+    if status >= 500:
+        return "the log of the server says why"
+    return "correct the address"
 
 
-def advice_for(found: AppState, protocol: str, status: int | None) -> str:
+def advice_for(app: AppState, protocol: str, status: int | None) -> str:
     """Return advice for a page without an app; ``status`` is its HTTP status if known."""
     if status == _UPGRADE:
         return "use ws:// for a WebSocket"
@@ -318,5 +319,7 @@ def advice_for(found: AppState, protocol: str, status: int | None) -> str:
             "is it the right address, and does the app speak ABP? a page that speaks no protocol needs a script that "
             f"makes an app of it: {spelled('adapter=')} (docs/adapters.md)"
         )
-    without = "" if found.webmcp else "; this browser has no WebMCP, see `abp doctor`"
-    return f"does it register tools, or a form with a toolname?{without}"
+    advice = "does it register tools, or a form with a toolname?"
+    if not app.webmcp:
+        advice += "; this browser has no WebMCP, see `abp doctor`"
+    return advice

@@ -35,7 +35,6 @@ from ._listeners import listener
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
-_INTERVAL = 0.003  # seconds between two checks for the file
 #: Chromium silently drops more than ten downloads a second from one frame.
 _MAX_PER_SECOND = 9
 #: From this size in bytes on, waiting for the rate limit is faster than the next rung.
@@ -48,13 +47,8 @@ _SLOW_START_TIMEOUT = 30.0
 _CANCEL_TIMEOUT = 2.0
 #: From this size in bytes on, the file can be read while the browser writes it.
 _LINK_FROM = 4 << 20
-#: Below this size in bytes text slices are as fast as a download over Playwright.
-_MIN_SIZE = 8 << 20
 #: Length of the name of a download of ours, which identifies its events. The browser may add an extension.
 _NAME_LENGTH = 20
-#: Frames remembered, to separate their downloads from those of other pages of the browser.
-_MAX_FRAMES = 1000
-_REMOVE_ATTEMPTS, _REMOVE_INTERVAL = 20, 0.1
 
 
 class GrowingFile:
@@ -68,43 +62,42 @@ class GrowingFile:
     def __init__(self, path: Path, temporary: Path) -> None:
         self._path = path
         self._temporary = temporary
-        self._known = self._hidden()
+        self._files_before = self._hidden_files()
         self._looking: set[asyncio.Task[None]] = set()
 
     def begin(self) -> None:
         """Start looking for the file."""
         if OPEN_FILES_MOVE:  # elsewhere (Windows) a reader would keep take() from renaming the file
-            spawn(self._look(), self._looking)
+            spawn(self._look_for_file(), self._looking)
 
     async def take(self, written: Path) -> None:
         """Rename the file that the browser has written to ``path``, replacing a guess."""
         await cancel_and_wait(self._looking)
-        await in_thread(_take, written, self._path)
+        await in_thread(_replace_file, written, self._path)
 
     async def drop(self) -> None:
         """Remove ``path`` again."""
         await cancel_and_wait(self._looking)
         self._path.unlink(missing_ok=True)
 
-    async def _look(self) -> None:
+    async def _look_for_file(self) -> None:
         with suppress(OSError):  # another file system, or one without hard links
             while True:
-                new = self._hidden() - self._known
+                new = self._hidden_files() - self._files_before
                 if len(new) == 1:
                     with suppress(FileNotFoundError):  # renamed just now
-                        self._path.hardlink_to(
-                            self._temporary / next(iter(new))
-                        )  # here: nothing may do it after drop()
+                        # not in a thread, which could do it after drop()
+                        self._path.hardlink_to(self._temporary / next(iter(new)))
                         return
-                await asyncio.sleep(_INTERVAL)
+                await asyncio.sleep(0.003)
 
-    def _hidden(self) -> Set[str]:
+    def _hidden_files(self) -> Set[str]:
         with suppress(OSError), os.scandir(self._temporary) as entries:
             return {entry.name for entry in entries if entry.name.startswith(".")}
         return frozenset()
 
 
-def _take(written: Path, path: Path) -> None:
+def _replace_file(written: Path, path: Path) -> None:
     # a rename between two names of one file does nothing, and a copy would write into the wrong file
     path.unlink(missing_ok=True)
     move_file(written, path)
@@ -196,7 +189,7 @@ class CdpDownloads:
         ``limit`` bytes, :class:`~transports.errors.ProtocolError` if the page clicks anything but a ``blob:`` URL, and
         :class:`~transports.errors.TransportError` if the page is lost.
         """
-        await self._save(agent, path, "clickDownload", url, size=size, limit=limit, deadline=deadline)
+        await self._save_click(agent, path, "clickDownload", url, size=size, limit=limit, deadline=deadline)
 
     async def save_held(
         self, agent: Agent, held_id: str, start: int, end: int, path: Path, *, size: int, deadline: float
@@ -204,9 +197,9 @@ class CdpDownloads:
         """Write a part of content that ``agent`` holds, of ``size`` bytes in all, as :meth:`save` does, with one call
         into the page."""
         limit = end - start
-        await self._save(agent, path, "download", held_id, start, end, size=size, limit=limit, deadline=deadline)
+        await self._save_click(agent, path, "download", held_id, start, end, size=size, limit=limit, deadline=deadline)
 
-    async def _save(
+    async def _save_click(
         self, agent: Agent, path: Path, method: str, *args: object, size: int, limit: int, deadline: float
     ) -> None:
         async with self._lock, self._slots:
@@ -243,12 +236,14 @@ class CdpDownloads:
             finally:
                 self._beginning.pop(name, None)
                 self._saving = ""
-                if running_now := self._running.pop(guid, None):
-                    running_now.cancel()
+                unfinished = self._running.pop(guid, None)
+                if unfinished is not None:
+                    unfinished.cancel()
 
     async def _pace(self, size: int) -> None:
-        if len(self._recent) == _MAX_PER_SECOND and (wait := self._recent[0] + 1.0 - time.monotonic()) > 0:
-            if size < _WAIT_FROM:
+        if len(self._recent) == _MAX_PER_SECOND:
+            wait = self._recent[0] + 1.0 - time.monotonic()
+            if wait > 0 and size < _WAIT_FROM:
                 raise RungUnusable("more downloads a second than the browser allows")
             await asyncio.sleep(wait)
         self._recent.append(time.monotonic())
@@ -301,8 +296,8 @@ class CdpDownloads:
             self._running[guid] = asyncio.get_running_loop().create_future()
             self._saving = guid
             began.set_result(guid)
-        elif (folder := self._given_up.pop(name, None)) is not None:  # slow, or its call was cancelled
-            self.cancel_in_background(guid, folder)
+        elif name in self._given_up:  # slow, or its call was cancelled
+            self.cancel_in_background(guid, self._given_up.pop(name))
         else:
             self.on_app_download(event, self._folder)
 
@@ -313,13 +308,14 @@ class CdpDownloads:
     @listener
     def _on_progress(self, event: dict[str, Any]) -> None:
         guid = event["guid"]
-        if event["state"] != "inProgress" and (folder := self._unended.pop(guid, None)) is not None:
-            _remove_written(guid, folder)
+        has_ended = event["state"] != "inProgress"
+        if has_ended and guid in self._unended:
+            _remove_written(guid, self._unended.pop(guid))
             self._stop_when_ended()
         running = self._running.get(guid)
         if running is None or running.done():
             return
-        if event["state"] != "inProgress":
+        if has_ended:
             running.set_result(event["state"])
         elif guid == self._saving and is_over(event, self._limit):
             running.set_exception(too_large(self._limit))
@@ -350,8 +346,8 @@ class CdpDownloads:
             browser.once("disconnected", listener(lambda _: self._remove_unended(guid)))
 
     def _remove_unended(self, guid: str) -> None:
-        if (folder := self._unended.pop(guid, None)) is not None:
-            _remove_written(guid, folder)
+        if guid in self._unended:
+            _remove_written(guid, self._unended.pop(guid))
 
     async def _send(self, method: str, params: dict[str, object], *, timeout: float) -> None:
         await self._agent.with_deadline(self._browser.send(method, params), method, timeout=timeout)
@@ -399,7 +395,7 @@ class PlaywrightDownloads:
         reports no progress, so a file is measured at its end. It is no larger than the blob that the browser holds
         already.
         """
-        if size < _MIN_SIZE:
+        if size < 8 << 20:  # text slices are as fast
             raise RungUnusable("too small to be worth a download")
         async with self._lock, self._slots:
             if self._unusable_reason:
@@ -475,7 +471,8 @@ class AppDownloads:
         self._sizes: dict[str, float] = {}  # id → bytes on the disk
         #: Folder of the app's own downloads.
         self.folder = Path(tempfile.mkdtemp(prefix="downloads-", dir=folder))
-        self._frame_ids = deque([target["targetId"]], maxlen=_MAX_FRAMES)  # a page's id is its frame's
+        # of the page's frames, to separate their downloads from those of other pages; a page's id is its frame's
+        self._frame_ids = deque([target["targetId"]], maxlen=1000)
         self._running: dict[str, tuple[asyncio.Future[Path], Path]] = {}
         downloads.on_app_download = self._on_started
         browser.on("Browser.downloadProgress", self._on_progress)
@@ -549,7 +546,7 @@ class AppDownloads:
         try:
             await asyncio.to_thread(move_file, self.folder / guid, path)
         except FileNotFoundError:
-            raise TransportError("this download is not there any more") from None
+            raise TransportError("the download no longer exists") from None
         self._sizes.pop(guid, None)
 
     def remove(self, guid: str) -> None:
@@ -576,11 +573,11 @@ class AppDownloads:
                 ended.cancel()
                 with contextlib.suppress(TransportError):
                     await self._downloads.cancel(guid, folder)
-        for _ in range(_REMOVE_ATTEMPTS):  # a download that ends just now may still write a file, or rename one
+        for _ in range(20):  # a download that ends just now may still write a file, or rename one
             await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
             if not self.folder.exists():
                 break
-            await asyncio.sleep(_REMOVE_INTERVAL)
+            await asyncio.sleep(0.1)
 
 
 def _over_total(limit: int) -> StoreFull:

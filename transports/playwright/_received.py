@@ -14,17 +14,13 @@ import pybase64
 
 from ..errors import ProtocolError
 from ..protocol._find_content import Place, replace
-from ..protocol._strict_json import MAX_JSON_DEPTH, MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json, has_more_levels
+from ..protocol._strict_json import MAX_LISTED, MAX_ON_LOOP, MAX_VALUES, decode_json
 from ..protocol.binary import BinaryData, Broken, Handle
 from ..protocol.messages import Message, misdirected
 
 T = TypeVar("T")
-#: Warnings kept of a reply, and characters of each.
-_MAX_WARNINGS, _MAX_WARNING = 100, 1000
 #: Longest event in characters: it is parsed in the event loop.
 _MAX_EVENT = 8 << 20
-#: Characters of a reply up to which it is parsed and checked in one pass.
-_SHORT = 1 << 16
 #: Size of content in bytes. JavaScript counts exactly only up to 2**53.
 Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -112,9 +108,6 @@ class _Reply(msgspec.Struct):
     denied: str | None = None
 
 
-_DECODE_REPLY = msgspec.json.Decoder(_Reply).decode
-
-
 def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -> Message:
     """Return the reply to ``request`` from the agent's JSON, with content inserted at its paths. Handles of content in
     the document begin with ``holder``.
@@ -124,14 +117,17 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
     :class:`~transports.errors.ProtocolError` if another function of the app threw, if the answer is cyclic, too deep or
     has too many values, and if the reply is not valid. Long texts should be parsed in a thread.
     """
-    reply = _read_reply(request, text)
+    at_most = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
+    reply = checked(decode_json(text, at_most=at_most), _Reply, f"the reply to {request.type}")
     if reply.refused is not None:
         raise ProtocolError(f"{reply.refused[:500]}; nothing was taken from it")
     if reply.denied is not None and request.origins is not None:
         raise misdirected(reply.denied)
     if reply.threw is not None:
         # not by repr(): it may escape characters of a secret, which redaction would not recognise then
-        thrown = f"{reply.name[:100]}: {reply.threw}" if reply.name else f"'{reply.threw[:500]}'"
+        thrown = f"'{reply.threw[:500]}'"
+        if reply.name:
+            thrown = f"{reply.name[:100]}: {reply.threw}"
         if request.type != "capabilities/call":
             raise ProtocolError(f"the app's {request.type} threw {thrown[:300]}")
         error = {"code": "OPERATION_FAILED", "message": f"the app threw {thrown[:600]}"}
@@ -140,27 +136,17 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
         raise ProtocolError(f"the page interfered with its agent: the reply to {request.type} holds no answer")
     answer, warnings = reply.answer, reply.rest.warnings
     if reply.rest.binaries:
-        contents: dict[Place, object] = {binary.path: _content(binary, holder) for binary in reply.rest.binaries}
+        contents: dict[Place, object] = {binary.path: _binary_of(binary, holder) for binary in reply.rest.binaries}
         try:
             answer = replace(answer, contents)
         except (KeyError, RecursionError):
             raise ProtocolError("the page interfered with its agent: content in a place that is not there") from None
     if warnings:
-        warnings = [text[:_MAX_WARNING] for text in warnings[:_MAX_WARNINGS]]
+        warnings = [warning[:1000] for warning in warnings[:100]]
     return Message(f"{request.type}-result", answer, id=request.id, warnings=warnings)
 
 
-def _read_reply(request: Message, text: str | bytes) -> _Reply:
-    if len(text) <= _SHORT and not has_more_levels(text, MAX_JSON_DEPTH):
-        try:
-            return _DECODE_REPLY(text)
-        except ValueError:
-            pass  # the reason is told below
-    at_most = MAX_VALUES if request.type == "capabilities/call" else MAX_LISTED
-    return checked(decode_json(text, at_most=at_most), _Reply, f"the reply to {request.type}")
-
-
-def _content(binary: _Binary, holder: str) -> BinaryData | Broken:
+def _binary_of(binary: _Binary, holder: str) -> BinaryData | Broken:
     if binary.kind == "broken":
         return Broken(binary.value)
     content: Handle | bytes

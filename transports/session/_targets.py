@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote, urlsplit
 
-from .. import playwright, postmessage
+from .. import playwright
 from .._internal.extras import needing
 from .._internal.plugins import blame_plugin, installed_plugins, load_plugin
 from ..base import Transport
@@ -115,7 +115,9 @@ def transport_for(
         reject_options(
             _only(browser_options, "page", "extension_page", "adapter"), "an app that is embedded in a page of ours"
         )
-        return postmessage.PostMessageTransport(target, headless=headless, timeout=seconds, **browser_options)
+        from ..postmessage._transport import PostMessageTransport
+
+        return PostMessageTransport(target, headless=headless, timeout=seconds, **browser_options)
     if chosen == "webmcp":
         return playwright.WebMcpTransport(target, headless=headless, timeout=seconds, **browser_options)
     protocol: PageProtocol = "auto" if name == "auto" else "abp"
