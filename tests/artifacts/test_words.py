@@ -8,7 +8,7 @@ import pytest
 
 from transports.artifacts import CheckReport, LocalStore, MemoryStore, NoneStore, Problem, Retention, Scope
 from transports.artifacts._base import Evictor
-from transports.artifacts._ref import artifact_id
+from transports.artifacts._ref import artifact_id, candidate_ids
 from transports.errors import Corrupt, StoreError, UsageError
 
 
@@ -88,7 +88,7 @@ async def test_what_is_no_text_has_no_preview() -> None:
 
 def test_an_id_is_the_same_in_every_version() -> None:
     assert artifact_id("n", "a" * 64) == "n_aaaaaaaaaaaa"
-    assert artifact_id("n", "a" * 64, Scope(user="ä"), 16) == "n_aaaaaaaaaaaaaaaa-f10b7ed6d6bacea1e58f"
+    assert candidate_ids("n", "a" * 64, Scope(user="ä"))[1] == "n_aaaaaaaaaaaaaaaa-f10b7ed6d6bacea1e58f"
 
 
 async def test_damaged_content_in_memory_is_told() -> None:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from functools import lru_cache
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
@@ -27,7 +25,7 @@ import msgspec
 from .._internal.notebook import _html as notebook
 from ..errors import ArtifactNotFound, Corrupt, UsageError, checked
 from ..protocol._media import is_binary_mime
-from ..protocol._strict_json import MAX_JSON_DEPTH, encode_json, has_more_levels, parser_limits
+from ..protocol._strict_json import encode_json, parser_limits
 from ._content import Description, Meter
 from ._files import ExportFile, copy_out
 from ._verified import open_verified
@@ -57,17 +55,20 @@ class Scope:
 
     def __bool__(self) -> bool:
         """Return whether any field is set, so that the scope excludes something."""
-        return bool(self.items())
+        return any((self.tenant, self.user, self.session, self.trace))
 
     def items(self) -> list[tuple[str, str]]:
         """Return the fields that are set, as pairs of name and value, from tenant to trace."""
-        return [(name, value) for name in _NAMES if (value := getattr(self, name)) is not None]
+        fields = [("tenant", self.tenant), ("user", self.user), ("session", self.session), ("trace", self.trace)]
+        return [(name, value) for name, value in fields if value is not None]
 
     @property
     def holder(self) -> str | None:
         """Name of the owner, as ``users`` in the settings file: the user, or ``tenant:`` and the tenant; ``None`` for
         the operator."""
-        return self.user if self.user or not self.tenant else f"tenant:{self.tenant}"
+        if self.tenant and not self.user:
+            return f"tenant:{self.tenant}"
+        return self.user
 
     def covers(self, other: Scope) -> bool:
         """Return whether a view with this scope sees an artifact of ``other``."""
@@ -79,9 +80,6 @@ class Scope:
         if not inner.covers(both):
             raise UsageError("scope: a view can only be narrowed, not moved to another tenant, user, session or trace")
         return both
-
-
-_NAMES = tuple(one.name for one in fields(Scope))
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,52 +292,6 @@ class ReindexReport:
 
 #: Largest metadata file that is read, in bytes; real ones are far smaller.
 LONGEST = 1 << 20
-#: The end of the year 9999, in seconds since 1970.
-LATEST = 253402300800.0
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-
-
-def stored_at(raw: object, source: Mapping[str, object]) -> float:
-    """Return the time of the last storing; metadata without this field has only the time of its creation."""
-    if not isinstance(raw, float | int):
-        try:
-            raw = datetime.fromisoformat(str(source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
-        except OverflowError as error:
-            raise ValueError("the time is out of range") from error
-    if not 0 <= raw <= LATEST:
-        raise ValueError("the time is out of range")
-    return float(raw)
-
-
-def load(data: bytes) -> object:
-    """Parse a metadata file. Raises :class:`ValueError` if it is too long or not JSON, or holds numbers out of range,
-    lone surrogates or deep nesting."""
-    if len(data) > LONGEST:
-        raise ValueError(f"longer than {LONGEST:,} bytes")
-    text = data.decode()
-    with parser_limits(text):
-        raw: object = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_float)
-    if _SURROGATE.search(text):
-        json.dumps(raw, ensure_ascii=False).encode()  # raises for a surrogate without its other half
-    return raw
-
-
-def _int(text: str) -> int:
-    value = int(text)
-    if not -(1 << 63) <= value < 1 << 63:
-        raise ValueError("a number is out of range")
-    return value
-
-
-def _float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError("a number is out of range")
-    return value
-
-
-#: Artifacts with a time in the future that are remembered.
-_MAX_SEEN = 100_000
 
 
 def elapsed() -> float:
@@ -385,45 +337,38 @@ class Ages:
         age = now() - stored
         if age >= 0 and key not in self._seen:
             return age
-        known, since = self._seen.get(key, (stored, elapsed()))
-        if known != stored:  # it was stored again
+        stored_then, since = self._seen.get(key, (stored, elapsed()))
+        if stored_then != stored:  # it was stored again
             since = elapsed()
         self._seen[key] = stored, since
-        if len(self._seen) > _MAX_SEEN:
+        if len(self._seen) > 100_000:
             del self._seen[next(iter(self._seen))]
         return max(age, elapsed() - since)
 
 
 #: Ids that this library makes; no other id is ever joined to a path.
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}_[0-9a-f]{12,64}(?:-[0-9a-f]{20})?")
-#: Suggested names of one content that are remembered.
-_MAX_NAMES = 10
-_LONGEST_NAME = 255  # bytes, the limit of file systems
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_LONGEST_PLAIN = 4096
-
-
 _NOBODY = Scope()
 
 
-def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY, length: int = 12) -> str:
+def artifact_id(namespace: str, digest: str, scope: Scope = _NOBODY) -> str:
     """Return ``{namespace}_{sha256[:12]}`` (docs/requirements.md R2-5.3): the same content in one namespace is one
     artifact.
 
     In a scope, 20 more digits follow that depend on the content *and* the scope. So the same content of two sessions is
-    two artifacts, and the id cannot be guessed from the content alone. ``length`` is the number of digits of the
-    content's hash; it grows if two contents share their first digits.
+    two artifacts, and the id cannot be guessed from the content alone.
     """
-    head = f"{namespace}_{digest[:length]}"
-    if not scope:
-        return head
-    whole = json.dumps([digest, scope.items()], ensure_ascii=True)
-    return f"{head}-{hashlib.sha256(whole.encode()).hexdigest()[:20]}"
+    return candidate_ids(namespace, digest, scope)[0]
 
 
-def candidate_ids(namespace: str, digest: str, scope: Scope) -> Iterator[str]:
-    """Yield the possible ids of some content, the shortest first; a collision needs a longer one."""
-    return (artifact_id(namespace, digest, scope, length) for length in (12, *range(16, 65, 8)))
+def candidate_ids(namespace: str, digest: str, scope: Scope) -> list[str]:
+    """Return the possible ids of some content, the shortest first: a longer one is for content that shares the first
+    digits of its hash with other content."""
+    suffix = ""
+    if scope:
+        owned = json.dumps([digest, scope.items()])
+        suffix = f"-{hashlib.sha256(owned.encode()).hexdigest()[:20]}"
+    return [f"{namespace}_{digest[:length]}{suffix}" for length in (12, 16, 24, 32, 40, 48, 56, 64)]
 
 
 def digest_prefix(key: str) -> str:
@@ -529,7 +474,7 @@ class Metadata(msgspec.Struct, frozen=True):
                     "sha256": self.sha256,
                     "size_bytes": self.size_bytes,
                     "mime_type": self.mime_type,
-                    "names": [[name.name, name.requested] for name in self.names],
+                    "names": self.names,
                     "source": self.source,
                     "scope": dict(self.scope.items()),
                     "stored": self.stored,
@@ -547,101 +492,90 @@ class Metadata(msgspec.Struct, frozen=True):
         or if it holds values that :meth:`encode` never writes and that break an index or a reader of JSON: numbers out
         of range, lone surrogates, deep nesting. Raises :class:`OtherCase` for an id that differs only in case.
         """
-        if (plain := _decode_plain(data, artifact_id)) is not None:
-            return plain
-        raw = load(data)
-        if isinstance(raw, dict) and raw.get("id") != artifact_id and str(raw.get("id")).lower() == artifact_id.lower():
-            raise OtherCase
-        if not isinstance(raw, dict) or raw.get("version") != 1 or raw.get("id") != artifact_id:
+        if len(data) > LONGEST:
+            raise ValueError(f"longer than {LONGEST:,} bytes")
+        with parser_limits(data):
+            file = _decode_file(data)
+            _check_numbers(file.source)
+        if file.id.lower() != artifact_id.lower():
             raise ValueError("not the metadata of this id")
-        match raw:
-            case {
-                "sha256": str(sha256),
-                "size_bytes": int(size),
-                "mime_type": str(mime_type),
-                "names": [*pairs],
-                "source": dict(source),
-            } if _SHA256.fullmatch(sha256) and size >= 0 and size is not True and pairs and mime_type.isprintable():
-                names, scope = tuple(map(_name, pairs)), _scope(raw.get("scope", {}))
-                stored, blob = stored_at(raw.get("stored"), source), raw.get("blob", "")
-                if isinstance(blob, str):
-                    return cls(artifact_id, sha256, size, mime_type, names, source, scope, stored, blob)
-        raise ValueError("fields are missing or of another type")
+        if file.id != artifact_id:
+            raise OtherCase
+        if not file.mime_type.isprintable():
+            raise ValueError("the MIME type is not printable")
+        for name in file.names:
+            _check_name(name.name)
+        try:
+            scope = Scope(**file.scope)
+        except (TypeError, UsageError) as error:  # a field that is unknown, or has a value that no scope accepts
+            raise ValueError(f"the scope is not valid: {error}") from error
+        return cls(
+            id=file.id,
+            sha256=file.sha256,
+            size_bytes=file.size_bytes,
+            mime_type=file.mime_type,
+            names=file.names,
+            source=file.source,
+            scope=scope,
+            stored=_time_of_storing(file),
+            blob=file.blob,
+        )
 
 
-class _Plain(msgspec.Struct):
-    """Schema of a metadata file as :meth:`Metadata.encode` writes it."""
+class _MetadataFile(msgspec.Struct):
+    """Schema of the file of :meth:`Metadata.encode`."""
 
     version: Literal[1]
     id: str
-    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     size_bytes: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
     mime_type: str
     names: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1)]
     source: dict[str, object]
-    scope: dict[str, str]
-    stored: Annotated[float, msgspec.Meta(ge=0, le=LATEST)]
-    blob: str
+    scope: dict[str, str | None] = {}
+    stored: float | None = None
+    blob: str = ""
 
 
-_PLAIN = msgspec.json.Decoder(_Plain).decode
+_decode_file = msgspec.json.Decoder(_MetadataFile).decode
 
 
-def _decode_plain(data: bytes, artifact_id: str) -> Metadata | None:
-    """Decode a plain metadata file in a tenth of the time; return ``None`` for any other file, valid or not.
-
-    A plain file is short, ASCII, as :meth:`Metadata.encode` writes it, and has no value that needs a check of its own.
-    """
-    if len(data) > _LONGEST_PLAIN or not data.isascii() or b"\\" in data or has_more_levels(data, MAX_JSON_DEPTH):
-        return None
-    try:
-        raw = _PLAIN(data)
-        if raw.id != artifact_id or not raw.mime_type.isprintable() or not all(map(_is_plain, raw.source.values())):
-            return None
-        for name in raw.names:
-            _check_name(name.name)
-        scope = _known_scope(tuple(raw.scope.items())) if raw.scope else _NOBODY
-    except ValueError:  # msgspec raises subclasses
-        return None
-    head = (raw.id, raw.sha256, raw.size_bytes, raw.mime_type, raw.names, raw.source)
-    return Metadata(*head, scope, raw.stored, raw.blob)
-
-
-def _is_plain(value: object) -> bool:
-    kind = type(value)
-    if kind is str or kind is bool or value is None:
-        return True
-    return isinstance(value, list) and all(type(inner) is str for inner in value)
-
-
-@lru_cache(maxsize=1024)
-def _known_scope(items: tuple[tuple[str, str], ...]) -> Scope:
-    return _scope(dict(items))
-
-
-def _requested_names(description: Description, old: Metadata | None) -> dict[str, object]:
-    """Return the last file names that were suggested for the content, the newest last, as a part of its ``source``."""
-    earlier = old.source.get("requested_names") if old else None
-    names = [name for name in earlier if name != description.name] if isinstance(earlier, list) else []
-    names = [*names, description.name][-_MAX_NAMES:] if description.suggested else names
-    return {"requested_names": names} if names else {}
-
-
-def _name(pair: object) -> Name:
-    match pair:
-        case [str(name), str(asked)]:
-            _check_name(name)
-            return Name(name, asked)
-    raise ValueError("a file name is not valid")
+def _check_numbers(value: object) -> None:
+    """Raise :class:`ValueError` for an integer that an index or another reader of JSON would refuse."""
+    match value:
+        case dict():
+            for item in value.values():
+                _check_numbers(item)
+        case list():
+            for item in value:
+                _check_numbers(item)
+        case int() if not -(1 << 63) <= value < 1 << 63:
+            raise ValueError("a number is out of range")
 
 
 def _check_name(name: str) -> None:
-    if name in ("", ".", "..") or "/" in name or "\0" in name or len(name.encode()) > _LONGEST_NAME:
+    longest = 255  # bytes, the limit of file systems
+    if name in ("", ".", "..") or "/" in name or "\0" in name or len(name.encode()) > longest:
         raise ValueError("a file name is not valid")
 
 
-def _scope(raw: object) -> Scope:
+def _time_of_storing(file: _MetadataFile) -> float:
     try:
-        return Scope(**raw) if isinstance(raw, dict) else _scope({"": raw})  # an unknown field, so this raises
-    except (TypeError, UsageError) as error:
-        raise ValueError(f"the scope is not valid: {error}") from error
+        stored = file.stored
+        if stored is None:  # an older file has only the time of its creation
+            stored = datetime.fromisoformat(str(file.source.get("created", "1970-01-01T00:00:00Z"))).timestamp()
+    except OverflowError as error:
+        raise ValueError("the time is out of range") from error
+    if not 0 <= stored <= 253402300800:  # the end of the year 9999
+        raise ValueError("the time is out of range")
+    return stored
+
+
+def _requested_names(description: Description, old: Metadata | None) -> dict[str, object]:
+    """Return the last ten file names that were suggested for the content, the newest last, as a part of its
+    ``source``."""
+    earlier = old.source.get("requested_names") if old else None
+    names = [name for name in earlier if name != description.name] if isinstance(earlier, list) else []
+    if description.suggested:
+        names = [*names, description.name][-10:]
+    return {"requested_names": names} if names else {}

@@ -20,7 +20,6 @@ from ._tree import SYMLINK, Folder, Tree
 logger = logging.getLogger("transports.artifacts")
 
 _INTERVAL = 60.0  # seconds between two comparisons of index and metadata for answers that need not be exact
-_PIECE = 1 << 14  # bytes, more than most metadata has
 _SETTLED = 2_500_000_000  # nanoseconds, more than the time resolution of any file system
 _FEW = 1000  # up to this number, looking names up one by one is faster than reading the whole folder
 
@@ -28,27 +27,22 @@ _FEW = 1000  # up to this number, looking names up one by one is faster than rea
 def read_metadata(meta: Folder, key: str) -> Metadata:
     """Return the metadata of an artifact; ``meta`` is its folder. Raises :class:`FileNotFoundError`, or
     :class:`ValueError` if the file is damaged."""
-    return _read(meta, key)[0]
+    return _read_with_inode(meta, key)[0]
 
 
-def _read(meta: Folder, key: str) -> tuple[Metadata, int]:
+def _read_with_inode(meta: Folder, key: str) -> tuple[Metadata, int]:
     try:
         fd = meta.open(f"{key}.json")
     except OSError as error:
         if error.errno in SYMLINK:
             raise ValueError("it is a symlink") from error
         raise
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is not a regular file")
-        data = os.read(fd, _PIECE)
-        if len(data) != status.st_size:
-            with open(fd, "rb", closefd=False) as file:
-                data += file.read(LONGEST + 1 - len(data))
-        return Metadata.decode(data, key), status.st_ino
-    finally:
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         os.close(fd)
+        raise ValueError("it is not a regular file")
+    with os.fdopen(fd, "rb") as file:
+        return Metadata.decode(file.read(LONGEST + 1), key), status.st_ino
 
 
 def _mark(times: os.stat_result) -> str:
@@ -72,14 +66,16 @@ class Catalog:
 
     def keys(self) -> dict[str, int]:
         """Return the ids of all metadata files, readable or not, and the inode of each."""
-        return self._state()[1]
+        return self._list_files()[1]
 
-    def _state(self) -> tuple[str | None, dict[str, int]]:
+    def _list_files(self) -> tuple[str | None, dict[str, int]]:
         """Return the mark of the metadata folder (``None`` if it changed within seconds), and :meth:`keys`."""
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 times = meta.times()  # before the names are read: a later change must not look compared
-                mark = _mark(times) if times and time.time_ns() - times.st_ctime_ns > _SETTLED else None
+                mark = None
+                if times and time.time_ns() - times.st_ctime_ns > _SETTLED:
+                    mark = _mark(times)
                 with meta.scan() as files:
                     return mark, {file.name[:-5]: file.inode() for file in files if file.name.endswith(".json")}
         except FileNotFoundError:
@@ -92,7 +88,7 @@ class Catalog:
                 if not ID.fullmatch(key):
                     continue
                 try:
-                    yield _read(meta, key)
+                    yield _read_with_inode(meta, key)
                 except FileNotFoundError:
                     continue  # deleted meanwhile
                 except (OSError, ValueError) as error:
@@ -101,25 +97,28 @@ class Catalog:
     def all_metadata(self) -> list[Metadata]:
         """Return all readable metadata, read file by file."""
         keys = self.keys()
-        return [metadata for metadata, _ in self.read_all(keys)] if keys else []
+        if not keys:
+            return []
+        return [metadata for metadata, _ in self.read_all(keys)]
 
     def refs(self, scope: Scope) -> list[ArtifactRef]:
         """Return the references that ``scope`` covers, oldest first."""
-        rows = self._unchanged(scope)
+        rows = self._unchanged_rows(scope)
         if rows is None:
-            folder, keys = self._state()
+            mark, keys = self._list_files()
             if not keys:
                 return []
             with self.index.kept_open():
-                rows = self.index.rows(scope) if self._sync_index(keys, folder) else None
+                rows = self.index.rows(scope) if self._sync_index(keys, mark) else None
             if rows is None:
-                found = [one for one in self.all_metadata() if scope.covers(one.scope)]
-                return [one.ref(self.path(one)) for one in sorted(found, key=lambda one: one.age_key)]
+                covered = [metadata for metadata in self.all_metadata() if scope.covers(metadata.scope)]
+                covered.sort(key=lambda metadata: metadata.age_key)
+                return [metadata.ref(self.path(metadata)) for metadata in covered]
             rows = [row for row in rows if row[0] in keys]
         with without_collection() if len(rows) > _FEW else nullcontext():
-            return self._from_rows(rows)
+            return self._refs_from_rows(rows)
 
-    def _unchanged(self, scope: Scope) -> list[Row] | None:
+    def _unchanged_rows(self, scope: Scope) -> list[Row] | None:
         """Return the rows of ``scope``, each compared with its file, if nothing was stored or removed since the index
         was compared with the metadata; ``None`` otherwise."""
         try:
@@ -128,60 +127,69 @@ class Catalog:
                 rows = self.index.rows(scope, _mark(times)) if times else None
                 if rows is None:
                     return None
-                if len(rows) <= _FEW:
-                    files = ((found := meta.lstat(f"{row[0]}.json")) and found.st_ino for row in rows)
+                if len(rows) > _FEW:
+                    inodes = self.keys()
                 else:
-                    keys = self.keys()
-                    files = (keys.get(row[0]) for row in rows)
-                return rows if all(inode == row[6] for row, inode in zip(rows, files, strict=True)) else None
+                    files = ((row[0], meta.lstat(f"{row[0]}.json")) for row in rows)
+                    inodes = {key: status.st_ino for key, status in files if status}
         except FileNotFoundError:
             return None
+        if any(inodes.get(row[0]) != row[6] for row in rows):
+            return None
+        return rows
 
-    def _from_rows(self, rows: list[Row]) -> list[ArtifactRef]:
+    def _refs_from_rows(self, rows: list[Row]) -> list[ArtifactRef]:
         scopes: dict[tuple[str | None, ...], Scope] = {}
         with self._tree.folder() as root:
-            listed = set(root.names()) if len(rows) > _FEW else None
-            exists = listed.__contains__ if listed else lambda name: root.lstat(name) is not None
+            names = set(root.names()) if len(rows) > _FEW else None
+
+            def exists(name: str) -> bool:
+                return root.lstat(name) is not None if names is None else name in names
+
             return [ref_from_row(row, f"{self._tree.root}/", exists, scopes) for row in rows]
 
     def entries(self, scope: Scope) -> list[Entry]:
         """Return the entries of ``scope``, the input of a retention. They may be a minute old."""
-        current = not self.index.incomplete and time.monotonic() - self._compared < _INTERVAL
-        found = self.index.entries(scope) if current or self._sync_index(self.keys(), None) else None
-        if found is None:
-            found = [
-                Entry(one.id, one.size_bytes, one.stored, one.stored, one.scope)
-                for one in self.all_metadata()
-                if scope.covers(one.scope)
-            ]
-        return found
+        is_current = not self.index.incomplete and time.monotonic() - self._compared < _INTERVAL
+        if is_current or self._sync_index(self.keys(), None):
+            entries = self.index.entries(scope)
+            if entries is not None:
+                return entries
+        return [
+            Entry(metadata.id, metadata.size_bytes, metadata.stored, metadata.stored, metadata.scope)
+            for metadata in self.all_metadata()
+            if scope.covers(metadata.scope)
+        ]
 
-    def _sync_index(self, keys: dict[str, int], folder: str | None) -> bool:
-        """Bring the index up to date with the metadata files, and write the mark of their ``folder`` to it. Return
+    def _sync_index(self, keys: dict[str, int], mark: str | None) -> bool:
+        """Bring the index up to date with the metadata files, and write the ``mark`` of their folder to it. Return
         ``False`` if the index cannot be used, or there are no files."""
-        before = self.index.inodes() if keys else None
-        if before is None:
+        state = self.index.inodes() if keys else None
+        if state is None:
             return False
-        known, changes = before
+        indexed, changes = state
         self.index.incomplete = False
-        missing = [key for key, inode in keys.items() if known.get(key) != inode]
-        if len(known) + len(missing) != len(keys) and (gone := known.keys() - keys.keys()):
-            self.index.forget(gone)
-            changes += 1
-        read = 0
-        unknown = self.read_all(sorted(missing)) if missing else iter(())  # sorted as the table is
-        with without_collection() if len(missing) > _FEW else nullcontext():
-            while piece := list(islice(unknown, 5000)):  # a longer transaction would hold up other writers
-                read += self.index.put(piece)
+        missing = [key for key, inode in keys.items() if indexed.get(key) != inode]
+        if len(indexed) + len(missing) != len(keys):
+            gone = indexed.keys() - keys.keys()
+            if gone:
+                self.index.forget(gone)
                 changes += 1
-        if folder is not None and read == len(missing):  # otherwise the next call tries unreadable files again
-            self.index.agree(folder, changes)
+        read = 0
+        unread = self.read_all(sorted(missing)) if missing else iter(())  # sorted as the table is
+        with without_collection() if len(missing) > _FEW else nullcontext():
+            while batch := list(islice(unread, 5000)):  # a longer transaction would hold up other writers
+                read += self.index.put(batch)
+                changes += 1
+        if mark is not None and read == len(missing):  # otherwise the next call tries unreadable files again
+            self.index.agree(mark, changes)
         self._compared = time.monotonic()
         return True
 
     def path(self, metadata: Metadata) -> Path | None:
         """Return the readable file of an artifact: the newest name that still exists, or ``None``."""
         with self._tree.folder() as root:
-            names = (name.name for name in reversed(metadata.names) if root.lstat(name.name))
-            name = next(names, None)
-        return self._tree.root / name if name else None
+            for name in reversed(metadata.names):
+                if root.lstat(name.name):
+                    return self._tree.root / name.name
+        return None
