@@ -68,7 +68,6 @@ class Background:
         self._reset()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)
-        self._at_exit: Callable[..., object] = getattr(threading, "_register_atexit", atexit.register)
 
     def _forget(self) -> None:
         """Forget thread and users in a forked process, which does not inherit the thread."""
@@ -478,9 +477,9 @@ class _OpenManager(Generic[T]):
             self._release()
 
     def forget(self) -> None:
-        """Forget the task in a forked process, without asyncio's warning when it is destroyed."""
+        """Forget the task in a forked process, whose loop is dead, without asyncio's warning that it is destroyed."""
         if self._task is not None:
-            self._task._log_destroy_pending = False  # type: ignore[attr-defined]
+            self._task.get_loop().set_exception_handler(lambda _loop, _context: None)
 
     def abandon(self) -> None:
         """Close the manager without waiting. Called by the garbage collector, in any thread, for a forgotten object."""

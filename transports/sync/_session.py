@@ -333,8 +333,8 @@ class ConnectOptions(CommonOptions, total=False):
 def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     """Connect as :func:`transports.connect`, whose docstring replaces this one."""
     __tracebackhide__ = True
-    given: dict[str, Any] = {name: _unwrapped(value) for name, value in options.items() if value is not None}
-    return Session(async_connect(target, **given), _runner(options.get("page") or options.get("context")))
+    unwrapped: dict[str, Any] = {name: _unwrapped(value) for name, value in options.items() if value is not None}
+    return Session(async_connect(target, **unwrapped), _runner(options.get("page") or options.get("context")))
 
 
 def _unwrapped(value: Any) -> Any:

@@ -126,18 +126,20 @@ class BlockingPlaywright(metaclass=_NamesExpect):
         return f"<blocking {self._wrapped!r}>"
 
     def __getattr__(self, name: str) -> object:
-        found = getattr(self._wrapped, name)
-        if not inspect.ismethod(found):
-            return self._shown(found)
+        attribute = getattr(self._wrapped, name)
+        if not inspect.ismethod(attribute):
+            return self._shown(attribute)
 
         def call(*args: object, **kwargs: object) -> object:
             from playwright.async_api import Error
 
             __tracebackhide__ = True
-            taken = {key: _plain(value) for key, value in kwargs.items()}
+            plain_kwargs = {key: _plain(value) for key, value in kwargs.items()}
             try:
-                made: Any = found(*map(_plain, args), **taken)
-                return self._shown(self._runner.run(made) if inspect.iscoroutine(made) else made)
+                result: Any = attribute(*map(_plain, args), **plain_kwargs)
+                if inspect.iscoroutine(result):
+                    result = self._runner.run(result)
+                return self._shown(result)
             except (AssertionError, Error) as error:
                 raise error.with_traceback(None)  # noqa: B904 - it is the same error, without Playwright's frames
 
