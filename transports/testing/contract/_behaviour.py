@@ -1,21 +1,18 @@
-"""Types :class:`Behaviour` and :class:`Subject`, and helpers for writing behaviours.
-
-Failure messages are for readers who have never seen this code: they state the action, the expectation and the result.
-"""
+"""Types :class:`Behaviour` and :class:`Subject`, and helpers for writing behaviours."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from ...artifacts._base import ArtifactStore
 from ...base import Transport
-from ...errors import ABPError, CallTimeout
+from ...errors import CallTimeout
 from ...protocol.messages import Message, initialize_params
 from ...session._connect import connect
 from ...session._dispatch import OnElicitation, OnNotification, OnProgress
@@ -23,8 +20,6 @@ from ...session._session import Session
 
 #: Maximum characters of a value in a message.
 _MAX_CHARS = 300
-
-E_ = TypeVar("E_", bound=BaseException)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +84,7 @@ class Behaviour:
     """Required behaviour of every transport.
 
     ``source`` cites its specification: a section of docs/protocol.md, a row of docs/faults.md, an RFC, or a name in the
-    code such as ``transports.base.Transport.events``. ``check`` raises :class:`AssertionError` if it does not hold.
+    code such as ``transports.base.Transport.events``. ``check`` asserts it.
     """
 
     name: str
@@ -112,38 +107,6 @@ def behaviour(name: str, source: str) -> Callable[[Callable[[Subject], Awaitable
 
 
 # --- for the behaviours -----------------------------------------------------------------------------------------------
-
-
-def expect(actual: object, expected: object, what: str) -> None:
-    """Raise :class:`AssertionError` unless both are equal. ``what`` names the value for the message."""
-    if actual != expected:
-        raise AssertionError(f"{what}: expected {_short(expected)}, got {_short(actual)}")
-
-
-@dataclass(slots=True)
-class Caught(Generic[E_]):
-    """Holder of the ``error`` that :func:`raises` caught. Unset until its block has ended."""
-
-    error: E_ = field(init=False)
-
-
-@contextmanager
-def raises(kind: type[E_], what: str, *, code: str | None = None) -> Iterator[Caught[E_]]:
-    """Expect the block to raise ``kind``, with ``code`` if given. ``what`` describes the action of the block.
-
-    Any other error of the app or the system, or none, is an :class:`AssertionError`.
-    """
-    caught: Caught[E_] = Caught()
-    try:
-        yield caught
-    except kind as error:
-        caught.error = error
-        if code is not None:
-            expect(getattr(error, "code", None), code, f"the code of {error!r} after {what}")
-        return
-    except (ABPError, OSError, ValueError, LookupError) as error:
-        raise AssertionError(f"{what}: expected {kind.__name__}, got {type(error).__name__}: {error}") from error
-    raise AssertionError(f"{what}: expected {kind.__name__}, but nothing was raised")
 
 
 async def until(condition: Callable[[], bool], what: str, *, seconds: float = 5.0) -> None:

@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from importlib import import_module
 
 import pytest
 
 from ...errors import ABPError, CallTimeout, UsageError
 from ...protocol.messages import Message
-from . import (
-    _binaries as binaries,
-    _calls as calls,
-    _cancellation as cancellation,
-    _events as events,
-    _faults as faults,
-    _lifecycle as lifecycle,
-    _messages as messages,
-)
 from ._behaviour import Behaviour, Subject
 
-_THEMES = (
-    lifecycle,
-    messages,
-    calls,
-    binaries,
-    events,
-    cancellation,
-    faults,
-)
+_THEMES = [
+    f"{__package__}._{theme}"
+    for theme in ("lifecycle", "messages", "calls", "binaries", "events", "cancellation", "faults")
+]
+pytest.register_assert_rewrite(*_THEMES)  # before they are imported, so that a failed assert shows its values
 
 #: All behaviours, by theme. A good order for implementing them in a new transport.
 BEHAVIOURS: tuple[Behaviour, ...] = tuple(
-    value for theme in _THEMES for value in vars(theme).values() if isinstance(value, Behaviour)
+    value for theme in _THEMES for value in vars(import_module(theme)).values() if isinstance(value, Behaviour)
 )
+
+#: What :meth:`Behaviour.check` raises if the behaviour does not hold; ``pytest.raises`` raises the last one.
+_FAILURES = (AssertionError, ABPError, TimeoutError, pytest.fail.Exception)
 
 
 async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str, str] | None = None) -> None:
@@ -44,7 +35,8 @@ async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str
     fails the test too. Raises :class:`~transports.errors.UsageError` for a deviation from a behaviour that does not
     exist.
     """
-    if unknown := set(deviations or ()) - {known.name for known in BEHAVIOURS}:
+    unknown = set(deviations or ()) - {existing.name for existing in BEHAVIOURS}
+    if unknown:
         raise UsageError(
             f"deviations from behaviours that do not exist: {', '.join(sorted(unknown))}; correct or remove them"
         )
@@ -52,17 +44,17 @@ async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str
     try:
         async with asyncio.timeout(subject.timeout):
             await behaviour.check(subject)
-    except Exception as error:
-        if reason is not None and isinstance(error, AssertionError | ABPError | TimeoutError):
+    except (Exception, pytest.fail.Exception) as error:
+        if reason is not None and isinstance(error, _FAILURES):
             pytest.xfail(reason)
         raise AssertionError(f"{behaviour.name}: {_describe(error, subject)}  [source: {behaviour.source}]") from error
     if reason is not None:
         pytest.fail(f"{behaviour.name}: it holds, so take it out of the deviations (there because: {reason})")
 
 
-def _describe(error: Exception, subject: Subject) -> str:
+def _describe(error: BaseException, subject: Subject) -> str:
     match error:
-        case AssertionError():
+        case AssertionError() | pytest.fail.Exception():
             return str(error)
         case TimeoutError():
             return f"it did not end within {subject.timeout:g} s"
