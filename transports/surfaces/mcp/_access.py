@@ -34,25 +34,17 @@ from ...session._app_tables import AppEntry
 from ..shared._apps import App
 from ..shared._capability_tools import tool_name
 from ._options import Options
-from ._tool_list import CapabilityTool, capability_tools
+from ._tool_list import capability_tools
 from ._users import User
 
 logger = logging.getLogger("transports")
 
-_MIN_SECRET = 16
-#: Timeout of fetching the issuer's keys, their lifetime, and the pause between two fetches, in seconds.
-_FETCH_TIMEOUT, _LIFESPAN, _COOLDOWN = 10, 300.0, 5.0
-#: Allowed difference between the clocks of the issuer and this machine, in seconds.
-_LEEWAY = 30.0
-#: Most characters of a signed token, and of the logged reason of a refusal.
-_MAX_TOKEN, _MAX_REASON = 16 * 1024, 300
-#: Most bytes, and most keys, of an issuer's key set; also most bytes of a file with one key.
-_MAX_KEY_SET, _MAX_KEYS = 1 << 20, 100
-#: Most bytes of a request that are read before it is passed on. The bridge checks a larger call too, but its answer
-#: lacks the header that asks the client for more scopes.
-_MAX_READ = 256 * 1024
+#: Seconds for an issuer's keys to be fetched.
+_FETCH_TIMEOUT = 10.0
+#: Most bytes of an issuer's key set, and of a file with one key.
+_MAX_KEY_SET = 1 << 20
 #: Tools that act on an app, apart from the tools of its capabilities.
-_OF_AN_APP = ("abp_call", "abp_open_view", "abp_render_to_pdf", "abp_screenshot")
+_APP_TOOLS = ("abp_call", "abp_open_view", "abp_render_to_pdf", "abp_screenshot")
 
 
 def parse_tokens(tokens: str) -> dict[str, str]:
@@ -63,10 +55,11 @@ def parse_tokens(tokens: str) -> dict[str, str]:
     users: dict[str, str] = {}
     for part in tokens.split(","):
         name, equals, secret = part.strip().partition("=")
-        name, secret = (name, secret) if equals else ("local", name)
-        if len(secret) < _MIN_SECRET or not secret.isascii() or not name or secret in users:
+        if not equals:
+            name, secret = "local", name
+        if len(secret) < 16 or not secret.isascii() or not name or secret in users:
             raise UsageError(
-                f"a token needs {_MIN_SECRET} ASCII characters or more and stands for one user: TOKEN or USER=TOKEN, "
+                "a token needs 16 ASCII characters or more and stands for one user: TOKEN or USER=TOKEN, "
                 'with commas between them; python -c "import secrets; print(secrets.token_urlsafe())" makes one'
             )
         users[secret] = name
@@ -90,12 +83,12 @@ class JwtVerifier:
 
     async def verify(self, token: str) -> AccessToken | None:
         """Return the user of a token, or ``None`` for an invalid token; the reason is logged."""
-        if token.count(".") != 2 or len(token) > _MAX_TOKEN:
+        if token.count(".") != 2 or len(token) > 16 * 1024:
             return None
         try:
             return await self._verified(token)
         except Exception as error:  # noqa: BLE001 - the libraries parse untrusted input and may raise anything
-            logger.warning("refused a signed token: %s", plain_line(first_line(error), _MAX_REASON))
+            logger.warning("refused a signed token: %s", plain_line(first_line(error), 300))
             return None
 
     async def _verified(self, token: str) -> AccessToken:
@@ -122,7 +115,7 @@ class JwtVerifier:
             algorithms=list(self._options.jwt_algorithms),
             audience=self._audience,
             issuer=self._options.jwt_issuer,
-            leeway=_LEEWAY,
+            leeway=30,  # seconds between the clocks of the issuer and this machine
             options={"require": ["exp", "iss", "aud", "sub"]},
         )
         return claims
@@ -131,9 +124,10 @@ class JwtVerifier:
 def _scopes(claims: Mapping[str, Any]) -> list[str]:
     """Return the scopes of a token: ``scope`` (RFC 9068), or ``scp``, which some issuers write, as a text or a list of
     texts. Raises :class:`jwt.InvalidTokenError` for any other type, since its meaning is unknown."""
-    said = claims.get("scope", claims.get("scp", ""))
-    scopes = said.split() if isinstance(said, str) else said
-    if not isinstance(scopes, list) or not all(isinstance(one, str) and one.isprintable() for one in scopes):
+    scopes = claims.get("scope", claims.get("scp", ""))
+    if isinstance(scopes, str):
+        scopes = scopes.split()
+    if not isinstance(scopes, list) or not all(isinstance(scope, str) and scope.isprintable() for scope in scopes):
         raise jwt.InvalidTokenError("its scopes are neither a text nor a list of texts")
     return scopes
 
@@ -149,13 +143,15 @@ class BearerVerifier(TokenVerifier):
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return the user of a bearer token, or ``None``."""
-        found = None
+        holder = None
         for secret, user in self._users.items():  # no early exit: the time must not reveal a match
             if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
-                found = user
-        if found is not None:
-            return AccessToken(token=token, client_id=found, scopes=self._scopes, subject=found)
-        return await self._jwt_verifier.verify(token) if self._jwt_verifier else None
+                holder = user
+        if holder is not None:
+            return AccessToken(token=token, client_id=holder, scopes=self._scopes, subject=holder)
+        if self._jwt_verifier is None:
+            return None
+        return await self._jwt_verifier.verify(token)
 
 
 class _KeySet:
@@ -193,13 +189,13 @@ class _KeySet:
     async def _fetch(self) -> None:
         try:
             async with asyncio.timeout(_FETCH_TIMEOUT):
-                body = await self._read()
+                body = await self._download()
             self._by_id = await asyncio.to_thread(_usable_keys, body)
-            self._expires_at = time.monotonic() + _LIFESPAN
+            self._expires_at = time.monotonic() + 300
         finally:
-            self._next_fetch = time.monotonic() + _COOLDOWN
+            self._next_fetch = time.monotonic() + 5
 
-    async def _read(self) -> bytes:
+    async def _download(self) -> bytes:
         from aiohttp import ClientSession  # late: a bridge without signed tokens must not load it
 
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
@@ -222,18 +218,18 @@ def _usable_keys(body: bytes) -> dict[str, jwt.PyJWK]:
     """Return the signature keys of a key set by id; other keys are left out, as RFC 7517 5 asks. Raises
     :class:`jwt.PyJWTError` if ``body`` is not a key set."""
     try:
-        found = decode_json(body)
+        key_set = decode_json(body)
     except ProtocolError as error:
         raise jwt.PyJWKSetError("the issuer's keys are not JSON") from error
-    listed = found.get("keys") if isinstance(found, dict) else None
-    if not isinstance(listed, list):
+    keys = key_set.get("keys") if isinstance(key_set, dict) else None
+    if not isinstance(keys, list):
         raise jwt.PyJWKSetError("the issuer's keys are not a JSON Web Key Set")
     usable: dict[str, jwt.PyJWK] = {}
-    for one in listed[:_MAX_KEYS]:
-        match one:
-            case {"kid": str() as kid} if kid and one.get("use") in ("sig", None):
+    for key in keys[:100]:
+        match key:
+            case {"kid": str() as kid} if kid and key.get("use") in ("sig", None):
                 with suppress(Exception):  # the libraries may raise anything for an invalid key
-                    usable[kid] = jwt.PyJWK.from_dict(one)
+                    usable[kid] = jwt.PyJWK.from_dict(key)
     return usable
 
 
@@ -254,11 +250,14 @@ def all_scopes(options: Options, apps: Mapping[str, AppEntry]) -> list[str]:
 def scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> set[str]:
     """Return the scopes that a call of a tool needs: those of the tool, those of the capability's tool if ``abp_call``
     or ``abp_open_view`` calls it, and those of the app."""
-    capability, key = arguments.get("capability"), arguments.get("session")
-    names, own = {tool}, _capability_tool(user, tool)
-    if own is not None:
-        capability, key = own.capability, arguments.get(own.session)
-        names |= {*own.names}
+    names = {tool}
+    capability = arguments.get("capability")
+    session = arguments.get("session")
+    capability_tool = capability_tools(user.apps, files=True).get(tool)
+    if capability_tool is not None:
+        names |= {*capability_tool.names}
+        capability = capability_tool.capability
+        session = arguments.get(capability_tool.session)
     elif tool in ("abp_call", "abp_open_view") and isinstance(capability, str):
         names.add(tool_name(capability))
     needed = {
@@ -269,11 +268,13 @@ def scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, 
     }
     if tool == "abp_connect":
         entry = user.named.get(str(arguments.get("name")))
-        return needed | set(entry.scopes if entry else ())
-    if own is None and (tool not in _OF_AN_APP or "url" in arguments):
+        if entry is not None:
+            needed |= set(entry.scopes)
+        return needed
+    if capability_tool is None and (tool not in _APP_TOOLS or "url" in arguments):
         return needed
     try:
-        app = user.apps.select(key, capability if isinstance(capability, str) else None)
+        app = user.apps.select(session, capability if isinstance(capability, str) else None)
     except UsageError:  # the tool itself reports it
         return needed
     return needed | _scopes_of_app(user, app)
@@ -316,10 +317,6 @@ def _scopes_of_app(user: User, app: App) -> set[str]:
     return set(entry.scopes) if entry else set()
 
 
-def _capability_tool(user: User, tool: str) -> CapabilityTool | None:
-    return capability_tools(user.apps, files=True).get(tool)
-
-
 class ScopeChallenge:
     """ASGI middleware that answers a call with too few scopes with 403 and a header with the needed scopes (RFC 6750
     3.1), so that a client can ask its user for them. It must run after authentication.
@@ -341,35 +338,41 @@ class ScopeChallenge:
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        known = getattr(scope.get("user"), "is_authenticated", False)
-        if scope["type"] != "http" or scope["method"] != "POST" or not known:
+        is_authenticated = getattr(scope.get("user"), "is_authenticated", False)
+        if scope["type"] != "http" or scope["method"] != "POST" or not is_authenticated:
             await self._app(scope, receive, send)
             return
         messages: list[Message] = []
-        size, complete = 0, False
-        while not complete and size <= _MAX_READ:
+        size = 0
+        complete = False
+        # the bridge checks a larger call too, but its answer lacks the header that asks the client for more scopes
+        while not complete and size <= 256 * 1024:
             message = await receive()
             messages.append(message)
             size += len(message.get("body", b""))
             complete = message["type"] != "http.request" or not message.get("more_body", False)
-        if complete and (error := self._refusal(scope, b"".join(message.get("body", b"") for message in messages))):
-            await self._challenge(error)(scope, receive, send)
-            return
+        if complete:
+            error = self._scope_error(scope, b"".join(message.get("body", b"") for message in messages))
+            if error is not None:
+                await self._challenge(error)(scope, receive, send)
+                return
 
         async def replay() -> Message:
             return messages.pop(0) if messages else await receive()
 
         await self._app(scope, replay, send)
 
-    def _refusal(self, scope: HttpScope, body: bytes) -> UsageError | None:
+    def _scope_error(self, scope: HttpScope, body: bytes) -> UsageError | None:
         try:
             with parser_limits(body):
                 call = json.loads(body)
             if isinstance(call, dict) and call.get("method") == "tools/call":
                 params = call["params"]
                 arguments = params.get("arguments")
+                if not isinstance(arguments, dict):
+                    arguments = {}
                 connection = Headers(scope=scope).get("mcp-session-id", "")
-                self._check(str(params["name"]), arguments if isinstance(arguments, dict) else {}, connection)
+                self._check(str(params["name"]), arguments, connection)
         except UsageError as error:
             return error
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -378,10 +381,10 @@ class ScopeChallenge:
 
     def _challenge(self, error: UsageError) -> JSONResponse:
         scopes = error.details["scopes"]
-        wanted = " ".join(str(scope) for scope in scopes) if isinstance(scopes, list) else ""
+        assert isinstance(scopes, list)
         parts = [
             'error="insufficient_scope"',
-            f'scope="{wanted}"',
+            f'scope="{" ".join(scopes)}"',
             f'resource_metadata="{self._metadata_url}"',
             'error_description="this call needs more scopes"',
         ]

@@ -78,7 +78,7 @@ from ._detached import add_tasks
 from ._options import Options
 from ._resources import list_resources, read_app_resource, read_resource
 from ._results import error_result, for_version
-from ._tool_list import OPEN_VIEW, capability_tools, fixed_tools, has_views
+from ._tool_list import OPEN_VIEW, CapabilityTool, capability_tools, fixed_tools, has_views
 from ._tools import Answer, Tools, app_name
 from ._users import NO_APPS, User, Users, connection_key
 
@@ -92,20 +92,6 @@ _FILE_INSTRUCTIONS = (
     " Read an artifact only if you need its content, in slices with abp_read_artifact. Pass artifacts on to other "
     "calls by their id, in `files`."
 )
-#: Tools in one page, and most characters of a cursor.
-_PAGE, _MAX_CURSOR = 100, 9
-_TOOLS = "tools/call"
-#: Most capabilities in a prompt, characters of each, and values of one completion (MCP's maximum).
-_MAX_CAPABILITIES, _MAX_LINE, _MAX_VALUES = 100, 300, 100
-#: Most characters of a prompt's argument.
-_MAX_ARGUMENT = 1000
-_UNSAFE = re.compile(r"[^a-z0-9]+")
-_ARGUMENTS = [
-    PromptArgument(name="capability", description="What the app should do: one of its capabilities."),
-    PromptArgument(name="parameter", description="A parameter of the capability, whose value is given."),
-    PromptArgument(name="value", description="The value of that parameter."),
-    PromptArgument(name="artifact", description="Id of an artifact to hand over as a file."),
-]
 #: Seconds that a list of tools waits for the apps of the options; later ones are announced as a change.
 _READY_TIMEOUT = 10.0
 
@@ -119,200 +105,6 @@ class SdkServer(Server[None]):
         """Declare changing lists for every transport; the SDK leaves that to each transport."""
         changing = NotificationOptions(tools_changed=True, resources_changed=True, prompts_changed=True)
         return super().create_initialization_options(notification_options or changing, *args, **more)
-
-
-def instructions(*, files: bool, retention: object) -> str:
-    """Return the server's instructions for models; with ``files`` they explain artifacts, and with ``retention`` its
-    limits."""
-    text = _INSTRUCTIONS + (_FILE_INSTRUCTIONS if files else "")
-    return f"{text} Each artifact is {retention}." if retention else text
-
-
-def tool_page(tools: Sequence[Tool], cursor: str | None) -> ListToolsResult:
-    """Return the page of ``tools`` at ``cursor``, or the first. Raises :class:`MCPError` for an invalid cursor."""
-    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= _MAX_CURSOR):
-        raise MCPError(INVALID_PARAMS, "this cursor is not of this server; list the tools from the beginning")
-    start = int(cursor or 0)
-    more = str(start + _PAGE) if len(tools) > start + _PAGE else None
-    return ListToolsResult(tools=list(tools[start : start + _PAGE]), next_cursor=more, ttl_ms=0)
-
-
-class _Failed(dict[str, Any]):
-    """Wrapper of an exception, to pass the SDK's span as a result. The span would record its message, which may be an
-    app's text."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-
-def observe(server: Server[None]) -> None:
-    """Record traces and metrics of the requests of ``server``, with two middlewares: outside the SDK's span to continue
-    a trace, and inside the span for attributes and durations."""
-
-    async def continued(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Continue the trace of the HTTP headers. The SDK's span is inside: a trace in ``_meta`` takes precedence."""
-        headers = ctx.request.headers if ctx.request is not None and is_tracing() else {}
-        with continue_trace(headers):
-            result = await call_next(ctx)
-        if isinstance(result, _Failed):
-            raise result.error
-        return result
-
-    async def observed(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        network = "pipe" if ctx.request is None else "tcp"
-        get_handler = server.get_notification_handler if ctx.request_id is None else server.get_request_handler
-        is_known = ctx.method in ("initialize", "notifications/initialized") or get_handler(ctx.method) is not None
-        labels = {"mcp.method.name": ctx.method if is_known else OTHER, "network.transport": network}
-        attributes = {"network.transport": network}
-        session = connection_key(ctx)
-        if session:
-            attributes["mcp.session.id"] = session
-        annotate(attributes)
-        started = time.perf_counter()
-        result: HandlerResult = None
-        try:
-            result = await call_next(ctx)
-            match result:
-                case CallToolResult(is_error=True) | {"isError": True}:
-                    labels["error.type"] = "tool_error"
-            return result
-        except asyncio.CancelledError as error:
-            labels["error.type"] = error_type(error)
-            raise
-        except Exception as error:
-            labels["error.type"] = str(error.error.code) if isinstance(error, MCPError) else error_type(error)
-            if not is_tracing():
-                raise
-            fail(labels["error.type"])
-            return _Failed(error)
-        finally:
-            if ctx.method == _TOOLS:
-                # An unknown tool's name may be any text, and is not recorded. It raises, so there is no result.
-                name = (ctx.params or {}).get("name") if result is not None else None
-                labels["gen_ai.tool.name"] = name if isinstance(name, str) else OTHER
-            record(MCP_OPERATION_DURATION, time.perf_counter() - started, labels)
-
-    use_global_providers()
-    # the SDK's span is between them, at 1
-    server.middleware.insert(0, continued)
-    server.middleware.insert(2, observed)
-
-
-def list_prompts(apps: Apps, *, files: bool) -> ListPromptsResult:
-    """Return a prompt for each connected app; with ``files``, calls take files."""
-    arguments = _ARGUMENTS if files else _ARGUMENTS[:-1]
-    prompts = [
-        Prompt(
-            name=name,
-            title=f"Use {app_name(app)}",
-            description=f"What {app_name(app)} can do, and how to ask for it.",
-            arguments=arguments,
-        )
-        for name, app in _by_name(apps).items()
-    ]
-    return ListPromptsResult(prompts=prompts, ttl_ms=0)
-
-
-def get_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> GetPromptResult:
-    """Return the text of a prompt. Raises :class:`MCPError` if its app is not connected (any more)."""
-    app = _by_name(apps).get(name)
-    if app is None:
-        raise MCPError(INVALID_PARAMS, f"there is no prompt {name[:100]!r} (any more); list the prompts again")
-    known = app.session.capabilities
-    listed = [
-        f"- {plain_line(one.name)}: {plain_line(one.description, _MAX_LINE)}"
-        for one in (known[key] for key in islice(known, _MAX_CAPABILITIES))
-    ]
-    if len(known) > len(listed):
-        listed.append(f"- and {len(known) - len(listed)} more, which abp_status lists")
-    lines = [
-        f"Use the app {app_name(app)}, which is connected as session {app.key}. It can do this:",
-        *listed,
-        "Each capability is a tool; abp_call calls any of them, and abp_status with `capability` has its parameters. "
-        "What a call produces is kept as artifacts, and the answer says where.",
-    ]
-    if files:
-        lines.append(
-            "Pass a file in `files` of the call: `param` is its place, and `artifact` is the id of an artifact, "
-            "so that its content need not be read."
-        )
-    lines += _task({key: plain_line(text, _MAX_ARGUMENT) for key, text in arguments.items() if text})
-    message = PromptMessage(role="user", content=TextContent(text="\n".join(lines)))
-    return GetPromptResult(description=f"What {app_name(app)} can do", messages=[message])
-
-
-def _task(given: Mapping[str, str]) -> list[str]:
-    if "capability" not in given:
-        return []
-    task = f"Call {given['capability']} now"
-    if "parameter" in given and "value" in given:
-        task += f", with {given['parameter']} = {given['value']}"
-    if "artifact" in given:
-        task += f", and hand over the artifact {given['artifact']}"
-    return [f"{task}."]
-
-
-async def complete(user: User, params: CompleteRequestParams) -> CompleteResult:
-    """Return completions for an argument of a prompt or of the artifact template: capabilities, parameters, values of a
-    parameter, sessions, and ids of artifacts. Other arguments have none."""
-    name, typed = params.argument.name, params.argument.value.lower()
-    before = (params.context.arguments if params.context else None) or {}
-    prompt = params.ref.name if params.ref.type == "ref/prompt" else ""
-    apps = [app for key, app in _by_name(user.apps).items() if not prompt or key == prompt]
-    match name:
-        case "capability":
-            found: Iterable[str] = (plain_line(one) for app in apps for one in app.session.capabilities)
-        case "parameter":
-            found = _parameters(apps, before)
-        case "value":
-            schema = _parameters(apps, before).get(before.get("parameter", ""), {})
-            found = [str(value) for value in _values(schema)]
-        case "session":
-            found = [app.key for app in apps]
-        case "artifact" | "id":
-            found = [ref.id for ref in reversed(await user.store.list())]
-        case _:
-            found = ()
-    fitting = [value for value in dict.fromkeys(found) if value.lower().startswith(typed)]
-    values = fitting[:_MAX_VALUES]
-    return CompleteResult(completion=Completion(values=values, total=len(fitting), has_more=len(fitting) > len(values)))
-
-
-def _parameters(apps: Iterable[App], before: Mapping[str, str]) -> Mapping[str, object]:
-    """Return the parameters, with their schemas, of the capability among the earlier arguments."""
-    wanted = before.get("capability", "")
-    for app in apps:
-        if (declared := app.session.capabilities.get(wanted)) is not None:
-            properties = declared.input_schema.get("properties")
-            return (
-                {plain_line(str(key)): one for key, one in properties.items()}
-                if isinstance(properties, Mapping)
-                else {}
-            )
-    return {}
-
-
-def _values(schema: object) -> list[object]:
-    """Return the values that the schema of a parameter lists, if it does."""
-    if not isinstance(schema, Mapping):
-        return []
-    if schema.get("type") == "boolean":
-        return ["true", "false"]
-    choices = schema.get("enum")
-    return [one for one in choices if isinstance(one, str | int | float)] if isinstance(choices, list) else []
-
-
-def _by_name(apps: Apps) -> dict[str, App]:
-    """Return the connected apps by the names of their prompts, oldest first; duplicate names get a number."""
-    named: dict[str, App] = {}
-    for app in apps.values():
-        base = f"use_{_UNSAFE.sub('_', app_name(app).lower()).strip('_')[:50] or 'app'}"
-        name, number = base, 2
-        while name in named:
-            name, number = f"{base}_{number}", number + 1
-        named[name] = app
-    return named
 
 
 class Bridge:
@@ -403,7 +195,8 @@ class Bridge:
     def require_scopes(self, tool: str, arguments: Mapping[str, Any], connection: str) -> None:
         """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request has too
         few scopes for a call of a tool. ``connection`` is the session id in the request's header."""
-        if user := self._users.find(connection):
+        user = self._users.find(connection)
+        if user is not None:
             require_scopes(user, self.options, tool, arguments)
 
     def _registered(self, ctx: Context) -> User:
@@ -417,41 +210,40 @@ class Bridge:
     async def _list_tools(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
-        own = capability_tools(user.apps, files=self.options.enable_file_tools)
-        hidden = () if has_views(user.apps) else (OPEN_VIEW,)
-        tools = [tool for name, tool in self._fixed_tools.items() if self.options.shows(name) and name not in hidden]
-        tools += [tool.definition() for tool in own.values() if self.options.shows(*tool.names)]
+        fixed = {name: tool for name, tool in self._fixed_tools.items() if self.options.shows(name)}
+        if not has_views(user.apps):
+            fixed.pop(OPEN_VIEW, None)
+        tools = list(fixed.values())
+        for tool in capability_tools(user.apps, files=self.options.enable_file_tools).values():
+            if self.options.shows(*tool.names):
+                tools.append(tool.definition())
         return tool_page(tools, params.cursor if params else None)
 
     async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> Answer:
         reporter = ProgressReporter(ctx, self.options.heartbeat_seconds)
         async with reporter.beating():
-            answer = await self._answer(ctx, params, reporter)
-        return for_version(answer, ctx.protocol_version) if isinstance(answer, CallToolResult) else answer
+            answer = await self._answer_call(ctx, params, reporter)
+        if isinstance(answer, CallToolResult):
+            answer = for_version(answer, ctx.protocol_version)
+        return answer
 
-    async def _answer(self, ctx: Context, params: CallToolRequestParams, reporter: ProgressReporter) -> Answer:
+    async def _answer_call(self, ctx: Context, params: CallToolRequestParams, reporter: ProgressReporter) -> Answer:
         user = self._registered(ctx)
         problem = await user.ready()
         arguments: dict[str, Any] = params.arguments or {}
-        fixed = self._fixed_tools.get(params.name)
-        made = {} if fixed else capability_tools(user.apps, files=self.options.enable_file_tools)
-        own = made.get(params.name)
-        names = own.names if own else (params.name,)
-        if (fixed is None and own is None) or not self.options.shows(*names):
-            there = [name for name in self._fixed_tools if self.options.shows(name)]
-            there += [name for name, tool in made.items() if self.options.shows(*tool.names)]
-            # without the common prefix, which would make all names similar
-            meant = similar_names(params.name.removeprefix("abp_"), [name.removeprefix("abp_") for name in there])
-            did = f"did you mean {' or '.join(f'abp_{name}' for name in meant)}? If not, " if meant else ""
-            raise MCPError(
-                INVALID_PARAMS, f"there is no tool {params.name[:100]!r} (any more); {did}list the tools again"
-            )
         tools = Tools(user, self.options, ctx, params, self._view, reporter)
+        fixed = self._fixed_tools.get(params.name)
+        of_capabilities: dict[str, CapabilityTool] = {}
+        if fixed is None:
+            of_capabilities = capability_tools(user.apps, files=self.options.enable_file_tools)
+            if params.name not in of_capabilities or not self.options.shows(*of_capabilities[params.name].names):
+                raise self._unknown_tool(params.name, of_capabilities)
+        elif not self.options.shows(params.name):
+            raise self._unknown_tool(params.name, of_capabilities)
         try:
             require_scopes(user, self.options, params.name, arguments)
-            if own is not None:
-                return await tools.capability(own, arguments)
-            assert fixed is not None
+            if fixed is None:
+                return await tools.capability(of_capabilities[params.name], arguments)
             arguments = tool_arguments(params.name, fixed.input_schema, arguments)
             if problem and not user.apps and params.name in ("abp_call", "abp_status"):
                 raise UsageError(problem, code="NOT_INITIALIZED")
@@ -467,6 +259,16 @@ class Bridge:
         finally:
             user.touch()
 
+    def _unknown_tool(self, name: str, of_capabilities: Mapping[str, CapabilityTool]) -> MCPError:
+        names = [name for name in self._fixed_tools if self.options.shows(name)]
+        names += [name for name, tool in of_capabilities.items() if self.options.shows(*tool.names)]
+        # without the common prefix, which would make all names similar
+        similar = similar_names(name.removeprefix("abp_"), [name.removeprefix("abp_") for name in names])
+        advice = "list the tools again"
+        if similar:
+            advice = f"did you mean {' or '.join(f'abp_{name}' for name in similar)}? If not, {advice}"
+        return MCPError(INVALID_PARAMS, f"there is no tool {name[:100]!r} (any more); {advice}")
+
     async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
         user = self._registered(ctx)
         if not self._view.as_resources:
@@ -474,12 +276,12 @@ class Bridge:
         return await list_resources(user.store, params.cursor if params else None, self._view)
 
     async def _list_templates(self, _: Context, __: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-        return ListResourceTemplatesResult.model_validate(
-            {"resourceTemplates": [TEMPLATE] if self._view.as_resources else []}
-        )
+        templates = [TEMPLATE] if self._view.as_resources else []
+        return ListResourceTemplatesResult.model_validate({"resourceTemplates": templates})
 
     async def _read_resource(self, ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        user, limit = self._registered(ctx), self.options.max_resource_bytes
+        user = self._registered(ctx)
+        limit = self.options.max_resource_bytes
         if not params.uri.startswith("artifact:"):
             if not self.options.shows(tool_name("resources.read")):
                 raise MCPError(INVALID_PARAMS, "only artifact://ID may be read; ask the user to allow it (hide_tools)")
@@ -520,3 +322,222 @@ class Bridge:
     async def _set_level(self, ctx: Context, params: SetLevelRequestParams) -> EmptyResult:
         self._registered(ctx).subscribers.set_level(ctx, params.level)
         return EmptyResult()
+
+
+def instructions(*, files: bool, retention: object) -> str:
+    """Return the server's instructions for models; with ``files`` they explain artifacts, and with ``retention`` its
+    limits."""
+    text = _INSTRUCTIONS
+    if files:
+        text += _FILE_INSTRUCTIONS
+    if retention:
+        text += f" Each artifact is {retention}."
+    return text
+
+
+def tool_page(tools: Sequence[Tool], cursor: str | None) -> ListToolsResult:
+    """Return the page of 100 ``tools`` at ``cursor``, or the first. Raises :class:`MCPError` for an invalid cursor."""
+    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 9):
+        raise MCPError(INVALID_PARAMS, "this cursor is not of this server; list the tools from the beginning")
+    start = int(cursor or 0)
+    end = start + 100
+    next_cursor = str(end) if end < len(tools) else None
+    return ListToolsResult(tools=list(tools[start:end]), next_cursor=next_cursor, ttl_ms=0)
+
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
+
+_ARGUMENTS = [
+    PromptArgument(name="capability", description="What the app should do: one of its capabilities."),
+    PromptArgument(name="parameter", description="A parameter of the capability, whose value is given."),
+    PromptArgument(name="value", description="The value of that parameter."),
+]
+_FILE_ARGUMENT = PromptArgument(name="artifact", description="Id of an artifact to hand over as a file.")
+
+
+def list_prompts(apps: Apps, *, files: bool) -> ListPromptsResult:
+    """Return a prompt for each connected app; with ``files``, calls take files."""
+    arguments = [*_ARGUMENTS, _FILE_ARGUMENT] if files else _ARGUMENTS
+    prompts = [
+        Prompt(
+            name=name,
+            title=f"Use {app_name(app)}",
+            description=f"What {app_name(app)} can do, and how to ask for it.",
+            arguments=arguments,
+        )
+        for name, app in _apps_by_prompt(apps).items()
+    ]
+    return ListPromptsResult(prompts=prompts, ttl_ms=0)
+
+
+def get_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> GetPromptResult:
+    """Return the text of a prompt. Raises :class:`MCPError` if its app is not connected (any more)."""
+    app = _apps_by_prompt(apps).get(name)
+    if app is None:
+        raise MCPError(INVALID_PARAMS, f"there is no prompt {name[:100]!r} (any more); list the prompts again")
+    lines = [f"Use the app {app_name(app)}, which is connected as session {app.key}. It can do this:"]
+    capabilities = app.session.capabilities
+    for capability in (capabilities[key] for key in islice(capabilities, 100)):
+        lines.append(f"- {plain_line(capability.name)}: {plain_line(capability.description, 300)}")
+    if len(capabilities) > 100:
+        lines.append(f"- and {len(capabilities) - 100} more, which abp_status lists")
+    lines.append(
+        "Each capability is a tool; abp_call calls any of them, and abp_status with `capability` has its parameters. "
+        "What a call produces is kept as artifacts, and the answer says where."
+    )
+    if files:
+        lines.append(
+            "Pass a file in `files` of the call: `param` is its place, and `artifact` is the id of an artifact, "
+            "so that its content need not be read."
+        )
+    values = {key: plain_line(text, 1000) for key, text in arguments.items() if text}
+    if "capability" in values:
+        task = f"Call {values['capability']} now"
+        if "parameter" in values and "value" in values:
+            task += f", with {values['parameter']} = {values['value']}"
+        if "artifact" in values:
+            task += f", and hand over the artifact {values['artifact']}"
+        lines.append(f"{task}.")
+    message = PromptMessage(role="user", content=TextContent(text="\n".join(lines)))
+    return GetPromptResult(description=f"What {app_name(app)} can do", messages=[message])
+
+
+def _apps_by_prompt(apps: Apps) -> dict[str, App]:
+    """Return the connected apps by the names of their prompts, oldest first; duplicate names get a number."""
+    by_prompt: dict[str, App] = {}
+    for app in apps.values():
+        words = re.sub(r"[^a-z0-9]+", "_", app_name(app).lower()).strip("_")[:50]
+        base = f"use_{words or 'app'}"
+        name = base
+        number = 2
+        while name in by_prompt:
+            name = f"{base}_{number}"
+            number += 1
+        by_prompt[name] = app
+    return by_prompt
+
+
+# --- completions ------------------------------------------------------------------------------------------------------
+
+
+async def complete(user: User, params: CompleteRequestParams) -> CompleteResult:
+    """Return completions for an argument of a prompt or of the artifact template: capabilities, parameters, values of a
+    parameter, sessions, and ids of artifacts. Other arguments have none."""
+    typed = params.argument.value.lower()
+    context: Mapping[str, str] = {}
+    if params.context is not None and params.context.arguments:
+        context = params.context.arguments
+    by_prompt = _apps_by_prompt(user.apps)
+    apps = list(by_prompt.values())
+    if params.ref.type == "ref/prompt" and params.ref.name:
+        apps = [by_prompt[params.ref.name]] if params.ref.name in by_prompt else []
+    candidates: Iterable[str] = ()
+    match params.argument.name:
+        case "capability":
+            candidates = [plain_line(name) for app in apps for name in app.session.capabilities]
+        case "parameter":
+            candidates = _parameters(apps, context.get("capability", ""))
+        case "value":
+            parameters = _parameters(apps, context.get("capability", ""))
+            candidates = _listed_values(parameters.get(context.get("parameter", "")))
+        case "session":
+            candidates = [app.key for app in apps]
+        case "artifact" | "id":
+            candidates = [ref.id for ref in reversed(await user.store.list())]
+    values = [value for value in dict.fromkeys(candidates) if value.lower().startswith(typed)]
+    # MCP allows 100 values
+    completion = Completion(values=values[:100], total=len(values), has_more=len(values) > 100)
+    return CompleteResult(completion=completion)
+
+
+def _parameters(apps: Iterable[App], capability: str) -> Mapping[str, object]:
+    """Return the parameters of a capability, with their schemas."""
+    for app in apps:
+        declared = app.session.capabilities.get(capability)
+        if declared is not None:
+            properties = declared.input_schema.get("properties")
+            if not isinstance(properties, Mapping):
+                return {}
+            return {plain_line(str(name)): schema for name, schema in properties.items()}
+    return {}
+
+
+def _listed_values(schema: object) -> list[str]:
+    """Return the values that the schema of a parameter lists, if it does."""
+    if not isinstance(schema, Mapping):
+        return []
+    if schema.get("type") == "boolean":
+        return ["true", "false"]
+    choices = schema.get("enum")
+    if not isinstance(choices, list):
+        return []
+    return [str(choice) for choice in choices if isinstance(choice, str | int | float)]
+
+
+# --- traces and metrics -----------------------------------------------------------------------------------------------
+
+
+class _Failed(dict[str, Any]):
+    """Wrapper of an exception, to pass the SDK's span as a result. The span would record its message, which may be an
+    app's text."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+def observe(server: Server[None]) -> None:
+    """Record traces and metrics of the requests of ``server``, with two middlewares: outside the SDK's span to continue
+    a trace, and inside the span for attributes and durations."""
+
+    async def continued(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        """Continue the trace of the HTTP headers. The SDK's span is inside: a trace in ``_meta`` takes precedence."""
+        headers: Mapping[str, str] = {}
+        if ctx.request is not None and is_tracing():
+            headers = ctx.request.headers
+        with continue_trace(headers):
+            result = await call_next(ctx)
+        if isinstance(result, _Failed):
+            raise result.error
+        return result
+
+    async def observed(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        attributes = {"network.transport": "pipe" if ctx.request is None else "tcp"}
+        labels = {**attributes, "mcp.method.name": OTHER}
+        get_handler = server.get_notification_handler if ctx.request_id is None else server.get_request_handler
+        if ctx.method in ("initialize", "notifications/initialized") or get_handler(ctx.method) is not None:
+            labels["mcp.method.name"] = ctx.method
+        session = connection_key(ctx)
+        if session:
+            attributes["mcp.session.id"] = session
+        annotate(attributes)
+        started = time.perf_counter()
+        result: HandlerResult = None
+        try:
+            result = await call_next(ctx)
+            match result:
+                case CallToolResult(is_error=True) | {"isError": True}:
+                    labels["error.type"] = "tool_error"
+            return result
+        except asyncio.CancelledError as error:
+            labels["error.type"] = error_type(error)
+            raise
+        except Exception as error:
+            kind = str(error.error.code) if isinstance(error, MCPError) else error_type(error)
+            labels["error.type"] = kind
+            if not is_tracing():
+                raise
+            fail(kind)
+            return _Failed(error)
+        finally:
+            if ctx.method == "tools/call":
+                # An unknown tool's name may be any text, and is not recorded. It raises, so there is no result.
+                labels["gen_ai.tool.name"] = OTHER
+                if result is not None and ctx.params and isinstance(ctx.params.get("name"), str):
+                    labels["gen_ai.tool.name"] = ctx.params["name"]
+            record(MCP_OPERATION_DURATION, time.perf_counter() - started, labels)
+
+    use_global_providers()
+    # the SDK's span is between them, at 1
+    server.middleware.insert(0, continued)
+    server.middleware.insert(2, observed)

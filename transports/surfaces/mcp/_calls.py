@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -28,6 +28,7 @@ from mcp_types import (
     ElicitRequestFormParams,
     ElicitResult,
     InputRequest,
+    Role,
     SamplingMessage,
     TextContent,
 )
@@ -43,11 +44,6 @@ from ...routing._result import Result
 from ..shared._apps import App
 from ..shared._question import Question as AppQuestion, question_of, question_text
 
-_SAMPLING = "sampling/create"
-#: Default of ``max_tokens`` for a prompt without a limit.
-_DEFAULT_MAX_TOKENS = 1000
-#: Increment of the progress value by a heartbeat, since MCP requires growing values.
-_STEP = 1e-6
 #: Name of the tasks extension.
 TASKS = "io.modelcontextprotocol/tasks"
 #: Timeout of a question in seconds.
@@ -63,8 +59,9 @@ class Form:
 
     def fits(self, client: ClientCapabilities | None) -> bool:
         """Return whether the client shows forms."""
-        able = client.elicitation if client else None
-        return able is not None and not (able.form is None and able.url is not None)
+        if client is None or client.elicitation is None:
+            return False
+        return client.elicitation.form is not None or client.elicitation.url is None
 
     def request(self) -> ElicitRequest:
         """Return the form as an MCP request."""
@@ -75,11 +72,11 @@ class Form:
             )
         )
 
-    def answer(self, given: object) -> Mapping[str, object]:
+    def answer(self, response: object) -> Mapping[str, object]:
         """Return the answer for the app, ``{"success": …, "data": …}``. A form without its field declines."""
-        if not isinstance(given, ElicitResult) or given.action != "accept":
+        if not isinstance(response, ElicitResult) or response.action != "accept":
             return DECLINED
-        return self.question.answer(given.content or {})
+        return self.question.answer(response.content or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +94,16 @@ class Prompt:
         """Return the prompt as an MCP request."""
         return CreateMessageRequest(params=self.params)
 
-    def answer(self, given: object) -> Mapping[str, object]:
+    def answer(self, response: object) -> Mapping[str, object]:
         """Return the model's text for the app, ``{"success": True, "data": {"result": …}}``. Anything but text
         declines."""
-        if not isinstance(given, CreateMessageResult | CreateMessageResultWithTools):
+        if not isinstance(response, CreateMessageResult | CreateMessageResultWithTools):
             return DECLINED
-        blocks = given.content if isinstance(given.content, list) else [given.content]
+        blocks = response.content if isinstance(response.content, list) else [response.content]
         texts = [block.text for block in blocks if isinstance(block, TextContent)]
-        return {"success": True, "data": {"result": "\n".join(texts)}} if texts else DECLINED
+        if not texts:
+            return DECLINED
+        return {"success": True, "data": {"result": "\n".join(texts)}}
 
 
 ClientRequest = Form | Prompt
@@ -113,10 +112,12 @@ ClientRequest = Form | Prompt
 def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
     """Return the request to an MCP client for an app's question; ``None`` if MCP has no such request: for a file, and
     for a prompt without text."""
-    if request.method == _SAMPLING:
+    if request.method == "sampling/create":
         return _prompt(request.params)
     question = question_of(request)
-    return None if question is None else Form(question)
+    if question is None:
+        return None
+    return Form(question)
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------
@@ -124,38 +125,42 @@ def client_request_for(request: ElicitationRequest) -> ClientRequest | None:
 
 def _prompt(params: Mapping[str, object]) -> Prompt | None:
     """Return a prompt with the app's ``messages`` as in MCP, then its task (:func:`question_text`)."""
-    messages = [message for item in _list(params.get("messages")) if (message := _message(item))]
-    if task := question_text(params):
+    messages = _sampling_messages(params.get("messages"))
+    task = question_text(params)
+    if task:
         messages.append(SamplingMessage(role="user", content=TextContent(text=task)))
     if not messages:
         return None
-    system = params.get("systemPrompt", params.get("system"))
-    max_tokens, temperature = params.get("maxTokens"), params.get("temperature")
-    return Prompt(
-        CreateMessageRequestParams(
-            messages=messages,
-            max_tokens=max_tokens if isinstance(max_tokens, int) and max_tokens > 0 else _DEFAULT_MAX_TOKENS,
-            system_prompt=system if isinstance(system, str) else None,
-            temperature=float(temperature) if isinstance(temperature, int | float) else None,
-            stop_sequences=[stop for stop in _list(params.get("stopSequences")) if isinstance(stop, str)] or None,
-        )
-    )
+    prompt = CreateMessageRequestParams(messages=messages, max_tokens=1000)
+    match params.get("maxTokens"):
+        case int() as max_tokens if max_tokens > 0:
+            prompt.max_tokens = int(max_tokens)
+    match params.get("systemPrompt", params.get("system")):
+        case str() as system_prompt:
+            prompt.system_prompt = system_prompt
+    match params.get("temperature"):
+        case int() | float() as temperature:
+            prompt.temperature = float(temperature)
+    match params.get("stopSequences"):
+        case list() as stops:
+            prompt.stop_sequences = [stop for stop in stops if isinstance(stop, str)] or None
+    return Prompt(prompt)
 
 
-def _message(message: object) -> SamplingMessage | None:
-    if not isinstance(message, Mapping):
-        return None
-    content = message.get("content", message.get("text"))
-    text = content.get("text") if isinstance(content, Mapping) else content
-    if not isinstance(text, str):
-        return None
-    return SamplingMessage(
-        role="assistant" if message.get("role") == "assistant" else "user", content=TextContent(text=text)
-    )
-
-
-def _list(value: object) -> Sequence[object]:
-    return value if isinstance(value, list) else []
+def _sampling_messages(items: object) -> list[SamplingMessage]:
+    """Return the app's messages that have text."""
+    messages: list[SamplingMessage] = []
+    for item in items if isinstance(items, list) else ():
+        match item:
+            case {"content": {"text": str(text)}} | {"content": str(text)}:
+                pass
+            case {"text": str(text)} if "content" not in item:
+                pass
+            case _:
+                continue
+        role: Role = "assistant" if item.get("role") == "assistant" else "user"
+        messages.append(SamplingMessage(role=role, content=TextContent(text=text)))
+    return messages
 
 
 class ProgressReporter:
@@ -199,11 +204,12 @@ class ProgressReporter:
             if time.monotonic() - self._reported < self._interval:
                 continue  # the app has reported progress meanwhile
             before = max(self._value, 0.0)
-            value = max(before + _STEP, math.nextafter(before, math.inf))
-            total = self._total if self._total is not None and value <= self._total else None
+            value = max(before + 1e-6, math.nextafter(before, math.inf))  # MCP requires growing values
+            if self._total is not None and value > self._total:
+                self._total = None
             seconds = time.monotonic() - self._started
             try:
-                await self._send(value, total, f"still working after {seconds:.0f} s")
+                await self._send(value, self._total, f"still working after {seconds:.0f} s")
             except MCPError:
                 return  # the client is gone
 
@@ -276,8 +282,9 @@ class ToolCall:
 
         A client with a handshake is asked the app's questions here; for a client of 2026-07-28 the question is
         returned. If the client cancels its request, the app's call is cancelled too, unless it is detached."""
-        self.ctx, self._reporter = ctx, reporter
-        deadline = None if timeout is None else time.monotonic() + timeout
+        self.ctx = ctx
+        self._reporter = reporter
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         try:
             while not self.task.done():
                 if self.question is not None and is_modern(ctx):
@@ -286,7 +293,9 @@ class ToolCall:
                     self._asking = begin(self._ask_client(ctx, self.question))
                 asked = asyncio.ensure_future(self._asked.wait())
                 event = self._asking or asked
-                left = None if deadline is None or self._asking else max(deadline - time.monotonic(), 0)
+                left = None
+                if not self._asking and deadline < math.inf:
+                    left = max(deadline - time.monotonic(), 0)
                 try:
                     await asyncio.wait((self.task, event), return_when=asyncio.FIRST_COMPLETED, timeout=left)
                 finally:
@@ -306,30 +315,35 @@ class ToolCall:
                 self.ctx = None if self.detached else ctx
 
     async def _ask_client(self, ctx: Context, question: Question) -> None:
-        related = ServerMessageMetadata(related_request_id=ctx.request_id)
+        client_request = question.client_request
+        response: object
         try:
-            wanted = question.client_request
-            given: object = await ctx.session.send_request(wanted.request(), wanted.result, metadata=related)
-        except Exception as error:  # noqa: BLE001 - of an answer that is none, say; the app waits
-            given = error
+            response = await ctx.session.send_request(
+                client_request.request(),
+                client_request.result,
+                metadata=ServerMessageMetadata(related_request_id=ctx.request_id),
+            )
+        except Exception as error:  # noqa: BLE001 - such as for an invalid response; the app waits
+            response = error
         finally:
             self._asking = None
         if self.question is question:  # the app may have asked something else meanwhile
-            self.answer(given)
+            self.answer(response)
 
-    def answer(self, given: object) -> None:
+    def answer(self, response: object) -> None:
         """Answer :attr:`question` with the client's response. ``None`` declines; an error selects the default."""
-        question, self.question = self.question, None
+        question = self.question
+        self.question = None
         self._asked.clear()
         if question is not None and not question.answer.done():
-            question.answer.set_result(given)
+            question.answer.set_result(response)
 
     def answer_with(self, responses: Mapping[str, object] | None) -> None:
         """Answer a pending :attr:`question` with the response under its key. Without such a response a detached call
         keeps waiting, and any other call declines."""
-        given = responses or {}
-        if self.question is not None and (self.question.key in given or not self.detached):
-            self.answer(given.get(self.question.key))
+        responses = responses or {}
+        if self.question is not None and (self.question.key in responses or not self.detached):
+            self.answer(responses.get(self.question.key))
 
     async def aclose(self) -> None:
         """Cancel the call, in the app too, and wait until it has ended. Not interrupted by cancellation."""
@@ -352,18 +366,20 @@ class ToolCall:
         if client_request is None or not client_request.fits(self._client):
             return default_answer(request)
         async with self._turn:  # one question at a time
-            question = Question(
-                f"question-{next(self._questions)}", client_request, asyncio.get_running_loop().create_future()
-            )
+            key = f"question-{next(self._questions)}"
+            question = Question(key, client_request, asyncio.get_running_loop().create_future())
             self.question = question
             self._asked.set()
             self.on_question(request)
             try:
                 async with asyncio.timeout(QUESTION_TIMEOUT):
-                    given = await question.answer
-                return default_answer(request) if isinstance(given, Exception) else client_request.answer(given)
+                    response = await question.answer
             except TimeoutError:
                 return default_answer(request)
+            else:
+                if isinstance(response, Exception):
+                    return default_answer(request)
+                return client_request.answer(response)
             finally:
                 if self.question is question:
                     self.question = None

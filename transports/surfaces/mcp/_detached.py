@@ -40,28 +40,23 @@ from ._options import Options
 from ._results import error_result, text_result
 from ._users import User
 
-#: Default ``wait`` of `abp_result` in seconds, and timeout for the result of an ended call to be written.
-_WAIT, _KEEP_WAIT = 20.0, 10.0
-#: Most calls in the answer of `abp_status`.
-_MAX_LISTED = 20
-
 
 class DetachedTools:
     """Tools for the detached calls of one user. Each raises :class:`~transports.errors.ABPError`.
 
-    ``shown`` makes the MCP result of a call of an app."""
+    ``call_result`` makes the MCP result of a call of an app."""
 
     def __init__(
         self,
         user: User,
         options: Options,
         view: ArtifactView,
-        shown: Callable[[Result, App], Awaitable[CallToolResult]],
+        call_result: Callable[[Result, App], Awaitable[CallToolResult]],
     ) -> None:
         self._user = user
         self._options = options
         self._view = view
-        self._shown = shown
+        self._call_result = call_result
         self._scope = user.store.scope
 
     async def start(
@@ -78,7 +73,7 @@ class DetachedTools:
         await self._user.calls.start(record, call, begin(), self._content(app))
         await asyncio.sleep(0)  # lets the call begin
         text = f"Started: call {call.id} of {plain_line(capability)}.\nabp_result has its result; abp_cancel ends it."
-        return text_result(text, {"success": True, **_document(record)}, self._options.max_answer_bytes)
+        return text_result(text, {"success": True, **_call_document(record)}, self._options.max_answer_bytes)
 
     async def adopt(self, call: ToolCall, app: App, capability: str) -> CallRecord:
         """Detach a running call from its request, and return its record."""
@@ -95,11 +90,11 @@ class DetachedTools:
         async def content(event: CallFinished) -> bytes:
             self._user.subscribers.resources_changed()
             if event.result is not None:
-                made = await self._shown(event.result, app)
+                result = await self._call_result(event.result, app)
             else:
                 error = event.error or ABPError("the call ended without a result")
-                made = error_result(error, self._options.max_answer_bytes, self._view)
-            return made.model_dump_json(by_alias=True, exclude_none=True).encode()
+                result = error_result(error, self._options.max_answer_bytes, self._view)
+            return result.model_dump_json(by_alias=True, exclude_none=True).encode()
 
         return content
 
@@ -107,7 +102,8 @@ class DetachedTools:
         self, arguments: Mapping[str, Any], ctx: Context, reporter: ProgressReporter, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
         """Answer `abp_result`: the result of a call, its question, or its status while it is running."""
-        call, wait = str(arguments["call"]), float(arguments.get("wait", _WAIT))
+        call = str(arguments["call"])
+        wait = float(arguments.get("wait", 20))
         live = self._user.calls.live(call, self._scope)
         latest = None
         if live is not None and isinstance(live.pending, ToolCall):
@@ -119,61 +115,61 @@ class DetachedTools:
                 return InputRequiredResult(
                     input_requests={question.key: question.request()}, request_state=f"call {call}"
                 )
-            wait, latest = _KEEP_WAIT if pending.task.done() else 0.0, pending.latest
-        kept = await self._user.calls.get(call, self._scope, wait=wait)
+            latest = pending.latest
+            wait = 10.0 if pending.task.done() else 0.0  # for its result to be written
+        kept_call = await self._user.calls.get(call, self._scope, wait=wait)
         if latest is not None:
-            kept = replace(kept, record=replace(kept.record, progress=latest))
-        return kept_result(kept, self._options.max_answer_bytes, self._view)
+            kept_call = replace(kept_call, record=replace(kept_call.record, progress=latest))
+        return kept_result(kept_call, self._options.max_answer_bytes, self._view)
 
     async def cancel(self, arguments: Mapping[str, Any]) -> CallToolResult:
         """Answer `abp_cancel`."""
-        kept = await self._user.calls.cancel(str(arguments["call"]), self._scope)
-        text = f"Call {kept.record.id} of {plain_line(kept.record.capability)}: {kept.record.status}"
-        return text_result(text, {"success": True, **_document(kept.record)}, self._options.max_answer_bytes)
+        record = (await self._user.calls.cancel(str(arguments["call"]), self._scope)).record
+        text = f"Call {record.id} of {plain_line(record.capability)}: {record.status}"
+        return text_result(text, {"success": True, **_call_document(record)}, self._options.max_answer_bytes)
 
     async def documents(self) -> list[dict[str, object]]:
         """Return the newest calls, newest first, for `abp_status`."""
-        return [_document(record) for record in reversed(await self._user.calls.calls(self._scope, _MAX_LISTED))]
+        return [_call_document(record) for record in reversed(await self._user.calls.calls(self._scope, 20))]
 
 
-def kept_result(kept: KeptCall, max_bytes: int, view: ArtifactView) -> CallToolResult:
+def kept_result(call: KeptCall, max_bytes: int, view: ArtifactView) -> CallToolResult:
     """Return the result of a call, or its status while it is running. Raises :class:`~transports.errors.ABPError` if
     there is no result: the outcome is unknown, or the result has expired."""
-    record, name = kept.record, plain_line(kept.record.capability)
-    if kept.content is not None:
-        return CallToolResult.model_validate_json(kept.content)
-    if record.status is CallStatus.UNKNOWN and kept.answer is None:
-        raise OutcomeUnknown(f"{name}: {record.error[1]}" if record.error else f"{name}: it may have run")
-    if kept.expired:
+    if call.content is not None:
+        return CallToolResult.model_validate_json(call.content)
+    record = call.record
+    name = plain_line(record.capability)
+    if record.status is CallStatus.UNKNOWN and call.answer is None:
+        reason = record.error[1] if record.error else "it may have run"
+        raise OutcomeUnknown(f"{name}: {reason}")
+    if call.expired:
         raise UsageError(
             f"{name}: the call is {record.status}, and its answer was kept for a day at most and is gone",
             code="CALL_EXPIRED",
         )
-    document: dict[str, object] = {"success": True, **_document(record)}
-    if kept.answer is not None:  # started by the gallery, so its answer is not an MCP result
-        answer: Any = decode_json(kept.answer)
+    document: dict[str, object] = {"success": True, **_call_document(record)}
+    if call.answer is not None:  # started by the gallery, so its answer is not an MCP result
+        answer: Any = decode_json(call.answer)
         return text_result(f"Call {record.id} of {name}: {record.status}", {**answer, **document}, max_bytes)
     progress = f" ({record.progress.text})" if record.progress and record.progress.text else ""
     text = f"Call {record.id} of {name} is under way: {record.status}{progress}. Ask again with abp_result."
     return text_result(text, document, max_bytes)
 
 
-def _document(record: CallRecord) -> dict[str, object]:
-    whole = record.as_dict()
+def _call_document(record: CallRecord) -> dict[str, object]:
     return {
         "call": record.id,
         "session": record.session,
         "capability": plain_line(record.capability),
         "status": record.status.value,
         "started": iso_utc(record.started),
-        "progress": whole["progress"],
+        "progress": record.as_dict()["progress"],
     }
 
 
 #: Seconds after which a call becomes a task.
 TASK_AFTER = 2.0
-#: Milliseconds between two polls of a task, as clients are asked to keep.
-_POLL_INTERVAL = 2000
 
 
 class TaskParams(RequestParams):
@@ -194,14 +190,16 @@ def new_task(record: CallRecord) -> dict[str, object]:
 
 
 def _task(record: CallRecord) -> dict[str, object]:
-    changed = time.time() if record.duration_ms is None else record.started + record.duration_ms / 1000
+    changed = time.time()
+    if record.duration_ms is not None:
+        changed = record.started + record.duration_ms / 1000
     return {
         "taskId": record.id,
         "status": record.status.value,
         "createdAt": iso_utc(record.started),
         "lastUpdatedAt": iso_utc(changed),
         "ttlMs": int(MAX_AGE * 1000),
-        "pollIntervalMs": _POLL_INTERVAL,
+        "pollIntervalMs": 2000,
     }
 
 
@@ -211,17 +209,18 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
     async def get(ctx: Context, params: TaskParams) -> dict[str, Any]:
         user = _user(ctx)
         live = user.calls.live(params.task_id, user.store.scope)
-        if live is not None and isinstance(live.pending, ToolCall) and (question := live.pending.question):
-            asked = question.request().model_dump(by_alias=True, mode="json", exclude_none=True)
-            return {**_task(live.record), "status": "input_required", "inputRequests": {question.key: asked}}
-        kept = await _known(user.calls.get(params.task_id, user.store.scope))
-        task = _task(kept.record)
-        if not kept.record.status.final:
+        if live is not None and isinstance(live.pending, ToolCall) and live.pending.question is not None:
+            question = live.pending.question
+            request = question.request().model_dump(by_alias=True, mode="json", exclude_none=True)
+            return {**_task(live.record), "status": "input_required", "inputRequests": {question.key: request}}
+        call = await _existing(user.calls.get(params.task_id, user.store.scope))
+        task = _task(call.record)
+        if not call.record.status.final:
             return {**task, "status": "working"}
-        if kept.record.status is CallStatus.CANCELLED:
+        if call.record.status is CallStatus.CANCELLED:
             return task
         try:
-            result = kept_result(kept, options.max_answer_bytes, view)
+            result = kept_result(call, options.max_answer_bytes, view)
         except ABPError as error:
             return {**task, "status": "failed", "error": {"code": INTERNAL_ERROR, "message": str(error)}}
         return {
@@ -232,7 +231,7 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
 
     async def update(ctx: Context, params: UpdateTaskParams) -> dict[str, Any]:
         user = _user(ctx)
-        await _known(user.calls.get(params.task_id, user.store.scope))
+        await _existing(user.calls.get(params.task_id, user.store.scope))
         live = user.calls.live(params.task_id, user.store.scope)
         if live is not None and isinstance(live.pending, ToolCall):
             live.pending.answer_with(params.input_responses)
@@ -240,7 +239,7 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
 
     async def cancel(ctx: Context, params: TaskParams) -> dict[str, Any]:
         user = _user(ctx)
-        await _known(user.calls.cancel(params.task_id, user.store.scope))
+        await _existing(user.calls.cancel(params.task_id, user.store.scope))
         return {}
 
     def _user(ctx: Context) -> User:
@@ -254,8 +253,8 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
     server.add_request_handler("tasks/cancel", TaskParams, cancel)
 
 
-async def _known(work: Awaitable[KeptCall]) -> KeptCall:
+async def _existing(call: Awaitable[KeptCall]) -> KeptCall:
     try:
-        return await work
+        return await call
     except UsageError as error:
         raise MCPError(INVALID_PARAMS, error.message) from None
