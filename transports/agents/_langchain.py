@@ -9,10 +9,7 @@ from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
 from ..protocol._payloads import Progress
-from ._tools import Answer, AppTool, AppTools, Attachment
-
-#: Name of the custom events with the progress of a call.
-_PROGRESS = "abp_progress"
+from ._tools import AppTool, AppTools, Attachment, parts_of
 
 
 class _Tool(BaseTool):  # type: ignore[misc]
@@ -38,41 +35,34 @@ class _Tool(BaseTool):  # type: ignore[misc]
             if run_manager is not None:
                 value, total = progress.steps
                 data = {"tool": self.name, "progress": value, "total": total, "message": progress.text}
-                await adispatch_custom_event(_PROGRESS, data, config={"callbacks": run_manager.get_child()})
+                await adispatch_custom_event("abp_progress", data, config={"callbacks": run_manager.get_child()})
 
         answer = await self._tools.call(self.name, arguments, on_progress=on_progress)
         if answer.is_error:
             raise ToolException(answer.text)
-        return _content(answer), answer.document
+        content = [_block(part) for part in parts_of(answer)] if answer.attachments else answer.text
+        return content, answer.document
 
 
 def tools_of(tools: AppTools) -> list[BaseTool]:
     """Return the tools of the app's current capabilities."""
-    return [_tool(tools, one) for one in tools.tools.values()]
+    return [_langchain_tool(tools, tool) for tool in tools.tools.values()]
 
 
-def _tool(tools: AppTools, tool: AppTool) -> BaseTool:
-    made = _Tool(
+def _langchain_tool(tools: AppTools, tool: AppTool) -> BaseTool:
+    langchain_tool = _Tool(
         name=tool.name,
         description=tool.description,
         args_schema=tool.schema,
         metadata={"annotations": dict(tool.hints), "capability": tool.capability},
     )
-    made._tools = tools
-    return made
+    langchain_tool._tools = tools
+    return langchain_tool
 
 
-def _content(answer: Answer) -> object:
-    if not answer.attachments:
-        return answer.text
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": answer.text}]
-    for one in answer.attachments:
-        blocks += [{"type": "text", "text": one.label}] if one.label else []
-        blocks.append(_block(one))
-    return blocks
-
-
-def _block(one: Attachment) -> dict[str, Any]:
-    if one.is_image:
-        return {"type": "image", "base64": one.base64, "mime_type": one.mime_type}
-    return {"type": "file", "base64": one.base64, "mime_type": one.mime_type, "extras": {"filename": one.filename}}
+def _block(part: str | Attachment) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if part.is_image:
+        return {"type": "image", "base64": part.base64, "mime_type": part.mime_type}
+    return {"type": "file", "base64": part.base64, "mime_type": part.mime_type, "extras": {"filename": part.filename}}

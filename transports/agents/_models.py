@@ -13,7 +13,7 @@ from .._internal.signatures import showing
 from ..errors import UsageError
 from ..session._dispatch import OnProgress
 from ..session._session import Session
-from ._tools import Answer, AppTool, AppTools, Attachment, ToolOptions
+from ._tools import Answer, AppTool, AppTools, Attachment, ToolOptions, parts_of
 
 #: Object of JSON.
 Json: TypeAlias = dict[str, object]
@@ -33,7 +33,7 @@ class _Shape(Protocol):
 
     def definitions(self, tools: list[AppTool]) -> list[Json]: ...
 
-    def call(self, given: object) -> _Call: ...
+    def read_call(self, call: object) -> _Call: ...
 
     def message(self, call: _Call, answer: Answer) -> Json: ...
 
@@ -62,9 +62,9 @@ class ModelTools:
     async def answer_with(self, call: object, *, on_progress: OnProgress | None = None) -> tuple[Json, Answer]:
         """Return what :meth:`answer` does, and the :class:`Answer <transports.agents.Answer>` for the program: the
         result of the app's call, with the references of its files, or the error."""
-        given = self._shape.call(call)
-        answer = await self._tools.call(given.name, given.arguments, on_progress=on_progress)
-        return self._shape.message(given, answer), answer
+        tool_call = self._shape.read_call(call)
+        answer = await self._tools.call(tool_call.name, tool_call.arguments, on_progress=on_progress)
+        return self._shape.message(tool_call, answer), answer
 
 
 @showing(ToolOptions)
@@ -96,13 +96,12 @@ class _Chat:
     def definitions(self, tools: list[AppTool]) -> list[Json]:
         return [{"type": "function", "function": _openai_function(tool)} for tool in tools]
 
-    def call(self, given: object) -> _Call:
-        function = _part(given, "function")
-        return _Call(_text(given, "id"), _text(function, "name"), _arguments(function, "arguments"))
+    def read_call(self, call: object) -> _Call:
+        function = _member(call, "function")
+        return _Call(_text_member(call, "id"), _text_member(function, "name"), _arguments(function, "arguments"))
 
     def message(self, call: _Call, answer: Answer) -> Json:
-        lines = [answer.text]
-        lines += [f"(content of {one.filename}, {one.mime_type}: not shown here)" for one in answer.attachments]
+        lines = [answer.text, *map(_not_shown, answer.attachments)]
         return {"role": "tool", "tool_call_id": call.id, "content": "\n".join(lines)}
 
 
@@ -110,17 +109,13 @@ class _Responses:
     def definitions(self, tools: list[AppTool]) -> list[Json]:
         return [{"type": "function", **_openai_function(tool)} for tool in tools]
 
-    def call(self, given: object) -> _Call:
-        return _Call(_text(given, "call_id"), _text(given, "name"), _arguments(given, "arguments"))
+    def read_call(self, call: object) -> _Call:
+        return _Call(_text_member(call, "call_id"), _text_member(call, "name"), _arguments(call, "arguments"))
 
     def message(self, call: _Call, answer: Answer) -> Json:
         output: object = answer.text
         if answer.attachments:
-            parts: list[Json] = [{"type": "input_text", "text": answer.text}]
-            for one in answer.attachments:
-                parts += [{"type": "input_text", "text": one.label}] if one.label else []
-                parts.append(_input_part(one))
-            output = parts
+            output = [_input_part(part) for part in parts_of(answer)]
         return {"type": "function_call_output", "call_id": call.id, "output": output}
 
 
@@ -128,42 +123,46 @@ def _openai_function(tool: AppTool) -> Json:
     return {"name": tool.name, "description": tool.description, "parameters": tool.schema, "strict": tool.strict}
 
 
-def _input_part(one: Attachment) -> Json:
-    url = f"data:{one.mime_type};base64,{one.base64}"
-    if one.is_image:
+def _input_part(part: str | Attachment) -> Json:
+    if isinstance(part, str):
+        return {"type": "input_text", "text": part}
+    url = f"data:{part.mime_type};base64,{part.base64}"
+    if part.is_image:
         return {"type": "input_image", "image_url": url, "detail": "auto"}
-    return {"type": "input_file", "filename": one.filename, "file_data": url}
+    return {"type": "input_file", "filename": part.filename, "file_data": url}
+
+
+def _not_shown(attachment: Attachment) -> str:
+    return f"(content of {attachment.filename}, {attachment.mime_type}: not shown here)"
 
 
 class _Anthropic:
     def definitions(self, tools: list[AppTool]) -> list[Json]:
-        return [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "input_schema": tool.schema,
-                **({"strict": True} if tool.strict else {}),
-            }
-            for tool in tools
-        ]
+        definitions: list[Json] = []
+        for tool in tools:
+            definition: Json = {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+            if tool.strict:
+                definition["strict"] = True
+            definitions.append(definition)
+        return definitions
 
-    def call(self, given: object) -> _Call:
-        return _Call(_text(given, "id"), _text(given, "name"), _arguments(given, "input"))
+    def read_call(self, call: object) -> _Call:
+        return _Call(_text_member(call, "id"), _text_member(call, "name"), _arguments(call, "input"))
 
     def message(self, call: _Call, answer: Answer) -> Json:
-        content: list[Json] = [{"type": "text", "text": answer.text}]
-        for one in answer.attachments:
-            content += [{"type": "text", "text": one.label}] if one.label else []
-            kind = "image" if one.is_image else "document" if one.mime_type == "application/pdf" else None
-            if kind is None:
-                content.append(
-                    {"type": "text", "text": f"(content of {one.filename}, {one.mime_type}: not shown here)"}
-                )
-                continue
-            content.append(
-                {"type": kind, "source": {"type": "base64", "media_type": one.mime_type, "data": one.base64}}
-            )
+        content = [_block(part) for part in parts_of(answer)]
         return {"type": "tool_result", "tool_use_id": call.id, "content": content, "is_error": answer.is_error}
+
+
+def _block(part: str | Attachment) -> Json:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    source = {"type": "base64", "media_type": part.mime_type, "data": part.base64}
+    if part.is_image:
+        return {"type": "image", "source": source}
+    if part.mime_type == "application/pdf":
+        return {"type": "document", "source": source}
+    return {"type": "text", "text": _not_shown(part)}
 
 
 class _Google:
@@ -173,39 +172,43 @@ class _Google:
         ]
         return [{"functionDeclarations": declared}]
 
-    def call(self, given: object) -> _Call:
-        return _Call(_text(given, "id", needed=False), _text(given, "name"), _arguments(given, "args"))
+    def read_call(self, call: object) -> _Call:
+        has_id = _member(call, "id") is not None
+        call_id = _text_member(call, "id") if has_id else ""
+        return _Call(call_id, _text_member(call, "name"), _arguments(call, "args"))
 
     def message(self, call: _Call, answer: Answer) -> Json:
-        response: Json = {
-            "name": call.name,
-            "response": {"error" if answer.is_error else "output": answer.text},
-            **({"id": call.id} if call.id else {}),
-        }
+        outcome = "error" if answer.is_error else "output"
+        response: Json = {"name": call.name, "response": {outcome: answer.text}}
+        if call.id:
+            response["id"] = call.id
         if answer.attachments:
-            response["parts"] = [
-                {"inlineData": {"mimeType": one.mime_type, "data": one.base64, "displayName": one.filename}}
-                for one in answer.attachments
-            ]
+            response["parts"] = [{"inlineData": _inline_data(attachment)} for attachment in answer.attachments]
         return {"functionResponse": response}
 
 
-def _part(given: object, name: str) -> object:
+def _inline_data(attachment: Attachment) -> Json:
+    return {"mimeType": attachment.mime_type, "data": attachment.base64, "displayName": attachment.filename}
+
+
+def _member(call: object, name: str) -> object:
     """Return a member of a model's call, of JSON or of an object."""
-    return given.get(name) if isinstance(given, Mapping) else getattr(given, name, None)
+    if isinstance(call, Mapping):
+        return call.get(name)
+    return getattr(call, name, None)
 
 
-def _text(given: object, name: str, *, needed: bool = True) -> str:
-    found = _part(given, name)
-    if isinstance(found, str):
-        return found
-    if not needed and found is None:
-        return ""
+def _text_member(call: object, name: str) -> str:
+    value = _member(call, name)
+    if isinstance(value, str):
+        return value
     raise UsageError(
         f"this is not a call of a tool: it has no {name}; give the part of the model's message that is the call"
     )
 
 
-def _arguments(given: object, name: str) -> Mapping[str, object] | str:
-    found = _part(given, name)
-    return found if isinstance(found, Mapping | str) else {}
+def _arguments(call: object, name: str) -> Mapping[str, object] | str:
+    value = _member(call, name)
+    if isinstance(value, Mapping | str):
+        return value
+    return {}

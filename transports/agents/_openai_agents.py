@@ -7,17 +7,18 @@ from typing import Any
 from agents import FunctionTool, ToolOutputFileContent, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext
 
-from ._tools import Answer, AppTool, AppTools, Attachment
+from ._tools import AppTool, AppTools, Attachment, parts_of
 
 
 def tools_of(tools: AppTools) -> list[FunctionTool]:
     """Return the tools of the app's current capabilities."""
-    return [_tool(tools, one) for one in tools.tools.values()]
+    return [_function_tool(tools, tool) for tool in tools.tools.values()]
 
 
-def _tool(tools: AppTools, tool: AppTool) -> FunctionTool:
+def _function_tool(tools: AppTools, tool: AppTool) -> FunctionTool:
     async def invoke(_: ToolContext[Any], arguments: str) -> object:
-        return _content(await tools.call(tool.name, arguments))
+        answer = await tools.call(tool.name, arguments)
+        return [_output(part) for part in parts_of(answer)] if answer.attachments else answer.text
 
     return FunctionTool(
         name=tool.name,
@@ -30,18 +31,10 @@ def _tool(tools: AppTools, tool: AppTool) -> FunctionTool:
     )
 
 
-def _content(answer: Answer) -> object:
-    if not answer.attachments:
-        return answer.text
-    content: list[object] = [ToolOutputText(text=answer.text)]
-    for one in answer.attachments:
-        content += [ToolOutputText(text=one.label)] if one.label else []
-        content.append(_output(one))
-    return content
-
-
-def _output(one: Attachment) -> object:
-    url = f"data:{one.mime_type};base64,{one.base64}"
-    if one.is_image:
+def _output(part: str | Attachment) -> object:
+    if isinstance(part, str):
+        return ToolOutputText(text=part)
+    url = f"data:{part.mime_type};base64,{part.base64}"
+    if part.is_image:
         return ToolOutputImage(image_url=url, detail="auto")
-    return ToolOutputFileContent(file_data=url, filename=one.filename)
+    return ToolOutputFileContent(file_data=url, filename=part.filename)

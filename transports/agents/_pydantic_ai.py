@@ -11,7 +11,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from ..errors import UsageError
-from ._tools import Answer, AppTool, AppTools
+from ._tools import AppTool, AppTools, Attachment, parts_of
 
 #: The session checks arguments by the app's schema.
 _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
@@ -49,7 +49,8 @@ class AppToolset(AbstractToolset[object]):  # type: ignore[misc]
             raise ModelRetry(answer.text)
         if answer.is_error:
             raise ToolFailed(answer.text)
-        return ToolReturn(return_value=_content(answer), metadata=answer.document)
+        content = [_content_part(part) for part in parts_of(answer)] if answer.attachments else answer.text
+        return ToolReturn(return_value=content, metadata=answer.document)
 
 
 def _definition(tool: AppTool) -> ToolDefinition:
@@ -57,16 +58,12 @@ def _definition(tool: AppTool) -> ToolDefinition:
         name=tool.name,
         description=tool.description,
         parameters_json_schema=tool.schema,
-        strict=True if tool.strict else None,
+        strict=tool.strict or None,
         metadata={"annotations": dict(tool.hints), "capability": tool.capability},
     )
 
 
-def _content(answer: Answer) -> Any:
-    if not answer.attachments:
-        return answer.text
-    content: list[object] = [answer.text]
-    for one in answer.attachments:
-        content += [one.label] if one.label else []
-        content.append(BinaryContent.narrow_type(BinaryContent(data=one.data, media_type=one.mime_type)))
-    return content
+def _content_part(part: str | Attachment) -> Any:
+    if isinstance(part, str):
+        return part
+    return BinaryContent.narrow_type(BinaryContent(data=part.data, media_type=part.mime_type))

@@ -30,17 +30,19 @@ def with_references(schema: Mapping[str, object], description: str, depth: int =
         return dict(schema)
     if depth > 0 and (is_file(schema) or _is_base64(schema)):  # the root is the object of all parameters
         text = description if is_file(schema) else _BASE64_TEXT
-        own = schema.get("description")
-        return {"type": "string", "description": f"{own}. {text}" if isinstance(own, str) else text}
-    out = dict(schema)
-    if isinstance(properties := schema.get("properties"), Mapping):
-        out["properties"] = {
-            name: with_references(one, description, depth + 1) if isinstance(one, Mapping) else one
-            for name, one in properties.items()
-        }
-    if isinstance(items := schema.get("items"), Mapping):
-        out["items"] = with_references(items, description, depth + 1)
-    return out
+        if isinstance(schema.get("description"), str):
+            text = f"{schema['description']}. {text}"
+        return {"type": "string", "description": text}
+    replaced = dict(schema)
+    properties, items = schema.get("properties"), schema.get("items")
+    if isinstance(properties, Mapping):
+        replaced["properties"] = members = dict(properties)
+        for name, member in properties.items():
+            if isinstance(member, Mapping):
+                members[name] = with_references(member, description, depth + 1)
+    if isinstance(items, Mapping):
+        replaced["items"] = with_references(items, description, depth + 1)
+    return replaced
 
 
 def given_files(schema: Mapping[str, object], value: object, place: Place = ()) -> Iterator[tuple[Place, str]]:
@@ -54,11 +56,12 @@ def given_files(schema: Mapping[str, object], value: object, place: Place = ()) 
     properties, items = schema.get("properties"), schema.get("items")
     if isinstance(value, Mapping) and isinstance(properties, Mapping):
         for name, inner in value.items():
-            if isinstance(one := properties.get(name), Mapping):
-                yield from given_files(one, inner, (*place, name))
+            member = properties.get(name)
+            if isinstance(member, Mapping):
+                yield from given_files(member, inner, (*place, name))
     elif isinstance(value, list) and isinstance(items, Mapping):
-        for at, inner in enumerate(value):
-            yield from given_files(items, inner, (*place, at))
+        for index, inner in enumerate(value):
+            yield from given_files(items, inner, (*place, index))
 
 
 def _is_base64(schema: Mapping[str, object]) -> bool:
@@ -92,7 +95,9 @@ def strict_schema(schema: Mapping[str, object]) -> Schema | None:
         strict = _strict(schema, 1)
     except _NotStrict:
         return None
-    return strict if _count_properties(strict) <= _MAX_PROPERTIES else None
+    if _count_properties(strict) > _MAX_PROPERTIES:
+        return None
+    return strict
 
 
 def _strict(schema: object, level: int) -> Schema:
@@ -101,19 +106,19 @@ def _strict(schema: object, level: int) -> Schema:
     about: Schema = {key: schema[key] for key in ("description",) if key in schema}
     branches = schema.get("anyOf", schema.get("oneOf"))
     if isinstance(branches, list):
-        return {**about, "anyOf": [_branch(one, level) for one in branches]}
+        return {**about, "anyOf": [_strict_branch(branch, level) for branch in branches]}
     kind = schema.get("type", _kind_of_values(schema))
     if kind == "object":
         return {**about, **_strict_object(schema, level)}
     if kind == "array":
         return {**about, "type": "array", "items": _strict(schema.get("items"), level)}
     kinds = kind if isinstance(kind, list) else [kind]
-    if not kinds or not all(one in _SIMPLE for one in kinds):
+    if not kinds or not all(name in _SIMPLE for name in kinds):
         raise _NotStrict
     return {"type": kind, **about, **{key: schema[key] for key in ("enum", "const") if key in schema}}
 
 
-def _branch(schema: object, level: int) -> Schema:
+def _strict_branch(schema: object, level: int) -> Schema:
     """Return an alternative. It has no optional members: which alternative a null belongs to would not be known."""
     strict = _strict(schema, level)
     if isinstance(schema, Mapping) and "object" in _kinds(schema):
@@ -132,17 +137,19 @@ def _strict_object(schema: Mapping[str, object], level: int) -> Schema:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or schema.get("additionalProperties", False) is not False:
         raise _NotStrict
-    required = schema.get("required")
-    needed = required if isinstance(required, list) else []
-    if not {*map(str, needed)} <= properties.keys():
+    required = _required(schema)
+    if not {*map(str, required)} <= properties.keys():
         raise _NotStrict
-    members = {name: _strict(one, level + 1) for name, one in properties.items()}
-    return {
-        "type": "object",
-        "properties": {name: one if name in needed else _nullable(one) for name, one in members.items()},
-        "required": [*members],
-        "additionalProperties": False,
-    }
+    members: Schema = {}
+    for name, member in properties.items():
+        strict = _strict(member, level + 1)
+        members[name] = strict if name in required else _nullable(strict)
+    return {"type": "object", "properties": members, "required": [*members], "additionalProperties": False}
+
+
+def _required(schema: Mapping[str, object]) -> list[object]:
+    required = schema.get("required")
+    return required if isinstance(required, list) else []
 
 
 def _nullable(schema: Schema) -> Schema:
@@ -150,19 +157,25 @@ def _nullable(schema: Schema) -> Schema:
     if _allows_null(schema):
         return schema
     if isinstance(kind, str | list) and kind not in ("object", "array") and "const" not in schema:
-        kinds = [*kind, "null"] if isinstance(kind, list) else [kind, "null"]
+        nullable = {**schema, "type": [*_kinds(schema), "null"]}
         values = schema.get("enum")
-        return {**schema, "type": kinds, **({"enum": [*values, None]} if isinstance(values, list) else {})}
-    if isinstance(branches := schema.get("anyOf"), list):
+        if isinstance(values, list):
+            nullable["enum"] = [*values, None]
+        return nullable
+    branches = schema.get("anyOf")
+    if isinstance(branches, list):
         return {**schema, "anyOf": [*branches, {"type": "null"}]}
-    about = {key: schema[key] for key in ("description",) if key in schema}
-    return {**about, "anyOf": [{key: one for key, one in schema.items() if key not in about}, {"type": "null"}]}
+    about = {key: value for key, value in schema.items() if key == "description"}
+    rest = {key: value for key, value in schema.items() if key != "description"}
+    return {**about, "anyOf": [rest, {"type": "null"}]}
 
 
 def _kind_of_values(schema: Mapping[str, object]) -> str | None:
     """Return the type of an enumeration without one, if all its values are texts."""
     values = [schema["const"]] if "const" in schema else schema.get("enum")
-    return "string" if isinstance(values, list) and values and all(isinstance(one, str) for one in values) else None
+    if isinstance(values, list) and values and all(isinstance(value, str) for value in values):
+        return "string"
+    return None
 
 
 def _allows_null(schema: Mapping[str, object]) -> bool:
@@ -170,16 +183,18 @@ def _allows_null(schema: Mapping[str, object]) -> bool:
         return True
     branches = schema.get("anyOf", schema.get("oneOf"))
     if isinstance(branches, list):
-        return any(isinstance(one, Mapping) and _allows_null(one) for one in branches)
+        return any(isinstance(branch, Mapping) and _allows_null(branch) for branch in branches)
     values = schema.get("enum")
     return "type" not in schema and isinstance(values, list) and None in values
 
 
 def _count_properties(schema: object) -> int:
     if isinstance(schema, Mapping):
-        own = schema.get("properties")
-        return (len(own) if isinstance(own, Mapping) else 0) + sum(map(_count_properties, schema.values()))
-    return sum(map(_count_properties, schema)) if isinstance(schema, list) else 0
+        properties = _mapping(schema.get("properties"))
+        return len(properties) + sum(map(_count_properties, schema.values()))
+    if isinstance(schema, list):
+        return sum(map(_count_properties, schema))
+    return 0
 
 
 def without_nulls(schema: object, value: object) -> object:
@@ -189,16 +204,15 @@ def without_nulls(schema: object, value: object) -> object:
         return value
     properties, items = schema.get("properties"), schema.get("items")
     if isinstance(value, Mapping) and isinstance(properties, Mapping):
-        required = schema.get("required")
-        needed = required if isinstance(required, list) else []
-        left_out = {
-            name
-            for name, one in value.items()
-            if one is None and name not in needed and not _allows_null(_mapping(properties.get(name)))
-        }
-        return {name: without_nulls(properties.get(name), one) for name, one in value.items() if name not in left_out}
+        required = _required(schema)
+        present: dict[object, object] = {}
+        for name, inner in value.items():
+            member = properties.get(name)
+            if inner is not None or name in required or _allows_null(_mapping(member)):
+                present[name] = without_nulls(member, inner)
+        return present
     if isinstance(value, list):
-        return [without_nulls(items, one) for one in value]
+        return [without_nulls(items, inner) for inner in value]
     return value
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 import codecs
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -48,10 +48,8 @@ READ_DESCRIPTION = (
     "Read a file that a tool has produced, by its id: a page of a PDF, a part of a text, or an image. Other files are "
     "handed to tools by their id. (changes nothing)"
 )
-#: Most characters of a file in one answer.
+#: Maximum characters of a file in one answer.
 _MAX_CHARS = 10_000
-#: Width of the picture of a page in pixels.
-_WIDTH = 800
 _PICTURE = {"type": "boolean", "description": "Of a PDF: the page as a picture, too."}
 _SCHEMA = {
     "type": "object",
@@ -73,15 +71,9 @@ _SCHEMA = {
     "required": ["id"],
     "additionalProperties": False,
 }
-#: Most bytes of the data of an answer as JSON, and most characters of the beginnings of its files.
-_MAX_DATA, _MAX_TEXTS = 16 * 1024, 8 * 1024
-#: Most characters of an error.
-_MAX_ERROR = 8 * 1024
-#: Bytes of an answer above which it is read in a thread: it may have a million values.
-_LARGE_BYTES = 128 * 1024
-#: Most files that one call gives to an app.
+#: Maximum number of files that one call gives to an app.
 _MAX_GIVEN = 16
-#: Bytes of images in one answer, each and all; of other files, each and all.
+#: Limits of the images in one answer, and of its other files: bytes of each and of all.
 _IMAGES = ImageLimits(each=500_000, total=2_000_000)
 _MAX_FILE, _MAX_FILES = 5_000_000, 10_000_000
 _MARKS = {"readOnlyHint": "changes nothing", "destructiveHint": "may delete or overwrite"}
@@ -145,6 +137,15 @@ class Answer:
         return self.error is not None
 
 
+def parts_of(answer: Answer) -> Iterator[str | Attachment]:
+    """Yield the text of an answer, and its attachments, each after its label."""
+    yield answer.text
+    for attachment in answer.attachments:
+        if attachment.label:
+            yield attachment.label
+        yield attachment
+
+
 def is_attached(mime_type: str, patterns: Collection[str]) -> bool:
     """Return whether content of a type is attached, by patterns such as ``image/*``."""
     return any(fnmatchcase(mime_type, pattern) for pattern in patterns)
@@ -197,28 +198,30 @@ class AppTools:
         self._strict = options.get("strict", False)
         timeout = options.get("timeout")
         self._timeout = None if timeout is None else timeout_seconds(timeout, 0)
-        self._known: object = None
+        #: Capabilities from which the tools were made.
+        self._capabilities: object = None
         self._tools: dict[str, AppTool] = {}
 
     @property
     def tools(self) -> Mapping[str, AppTool]:
         """Current tools by name: those of the first 200 capabilities, and ``abp_read_artifact``."""
-        if self.app.capabilities is not self._known:  # replaced by the session with each change
-            self._known, self._tools = self.app.capabilities, self._made()
+        if self.app.capabilities is not self._capabilities:  # the session replaces them with each change
+            self._capabilities = self.app.capabilities
+            self._tools = self._make_tools()
         return self._tools
 
-    def _made(self) -> dict[str, AppTool]:
-        schema = read_schema(self._attach)
-        hints = {"readOnlyHint": True, "idempotentHint": True}
-        made = {READ_TOOL: self._tool(READ_TOOL, READ_DESCRIPTION, schema, None, hints)}
+    def _make_tools(self) -> dict[str, AppTool]:
+        tools: dict[str, AppTool] = {}
         for name in islice(self.app.capabilities, MAX_TOOLS):
             capability = self.app.capabilities[name]
-            hints, tool = tool_hints(capability), free_tool_name(name, made)
+            tool = free_tool_name(name, (READ_TOOL, *tools))
+            hints = tool_hints(capability)
             marks = [mark for hint, mark in _MARKS.items() if hints.get(hint)]
             description = tool_description(capability, *marks)
-            made[tool] = self._tool(tool, description, tool_schema(capability), name, hints)
-        made[READ_TOOL] = made.pop(READ_TOOL)  # the app's own first
-        return made
+            tools[tool] = self._tool(tool, description, tool_schema(capability), name, hints)
+        hints = {"readOnlyHint": True, "idempotentHint": True}
+        tools[READ_TOOL] = self._tool(READ_TOOL, READ_DESCRIPTION, read_schema(self._attach), None, hints)
+        return tools
 
     def _reference(self) -> str:
         if not self._roots:
@@ -242,33 +245,38 @@ class AppTools:
         try:
             tool = self.tools.get(name)
             if tool is None:
-                close = similar_names(name, self.tools)
-                raise UsageError(f"there is no tool {name[:80]!r}{f'; did you mean {close[0]}?' if close else ''}")
-            given = _arguments(tool, arguments)
+                raise self._unknown_tool(name)
+            checked = _read_arguments(tool, arguments)
             if tool.capability is None:
-                return await read_artifact(self.app.store, given, attach=self._attach, limits=_IMAGES)
-            params = await self._params(tool, tool.capability, given)
+                return await read_artifact(self.app.store, checked, attach=self._attach, limits=_IMAGES)
+            params = await self._params(tool, tool.capability, checked)
             result = await self.app.call(tool.capability, params, timeout=self._timeout, on_progress=on_progress)
-            return await self._answer(result)
+            return await self._result_answer(result)
         except ABPError as error:
-            return await _failed(error)
+            return await _error_answer(error)
 
-    async def _params(self, tool: AppTool, name: str, given: Mapping[str, object]) -> Mapping[str, object]:
+    def _unknown_tool(self, name: str) -> UsageError:
+        message = f"there is no tool {name[:80]!r}"
+        similar = similar_names(name, self.tools)
+        if similar:
+            message += f"; did you mean {similar[0]}?"
+        return UsageError(message)
+
+    async def _params(self, tool: AppTool, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Return the parameters of a capability, with each file in the place of the text that names it."""
-        named = dict(islice(given_files(tool.declared.schema, given), _MAX_GIVEN + 1))
-        if not named:
-            return app_arguments(tool.declared, given)
-        if len(named) > _MAX_GIVEN:
+        texts = dict(islice(given_files(tool.declared.schema, arguments), _MAX_GIVEN + 1))
+        if not texts:
+            return app_arguments(tool.declared, arguments)
+        if len(texts) > _MAX_GIVEN:
             raise TooLarge(f"there are more than {_MAX_GIVEN} files; give fewer at once")
-        places = {field_of(place): place for place in named}
+        places = {field_of(place): place for place in texts}
         with ExitStack() as opened:
-            files = {key: self._file(named[place], key, opened) for key, place in places.items()}
-            known = {key: file for key, file in files.items() if file is not None}
-            accepted = await accept_files(known, store=self.app.store, capability=name)
-        filled: dict[Place, object] = {places[key]: one.binary for key, one in accepted.items()}
-        return app_arguments(tool.declared, cast(Mapping[str, object], replace(given, filled)))
+            files = {key: self._file(texts[place], key, opened) for key, place in places.items()}
+            accepted = await accept_files(files, store=self.app.store, capability=name)
+        contents: dict[Place, object] = {places[key]: file.binary for key, file in accepted.items()}
+        return app_arguments(tool.declared, cast(Mapping[str, object], replace(arguments, contents)))
 
-    def _file(self, text: str, key: str, opened: ExitStack) -> GivenFile | OpenFile | None:
+    def _file(self, text: str, key: str, opened: ExitStack) -> GivenFile | OpenFile:
         path = Path(text)
         if not text.startswith(URI) and path.is_absolute():
             refused = UsageError(
@@ -281,50 +289,59 @@ class AppTools:
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    async def _answer(self, result: Result) -> Answer:
+    async def _result_answer(self, result: Result) -> Answer:
         result = with_tool_names(result)
-        files = [ref for ref in answered_files(result).values() if ref.stored] if result.inline_data else []
-        texts = await read_texts(files, self.app.store, _MAX_TEXTS)
+        files: list[ArtifactRef] = []
+        if result.inline_data:
+            files = [ref for ref in answered_files(result).values() if ref.stored]
+        texts = await read_texts(files, self.app.store, max_chars=8 * 1024)
         attachments, notes = await self._attachments(files)
-        text = "\n".join([await _data(result), *notes, *texts])
+        text = "\n".join([await _data_text(result), *notes, *texts])
         return Answer(plain_text(text), attachments, result)
 
     async def _attachments(self, files: Sequence[ArtifactRef]) -> tuple[tuple[Attachment, ...], list[str]]:
         chosen = [ref for ref in files if is_attached(ref.mime_type, self._attach)]
         pictures = await read_pictures(chosen, self.app.store, _IMAGES)
-        attached, room, left = [attachment(picture) for picture in pictures.shown], _MAX_FILES, 0
-        for ref in (ref for ref in chosen if not ref.mime_type.startswith("image/")):
-            if ref.size_bytes > min(_MAX_FILE, room):
-                left += 1
-                continue
-            room -= ref.size_bytes
-            attached.append(Attachment(await self.app.store.get(ref), ref.mime_type, ref.filename, ref.filename))
+        attached = [attachment(picture) for picture in pictures.shown]
         notes = [pictures.note] if pictures.note else []
-        return tuple(attached), notes + ([f"Files: {left} too large to be shown"] if left else [])
+        left, too_large = _MAX_FILES, 0
+        for ref in chosen:
+            if ref.mime_type.startswith("image/"):
+                continue
+            if ref.size_bytes > min(_MAX_FILE, left):
+                too_large += 1
+                continue
+            left -= ref.size_bytes
+            attached.append(Attachment(await self.app.store.get(ref), ref.mime_type, ref.filename, ref.filename))
+        if too_large:
+            notes.append(f"Files: {too_large} too large to be shown")
+        return tuple(attached), notes
 
 
-def _arguments(tool: AppTool, arguments: Mapping[str, object] | str) -> dict[str, object]:
-    given: object = arguments
+def _read_arguments(tool: AppTool, arguments: Mapping[str, object] | str) -> dict[str, object]:
+    value: object = arguments
     if isinstance(arguments, str):
-        given = decode_given(arguments or "{}", f"the arguments of {tool.name}", fix="give one JSON object")
-    if not isinstance(given, Mapping):
+        value = decode_given(arguments or "{}", f"the arguments of {tool.name}", fix="give one JSON object")
+    if not isinstance(value, Mapping):
         raise UsageError(f"the arguments of {tool.name} must be an object")
-    plain = without_nulls(tool.loose, given) if tool.strict else given
-    return dict(cast(Mapping[str, object], plain))
+    if tool.strict:
+        value = without_nulls(tool.loose, value)
+    return dict(cast(Mapping[str, object], value))
 
 
-async def _data(result: Result) -> str:
-    read = partial(result.for_agent, max_bytes=min(_MAX_DATA, result.limits.max_bytes))
-    seen = await in_thread(read) if json_size(result.data) > _LARGE_BYTES else read()
-    return encode_json(seen).decode()
+async def _data_text(result: Result) -> str:
+    read = partial(result.for_agent, max_bytes=min(16 * 1024, result.limits.max_bytes))
+    if json_size(result.data) > 128 * 1024:  # it may have a million values
+        return encode_json(await in_thread(read)).decode()
+    return encode_json(read()).decode()
 
 
-async def _failed(error: ABPError) -> Answer:
+async def _error_answer(error: ABPError) -> Answer:
     lines, result = error_lines(error, _ADVICE), None
     if isinstance(error.result, Result):  # part of the answer is in the store
         result = error.result
-        lines += ["Stored all the same:", await _data(result)]
-    return Answer(plain_text("\n".join(lines))[:_MAX_ERROR], (), result, error)
+        lines += ["Stored all the same:", await _data_text(result)]
+    return Answer(plain_text("\n".join(lines))[: 8 * 1024], (), result, error)
 
 
 def read_schema(attach: Collection[str]) -> dict[str, object]:
@@ -359,11 +376,12 @@ async def read_artifact(
 
 
 async def _read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, with_picture: bool) -> Answer:
-    page = await read_page(ref, store, number, max_chars=_MAX_CHARS, width=_WIDTH if with_picture else 0)
-    cut = "\n… (the page has more text)" if len(page.text) >= _MAX_CHARS else ""
+    page = await read_page(ref, store, number, max_chars=_MAX_CHARS, width=800 if with_picture else 0)
     text = page.text.strip() or "(no text on this page)"
+    if len(page.text) >= _MAX_CHARS:
+        text += "\n… (the page has more text)"
     attachments = () if page.picture is None else (attachment(page.picture),)
-    return Answer(plain_text(f"Page {number} of {page.pages} of {ref.filename}:\n{text}{cut}"), attachments)
+    return Answer(plain_text(f"Page {number} of {page.pages} of {ref.filename}:\n{text}"), attachments)
 
 
 async def _read_text(ref: ArtifactRef, store: ArtifactStore, offset: int) -> Answer:
@@ -371,9 +389,9 @@ async def _read_text(ref: ArtifactRef, store: ArtifactStore, offset: int) -> Ans
     end = offset + len(data)
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=end >= ref.size_bytes)
     if end < ref.size_bytes:
-        end = offset + len(data) - _unfinished(data)
-    more = f"\n… ({ref.size_bytes:,} bytes in all; continue with offset {end})" if end < ref.size_bytes else ""
-    return Answer(plain_text(f"{ref.filename}, from byte {offset}:\n{text}{more}"))
+        end -= _unfinished(data)
+        text += f"\n… ({ref.size_bytes:,} bytes in all; continue with offset {end})"
+    return Answer(plain_text(f"{ref.filename}, from byte {offset}:\n{text}"))
 
 
 def _unfinished(data: bytes) -> int:
