@@ -17,9 +17,9 @@ from transports.errors import LedgerError
 from transports.protocol._payloads import ElicitationRequest
 from transports.routing import Result
 from transports.session._events import CallFinished
-from transports.surfaces.shared import _detached as call_ledger, _detached as detached
+from transports.surfaces.shared import _detached as call_ledger
 from transports.surfaces.shared._activity import Activity, CallRecord
-from transports.surfaces.shared._detached import CallLedger, DetachedCalls, KeptConnection
+from transports.surfaces.shared._detached import CallLedger, DetachedCalls, KeptConnection, OwnerLimits
 
 ANN, BOB = Scope(user="ann"), Scope(user="bob")
 
@@ -81,10 +81,7 @@ async def test_a_call_of_a_server_that_lives_goes_on_and_one_of_a_dead_server_is
 async def test_answers_expire_by_number_size_and_age_and_say_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_ledger, "_MAX_ANSWERS", 3)
-    monkeypatch.setattr(call_ledger, "_MAX_BYTES", 50)
-    monkeypatch.setattr(call_ledger, "_MAX_CALLS", 5)
-    async with CallLedger(tmp_path) as ledger:
+    async with CallLedger(tmp_path, OwnerLimits(answers=3, answer_bytes=50, calls=5)) as ledger:
 
         async def kept() -> dict[str, bool]:
             return {
@@ -126,19 +123,16 @@ async def test_answers_of_everybody_expire_with_their_age(tmp_path: Path, monkey
         assert kept() == []
 
 
-async def test_calls_of_a_server_that_ended_are_not_under_way_for_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(call_ledger, "_MAX_WORKING", 1)
-    async with CallLedger(tmp_path) as ledger:
+async def test_calls_of_a_server_that_ended_are_not_under_way_for_the_next(tmp_path: Path) -> None:
+    limits = OwnerLimits(working=1)
+    async with CallLedger(tmp_path, limits) as ledger:
         await ledger.add(record("a"))
-    async with CallLedger(tmp_path) as ledger:
+    async with CallLedger(tmp_path, limits) as ledger:
         await ledger.add(record("b"))
         assert [one.status.value for one in await ledger.calls(ANN, 10)] == ["unknown", "working"]
 
 
-async def test_a_call_of_another_server_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detached, "_POLL_INTERVAL", 0.01)
+async def test_a_call_of_another_server_is_waited_for(tmp_path: Path) -> None:
     first, second = CallLedger(tmp_path), DetachedCalls(CallLedger(tmp_path))
     await first.add(record("a"))
     waiting = asyncio.ensure_future(second.get("a", ANN, wait=15))
@@ -150,8 +144,7 @@ async def test_a_call_of_another_server_is_waited_for(tmp_path: Path, monkeypatc
     await second.aclose()
 
 
-async def test_an_owner_has_so_many_calls_under_way_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_ledger, "_MAX_WORKING", 2)
+async def test_an_owner_has_so_many_calls_under_way_and_no_more() -> None:
     begun: list[str] = []
 
     async def work(call: str) -> Result:
@@ -159,7 +152,7 @@ async def test_an_owner_has_so_many_calls_under_way_and_no_more(monkeypatch: pyt
         await asyncio.Event().wait()
         raise AssertionError
 
-    calls = DetachedCalls(activity=(activity := Activity()))
+    calls = DetachedCalls(CallLedger(limits=OwnerLimits(working=2)), activity=(activity := Activity()))
     activity.call_started(replace(record("a"), detached=False))  # the session is first where a call becomes detached
     for call in ("a", "b"):
         await calls.start(record(call), Nobody(), work(call))

@@ -31,18 +31,26 @@ from ._store_watcher import StoreChange
 
 logger = logging.getLogger("transports")
 
-#: Maximum characters of a text from an app, and bytes of its question.
-MAX_TEXT, _MAX_QUESTION_BYTES = 500, 16 << 10
-#: Largest result in bytes of JSON; the data of a larger one is left out.
-_MAX_RESULT_BYTES = 1 << 20
-#: Maximum number of entries of the log, and of calls.
-_MAX_ENTRIES, _MAX_CALLS = 2000, 1000
-#: Maximum number of results, kept for the calls that ended last.
-_MAX_RESULTS = 50
-#: Entries per request of a client.
-_BATCH = 100
-#: Seconds between two entries about the progress of one call. Progress in between only updates its record.
-_PROGRESS_INTERVAL = 0.1
+#: Maximum characters of a text from an app.
+MAX_TEXT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    entries: int = 2000
+    calls: int = 1000
+    #: Results, which are kept for the calls that ended last.
+    results: int = 50
+    #: Bytes of JSON. The data of a larger result and the parameters of a larger question are left out.
+    result_bytes: int = 1 << 20
+    question_bytes: int = 16 << 10
+    #: Entries per request of a client.
+    batch: int = 100
+    #: Seconds between two entries about the progress of a call. Progress in between only updates its record.
+    progress_interval: float = 0.1
+
+
+_LIMITS = _Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,47 +81,59 @@ class CallRecord:
 
     def ended(self, event: CallFinished) -> CallRecord:
         """Return the record after the call has ended with ``event``."""
-        error = event.error
-        return replace(
+        record = replace(
             self,
-            status=CallStatus.of_error(error) if error else CallStatus.COMPLETED,
+            status=CallStatus.COMPLETED,
             duration_ms=event.duration_ms,
-            error=(error.code, error.message[:MAX_TEXT]) if error else None,
             artifacts=tuple(ref.id for ref in event.artifacts),
             evidence={kind: file.id for kind, file in event.evidence.items()},
             question=None,
         )
+        if event.error is None:
+            return record
+        error = (event.error.code, event.error.message[:MAX_TEXT])
+        return replace(record, status=CallStatus.of_error(event.error), error=error)
+
+    def asking(self, question: ElicitationRequest | None) -> CallRecord:
+        """Return the record with a question of the app, or after its end (``None``)."""
+        if question is None:
+            return replace(self, status=CallStatus.WORKING, question=None)
+        return replace(self, status=CallStatus.INPUT_REQUIRED, question=question_document(question))
 
     def as_dict(self) -> dict[str, object]:
         """Return the record as JSON, without the result of the call."""
-        return {
+        document: dict[str, object] = {
             "id": self.id,
             "session": self.session,
             "app": plain_line(self.app),
             "capability": self.capability,
             "transport": self.transport,
             "started": iso_utc(self.started),
-            "duration_ms": None if self.duration_ms is None else round(self.duration_ms, 1),
+            "duration_ms": None,
             "status": self.status.value,
             "detached": self.detached,
-            "progress": _progress(self.progress) if self.progress else None,
+            "progress": None,
             "artifacts": list(self.artifacts),
             "evidence": dict(self.evidence),
-            "error": {"code": self.error[0], "message": self.error[1]} if self.error else None,
+            "error": None,
             "question": self.question,
-            **({"view": self.view} if self.view else {}),
         }
-
-
-def _progress(progress: Progress) -> dict[str, object]:
-    value, total = progress.steps
-    return {"value": value, "total": total, "text": progress.text[:MAX_TEXT] or None}
+        if self.duration_ms is not None:
+            document["duration_ms"] = round(self.duration_ms, 1)
+        if self.progress:
+            value, total = self.progress.steps
+            document["progress"] = {"value": value, "total": total, "text": self.progress.text[:MAX_TEXT] or None}
+        if self.error:
+            document["error"] = {"code": self.error[0], "message": self.error[1]}
+        if self.view:
+            document["view"] = self.view
+        return document
 
 
 def question_document(question: ElicitationRequest) -> dict[str, object]:
     """Return a question as ``{"method": …, "params": …}``, without its params if they are over 16 KiB of JSON."""
     params: Mapping[str, object] = question.params
-    if len(encode_json(params)) > _MAX_QUESTION_BYTES:
+    if len(encode_json(params)) > _LIMITS.question_bytes:
         params = {"message": "the question is too long to be shown"}
     return {"method": question.method, "params": params}
 
@@ -126,7 +146,7 @@ def result_document(event: CallFinished) -> bytes:
         return _encoded({"success": False, "error": error.as_dict(), "cancelled": cancelled})
     document = event.result.as_dict()
     encoded = _encoded(document)
-    if len(encoded) > _MAX_RESULT_BYTES:
+    if len(encoded) > _LIMITS.result_bytes:
         encoded = _encoded({**document, "data": {"omitted": f"{len(encoded)} bytes; the artifacts have it"}})
     return encoded
 
@@ -202,7 +222,7 @@ class Activity:
         self.calls: OrderedDict[str, CallRecord] = OrderedDict()
         #: Called after the end of a call that has stored artifacts.
         self.on_artifacts: Callable[[], object] = lambda: None
-        self._log: deque[Entry] = deque(maxlen=_MAX_ENTRIES)
+        self._log: deque[Entry] = deque(maxlen=_LIMITS.entries)
         # ids also grow from one server to the next, so that a client of an earlier server gets a LogGap
         self._last_id = int(time.time() * 1000)
         self._changed = asyncio.Event()
@@ -221,7 +241,8 @@ class Activity:
     def on_disconnected(self, app: App) -> None:
         """Log ``app_disconnected``, and the app's running calls as cancelled."""
         self.apps.pop(app.key, None)
-        for record in [one for one in self.calls.values() if one.session == app.key and one.duration_ms is None]:
+        running = [call for call in self.calls.values() if call.session == app.key and call.duration_ms is None]
+        for record in running:
             duration = (time.time() - record.started) * 1000
             self._end_call(replace(record, status=CallStatus.CANCELLED, duration_ms=duration, question=None))
         self._log_entry("app_disconnected", {"session": app.key}, app.session.store.scope)
@@ -249,12 +270,12 @@ class Activity:
     def call_started(self, record: CallRecord) -> None:
         """Log ``call_started``. The session and the caller both report a call; the later report may mark it as
         detached."""
-        known = self.calls.get(record.id)
-        if known is None:
+        earlier = self.calls.get(record.id)
+        if earlier is None:
             self._log_call("call_started", record)
             self._forget_oldest()
-        elif record.detached and not known.detached:
-            self._log_call("call_progress", replace(known, detached=True))
+        elif record.detached and not earlier.detached:
+            self._log_call("call_progress", replace(earlier, detached=True))
 
     def restore(self, records: Sequence[CallRecord]) -> None:
         """Add calls of an earlier server, oldest first, without events."""
@@ -263,7 +284,7 @@ class Activity:
         self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        while len(self.calls) > _MAX_CALLS:
+        while len(self.calls) > _LIMITS.calls:
             oldest, _ = self.calls.popitem(last=False)
             self._results.pop(oldest, None)
             self._progress_logged.pop(oldest, None)
@@ -271,12 +292,12 @@ class Activity:
     def question_changed(self, call: str, question: ElicitationRequest | None) -> None:
         """Log a question of the app, or its end (``None``). Ignored for an ended call."""
         record = self.calls.get(call)
-        if record and record.duration_ms is None:
-            status = CallStatus.INPUT_REQUIRED if question else CallStatus.WORKING
-            kind = "call_asked" if question else "call_progress"
-            self._log_call(
-                kind, replace(record, status=status, question=question_document(question) if question else None)
-            )
+        if record is None or record.duration_ms is not None:
+            return
+        if question is None:
+            self._log_call("call_progress", record.asking(None))
+        else:
+            self._log_call("call_asked", record.asking(question))
 
     def result(self, call: str) -> bytes | None:
         """Return the outcome of a call as the JSON of ``abp call --json``. ``None`` while the call runs, and for all
@@ -287,7 +308,7 @@ class Activity:
         if record.duration_ms is not None:
             return
         now = time.monotonic()
-        if now - self._progress_logged.get(record.id, -1.0) >= _PROGRESS_INTERVAL:
+        if now - self._progress_logged.get(record.id, -1.0) >= _LIMITS.progress_interval:
             self._progress_logged[record.id] = now
             self._log_call("call_progress", record)
         else:
@@ -299,7 +320,7 @@ class Activity:
         if record is None or record.duration_ms is not None:
             return
         self._results[event.call] = result_document(event)
-        if len(self._results) > _MAX_RESULTS:
+        if len(self._results) > _LIMITS.results:
             self._results.popitem(last=False)
         if event.artifacts or event.evidence:
             self.on_artifacts()
@@ -352,7 +373,7 @@ class Activity:
         if not self.can_resume(entry_id):
             raise LogGap
         start = len(self._log) - (self._last_id - entry_id)
-        return list(islice(self._log, start, start + _BATCH))
+        return list(islice(self._log, start, start + _LIMITS.batch))
 
     def _log_entry(self, kind: str, subject: Subject, scope: Scope) -> None:
         self._last_id += 1

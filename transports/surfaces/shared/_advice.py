@@ -35,29 +35,34 @@ class Advice:
 def error_lines(error: ABPError, advice: Advice) -> list[str]:
     """Return the lines about an error: message and code, whether to repeat the call, alternatives, next step."""
     lines = [f"{error.message} [{error.code}]"]
-    if error.retryable:
-        after = "" if error.retry_after is None else f", after {error.retry_after:g} s"
-        lines.append(f"Retryable: yes{after}")
-    else:
+    if not error.retryable:
         lines.append("Retryable: no, not until something changes")
+    elif error.retry_after is None:
+        lines.append("Retryable: yes")
+    else:
+        lines.append(f"Retryable: yes, after {error.retry_after:g} s")
     if error.alternatives:
         lines.append(f"Alternatives: {', '.join(error.alternatives[:20])}")
-    lines.append(f"Next: {_next(error, advice)}")
+    lines.append(f"Next: {_next_step(error, advice)}")
     return lines
 
 
-def _next(error: ABPError, advice: Advice) -> str:
+def _next_step(error: ABPError, advice: Advice) -> str:
     if isinstance(error, ArtifactNotFound):
         return advice.no_artifact
     again = repeat_advice(error)
-    if known := advice.by_code.get(error.code, _NEXT.get(error.code)):
-        return known.format(again=again)
-    if argument := error.details.get("argument"):
+    step = advice.by_code.get(error.code) or _NEXT.get(error.code)
+    if step:
+        return step.format(again=again)
+    argument = error.details.get("argument")
+    if argument:
         return f"correct the argument {argument} and call again"
     if not error.session_survives:
         if error.retryable:
             return f"{again}; if that fails too, {advice.connect}"
-        return f"{advice.connect}; {again}" if may_have_run(error) else advice.connect
+        if may_have_run(error):
+            return f"{advice.connect}; {again}"
+        return advice.connect
     if isinstance(error, UsageError):
         return advice.arguments
     if error.retryable or may_have_run(error):

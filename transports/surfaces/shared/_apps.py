@@ -125,12 +125,12 @@ class App:
 
         Raises the errors of opening a session. A caller that is cancelled meanwhile has to call :meth:`aclose`."""
         self.session = session
-        self._task = asyncio.ensure_future(self._run(on_event))
+        self._task = asyncio.ensure_future(self._keep_open(on_event))
         await asyncio.wait((self._opened, self._task), return_when=asyncio.FIRST_COMPLETED)
         if not self._opened.done():
             await self._task  # raises the error
 
-    async def _run(self, on_event: Callable[[App, Event], object]) -> None:
+    async def _keep_open(self, on_event: Callable[[App, Event], object]) -> None:
         async with self.session as session, session.events() as events:
             forwarding = begin(self._forward(events, on_event))
             self._opened.set_result(None)
@@ -153,13 +153,15 @@ class App:
             if not self._opened.done():
                 self._task.cancel()
             await asyncio.wait((self._task,))
-            if not self._task.cancelled() and (error := self._task.exception()):
-                logger.warning("closing %s: %s", self.key, error)
+            if not self._task.cancelled() and self._task.exception():
+                logger.warning("closing %s: %s", self.key, self._task.exception())
 
     async def on_elicitation(self, request: ElicitationRequest) -> Mapping[str, object]:
         """Answer a question of the app through its latest pending call, since ABP does not identify the asking call.
         Without a pending call, return the default answer of every session."""
-        return await self.pending_calls[-1].ask(request) if self.pending_calls else default_answer(request)
+        if not self.pending_calls:
+            return default_answer(request)
+        return await self.pending_calls[-1].ask(request)
 
 
 class Apps(dict[str, App]):
@@ -285,8 +287,10 @@ class Apps(dict[str, App]):
                 return self[key]
             raise UsageError(f"there is no session {key!r}; {self._listed()}", code="SESSION_INVALID")
         able = [app for app in self.values() if capability is None or capability in app.session.capabilities]
-        if len(self) == 1 or len(able) == 1:
-            return able[0] if len(able) == 1 else next(iter(self.values()))
+        if len(able) == 1:
+            return able[0]
+        if len(self) == 1:
+            return next(iter(self.values()))
         if not self:
             raise UsageError("no app is connected; connect one first, with its url", code="NOT_INITIALIZED")
         raise UsageError(f"several apps are connected; say which with `session`: {self._listed()}")
@@ -295,10 +299,6 @@ class Apps(dict[str, App]):
         if not self:
             return "no app is connected"
         return "there is " + ", ".join(f"{key} ({plain_line(app.session.info.name)})" for key, app in self.items())
-
-
-#: Maximum number of sessions in one browser. Memory is usually the lower limit.
-_SESSIONS = 32
 
 
 @asynccontextmanager
@@ -319,8 +319,10 @@ async def pooled(
         yield connect
         return
 
-    headless = Settings.load().headless if headless is None else headless
-    async with batch.Pool(browsers, _SESSIONS, store=store, headless=headless) as pool:
+    if headless is None:
+        headless = Settings.load().headless
+    # 32 sessions of each browser: memory is usually the lower limit
+    async with batch.Pool(browsers, 32, store=store, headless=headless) as pool:
 
         def connect_pooled(target: str, **options: object) -> Session:
             if not shares_browser(target, config, headless=headless):

@@ -15,22 +15,17 @@ from ...protocol.schema import is_file
 from ...routing._result import Result
 from ...session._resources import READ_HINT
 
-#: Most capabilities with a tool of their own.
+#: Maximum number of capabilities with a tool of their own.
 MAX_TOOLS = 200
-#: Most characters of a tool's name and description, and bytes of its schema.
-_MAX_NAME, _MAX_DESCRIPTION, _MAX_SCHEMA = 64, 1000, 16 * 1024
-#: Most characters of the line with a capability's parameters.
-_MAX_PARAMETERS = 200
-_HEADER = "x-mcp-header"
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
-#: Hints of behaviour in MCP.
-_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+#: Maximum characters of a tool's name.
+_MAX_NAME = 64
 
 
 def tool_name(capability: str) -> str:
     """Return the name of a capability's tool: ``abp_`` and the name of the capability, with ``_`` for characters other
     than letters, digits, ``_`` and ``-``. A second tool of that name gets a number (:func:`free_tool_name`)."""
-    return f"abp_{_UNSAFE.sub('_', capability)}"[:_MAX_NAME]
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", capability)
+    return f"abp_{name}"[:_MAX_NAME]
 
 
 def free_tool_name(capability: str, taken: Collection[str]) -> str:
@@ -45,63 +40,93 @@ def free_tool_name(capability: str, taken: Collection[str]) -> str:
 
 def tool_description(capability: Capability, *marks: str) -> str:
     """Return the description of a capability's tool in one line, with its state and ``marks`` in parentheses."""
-    description = capability.description or f"The capability {capability.name}."
-    found = [word for word in ("experimental", "deprecated") if getattr(capability, word)]
-    found += [] if capability.available else ["not available now"]
-    found += marks
-    return plain_line(description, _MAX_DESCRIPTION) + (f" ({', '.join(found)})" if found else "")
+    description = plain_line(capability.description or f"The capability {capability.name}.", 1000)
+    notes = []
+    if capability.experimental:
+        notes.append("experimental")
+    if capability.deprecated:
+        notes.append("deprecated")
+    if not capability.available:
+        notes.append("not available now")
+    notes += marks
+    if notes:
+        description += f" ({', '.join(notes)})"
+    return description
 
 
 def tool_hints(capability: Capability) -> dict[str, bool]:
     """Return MCP's hints of behaviour: unverified claims of the app. A missing hint means the more dangerous value."""
-    given = capability.annotations
-    return {name: value for name in _HINTS if isinstance(value := given.get(name), bool)}
+    hints: dict[str, bool] = {}
+    for name in ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"):
+        value = capability.annotations.get(name)
+        if isinstance(value, bool):
+            hints[name] = value
+    return hints
 
 
 def tool_schema(capability: Capability) -> dict[str, object]:
     """Return the schema of a capability's parameters without what must not be in a model's context; ``{"type":
     "object"}`` for a schema of more than 16 KiB, and for a broken one."""
-    if len(encode_json(capability.input_schema)) > _MAX_SCHEMA:
+    if len(encode_json(capability.input_schema)) > 16 * 1024:
         return {"type": "object"}
-    plain = plain_schema(capability.input_schema)
-    return {"type": "object"} if plain is None else {key: _without_headers(value) for key, value in plain.items()}
+    schema = plain_schema(capability.input_schema)
+    if schema is None:
+        return {"type": "object"}
+    return {key: _without_headers(value) for key, value in schema.items()}
 
 
 def type_name(schema: object) -> str:
     """Return the type of a parameter in a word: ``file``, ``string``, ``string | null``, ``any``."""
-    declared = schema if isinstance(schema, Mapping) else {}
-    if is_file(declared):
+    if not isinstance(schema, Mapping):
+        return "any"
+    if is_file(schema):
         return "file"
-    kind = declared.get("type")
-    return " | ".join(map(str, kind)) if isinstance(kind, list) else str(kind or "any")
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return " | ".join(map(str, kind))
+    return str(kind or "any")
 
 
 def parameters_line(capability: Capability) -> str:
     """Return the parameters of a capability with their types, the required ones first and the others with ``?``."""
     schema = tool_schema(capability)
-    properties, needed = schema.get("properties"), schema.get("required")
-    declared = properties if isinstance(properties, Mapping) else {}
-    required = needed if isinstance(needed, list) else []
-    first = [f"{name}: {type_name(declared[name])}" for name in declared if name in required]
-    others = [f"{name}?: {type_name(declared[name])}" for name in declared if name not in required]
-    return plain_line(", ".join(first + others), _MAX_PARAMETERS)
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, Mapping):
+        return ""
+    needed, optional = [], []
+    for name, member in properties.items():
+        if isinstance(required, list) and name in required:
+            needed.append(f"{name}: {type_name(member)}")
+        else:
+            optional.append(f"{name}?: {type_name(member)}")
+    return plain_line(", ".join(needed + optional), 200)
 
 
 def _without_headers(schema: object) -> object:
     """Return ``schema`` without ``x-mcp-header``. It makes clients copy parameters into headers and promises that the
     server compares them (SEP-2243), which an app cannot promise for a surface."""
-    if isinstance(schema, Mapping):
-        allowed = {key: value for key, value in schema.items() if key != _HEADER or not isinstance(value, str)}
-        return {key: _without_headers(value) for key, value in allowed.items()}
-    return [_without_headers(one) for one in schema] if isinstance(schema, list) else schema
+    if isinstance(schema, list):
+        return [_without_headers(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    cleaned = {}
+    for key, value in schema.items():
+        is_header = key == "x-mcp-header" and isinstance(value, str)
+        if not is_header:
+            cleaned[key] = _without_headers(value)
+    return cleaned
 
 
 def with_tool_names(result: Result) -> Result:
     """Return ``result`` with the hints of its links naming the tool that reads them, instead of the capability."""
-    blocks = result.data.get("content") if isinstance(result.data, dict) else None
+    if not isinstance(result.data, dict):
+        return result
+    blocks = result.data.get("content")
     if not isinstance(blocks, list):
         return result
     hint = READ_HINT.replace("resources.read", tool_name("resources.read"))
-    links = [at for at, block in enumerate(blocks) if isinstance(block, dict) and block.get("hint") == READ_HINT]
-    places: dict[Place, object] = {("content", at, "hint"): hint for at in links}
-    return dataclasses.replace(result, data=cast(JSONValue, replace(result.data, places)))
+    hints: dict[Place, object] = {}
+    for index, block in enumerate(blocks):
+        if isinstance(block, dict) and block.get("hint") == READ_HINT:
+            hints["content", index, "hint"] = hint
+    return dataclasses.replace(result, data=cast(JSONValue, replace(result.data, hints)))

@@ -15,7 +15,7 @@ import stat
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -30,7 +30,7 @@ from ...protocol._payloads import ElicitationRequest
 from ...routing._result import Result
 from ...session._calls import CallStatus
 from ...session._events import CallFinished
-from ._activity import Activity, CallRecord, question_document, result_document
+from ._activity import Activity, CallRecord, result_document
 from ._apps import PendingCall
 
 logger = logging.getLogger("transports")
@@ -78,7 +78,7 @@ class KeptCall:
         """Return the call for the cells of :data:`COLUMNS`."""
         call, tenant, user, session, app, capability, transport, started, status, duration, code, error, *rest = cells
         files, answer, content = rest
-        made = cast("dict[str, Any]", decoded_object(files))
+        ids = cast("dict[str, Any]", decoded_object(files))
         record = CallRecord(
             id=str(call),
             session=str(session),
@@ -89,24 +89,40 @@ class KeptCall:
             started=cast(float, started),
             status=CallStatus(str(status)),
             duration_ms=cast("float | None", duration),
-            artifacts=tuple(made.get("artifacts", ())),
-            evidence=made.get("evidence", {}),
+            artifacts=tuple(ids.get("artifacts", ())),
+            evidence=ids.get("evidence", {}),
             error=(str(code), str(error)) if code is not None else None,
             detached=True,
         )
-        return cls(record, *(None if text is None else str(text).encode() for text in (answer, content)))
+        return cls(record, _as_bytes(answer), _as_bytes(content))
+
+
+def _as_bytes(text: Value) -> bytes | None:
+    if text is None:
+        return None
+    return str(text).encode()
 
 
 T = TypeVar("T")
 
-#: Running calls of one owner (a tenant and a user).
-_MAX_WORKING = 100
-#: Kept answers of one owner: their number, their total size in bytes, and the seconds after the end of the call.
-_MAX_ANSWERS, _MAX_BYTES, MAX_AGE = 200, 64 << 20, 86_400.0
-#: Kept calls of one owner. Calls whose answer has expired stay, so that a reader learns of the expiry.
-_MAX_CALLS = 1000
-#: Kept connections of one owner.
+#: Seconds after the end of a call for which its answer is kept.
+MAX_AGE = 86_400.0
+#: Maximum number of kept connections of one owner.
 MAX_CONNECTIONS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerLimits:
+    """Limits of the calls of one owner, a tenant and a user."""
+
+    working: int = 100
+    answers: int = 200
+    #: Bytes of all answers.
+    answer_bytes: int = 64 << 20
+    #: Calls whose answer has expired stay, so that a reader learns of the expiry.
+    calls: int = 1000
+
+
 _LOST = "the server ended while the call ran, which may have done its work; look at the app before you call again"
 #: Version of the schema. Ledgers of other versions are refused.
 _VERSION = 1
@@ -140,8 +156,9 @@ class CallLedger:
     Each owner, a tenant and a user, has limits: 100 running calls, and 200 answers of 64 MB in total, kept for a day.
     All methods raise :class:`~transports.errors.LedgerError` if the file cannot be used."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, limits: OwnerLimits = OwnerLimits()) -> None:
         self._folder = folder
+        self._limits = limits
         self._database = SqliteDatabase(folder, "calls.sqlite", option="--state")
         self._transactions = Transactions(self._database)
         self._opening = asyncio.Lock()
@@ -173,8 +190,9 @@ class CallLedger:
         def work(cursor: Cursor) -> None:
             self._note_lost(cursor)
             cursor.execute(f"SELECT count(*) FROM calls WHERE owner = ? AND NOT {_ENDED}", (owner,))
-            if cast(int, cursor.fetchall()[0][0]) >= _MAX_WORKING:
-                message = f"{_MAX_WORKING} detached calls are under way, which is the limit; wait for one or cancel it"
+            maximum = self._limits.working
+            if cast(int, cursor.fetchall()[0][0]) >= maximum:
+                message = f"{maximum} detached calls are under way, which is the limit; wait for one or cancel it"
                 raise UsageError(message, code="LIMIT_REACHED", retryable=True)
             values = (
                 record.id, owner, scope.tenant, scope.user, record.session, without_nul(record.app),
@@ -186,7 +204,7 @@ class CallLedger:
                 values,
             )
 
-        await self._run(work)
+        await self._in_transaction(work)
 
     async def finish(self, record: CallRecord, answer: bytes, content: bytes | None = None) -> None:
         """Save the outcome of a call, and expire older answers."""
@@ -204,7 +222,7 @@ class CallLedger:
             )  # fmt: skip
             self._expire_answers(cursor, owner)
 
-        await self._run(work)
+        await self._in_transaction(work)
 
     def _expire_answers(self, cursor: Cursor, owner: str) -> None:
         """Remove too old answers of all owners, and surplus answers and calls of ``owner``."""
@@ -217,12 +235,12 @@ class CallLedger:
         total = 0
         for count, (call, size) in enumerate(cursor.fetchall(), 1):
             total += cast(int, size)
-            if count > _MAX_ANSWERS or total > _MAX_BYTES:
+            if count > self._limits.answers or total > self._limits.answer_bytes:
                 cursor.execute("UPDATE calls SET answer = NULL, content = NULL WHERE id = ?", (call,))
         cursor.execute(
             f"DELETE FROM calls WHERE owner = ? AND {_ENDED} AND id NOT IN "
             "(SELECT id FROM calls WHERE owner = ? ORDER BY started DESC, rowid DESC LIMIT ?)",
-            (owner, owner, _MAX_CALLS),
+            (owner, owner, self._limits.calls),
         )
 
     def _expire_old_answers(self, cursor: Cursor) -> None:
@@ -241,10 +259,13 @@ class CallLedger:
             for (owner,) in cursor.fetchall():
                 self._expire_answers(cursor, str(owner))
             cursor.execute(f"SELECT {COLUMNS} FROM calls WHERE id = ?", (call,))
-            found = [KeptCall.of_row(*cells) for cells in cursor.fetchall()]
-            return found[0] if found and scope.covers(found[0].record.scope) else None
+            for cells in cursor.fetchall():
+                kept_call = KeptCall.of_row(*cells)
+                if scope.covers(kept_call.record.scope):
+                    return kept_call
+            return None
 
-        return await self._run(work)
+        return await self._in_transaction(work)
 
     async def calls(self, scope: Scope, limit: int) -> list[CallRecord]:
         """Return the newest calls that ``scope`` covers, oldest first."""
@@ -258,7 +279,7 @@ class CallLedger:
             )
             return [KeptCall.of_row(*cells).record for cells in cursor.fetchall()][::-1]
 
-        return await self._run(work)
+        return await self._in_transaction(work)
 
     def _note_lost(self, cursor: Cursor) -> None:
         """Mark running calls of ended servers as ``unknown``."""
@@ -288,12 +309,12 @@ class CallLedger:
                 (owner, owner, MAX_CONNECTIONS),
             )
 
-        await self._run(work)
+        await self._in_transaction(work)
 
     async def forget_connection(self, scope: Scope, session: str) -> None:
         """Remove a connection. Idempotent."""
         owner = _owner(scope)
-        await self._run(
+        await self._in_transaction(
             lambda cursor: cursor.execute("DELETE FROM connections WHERE owner = ? AND session = ?", (owner, session))
         )
 
@@ -306,11 +327,11 @@ class CallLedger:
             )
             return [KeptConnection(str(name), dict(decoded_object(text))) for name, text in cursor.fetchall()]
 
-        return await self._run(work)
+        return await self._in_transaction(work)
 
     # --- the file -----------------------------------------------------------------------------------------------------
 
-    async def _run(self, work: Callable[[Cursor], T]) -> T:
+    async def _in_transaction(self, work: Callable[[Cursor], T]) -> T:
         await self._ensure_open()
         return await self._transactions.run(work)
 
@@ -327,8 +348,8 @@ class CallLedger:
         cursor.execute("PRAGMA user_version")
         version = cast(int, cursor.fetchall()[0][0])
         if version not in (0, _VERSION):
-            known = f"version {version} and not {_VERSION}"
-            raise LedgerError(f"the ledger in {self._folder} has {known}; name another folder with --state")
+            message = f"the ledger in {self._folder} has version {version} and not {_VERSION}"
+            raise LedgerError(f"{message}; name another folder with --state")
         for statement in _SCHEMA:
             cursor.execute(statement)
         cursor.execute(f"PRAGMA user_version = {_VERSION}")
@@ -347,8 +368,6 @@ def _text(data: bytes | None) -> str | None:
 MakeContent = Callable[[CallFinished], Awaitable[bytes]]
 #: Seconds for cancelled calls to end.
 _CLOSE_TIMEOUT = 5.0
-#: Seconds between two checks of a call that runs on another server with the same state folder.
-_POLL_INTERVAL = 1.0
 #: Calls of earlier servers that a server restores at its start.
 _MAX_RESTORED = 200
 
@@ -375,8 +394,8 @@ class DetachedCalls:
     async def restore(self) -> None:
         """Add calls of earlier servers to the activity log."""
         if self._activity is not None:
-            known = await self.ledger.calls(Scope(), _MAX_RESTORED)
-            self._activity.restore([record for record in known if record.status.final])
+            records = await self.ledger.calls(Scope(), _MAX_RESTORED)
+            self._activity.restore([record for record in records if record.status.final])
 
     async def aclose(self) -> None:
         """Cancel all calls, save their outcomes, and close the ledger. Idempotent."""
@@ -409,10 +428,10 @@ class DetachedCalls:
         live = self._live[record.id] = LiveCall(record, pending)
         if self._activity is not None:
             self._activity.call_started(record)
-        live.task = begin(self._run(live, work, content))
+        live.task = begin(self._run_call(live, work, content))
         return live
 
-    async def _run(self, live: LiveCall, work: Awaitable[Result], content: MakeContent | None) -> None:
+    async def _run_call(self, live: LiveCall, work: Awaitable[Result], content: MakeContent | None) -> None:
         started, result, error = time.perf_counter(), None, None
         capability = live.record.capability
         try:
@@ -429,13 +448,14 @@ class DetachedCalls:
         await finished(asyncio.ensure_future(self._keep(live, event, content)))
 
     async def _keep(self, live: LiveCall, event: CallFinished, content: MakeContent | None) -> None:
-        made = None
+        converted = None
         try:
             try:
-                made = await content(event) if content is not None else None
+                if content is not None:
+                    converted = await content(event)
             except Exception:
                 logger.exception("the answer of call %s cannot be converted", event.call)
-            await self._finish(live.record, event, made)
+            await self._finish(live.record, event, converted)
         finally:
             del self._live[event.call]
             if self._activity is not None:  # the session reports the end, too, unless it was closed before
@@ -444,62 +464,68 @@ class DetachedCalls:
     async def _never_began(self, record: CallRecord) -> None:
         await self._finish(record, CallFinished(record.id, record.capability, 0.0, None, _cancelled(record.capability)))
 
-    async def _finish(self, record: CallRecord, event: CallFinished, made: bytes | None = None) -> None:
+    async def _finish(self, record: CallRecord, event: CallFinished, content: bytes | None = None) -> None:
         try:
-            await self.ledger.finish(record.ended(event), result_document(event), made)
+            await self.ledger.finish(record.ended(event), result_document(event), content)
         except LedgerError as error:
             logger.warning("the outcome of call %s is not saved: %s", record.id, error.message)
 
     def question_changed(self, call: str, question: ElicitationRequest | None) -> None:
         """Note a question of the app, or its end (``None``)."""
-        if live := self._live.get(call):
-            status = CallStatus.INPUT_REQUIRED if question else CallStatus.WORKING
-            asked = question_document(question) if question else None
-            live.record = replace(live.record, status=status, question=asked)
-            if self._activity is not None:
-                self._activity.question_changed(call, question)
+        live = self._live.get(call)
+        if live is None:
+            return
+        live.record = live.record.asking(question)
+        if self._activity is not None:
+            self._activity.question_changed(call, question)
 
     def live(self, call: str, scope: Scope) -> LiveCall | None:
         """Return a running call of this server if ``scope`` covers it, otherwise ``None``."""
         live = self._live.get(call)
-        return live if live is not None and scope.covers(live.record.scope) else None
+        if live is None or not scope.covers(live.record.scope):
+            return None
+        return live
 
     async def get(self, call: str, scope: Scope, *, wait: float = 0.0) -> KeptCall:
         """Return a call after its end, waiting for the end up to ``wait`` seconds; after that, its current state.
 
         Raises :class:`~transports.errors.UsageError` (``CALL_NOT_FOUND``) for a call that ``scope`` does not cover or
         that has been removed."""
-        live, until = self.live(call, scope), time.monotonic() + wait
+        deadline = time.monotonic() + wait
+        live = self.live(call, scope)
         if live is not None and wait > 0:
             await asyncio.wait((live.task,), timeout=wait)
             live = self.live(call, scope)
         if live is not None:
             return KeptCall(live.record)
-        kept = await self.ledger.get(call, scope)
-        while kept is not None and not kept.record.status.final and (left := until - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, _POLL_INTERVAL))
-            kept = await self.ledger.get(call, scope)
-        if kept is None:
-            raise UsageError(f"there is no call {call[:100]!r} (any more)", code="CALL_NOT_FOUND")
-        return kept
+        while True:  # for a call that runs on another server with the same state folder
+            kept_call = await self.ledger.get(call, scope)
+            if kept_call is None:
+                raise UsageError(f"there is no call {call[:100]!r} (any more)", code="CALL_NOT_FOUND")
+            left = deadline - time.monotonic()
+            if kept_call.record.status.final or left <= 0:
+                return kept_call
+            await asyncio.sleep(min(left, 1.0))
 
     async def calls(self, scope: Scope, limit: int) -> list[CallRecord]:
         """Return the newest calls that ``scope`` covers, oldest first."""
-        known = await self.ledger.calls(scope, limit)
-        return [live.record if (live := self._live.get(record.id)) else record for record in known]
+        records = await self.ledger.calls(scope, limit)
+        live = {call: running.record for call, running in self._live.items()}
+        return [live.get(record.id, record) for record in records]
 
     async def cancel(self, call: str, scope: Scope) -> KeptCall:
         """Cancel a call, in the app too, and return its outcome. An ended call stays unchanged.
 
         Raises :class:`~transports.errors.UsageError`: ``CALL_NOT_FOUND``, and ``CALL_ELSEWHERE`` for a call that runs
         on another server with the same state folder."""
-        if live := self.live(call, scope):
+        live = self.live(call, scope)
+        if live is not None:
             live.task.cancel()
             await asyncio.wait((live.task,), timeout=_CLOSE_TIMEOUT)
-        kept = await self.get(call, scope)
-        if live is None and not kept.record.status.final:
+        kept_call = await self.get(call, scope)
+        if live is None and not kept_call.record.status.final:
             raise UsageError("another server runs this call; cancel it there", code="CALL_ELSEWHERE")
-        return kept
+        return kept_call
 
 
 def _cancelled(capability: str) -> CapabilityError:

@@ -16,9 +16,6 @@ from ...protocol.messages import package_version
 from ._connections import Connections
 from ._listening import cannot_listen
 
-_NO_LOG = logging.Logger("aiohttp", logging.CRITICAL)
-_SHUTDOWN_TIMEOUT = 1.0
-
 
 @asynccontextmanager
 async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]:
@@ -43,7 +40,8 @@ async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]
 
     app = web.Application(middlewares=[checked])
     app.add_routes([web.get("/metrics", show)])
-    runner = web.AppRunner(app, access_log=None, logger=_NO_LOG, shutdown_timeout=_SHUTDOWN_TIMEOUT)
+    no_log = logging.Logger("aiohttp", logging.CRITICAL)
+    runner = web.AppRunner(app, access_log=None, logger=no_log, shutdown_timeout=1.0)
     await runner.setup()
     try:
         assert runner.server is not None
@@ -54,8 +52,8 @@ async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]
         except OSError as error:
             raise cannot_listen(host, port, error, option) from error
         with closing(listener), exposition.recording():
-            shown = f"[{host}]" if ":" in host else host
-            yield f"http://{shown}:{listener.sockets[0].getsockname()[1]}/metrics"
+            url_host = f"[{host}]" if ":" in host else host
+            yield f"http://{url_host}:{listener.sockets[0].getsockname()[1]}/metrics"
     finally:
         await runner.cleanup()
 

@@ -6,20 +6,21 @@ import codecs
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from ..._internal.readers._reader_process import MAX_SOURCE, run_reader
 from ...artifacts._base import ArtifactStore
 from ...artifacts._ref import ArtifactRef
 from ...errors import ABPError, UsageError
+from ...protocol._media import sniff
 from ...routing._router import is_textual
-from ._picture_head import picture_size
 
 #: Image types that clients show, and image types that are sent as PNG.
 _SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _CONVERTED = ("image/bmp", "image/tiff", "image/avif")
-#: Most images in one result (docs/requirements.md R3-9b).
+#: Maximum number of images in one result (docs/requirements.md R3-9b).
 _MAX_IMAGES = 4
-#: Most pixels of a side of an image, and of each of several: models' APIs refuse a request with a larger one
+#: Maximum pixels of a side of an image, and of each of several: models' APIs refuse a request with a larger one
 #: (docs/agents.md).
 _MAX_SIDE, _MAX_SIDE_OF_MANY = 8000, 2000
 
@@ -66,11 +67,15 @@ async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limit
     chosen = images[:_MAX_IMAGES]
     max_side = _MAX_SIDE if len(chosen) == 1 else _MAX_SIDE_OF_MANY
     for number, (ref, share) in enumerate(zip(chosen, _shares(chosen, limits), strict=True), 1):
-        made = await _picture(ref, store, share, max_side)
-        if made is not None:
-            label = f"Image {number} of {len(images)}: {ref.filename}{made.label}" if len(images) > 1 else ""
-            result.shown.append(replace(made, label=label))
-    if (shown := len(result.shown)) < len(images):
+        picture = await _picture(ref, store, share, max_side)
+        if picture is None:
+            continue
+        label = ""
+        if len(images) > 1:
+            label = f"Image {number} of {len(images)}: {ref.filename}{picture.label}"
+        result.shown.append(replace(picture, label=label))
+    shown = len(result.shown)
+    if shown < len(images):
         result.note = f"Images: {shown} of {len(images)} shown; the others are behind their links"
         if shown < len(chosen) and _has_pillow():
             result.note += ", and those among the first four cannot be decoded or made small enough"
@@ -82,11 +87,13 @@ async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limit
 def _shares(refs: Sequence[ArtifactRef], limits: ImageLimits) -> list[int]:
     """Return the size limit of each image in bytes. Small images leave their unused share to larger ones."""
     shares, left = [0] * len(refs), limits.total
-    by_size = sorted(range(len(refs)), key=lambda at: (refs[at].mime_type in _CONVERTED, refs[at].size_bytes))
-    for images, at in zip(range(len(refs), 0, -1), by_size, strict=True):
-        shares[at] = min(limits.each, left // images)
-        as_it_is = refs[at].mime_type in _SHOWN
-        left -= min(shares[at], refs[at].size_bytes) if as_it_is else shares[at]
+    by_size = sorted(enumerate(refs), key=lambda item: (item[1].mime_type in _CONVERTED, item[1].size_bytes))
+    for position, (index, ref) in enumerate(by_size):
+        shares[index] = min(limits.each, left // (len(refs) - position))
+        if ref.mime_type in _SHOWN:
+            left -= min(shares[index], ref.size_bytes)
+        else:  # its size as PNG is not known yet
+            left -= shares[index]
     return shares
 
 
@@ -104,42 +111,106 @@ async def _picture(ref: ArtifactRef, store: ArtifactStore, max_bytes: int, max_s
         return None
     unchanged = f" ({ref.size_bytes:,} bytes)"
     if not _has_pillow():
-        size = picture_size(data, ref.mime_type)
-        fits = size is not None and max(size) <= max_side and len(data) <= max_bytes
-        return Picture(ref, data, ref.mime_type, label=unchanged) if fits else None
-    if (made := await run_reader("thumbnail", data, max_bytes, max_side)) is None:
+        size = _picture_size(data, ref.mime_type)
+        if size is None or max(size) > max_side or len(data) > max_bytes:
+            return None
+        return Picture(ref, data, ref.mime_type, label=unchanged)
+    thumbnail = await run_reader("thumbnail", data, max_bytes, max_side)
+    if thumbnail is None:
         return None
-    about, smaller_data = made
+    about, smaller_data = thumbnail
     if not smaller_data:
         return Picture(ref, data, f"image/{about['kind'].lower()}", label=unchanged)
-    data = smaller_data
-    mime_type = "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
-    (width, height), (wide, high) = about["size"], about["source"]
-    if smaller := (width, height) != (wide, high):
+    mime_type = "image/png" if smaller_data.startswith(b"\x89PNG") else "image/jpeg"
+    (width, height), (source_width, source_height) = about["size"], about["source"]
+    is_smaller = (width, height) != (source_width, source_height)
+    if is_smaller:
         change = f"shown as {width} × {height}"
+    elif ref.mime_type in _SHOWN:
+        change = "with fewer colours or details"
     else:
-        change = "with fewer colours or details" if ref.mime_type in _SHOWN else f"{ref.mime_type} as PNG"
-    frames = f", the first of {about['frames']}" if about["frames"] > 1 else ""
-    label = f" ({wide} × {high} pixels, {change}{frames})"
-    return Picture(ref, data, mime_type, thumbnail=smaller or ref.mime_type in _SHOWN, label=label)
+        change = f"{ref.mime_type} as PNG"
+    if about["frames"] > 1:
+        change += f", the first of {about['frames']}"
+    label = f" ({source_width} × {source_height} pixels, {change})"
+    return Picture(ref, smaller_data, mime_type, thumbnail=is_smaller or ref.mime_type in _SHOWN, label=label)
 
 
-_PDF, _SVG = "application/pdf", "image/svg+xml"
-#: Most previewed files of one result, and most characters of a text and of an SVG or PDF, which has more because a
-#: model cannot read it in another way.
-_MAX_FILES, _MAX_TEXT, _MAX_DOCUMENT = 4, 500, 4000
-#: Most characters read from a PDF.
-_MAX_ALL = 10_000_000
+# --- sizes of pictures, for installations without Pillow --------------------------------------------------------------
+
+
+def _picture_size(data: bytes, mime_type: str) -> tuple[int, int] | None:
+    """Return the width and height in pixels of a PNG, JPEG, GIF or WebP; ``None`` if it is of another type than
+    ``mime_type``, has no size or is cut off. Its pixels are not decoded."""
+    # the last chunk of a PNG, and the markers at the end of a JPEG and a GIF
+    ends = {"image/png": b"IEND\xaeB`\x82", "image/jpeg": b"\xff\xd9", "image/gif": b";"}
+    if sniff(data[:64]) != mime_type or not data.rstrip(b"\0").endswith(ends.get(mime_type, b"")):
+        return None
+    match mime_type:
+        case "image/png":
+            size = (_number(data, 16, 4, "big"), _number(data, 20, 4, "big"))
+        case "image/gif":
+            size = (_number(data, 6, 2, "little"), _number(data, 8, 2, "little"))
+        case "image/webp":
+            size = _webp_size(data)
+        case _:
+            size = _jpeg_size(data)
+    if min(size) <= 0:
+        return None
+    return size
+
+
+def _number(data: bytes, start: int, length: int, order: Literal["big", "little"]) -> int:
+    return int.from_bytes(data[start : start + length], order)
+
+
+def _webp_size(data: bytes) -> tuple[int, int]:
+    if _number(data, 4, 4, "little") + 8 > len(data):
+        return (0, 0)
+    if data[12:16] == b"VP8X":
+        return (_number(data, 24, 3, "little") + 1, _number(data, 27, 3, "little") + 1)
+    if data[12:16] == b"VP8L":
+        bits = _number(data, 21, 4, "little")
+        return ((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1)
+    return (_number(data, 26, 2, "little") & 0x3FFF, _number(data, 28, 2, "little") & 0x3FFF)
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int]:
+    # the markers "start of frame", but three that share their numbers
+    frames = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+    start = 2
+    while start + 9 <= len(data) and data[start] == 0xFF:
+        marker = data[start + 1]
+        if marker in frames:
+            return (_number(data, start + 7, 2, "big"), _number(data, start + 5, 2, "big"))
+        if marker == 0xFF:  # padding
+            start += 1
+        else:
+            start += 2 + _number(data, start + 2, 2, "big")
+    return (0, 0)
+
+
+# --- texts and PDFs ---------------------------------------------------------------------------------------------------
+
+
+_PDF = "application/pdf"
+#: Maximum number of previewed files of one result.
+_MAX_FILES = 4
 
 
 async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_chars: int) -> list[str]:
     """Return the beginnings of the first four files that are text, SVG or PDF, each below a line with its name, with
     ``max_chars`` at most in total."""
     texts: list[str] = []
-    for ref in [ref for ref in refs if ref.mime_type == _PDF or is_textual(ref.mime_type)][:_MAX_FILES]:
-        limit = min(max_chars, _MAX_DOCUMENT if ref.mime_type in (_PDF, _SVG) else _MAX_TEXT)
+    readable = [ref for ref in refs if ref.mime_type == _PDF or is_textual(ref.mime_type)]
+    for ref in readable[:_MAX_FILES]:
         try:
-            text = await (_pdf(ref, store, limit) if ref.mime_type == _PDF else _head(ref, store, limit))
+            if ref.mime_type == _PDF:
+                text = await _pdf_beginning(ref, store, min(max_chars, 4000))
+            elif ref.mime_type == "image/svg+xml":
+                text = await _text_beginning(ref, store, min(max_chars, 4000))
+            else:  # shorter, since a model can read it in another way
+                text = await _text_beginning(ref, store, min(max_chars, 500))
         except ABPError:  # removed meanwhile, or damaged: the result still has its reference
             continue
         if text:
@@ -157,10 +228,10 @@ async def document_text(ref: ArtifactRef, store: ArtifactStore) -> str:
     64 MiB, and without pypdfium2. Propagates errors of the store."""
     if ref.mime_type != _PDF or ref.size_bytes > MAX_SOURCE:
         raise UsageError(f"text: {ref.filename} is not a PDF of at most {MAX_SOURCE:,} bytes; read it without `text`")
-    made = await run_reader("pdf_text", await store.get(ref), _MAX_ALL)
-    if made is None:
+    reading = await run_reader("pdf_text", await store.get(ref), 10_000_000)
+    if reading is None:
         raise _unreadable("text", ref)
-    return made[1].decode()
+    return reading[1].decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,25 +252,30 @@ async def read_page(ref: ArtifactRef, store: ArtifactStore, number: int, *, max_
     if ref.mime_type != _PDF or ref.size_bytes > MAX_SOURCE:
         raise UsageError(f"page: {ref.filename} is not a PDF of at most {MAX_SOURCE:,} bytes; read it without `page`")
     data = await store.get(ref)
-    made = await run_reader("pdf_text", data, max_chars, number)
-    if made is None:
+    reading = await run_reader("pdf_text", data, max_chars, number)
+    if reading is None:
         raise _unreadable("page", ref)
-    about, text = made
+    about, text = reading
     if not about["read"]:
         raise UsageError(f"page: {ref.filename} has {about['pages']} pages; the first is 1")
-    drawn = await run_reader("pdf_page", data, width, number) if width else None
+    page = Page(text.decode(), about["pages"])
+    if not width:
+        return page
+    drawing = await run_reader("pdf_page", data, width, number)
+    if drawing is None:
+        return page
     label = f"Page {number} of {ref.filename}"
-    picture = None if drawn is None else Picture(ref, drawn[1], "image/png", thumbnail=True, label=label)
-    return Page(text.decode(), about["pages"], picture)
+    return replace(page, picture=Picture(ref, drawing[1], "image/png", thumbnail=True, label=label))
 
 
 def _unreadable(argument: str, ref: ArtifactRef) -> UsageError:
-    missing = importlib.util.find_spec("pypdfium2") is None
-    reason = "pypdfium2 is needed: pip install 'abp-transports[pdf]'" if missing else "it cannot be read"
+    reason = "it cannot be read"
+    if importlib.util.find_spec("pypdfium2") is None:
+        reason = "pypdfium2 is needed: pip install 'abp-transports[pdf]'"
     return UsageError(f"{argument}: {ref.filename}: {reason}")
 
 
-async def _head(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
+async def _text_beginning(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
     data = await store.get(ref, offset=0, length=4 * limit)  # a character has at most four bytes
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) == ref.size_bytes)
@@ -210,15 +286,18 @@ async def _head(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
     return f"{ref.filename} begins:\n{text[:limit]}\n… (truncated; {ref.size_bytes:,} bytes in all)"
 
 
-async def _pdf(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
+async def _pdf_beginning(ref: ArtifactRef, store: ArtifactStore, limit: int) -> str:
     if importlib.util.find_spec("pypdfium2") is None:
         return f"The text of {ref.filename} needs pypdfium2: pip install 'abp-transports[pdf]'"
-    if ref.size_bytes > MAX_SOURCE or (made := await run_reader("pdf_text", await store.get(ref), limit)) is None:
+    if ref.size_bytes > MAX_SOURCE:
         return ""
-    about, data = made
+    reading = await run_reader("pdf_text", await store.get(ref), limit)
+    if reading is None:
+        return ""
+    about, data = reading
     text, pages = data.decode(), about["pages"]
     if not text.strip():
         return f"{ref.filename} has {pages} pages and no text in the first {about['read']}"
-    whole = about["read"] == pages and len(text) < limit
-    end = "" if whole else f"\n… (truncated; {pages} pages in all)"
-    return f"Text of {ref.filename}{'' if whole else ', from its beginning'}:\n{text}{end}"
+    if about["read"] == pages and len(text) < limit:
+        return f"Text of {ref.filename}:\n{text}"
+    return f"Text of {ref.filename}, from its beginning:\n{text}\n… (truncated; {pages} pages in all)"

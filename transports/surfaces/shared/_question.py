@@ -18,14 +18,9 @@ _FIELDS = {
     "elicitation/confirm": "confirmed",
     "elicitation/select": "selected",
 }
-_FIELD_TYPES = ("string", "number", "integer", "boolean")
 _KEYWORDS = ("title", "description", "default", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
-_FORMATS = ("email", "uri", "date", "date-time")
 #: Parameters with the text of a question, in the order in which they are shown.
 _TEXTS = ("title", "message", "description", "prompt", "question", "task", "context", "text")
-#: Maximum characters of a question.
-_MAX_MESSAGE = 2000
-_DESTRUCTIVE = "Destructive: the app says that this may delete or overwrite something."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,79 +55,95 @@ def question_of(request: ElicitationRequest) -> Question | None:
     if field is None:
         return None
     params = request.params
-    message = question_text(params)[:_MAX_MESSAGE] or "The app asks"
-    declared = params.get("schema")
-    schema: Mapping[str, object] = declared if isinstance(declared, Mapping) else {}
+    message = question_text(params)[:2000] or "The app asks"
+    schema = _mapping(params.get("schema"))
     is_destructive = bool(params.get("destructive") or schema.get("destructive"))
     if is_destructive:
-        message = f"{message}\n{_DESTRUCTIVE}"
-    properties = schema.get("properties")
-    if field == "value" and isinstance(properties, Mapping) and properties:
-        fields = {str(name): _field(one) for name, one in properties.items()}
+        message += "\nDestructive: the app says that this may delete or overwrite something."
+    properties = _mapping(schema.get("properties"))
+    if field == "value" and properties:
+        fields = {str(name): _field_schema(member) for name, member in properties.items()}
         required = schema.get("required")
         names = [name for name in required if name in fields] if isinstance(required, Sequence) else []
-        return Question(message, _object(fields, names), field, whole=True)
+        return Question(message, _object_schema(fields, names), field, whole=True)
     if field == "confirmed":
-        one: dict[str, object] = {"type": "boolean"}
+        field_schema: dict[str, object] = {"type": "boolean"}
     elif field == "selected":
-        one = _choice(params)
+        field_schema = _choice_schema(params)
     else:
-        one = _field(schema)
+        field_schema = _field_schema(schema)
     default = params.get("default", schema.get("default"))
     if is_destructive and field == "confirmed":
         default = False
-    if isinstance(default, str | int | float | bool) and "items" not in one:
-        one["default"] = default
-    return Question(message, _object({field: one}, [field]), field, whole=False)
+    if isinstance(default, str | int | float | bool) and "items" not in field_schema:
+        field_schema["default"] = default
+    return Question(message, _object_schema({field: field_schema}, [field]), field, whole=False)
 
 
-def _object(fields: Mapping[str, object], required: Sequence[str]) -> dict[str, object]:
+def _object_schema(fields: Mapping[str, object], required: Sequence[str]) -> dict[str, object]:
     return {"type": "object", "properties": dict(fields), "required": list(required)}
 
 
-def _field(schema: object) -> dict[str, object]:
+def _field_schema(declared: object) -> dict[str, object]:
     """Return the schema of one field: a simple type, or a choice of one or several; text for any other declaration."""
-    declared = schema if isinstance(schema, Mapping) else {}
-    kind, items = declared.get("type"), declared.get("items")
-    out: dict[str, object] = {"type": kind if kind in _FIELD_TYPES else "string"}
-    if kind == "array" and isinstance(items, Mapping) and (inner := _values(items, "anyOf")):
-        out = {"type": "array", "items": inner if "anyOf" in inner else {"type": "string", **inner}}
-    elif out["type"] == "string":
-        out |= _values(declared, "oneOf")
+    schema = _mapping(declared)
+    kind = schema.get("type")
+    values = _values(_mapping(schema.get("items")), "anyOf")
+    if kind == "array" and values:
+        field: dict[str, object] = {
+            "type": "array",
+            "items": values if "anyOf" in values else {"type": "string", **values},
+        }
+    elif kind in ("number", "integer", "boolean"):
+        field = {"type": kind}
+    else:
+        field = {"type": "string", **_values(schema, "oneOf")}
     for key in _KEYWORDS:
-        value = declared.get(key)
-        if isinstance(value, str | int | float | bool) or (key == "default" and "items" in out and value is not None):
-            out[key] = value
-    if out["type"] == "string" and declared.get("format") in _FORMATS:
-        out["format"] = declared["format"]
-    return out
+        value = schema.get(key)
+        is_list_default = key == "default" and "items" in field and value is not None
+        if isinstance(value, str | int | float | bool) or is_list_default:
+            field[key] = value
+    if field["type"] == "string" and schema.get("format") in ("email", "uri", "date", "date-time"):
+        field["format"] = schema["format"]
+    return field
 
 
 def _values(schema: Mapping[str, object], titled: str) -> dict[str, object]:
     """Return the values of a choice: texts, or texts with titles under the keyword ``titled`` (SEP-1330)."""
-    options = [one for one in _list(schema.get("oneOf", schema.get("anyOf"))) if isinstance(one, Mapping)]
-    if options and all(isinstance(one.get("const"), str) and isinstance(one.get("title"), str) for one in options):
-        return {titled: [{"const": one["const"], "title": one["title"]} for one in options]}
-    values, names = _list(schema.get("enum")), _list(schema.get("enumNames"))
+    declared = _sequence(schema.get("oneOf", schema.get("anyOf")))
+    options = [option for option in declared if isinstance(option, Mapping)]
+    titles = [(option.get("const"), option.get("title")) for option in options]
+    if titles and all(isinstance(const, str) and isinstance(title, str) for const, title in titles):
+        return {titled: [{"const": const, "title": title} for const, title in titles]}
+    values, names = _sequence(schema.get("enum")), _sequence(schema.get("enumNames"))
     if not values or not all(isinstance(value, str) for value in values):
         return {}
-    named = len(names) == len(values) and all(isinstance(name, str) for name in names)
-    out: dict[str, object] = {"enum": list(values)}
-    return out | {"enumNames": list(names)} if named else out
+    choice: dict[str, object] = {"enum": list(values)}
+    if len(names) == len(values) and all(isinstance(name, str) for name in names):
+        choice["enumNames"] = list(names)
+    return choice
 
 
-def _choice(params: Mapping[str, object]) -> dict[str, object]:
+def _choice_schema(params: Mapping[str, object]) -> dict[str, object]:
     """Return the schema of a choice: texts, or texts with titles; several may be chosen if ``multiple``."""
     options = options_of(params)
-    one: dict[str, object] = {"type": "string"}
-    if options:
-        one["enum"] = [value for value, _ in options]
+    is_multiple = params.get("multiple") is True
     if any(value != title for value, title in options):
-        one = {"type": "string", "oneOf": [{"const": value, "title": title} for value, title in options]}
-    if params.get("multiple") is True:
-        return {"type": "array", "items": one if "oneOf" not in one else {"anyOf": one["oneOf"]}}
-    return one
+        titled = [{"const": value, "title": title} for value, title in options]
+        if is_multiple:
+            return {"type": "array", "items": {"anyOf": titled}}
+        return {"type": "string", "oneOf": titled}
+    choice: dict[str, object] = {"type": "string"}
+    if options:
+        choice["enum"] = [value for value, _ in options]
+    if is_multiple:
+        return {"type": "array", "items": choice}
+    return choice
 
 
-def _list(value: object) -> Sequence[object]:
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _sequence(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else []

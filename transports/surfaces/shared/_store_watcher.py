@@ -17,12 +17,8 @@ from ...errors import ABPError
 
 logger = logging.getLogger("transports")
 
-#: Seconds between two checks of a store that has a change token.
-_INTERVAL = 0.5
-#: Seconds between two listings of a store without a change token, and after a failed check.
-_LISTING_INTERVAL, _RETRY_INTERVAL = 1.0, 5.0
-#: Minimum pause after a listing, as a multiple of its duration.
-_PAUSE_FACTOR = 10
+#: Seconds between two checks: of a store with a change token, of a store that has to be listed, and after a failure.
+_INTERVAL, _LISTING_INTERVAL, _RETRY_INTERVAL = 0.5, 1.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ class StoreWatcher:
         if self._task is None:
             self._change_token = await self._read_token()
             self._seen = {ref.id: _seen(ref) for ref in await self._store.list()}
-            self._task = begin(self._run())
+            self._task = begin(self._watch())
 
     async def aclose(self) -> None:
         """Stop watching. :meth:`start` may be called again. Idempotent."""
@@ -78,7 +74,7 @@ class StoreWatcher:
         """Check now instead of waiting for the next check."""
         self._check_wanted.set()
 
-    async def _run(self) -> None:
+    async def _watch(self) -> None:
         pause, failing = _INTERVAL, False
         while True:
             with suppress(TimeoutError):
@@ -90,8 +86,7 @@ class StoreWatcher:
                 failing = False
             except Exception as error:
                 if not failing:  # log only the first of several failures
-                    expected = isinstance(error, ABPError)
-                    logger.warning("cannot watch the store: %s", error, exc_info=None if expected else error)
+                    logger.warning("cannot watch the store: %s", error, exc_info=not isinstance(error, ABPError))
                 pause, failing = _RETRY_INTERVAL, True
 
     async def _check(self) -> float:
@@ -103,11 +98,14 @@ class StoreWatcher:
         self._report(await self._store.list())
         self._change_token = token
         elapsed = time.monotonic() - started
-        return max(_INTERVAL if token is not None else _LISTING_INTERVAL, elapsed * _PAUSE_FACTOR)
+        interval = _LISTING_INTERVAL if token is None else _INTERVAL
+        return max(interval, 10 * elapsed)  # a listing that takes long is not made all the time
 
     async def _read_token(self) -> object:
         """Return the change token, if any. With a retention there is none, since artifacts expire without a change."""
-        return None if self._store.retention else await self._store.change_token()
+        if self._store.retention:
+            return None
+        return await self._store.change_token()
 
     def _report(self, refs: list[ArtifactRef]) -> None:
         before, now = self._seen, {ref.id: _seen(ref) for ref in refs}
