@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from ...protocol._plain_text import plain_line
 from ...protocol._strict_json import encode_json
@@ -19,12 +19,12 @@ from ...protocol._strict_json import encode_json
 #: JSON Schema.
 Schema: TypeAlias = dict[str, object]
 
-#: Most levels of a schema that are kept.
+#: Maximum levels of a schema.
 _MAX_DEPTH = 64
-#: Most characters of a rule that is told in words, and of all of them.
-_MAX_RULE, _MAX_RULES = 300, 600
+#: Maximum characters of a rule in words.
+_MAX_RULE = 300
 _TYPES = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
-#: Types that are none, as generators of schemas write them.
+#: Types of other languages, as generators of schemas write them.
 _SPELLINGS = {
     "int": "integer",
     "long": "integer",
@@ -88,20 +88,22 @@ class ModelSchema:
 
 def model_schema(schema: Mapping[str, object]) -> ModelSchema:
     """Return the schema of an object with properties, valid in JSON Schema 2020-12, from whatever an app declares."""
-    import jsonschema_rs  # late, as in the session
+    import jsonschema_rs  # slow to import
 
     repaired = _repaired(_without_root_reference(schema), 0)
     is_complete = any(key in repaired for key in ("properties", "allOf", "anyOf", "oneOf"))
     names = _model_names(repaired)
-    made, rules = _folded(_renamed(repaired, {app: model for model, app in names.items()}))
-    _drop_dangling(made, made)
-    if not jsonschema_rs.meta.is_valid(made):
+    folded, rules = _folded(_renamed(repaired, {app: model for model, app in names.items()}))
+    _drop_dangling(folded, folded)
+    if not jsonschema_rs.meta.is_valid(folded):
         is_complete = False
-        properties = made["properties"]
+        properties = folded["properties"]
         assert isinstance(properties, dict)
-        valid = {name: part if jsonschema_rs.meta.is_valid(part) else {} for name, part in properties.items()}
-        made = {"type": "object", "properties": valid}
-    return ModelSchema(made, plain_line(" ".join(rules), _MAX_RULES), names, is_complete)
+        for name, member in properties.items():
+            if not jsonschema_rs.meta.is_valid(member):
+                properties[name] = {}
+        folded = {"type": "object", "properties": properties}
+    return ModelSchema(folded, plain_line(" ".join(rules), 600), names, is_complete)
 
 
 def _without_root_reference(schema: Mapping[str, object]) -> Mapping[str, object]:
@@ -147,7 +149,8 @@ def _repaired(schema: object, depth: int) -> Schema:
             _copy(keyword, value, repaired, depth)
     _repair_bounds(schema, repaired)
     _repair_items(schema, repaired, depth)
-    if required := _required(schema):
+    required = _required(schema)
+    if required:
         repaired["required"] = required
     return repaired
 
@@ -166,9 +169,11 @@ def _copy(keyword: str, value: object, repaired: Schema, depth: int) -> None:
         if isinstance(value, Mapping):
             repaired[keyword] = {str(name): _repaired(part, depth + 1) for name, part in value.items()}
     elif keyword == "type":
-        kinds = _known_types(value)
-        if kinds:
-            repaired["type"] = kinds[0] if len(kinds) == 1 else kinds
+        kinds = _types_in(value)
+        if len(kinds) == 1:
+            repaired["type"] = kinds[0]
+        elif kinds:
+            repaired["type"] = kinds
     elif keyword == "enum":
         if isinstance(value, list) and value:
             repaired["enum"] = [item for index, item in enumerate(value) if not _is_among(item, value[:index])]
@@ -176,27 +181,32 @@ def _copy(keyword: str, value: object, repaired: Schema, depth: int) -> None:
         if isinstance(value, Mapping):
             repaired[keyword] = {str(name): _names_in(needed) for name, needed in value.items()}
     elif keyword in _COUNTS:
-        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 and value == int(value):
+        if _is_number(value) and value >= 0 and value == int(value):
             repaired[keyword] = int(value)
-    elif keyword in _BOUNDS:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            repaired[keyword] = value
-    elif keyword in _TEXTS:
-        if isinstance(value, str):
-            repaired[keyword] = value
-    elif keyword in _FLAGS:
-        if isinstance(value, bool):
-            repaired[keyword] = value
-    elif keyword == "examples":
-        if isinstance(value, list):
-            repaired[keyword] = value
-    elif keyword != "required" and (value is not None or keyword in ("default", "const")):
+    elif keyword != "required" and _has_form(keyword, value):
         repaired[keyword] = value
 
 
-def _known_types(value: object) -> list[str]:
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _has_form(keyword: str, value: object) -> bool:
+    """Return whether the value of a keyword without subschemas has the right form."""
+    if keyword in _BOUNDS:
+        return _is_number(value)
+    if keyword in _TEXTS:
+        return isinstance(value, str)
+    if keyword in _FLAGS:
+        return isinstance(value, bool)
+    if keyword == "examples":
+        return isinstance(value, list)
+    return value is not None or keyword in ("default", "const")
+
+
+def _types_in(value: object) -> list[str]:
     kinds: list[str] = []
-    for kind in value if isinstance(value, list) else [value]:
+    for kind in _each(value):
         if not isinstance(kind, str):
             continue
         name = _SPELLINGS.get(kind.lower(), kind.lower())
@@ -211,18 +221,20 @@ def _is_among(item: object, items: Sequence[object]) -> bool:
 
 
 def _names_in(value: object) -> list[str]:
-    return [*dict.fromkeys(name for name in value if isinstance(name, str))] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    return [*dict.fromkeys(name for name in value if isinstance(name, str))]
 
 
 def _required(schema: Mapping[str, object]) -> list[str]:
     """Return the required members: those of a list, and in the words of draft 3 those that say so themselves."""
+    names = _names_in(schema.get("required"))
     properties = schema.get("properties")
-    said = [
-        str(name)
-        for name, part in (properties.items() if isinstance(properties, Mapping) else ())
-        if isinstance(part, Mapping) and part.get("required") is True
-    ]
-    return [*dict.fromkeys((*_names_in(schema.get("required")), *said))]
+    if isinstance(properties, Mapping):
+        for name, part in properties.items():
+            if isinstance(part, Mapping) and part.get("required") is True:
+                names.append(str(name))
+    return [*dict.fromkeys(names)]
 
 
 def _repair_bounds(schema: Mapping[str, object], repaired: Schema) -> None:
@@ -242,8 +254,10 @@ def _repair_items(schema: Mapping[str, object], repaired: Schema, depth: int) ->
         parts = [_repaired(part, depth + 1) for part in items]
         if parts:
             repaired["prefixItems"] = parts
-        repaired["items"] = _repaired(beyond, depth + 1) if isinstance(beyond, Mapping) else {}
-        if beyond is False:
+        repaired["items"] = {}
+        if isinstance(beyond, Mapping):
+            repaired["items"] = _repaired(beyond, depth + 1)
+        elif beyond is False:
             repaired.setdefault("maxItems", len(parts))
     elif isinstance(items, bool) and "prefixItems" in repaired:
         if items is False:
@@ -251,7 +265,7 @@ def _repair_items(schema: Mapping[str, object], repaired: Schema, depth: int) ->
             assert isinstance(prefix, list)
             repaired.setdefault("maxItems", len(prefix))
         repaired["items"] = {}
-    elif "array" in _known_types(schema.get("type")) and not isinstance(items, Mapping):
+    elif "array" in _types_in(schema.get("type")) and not isinstance(items, Mapping):
         repaired["items"] = {}
 
 
@@ -261,7 +275,8 @@ def _drop_dangling(part: object, root: Schema) -> None:
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):
-            if isinstance(reference := node.get("$ref"), str) and not isinstance(_resolved(reference, root), dict):
+            reference = node.get("$ref")
+            if isinstance(reference, str) and not isinstance(_resolved(reference, root), dict):
                 del node["$ref"]
             waiting += node.values()
         elif isinstance(node, list):
@@ -278,57 +293,63 @@ def _folded(schema: Schema) -> tuple[Schema, list[str]]:
     needed: list[str] = []
     rules: list[str] = []
     _fold(schema, properties, needed, rules, 0)
-    kept = {key: value for key, value in schema.items() if key not in _AT_ROOT}
-    folded: Schema = {**kept, "type": "object", "properties": properties}
-    folded.pop("required", None)
-    if required := [name for name in dict.fromkeys(needed) if name in properties]:
+    allowed = {key: value for key, value in schema.items() if key not in (*_AT_ROOT, "required")}
+    folded: Schema = {**allowed, "type": "object", "properties": properties}
+    required = [name for name in dict.fromkeys(needed) if name in properties]
+    if required:
         folded["required"] = required
     return folded, rules
 
 
 def _fold(schema: Schema, properties: Schema, needed: list[str], rules: list[str], depth: int) -> None:
     """Add what a schema says of an object to its properties and required members, and the rest to the rules."""
-    own = schema.get("properties")
-    _merge(own if isinstance(own, dict) else {}, properties)
-    required = schema.get("required")
-    needed += required if isinstance(required, list) else []
+    members, required = schema.get("properties"), schema.get("required")
+    if isinstance(members, dict):
+        _merge(members, properties)
+    if isinstance(required, list):
+        needed += required
     for keyword in ("allOf", "anyOf", "oneOf"):
         branches = schema.get(keyword)
         if not isinstance(branches, list) or depth > _MAX_DEPTH:
             continue
+        if keyword == "allOf":
+            for branch in branches:
+                _fold(branch, properties, needed, rules, depth + 1)
+            continue
         sets: list[list[str]] = []
         for branch in branches:
-            inside: list[str] = []
-            _fold(branch, properties, inside, rules if keyword == "allOf" else [], depth + 1)
-            sets.append(inside)
-        if keyword == "allOf":
-            needed += [name for names in sets for name in names]
-        else:
-            needed += [name for name in sets[0] if all(name in names for names in sets)]
-            rules.append(_choice(keyword, branches, sets))
+            needed_in_branch: list[str] = []
+            _fold(branch, properties, needed_in_branch, [], depth + 1)
+            sets.append(needed_in_branch)
+        needed += [name for name in sets[0] if all(name in names for names in sets)]
+        rules.append(_choice_rule(keyword, branches, sets))
     for keyword in ("then", "else"):
         branch = schema.get(keyword)
         if isinstance(branch, dict):
             _fold(branch, properties, [], [], depth + 1)
-    told = ("not", "dependentRequired", "dependentSchemas", *(("if", "then", "else") if "if" in schema else ()))
-    rest = {key: schema[key] for key in told if key in schema}
+    checked = ["not", "dependentRequired", "dependentSchemas"]
+    if "if" in schema:
+        checked += ["if", "then", "else"]
+    rest = {key: schema[key] for key in checked if key in schema}
     if rest:
         rules.append(f"The app checks this rule: {_short(rest)}.")
 
 
-def _merge(own: Schema, properties: Schema) -> None:
+def _merge(added: Schema, properties: Schema) -> None:
     """Add properties; one that two branches describe in two ways may have either."""
-    for name, part in own.items():
+    for name, part in added.items():
         before = properties.get(name)
         if before is None or before == {}:
             properties[name] = part
         elif part not in (before, {}):
-            choices = before["anyOf"] if isinstance(before, dict) and before.keys() == {"anyOf"} else [before]
-            assert isinstance(choices, list)
-            properties[name] = {"anyOf": choices if part in choices else [*choices, part]}
+            choices: list[object] = [before]
+            if isinstance(before, dict) and before.keys() == {"anyOf"}:
+                choices = before["anyOf"]
+            if part not in choices:
+                properties[name] = {"anyOf": [*choices, part]}
 
 
-def _choice(keyword: str, branches: list[Schema], sets: list[list[str]]) -> str:
+def _choice_rule(keyword: str, branches: list[Schema], sets: list[list[str]]) -> str:
     """Return in words which parameters go together."""
     count = "exactly one" if keyword == "oneOf" else "at least one"
     if all(sets):
@@ -339,7 +360,9 @@ def _choice(keyword: str, branches: list[Schema], sets: list[list[str]]) -> str:
 
 def _short(part: object) -> str:
     text = encode_json(part).decode()
-    return text if len(text) <= _MAX_RULE else f"{text[: _MAX_RULE - 1]}…"
+    if len(text) <= _MAX_RULE:
+        return text
+    return f"{text[: _MAX_RULE - 1]}…"
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -347,14 +370,14 @@ def _short(part: object) -> str:
 
 def _model_names(schema: Schema) -> dict[str, str]:
     """Return a name for each parameter whose own the APIs refuse, with that."""
-    known = {*_all_names(schema)}
+    app_names = {*_all_names(schema)}
     names: dict[str, str] = {}
-    for name in sorted(known):
+    for name in sorted(app_names):
         if _NAME.fullmatch(name):
             continue
         base = _UNSAFE.sub("_", name).strip("_")[:60] or "parameter"
         free, count = base, 1
-        while free in known or free in names:
+        while free in app_names or free in names:
             count += 1
             free = f"{base}_{count}"
         names[free] = name
@@ -367,7 +390,10 @@ def _all_names(schema: object) -> Iterator[str]:
         for keyword, part in _parts(waiting.pop()):
             if keyword == "properties" and isinstance(part, dict):
                 yield from part
-            waiting += part.values() if keyword in _MAPS and isinstance(part, dict) else _each(part)
+            if keyword in _MAPS and isinstance(part, dict):
+                waiting += part.values()
+            else:
+                waiting += _each(part)
 
 
 def _parts(schema: object) -> Iterator[tuple[str, object]]:
@@ -392,23 +418,25 @@ def _renamed(schema: object, names: Mapping[str, str]) -> Schema:
     for keyword, part in _parts(schema):
         if isinstance(part, bool):
             continue
-        if keyword in _MAPS and isinstance(part, dict):
-            renamed[keyword] = {
-                names.get(name, name) if keyword in ("properties", "dependentSchemas") else name: (
-                    _described(_renamed(inner, names), name, names if keyword == "properties" else {})
-                )
-                for name, inner in part.items()
-            }
+        if keyword == "properties" and isinstance(part, dict):
+            renamed[keyword] = members = {}
+            for name, inner in part.items():
+                members[names.get(name, name)] = _described(_renamed(inner, names), name, names)
+        elif keyword == "dependentSchemas" and isinstance(part, dict):
+            renamed[keyword] = {names.get(name, name): _renamed(inner, names) for name, inner in part.items()}
+        elif keyword in _MAPS and isinstance(part, dict):
+            renamed[keyword] = {name: _renamed(inner, names) for name, inner in part.items()}
         elif isinstance(part, list):
             renamed[keyword] = [_renamed(inner, names) for inner in part]
         else:
             renamed[keyword] = _renamed(part, names)
-    if isinstance(needed := schema.get("required"), list):
-        renamed["required"] = [names.get(str(name), name) for name in needed]
-    if isinstance(dependent := schema.get("dependentRequired"), dict):
-        renamed["dependentRequired"] = {
-            names.get(name, name): [names.get(other, other) for other in others] for name, others in dependent.items()
-        }
+    required, dependent = schema.get("required"), schema.get("dependentRequired")
+    if isinstance(required, list):
+        renamed["required"] = [names.get(str(name), name) for name in required]
+    if isinstance(dependent, dict):
+        renamed["dependentRequired"] = dependencies = {}
+        for name, others in dependent.items():
+            dependencies[names.get(name, name)] = [names.get(other, other) for other in others]
     return renamed
 
 
@@ -416,35 +444,41 @@ def _described(schema: Schema, name: str, names: Mapping[str, str]) -> Schema:
     """Return the schema of a parameter; that of a renamed one says its own name, which the app's errors use."""
     if name not in names:
         return schema
-    own = schema.get("description")
     text = f"The app calls it {plain_line(name, _MAX_RULE)!r}."
-    return {**schema, "description": f"{own} {text}" if isinstance(own, str) and own else text}
+    description = schema.get("description")
+    if isinstance(description, str) and description:
+        text = f"{description} {text}"
+    return {**schema, "description": text}
 
 
-def app_arguments(made: ModelSchema, arguments: Mapping[str, object]) -> dict[str, object]:
+def app_arguments(model: ModelSchema, arguments: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a call with the app's names in the place of those for models."""
-    if not made.names:
+    if not model.names:
         return dict(arguments)
-    named = _with_app_names(made.schema, arguments, made)
-    assert isinstance(named, dict)
-    return named
+    renamed = _with_app_names(model.schema, arguments, model)
+    assert isinstance(renamed, dict)
+    return renamed
 
 
-def _with_app_names(schema: object, value: object, made: ModelSchema) -> object:
-    alternatives = [*_alternatives(schema, made.schema)]
+def _with_app_names(schema: object, value: object, model: ModelSchema) -> object:
+    alternatives = [*_alternatives(schema, model.schema)]
     if isinstance(value, Mapping):
-        named: dict[str, object] = {}
+        members = [part.get("properties") for part in alternatives]
+        others = [part["additionalProperties"] for part in alternatives if "additionalProperties" in part]
+        renamed: dict[str, object] = {}
         for name, inner in value.items():
-            declared = [own[name] for part in alternatives if isinstance(own := part.get("properties"), dict)
-                        and name in own]  # fmt: skip
-            others = [part["additionalProperties"] for part in alternatives if "additionalProperties" in part]
-            app_name = made.names.get(name, name) if declared else name
-            named[app_name] = _with_app_names({"anyOf": declared or others}, inner, made)
-        return named
+            declared = [part[name] for part in members if isinstance(part, dict) and name in part]
+            if declared:
+                renamed[model.names.get(name, name)] = _with_app_names({"anyOf": declared}, inner, model)
+            else:
+                renamed[name] = _with_app_names({"anyOf": others}, inner, model)
+        return renamed
     if isinstance(value, list):
-        items = {"anyOf": [inner for part in alternatives for key in ("items", "prefixItems")
-                           for inner in _each(part.get(key))]}  # fmt: skip
-        return [_with_app_names(items, inner, made) for inner in value]
+        items: list[object] = []
+        for part in alternatives:
+            items += _each(part.get("items"))
+            items += _each(part.get("prefixItems"))
+        return [_with_app_names({"anyOf": items}, inner, model) for inner in value]
     return value
 
 
