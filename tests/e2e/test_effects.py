@@ -379,7 +379,9 @@ async def test_a_download_that_breaks_off_is_a_warning(connected: Connect) -> No
 async def test_a_download_over_the_limit_is_broken_off(
     connected: Connect, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.playwright._effects.BEGIN_TIMEOUT", 20.0)  # a busy machine takes longer than a call
+    monkeypatch.setattr(
+        "transports.playwright._effect_tracker.BEGIN_TIMEOUT", 20.0
+    )  # a busy machine takes longer than a call
     before = {path.name for path in browser.folder.iterdir()}
     async with connected(store=LocalStore(tmp_path / "small", max_bytes=1_000_000)) as app:
         for url in ("/faults/long/1000/0/endless.bin?endless=1", None):  # a size that nobody knows, and a known one

@@ -48,7 +48,7 @@ async def test_side_effects_of_a_tool_belong_to_its_call(
     fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A download that begins later comes with a later call, as it should: on a busy machine it was missing here.
-    monkeypatch.setattr("transports.playwright._effects.BEGIN_TIMEOUT", 20.0)
+    monkeypatch.setattr("transports.playwright._effect_tracker.BEGIN_TIMEOUT", 20.0)
     async with connect(fixture.url + "webmcp/cases", browser=browser, store=tmp_path) as app:
         done = await app.call("effects")
         assert done.data == {"asked": False} and done.warnings == ()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from transports.errors import TransportError
-from transports.playwright._effects import EffectTracker
+from transports.playwright._effect_tracker import EffectTracker
 from transports.protocol.binary import BinaryData
 from transports.protocol.messages import Message
 

@@ -4,8 +4,8 @@ Each is answered at once, so that no call waits for a person, and recorded as an
 content, if it has any, becomes an output of the call that was running. An effect outside any call is announced as an
 event, and its content comes with the next call. See ``docs/side-effects.md``.
 
-:class:`EffectTracker` assigns effects and outputs to calls; :class:`Windows` handles windows; :class:`PageEffects`
-listens to the page and connects the two.
+:class:`Windows` handles windows; :class:`PageEffects` listens to the page, and assigns effects and outputs to calls
+(:mod:`._effect_tracker`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -26,22 +25,18 @@ from playwright.async_api import Error
 
 from .._internal.tasks import in_thread
 from ..errors import (
-    ABPError,
     BrowserCrashed,
-    CallTimeout,
     ContextLost,
     PageCrashed,
     TransportError,
     UsageError,
-    first_line,
-    format_seconds,
 )
 from ..protocol._plain_text import redact_url
-from ..protocol._strict_json import JSONValue
 from ..protocol.binary import BinaryData, Handle
-from ..protocol.messages import Effect as SideEffect, Message
+from ..protocol.messages import Message
 from ._agent import INLINE_BYTES, DevTools, PageAgent
 from ._downloads import AppDownloads, CdpDownloads
+from ._effect_tracker import CallEffects, Detail, EffectTracker, ExpectedEffect, Window
 from ._listeners import listen, listener
 from ._received import Clipboard, Download, Effect, FileChooser, Held, Notice, Print, Unsent, checked, parse_json
 from ._scripts import load_script
@@ -54,7 +49,7 @@ logger = logging.getLogger("transports.playwright")
 
 #: Names of ``navigator.permissions.query`` (W3C Permissions). Without local-network-access, whose denial would keep an
 #: app on this machine from loading at all.
-_ASKED = (
+_PERMISSIONS = (
     "camera",
     "captured-surface-control",
     "clipboard-read",
@@ -72,55 +67,37 @@ _ASKED = (
     "storage-access",
     "window-management",
 )
-#: Effects recorded for one call; the rest is only counted.
-_MAX_RECORDED = 100
-#: Warnings about the effects of one call; the rest is left out.
-_MAX_WARNINGS = 20
-#: Announced effects that one call waits for at a time (docs/security.md).
-_MAX_EXPECTED = 100
-#: Outputs that wait for the next call; beyond it the oldest is discarded.
-_MAX_DEFERRED = 8
-#: Seconds for an announced effect (a click on a download link, a window) to begin.
-BEGIN_TIMEOUT = 2.0
 #: Windows open at once; further ones are closed as soon as they open.
-_MAX_OPEN = 8
+_MAX_WINDOWS = 8
 #: Seconds for a window to show its content. Longer than a call waits, since the next call may take it.
 _CAPTURE_TIMEOUT = 5.0
+#: Characters of a text of the app in the record of an effect.
 _MAX_TEXT = 500
 #: Seconds by which the browser's event of a download may precede the page's announcement of the same download.
 _BROWSER_LEAD = 0.05
-#: Seconds between the end of a navigation and the start of the download that it turned into.
-_NAVIGATION_GRACE = 0.1
+#: Seconds between the end of a navigation and the start of the download that it turned into: of the page, of a window.
+_DOWNLOAD_LAG, _WINDOW_DOWNLOAD_LAG = 0.1, 0.5
+#: Seconds for one step that ends or undoes something.
 _STEP_TIMEOUT = 2.0
 #: Seconds between two looks at a window that shows nothing yet.
 _LOOK_INTERVAL = 0.05
-#: Seconds between the end of a navigation of a window and the start of the download that it turned into.
-_WINDOW_GRACE = 0.5
-#: First four characters of addresses that a browser loads, and does not hand to another program.
-_LOADED = ("http", "blob", "data")
-#: Seconds for the viewer of a PDF to load and to begin to save.
-_SAVE_TIMEOUT = 10.0
 #: Saves the PDF that Chromium's viewer shows, as its button does. Returns false until the viewer is ready.
 _SAVE_PDF = """() => {
   const controller = document.querySelector("pdf-viewer")?.currentController;
   controller?.save?.("ORIGINAL");
   return Boolean(controller?.save);
 }"""
-#: Windows whose calls are remembered, for downloads that begin in them later.
-_MAX_OWNERS = 100
 #: Prefix of handles of content held by the page's own agent.
 _HELD = "held:"
-#: Seconds for the images of a printed page to load.
-_SNAPSHOT_TIMEOUT = 10.0
 #: Events of an embedded app per second, and events handled in one turn of the event loop.
-_EVENTS_A_SECOND, _FEW = 1000, 50
+_EVENTS_A_SECOND, _EVENTS_AT_ONCE = 1000, 50
 
 
 def check_permissions(names: Collection[str]) -> frozenset[str]:
     """Return the names as a set. Raises :class:`~transports.errors.UsageError` for an unknown one."""
-    if isinstance(names, str) or (unknown := sorted(set(names) - set(_ASKED))):
-        wrong = names if isinstance(names, str) else ", ".join(unknown)
-        raise UsageError(f"permissions= takes names of {', '.join(_ASKED)}; not {wrong!r}")
+    unknown = [names] if isinstance(names, str) else sorted(set(names) - set(_PERMISSIONS))
+    if unknown:
+        raise UsageError(f"permissions= takes names of {', '.join(_PERMISSIONS)}; not {', '.join(unknown)!r}")
     return frozenset(names)
 
 
@@ -134,376 +111,15 @@ async def set_permissions(tab: Tab, agent: PageAgent, granted: Collection[str]) 
     browser = tab.browser.cdp
     context = (await agent.target())["browserContextId"]
 
-    async def decide(permission: dict[str, object], setting: str) -> None:
+    async def decide(permission: dict[str, object]) -> None:
+        setting = "granted" if permission["name"] in granted else "denied"
+        decision = {"permission": permission, "setting": setting, "browserContextId": context}
         with contextlib.suppress(Error):  # unknown to an older browser, which never asks for it
-            decided = {"permission": permission, "setting": setting, "browserContextId": context}
-            await browser.send("Browser.setPermission", decided)
+            await browser.send("Browser.setPermission", decision)
 
-    permissions: list[dict[str, object]] = [{"name": name} for name in _ASKED]
+    permissions: list[dict[str, object]] = [{"name": name} for name in _PERMISSIONS]
     permissions.append({"name": "midi", "sysex": True})
-    await asyncio.gather(*(decide(item, "granted" if item["name"] in granted else "denied") for item in permissions))
-
-
-Detail: TypeAlias = dict[str, JSONValue]
-
-
-@dataclass(slots=True, eq=False)
-class _Output:
-    """Pending content of a call; ``what`` names it in warnings.
-
-    A call fails without a ``required`` output; other outputs may come with a later call. ``on_discard`` cancels work
-    whose result is no longer wanted. ``is_late`` is true for content that began before the call.
-    """
-
-    task: asyncio.Future[BinaryData]
-    what: str
-    required: bool
-    on_discard: Callable[[], None]
-    is_late: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class CallEffects:
-    """Side effects of one call so far. ``id`` is ``None`` for effects outside any call.
-
-    ``effects`` holds the first 100, ``overflow`` counts the rest. ``refused`` counts windows that were closed at once,
-    ``dropped`` downloads that were too many.
-    """
-
-    id: str | None
-    effects: list[tuple[str, Detail]] = field(default_factory=list)
-    overflow: int = 0
-    refused: int = 0
-    dropped: int = 0
-    warnings: list[str] = field(default_factory=list)
-    outputs: list[_Output] = field(default_factory=list)
-    expected: set[ExpectedEffect] = field(default_factory=set)
-    windows: list[Window] = field(default_factory=list)
-
-    @property
-    def is_empty(self) -> bool:
-        """True if nothing has happened and nothing is announced."""
-        noted = self.effects or self.overflow or self.refused or self.dropped or self.warnings
-        return not (noted or self.outputs or self.expected)
-
-    def as_effects(self) -> tuple[SideEffect, ...]:
-        """Return the effects for a result; those beyond the limit are summed up in one of the kind ``more``."""
-        more = [SideEffect("more", self.id, {"count": self.overflow})] if self.overflow else []
-        return (*(SideEffect(kind, self.id, detail) for kind, detail in self.effects), *more)
-
-
-@dataclass(slots=True, eq=False)
-class ExpectedEffect:
-    """An effect that was announced and is about to begin.
-
-    ``place`` identifies it: a download link (``""``), a window (``"window"``), the navigation of a frame (the frame's
-    id), or the event ``number`` of an app's frame (``"event"``). It begins ``wait`` seconds later, and its call waits
-    for it until ``until`` (loop time). ``begun`` is done once it has begun or is given up, at the latest by ``timer``.
-    ``is_late`` is true if it began before the call.
-    """
-
-    call: CallEffects
-    place: str
-    detail: Detail
-    begun: asyncio.Future[None]
-    number: int
-    wait: float
-    until: float
-    is_late: bool
-    timer: asyncio.TimerHandle | None = None
-
-
-class EffectTracker:
-    """Tracker of the side effects of one page, by call.
-
-    ``lost`` is done once the app is gone. ``emit`` is called with events, ``release`` with unwanted content.
-    """
-
-    def __init__(
-        self,
-        lost: asyncio.Future[TransportError],
-        emit: Callable[[Message], None],
-        release: Callable[[Handle], Awaitable[None]],
-    ) -> None:
-        self.unattributed = CallEffects(None)
-        self._lost = lost
-        self._emit = emit
-        self._release = release
-        self._calls: dict[str, CallEffects] = {}
-        self._expected: deque[ExpectedEffect] = deque()
-        self._discarded = 0
-        self._tasks: set[asyncio.Future[Any]] = set()
-
-    async def aclose(self) -> None:
-        """Cancel all background work; waits two seconds at most."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_STEP_TIMEOUT)
-
-    # --- calls --------------------------------------------------------------------------------------------------------
-
-    def current_call(self, call_id: str | None = None) -> CallEffects:
-        """Return the call with this id if it is under way, or the latest call, or :attr:`unattributed`."""
-        if call_id is not None and call_id in self._calls:
-            return self._calls[call_id]
-        return next(reversed(self._calls.values()), self.unattributed)
-
-    def call_of(self, call_id: str | None) -> CallEffects:
-        """Return the call with this id if it is under way, or :attr:`unattributed`."""
-        return self._calls.get(call_id or "", self.unattributed)
-
-    def begin_call(self, call_id: str) -> CallEffects:
-        """Track a call until :meth:`end_call`."""
-        call = self._calls[call_id] = CallEffects(call_id)
-        return call
-
-    def end_call(self, call: CallEffects) -> None:
-        """Stop tracking a call. Outputs that are not in its reply wait for the next call."""
-        self._calls.pop(call.id or "", None)
-        for output in call.outputs:
-            self._defer(output)
-        self.unattributed.effects.clear()
-        self.unattributed.overflow = 0
-
-    def has_some_for(self, call: CallEffects) -> bool:
-        """Return whether :meth:`settle` has anything to add to the reply to a call, or to wait for."""
-        waiting = self.unattributed
-        return bool(not call.is_empty or waiting.outputs or waiting.warnings or self._discarded)
-
-    async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
-        """Add the effects and outputs of its call to ``reply``.
-
-        Waits up to ``timeout`` seconds for outputs that have begun. Raises :class:`~transports.errors.CallTimeout` if a
-        printed page is not ready in time. A failed call has no result: its effects are announced as events, and its
-        outputs come with the next call.
-        """
-        now = asyncio.get_running_loop().time
-        replied = now()
-        deadline = replied + timeout
-        while call.expected and not self._lost.done():
-            until = max(replied + BEGIN_TIMEOUT, *(effect.until for effect in call.expected))
-            if (left := min(until, deadline) - now()) <= 0:
-                break
-            waiting: list[asyncio.Future[Any]] = [*(effect.begun for effect in call.expected), self._lost]
-            await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        if isinstance(reply.payload, dict) and reply.payload.get("success") is False:
-            for effect in call.as_effects():
-                self._emit(Message("effect", effect))
-            return
-        warnings = [*self.unattributed.warnings, *call.warnings]
-        self.unattributed.warnings.clear()
-        if call.refused:
-            warnings.append(f"{call.refused} windows were too many and were closed at once")
-        if call.dropped:
-            warnings.append(f"{call.dropped} downloads were too many for one call and are lost; let the app make fewer")
-        if waits := sum(effect.wait > 0 for effect in call.expected):
-            warnings.append(f"{waits} downloads had not begun in time; they come with later calls, so allow more time")
-        outputs: list[BinaryData] = []
-        late: list[_Output] = []
-        for output in call.outputs:
-            if await self._finished(output, deadline - now()):
-                if finished := self._result(output, warnings):
-                    outputs += finished
-                    if output.is_late:
-                        warnings.append(f"{output.what} began before this call")
-            elif output.required:
-                raise CallTimeout(f"{output.what} was not ready within {format_seconds(timeout)}")
-            else:
-                warnings.append(f"{output.what} was not finished in time; it comes with a later call")
-                late.append(output)
-        call.outputs = late
-        outputs += self._take_deferred(warnings)
-        reply.outputs = (*reply.outputs, *outputs)
-        reply.warnings = (*reply.warnings, *warnings)
-        reply.effects = call.as_effects()
-
-    async def _finished(self, output: _Output, timeout: float) -> bool:
-        waiting: list[asyncio.Future[Any]] = [output.task]
-        if not output.required:  # a download gives no event when its page is lost
-            waiting.append(self._lost)
-        await asyncio.wait(waiting, timeout=max(timeout, 0), return_when=asyncio.FIRST_COMPLETED)
-        return output.task.done()
-
-    def _result(self, output: _Output, warnings: list[str]) -> list[BinaryData]:
-        try:
-            return [output.task.result()]
-        except ABPError as error:
-            if output.required:
-                raise
-            warnings.append(f"{output.what}: {error.message}")
-            return []
-        except Exception as error:
-            if output.required:
-                raise TransportError(f"{output.what}: {first_line(error)}") from error
-            warnings.append(f"{output.what}: {first_line(error)}")
-            return []
-
-    def _take_deferred(self, warnings: list[str]) -> list[BinaryData]:
-        """Return the finished outputs that began before this call, with a warning for each."""
-        waited, self.unattributed.outputs = self.unattributed.outputs, []
-        found: list[BinaryData] = []
-        for output in waited:
-            if not output.task.done():
-                self.unattributed.outputs.append(output)
-            elif content := self._result(output, warnings):
-                warnings.append(f"{output.what} began before this call")
-                found += content
-        if self._discarded:
-            warnings.append(f"{self._discarded} outputs that began before this call were too many and are lost")
-            self._discarded = 0
-        return found
-
-    # --- records and outputs ------------------------------------------------------------------------------------------
-
-    def record(self, call: CallEffects, kind: str, detail: Detail) -> bool:
-        """Record an effect of the call. Returns ``False`` if the call has 100 already: then it is only counted."""
-        if len(call.effects) >= _MAX_RECORDED:
-            call.overflow += 1
-            return False
-        call.effects.append((kind, detail))
-        if call is self.unattributed:
-            self.announce(kind, None, dict(detail))
-        return True
-
-    def warn(self, call: CallEffects, text: str) -> None:
-        """Add a warning to the result of the call, or of the next one; of a call, 20 at most."""
-        if len(call.warnings) < _MAX_WARNINGS:
-            call.warnings.append(text)
-
-    def announce(self, kind: str, call_id: str | None, detail: Detail) -> None:
-        """Emit an ``effect`` event for an effect that will not be in any result."""
-        self._emit(Message("effect", SideEffect(kind, call_id, detail)))
-
-    def add_output(
-        self,
-        call: CallEffects,
-        work: Coroutine[Any, Any, BinaryData],
-        what: str,
-        *,
-        required: bool = False,
-        is_late: bool = False,
-        on_discard: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Add content to the call, ready once ``work`` is done. ``what`` names it in warnings."""
-        output = _Output(self.spawn(work), what, required, on_discard, is_late)
-        if call.id in self._calls:
-            call.outputs.append(output)
-        else:
-            self._defer(output)
-
-    def add_content(self, call: CallEffects, content: BinaryData, what: str, *, is_late: bool = False) -> None:
-        """Add content to the call that needs no more work."""
-        self.add_output(call, _ready(content), what, is_late=is_late)
-
-    def drop(self, call: CallEffects) -> None:
-        """Count a download that was too many."""
-        if call is self.unattributed:
-            self._discarded += 1
-        else:
-            call.dropped += 1
-
-    def _defer(self, output: _Output) -> None:
-        output.required = False
-        self.unattributed.outputs.append(output)
-        if len(self.unattributed.outputs) > _MAX_DEFERRED:
-            self._discarded += 1
-            self._discard(self.unattributed.outputs.pop(0))
-
-    def _discard(self, output: _Output) -> None:
-        if not output.task.done():
-            output.task.cancel()
-            output.on_discard()
-        elif not output.task.cancelled() and not output.task.exception():
-            content = output.task.result().content
-            if isinstance(content, Handle):
-                self.spawn(self._release(content))
-
-    def spawn(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
-        """Run work in the background; :meth:`aclose` cancels it. Its errors are never reported by asyncio."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
-        return task
-
-    def _on_task_done(self, task: asyncio.Future[Any]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
-            return
-        error = task.exception()  # marked as retrieved: users of the outcome read it from the task
-        if error is not None and not isinstance(error, (ABPError, Error)):  # pages go away, which is expected
-            logger.error("a side effect of the app could not be handled", exc_info=error)
-
-    # --- effects that are announced before they begin -----------------------------------------------------------------
-
-    def expect(
-        self,
-        call: CallEffects,
-        place: str,
-        detail: Detail,
-        number: int = 0,
-        *,
-        wait: float = 0.0,
-        is_late: bool = False,
-    ) -> ExpectedEffect | None:
-        """Let the call's reply wait for this effect, which begins in ``wait`` seconds, two seconds longer at most.
-        Ignored if the call waits for a hundred others."""
-        if len(call.expected) >= _MAX_EXPECTED:
-            return None
-        loop = asyncio.get_running_loop()
-        until = loop.time() + wait + BEGIN_TIMEOUT
-        expected = ExpectedEffect(call, place, detail, loop.create_future(), number, wait, until, is_late)
-        expected.timer = loop.call_later(wait + 2 * BEGIN_TIMEOUT, self.mark_begun, expected)
-        self._expected.append(expected)
-        call.expected.add(expected)
-        return expected
-
-    def mark_heard(self, number: int) -> None:
-        """Stop waiting for the events of the app's frame up to ``number``."""
-        for item in [item for item in self._expected if item.place == "event" and item.number <= number]:
-            self.mark_begun(item)
-
-    def take_expected(self, *places: str) -> ExpectedEffect | None:
-        """Remove and return the first effect expected at the first of these places that has one."""
-        found = next((item for place in places if (item := self.find_expected(place))), None)
-        if found is not None:
-            self._expected.remove(found)
-        return found
-
-    def find_expected(self, place: str) -> ExpectedEffect | None:
-        """Return the first effect that is expected at this place, or ``None``."""
-        return next((item for item in self._expected if item.place == place), None)
-
-    def mark_begun(self, expected: ExpectedEffect) -> None:
-        """Stop waiting for an expected effect that has begun or is given up."""
-        if expected in self._expected:
-            self._expected.remove(expected)
-        expected.call.expected.discard(expected)
-        if expected.timer is not None:
-            expected.timer.cancel()
-        if not expected.begun.done():
-            expected.begun.set_result(None)
-
-
-async def _ready(content: BinaryData) -> BinaryData:
-    return content
-
-
-@dataclass(slots=True, eq=False)
-class Window:
-    """A window of a call. ``frame`` is the id of its frame in CDP, once it is known. ``changed`` is set whenever it may
-    show something else. ``navigations`` counts those that have begun, ``is_loading`` is true until the latest has
-    ended. ``shown`` is the address whose content was looked at, ``saved`` the download of a PDF there."""
-
-    page: Page
-    call: CallEffects
-    frame: str | None = None
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    navigations: int = 0
-    is_loading: bool = False
-    has_download: bool = False
-    shown: str = ""
-    saved: asyncio.Future[tuple[str, str]] | None = None
+    await asyncio.gather(*map(decide, permissions))
 
 
 class Windows:
@@ -539,7 +155,7 @@ class Windows:
     def on_target(self, frame: str) -> None:
         """Remember which call has opened the window with this frame."""
         self._owners[frame] = self._tracker.current_call()
-        if len(self._owners) > _MAX_OWNERS:
+        if len(self._owners) > 100:
             del self._owners[next(iter(self._owners))]
 
     def owner_of(self, frame: str) -> CallEffects | None:
@@ -572,12 +188,12 @@ class Windows:
     def close_windows_of(self, call: CallEffects) -> None:
         """Close the windows of a call that has ended, and those of no call. A window that waits for the answer of a
         server, which may be a file, stays until the next call ends."""
-        left = self.loading(call)
+        loading = self.loading(call)
         for window in (*call.windows, *self._tracker.unattributed.windows):
-            if window not in left:
+            if window not in loading:
                 self._tracker.spawn(close_quietly(window.page))
         call.windows.clear()
-        self._tracker.unattributed.windows[:] = left
+        self._tracker.unattributed.windows[:] = loading
 
     def _on_popup(self, page: Page) -> None:
         self.watch(page, self._on_dialog)
@@ -587,18 +203,18 @@ class Windows:
             self.on_window_open({"url": page.url})
             expected = self._tracker.take_expected("window")
         self._open_windows = [window for window in self._open_windows if not window.page.is_closed()]
-        if expected is None or len(self._open_windows) >= _MAX_OPEN:
-            (expected.call if expected else self._tracker.current_call()).refused += 1
-            if expected is not None:
+        if expected is None or len(self._open_windows) >= _MAX_WINDOWS:
+            if expected is None:
+                self._tracker.current_call().refused += 1
+            else:
+                expected.call.refused += 1
                 expected.detail["closed"] = "too many windows"
                 self._tracker.mark_begun(expected)
             self._tracker.spawn(close_quietly(page))
             return
-        call = (
-            expected.call
-            if self._tracker.current_call(expected.call.id) is expected.call
-            else self._tracker.unattributed
-        )
+        call = expected.call
+        if self._tracker.current_call(call.id) is not call:
+            call = self._tracker.unattributed
         window = Window(page, call)
         if self._agent.channel.cdp is not None:
             self._tracker.spawn(self._watch_frame(window))
@@ -632,7 +248,7 @@ class Windows:
             if window.navigations == number:
                 self._on_shown(window)
 
-        asyncio.get_running_loop().call_later(_WINDOW_GRACE, end)
+        asyncio.get_running_loop().call_later(_WINDOW_DOWNLOAD_LAG, end)
 
     def _on_shown(self, window: Window) -> None:
         window.is_loading = False
@@ -645,7 +261,7 @@ class Windows:
         frame = str(target["targetInfo"]["targetId"])
 
         def on_navigation(event: dict[str, Any]) -> None:  # comes before the answer of a call that begins one
-            if event["frameId"] == frame and event["url"][:4] in _LOADED:
+            if event["frameId"] == frame and _is_loaded(event["url"]):
                 self._begin_loading(window)
 
         def on_stopped(event: dict[str, Any]) -> None:
@@ -663,14 +279,14 @@ class Windows:
         try:
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(_CAPTURE_TIMEOUT):
-                    await self._arrival(window)
+                    await self._wait_for_content(window)
                     if window.page.url != window.shown:
                         window.shown = window.page.url
                         await self._capture(window)
         finally:
             self._tracker.mark_begun(expected)
 
-    async def _arrival(self, window: Window) -> None:
+    async def _wait_for_content(self, window: Window) -> None:
         """Wait until a window has left the blank page that it began with, or has content, a download, or no page."""
         while not window.page.is_closed() and not window.has_download:
             window.changed.clear()
@@ -684,9 +300,9 @@ class Windows:
         """Add the content of a window as an output, if it shows a ``blob:`` URL or a PDF of the app's own origin."""
         url = window.page.url
         if url.startswith("blob:"):
-            found = await self._agent.invoke("blobOfUrl", url, timeout=_STEP_TIMEOUT, returns=str)
-            for held in parse_json(found, list[Held], "the content of a window")[:1]:
-                content = BinaryData(Handle(f"held:{held.id}", held.size), held.type or None)
+            text = await self._agent.invoke("blobOfUrl", url, timeout=_STEP_TIMEOUT, returns=str)
+            for blob in parse_json(text, list[Held], "the content of a window")[:1]:
+                content = BinaryData(Handle(f"{_HELD}{blob.id}", blob.size), blob.type or None)
                 self._tracker.add_content(window.call, content, "the content of a window")
         elif (
             urlsplit(url)[:2] == urlsplit(self._agent.page.url)[:2]  # the app's own origin
@@ -703,7 +319,7 @@ class Windows:
         """
         if self.take_pdf is not None:
             with contextlib.suppress(Error, TimeoutError):
-                async with asyncio.timeout(_SAVE_TIMEOUT):
+                async with asyncio.timeout(10.0):
                     while window.frame is None:
                         await asyncio.sleep(_LOOK_INTERVAL)
                     window.saved = asyncio.get_running_loop().create_future()
@@ -712,6 +328,11 @@ class Windows:
                     guid, name = await window.saved
                     return await self.take_pdf(guid, name)
         raise TransportError("the browser did not hand it over; let the app download or answer it")
+
+
+def _is_loaded(url: str) -> bool:
+    """Return whether a browser loads this address, and does not hand it to another program."""
+    return url.startswith(("http", "blob", "data"))
 
 
 def _is_navigation(page: Page, request: Request) -> bool:
@@ -773,7 +394,7 @@ class PageEffects:
         self._tracker = EffectTracker(agent.lost, emit, release)
         self._windows = Windows(agent, self._tracker)
         self._unannounced_at = 0.0  # loop time of the latest download that began without an announcement
-        self._heard = 0  # events of the app's frame
+        self._received = 0  # events of the app's frame
         self._printing = asyncio.Lock()
         agent.lost.add_done_callback(self._on_lost)
 
@@ -827,34 +448,37 @@ class PageEffects:
         parts = map(load_script, ("natives.js", "codec.js", "effects.js"))
         arguments = ", ".join((json.dumps({"inline": INLINE_BYTES}), *parts))
         expression = f"({load_script('embedded.js')})({arguments})"
-        made = await cdp.send("Runtime.evaluate", {"expression": expression, **context})
-        if "objectId" in made["result"]:
-            self._tracker.spawn(self._hear(cdp, made["result"]["objectId"]))
+        reply = await cdp.send("Runtime.evaluate", {"expression": expression, **context})
+        if "objectId" in reply["result"]:
+            self._tracker.spawn(self._receive_events(cdp, reply["result"]["objectId"]))
 
-    async def _hear(self, cdp: CDPSession, object_id: str) -> None:
+    async def _receive_events(self, cdp: CDPSession, object_id: str) -> None:
         """Handle the events of a frame until it is gone or returns anything but a list of events."""
-        asking = 'function () { "use strict"; return this.next(); }'
-        command = {"objectId": object_id, "functionDeclaration": asking, "awaitPromise": True, "returnByValue": True}
+        function = 'function () { "use strict"; return this.next(); }'
+        command = {"objectId": object_id, "functionDeclaration": function, "awaitPromise": True, "returnByValue": True}
         while True:
-            answer = await cdp.send("Runtime.callFunctionOn", command)
-            texts = checked(answer["result"].get("value"), list[str], "the events of a frame")
-            for start in range(0, len(texts), _FEW):
-                few = texts[start : start + _FEW]
-                for text in few:
+            reply = await cdp.send("Runtime.callFunctionOn", command)
+            texts = checked(reply["result"].get("value"), list[str], "the events of a frame")
+            for start in range(0, len(texts), _EVENTS_AT_ONCE):
+                batch = texts[start : start + _EVENTS_AT_ONCE]
+                for text in batch:
                     self._agent.deliver(text, to=self.on_event)
-                self._heard += len(few)
-                self._tracker.mark_heard(self._heard)
-                await asyncio.sleep(len(few) / _EVENTS_A_SECOND)
+                self._received += len(batch)
+                self._tracker.mark_received(self._received)
+                await asyncio.sleep(len(batch) / _EVENTS_A_SECOND)
 
     def on_emitted(self, number: int) -> None:
         """Let the call under way, whose reply follows, wait for the event ``number`` of the app's frame."""
-        if number > self._heard and (call := self._tracker.current_call()).id is not None:
+        call = self._tracker.current_call()
+        if number > self._received and call.id is not None:
             self._tracker.expect(call, "event", {}, number)
 
     @property
     def download_folder(self) -> Path | None:
         """The folder of the app's downloads, once it is prepared."""
-        return None if self._app_downloads is None else self._app_downloads.folder
+        if self._app_downloads is None:
+            return None
+        return self._app_downloads.folder
 
     async def aclose(self) -> None:
         """Cancel background work and remove downloaded files."""
@@ -883,9 +507,9 @@ class PageEffects:
             self._windows.close_windows_of(call)
         self._tracker.end_call(call)
 
-    def has_some_for(self, call: CallEffects) -> bool:
+    def has_effects_for(self, call: CallEffects) -> bool:
         """Return whether a reply to the call has side effects to be completed with (:meth:`settle`)."""
-        return self._tracker.has_some_for(call)
+        return self._tracker.has_effects_for(call)
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         """Complete a reply with its side effects; see :meth:`EffectTracker.settle
@@ -900,23 +524,28 @@ class PageEffects:
 
     def _on_lost(self, lost: asyncio.Future[TransportError]) -> None:
         """Announce the loss as an event: the call under way fails, so there is no result for the effect."""
-        error = lost.result()
-        kind = "navigation" if isinstance(error, ContextLost) else "crash"
-        if isinstance(error, ContextLost | PageCrashed | BrowserCrashed):
-            self._tracker.announce(kind, self._tracker.current_call().id, {})
+        match lost.result():
+            case ContextLost():
+                kind = "navigation"
+            case PageCrashed() | BrowserCrashed():
+                kind = "crash"
+            case _:
+                return
+        self._tracker.announce(kind, self._tracker.current_call().id, {})
 
     # --- navigations that may turn into downloads ---------------------------------------------------------------------
 
     def _on_navigation(self, event: dict[str, Any]) -> None:
         call = self._tracker.current_call()
-        same = event["url"].partition("#")[0] == self._agent.page.url.partition("#")[0]
-        download = event["disposition"] == "currentTab" and event["url"][:4] in _LOADED
-        if download and not same and call.id is not None:
+        same_document = event["url"].partition("#")[0] == self._agent.page.url.partition("#")[0]
+        may_download = event["disposition"] == "currentTab" and _is_loaded(event["url"])
+        if may_download and not same_document and call.id is not None:
             self._tracker.expect(call, event["frameId"], {})
 
     def _on_loaded(self, frame: str) -> None:
-        if announced := self._tracker.find_expected(frame):
-            asyncio.get_running_loop().call_later(_NAVIGATION_GRACE, self._tracker.mark_begun, announced)
+        announced = self._tracker.find_expected(frame)
+        if announced is not None:
+            asyncio.get_running_loop().call_later(_DOWNLOAD_LAG, self._tracker.mark_begun, announced)
 
     # --- the kinds of effects -----------------------------------------------------------------------------------------
 
@@ -941,20 +570,13 @@ class PageEffects:
                     work = self._print(payload.id)
                     self._tracker.add_output(call, work, "the printed page", required=not is_late, is_late=is_late)
             case FileChooser():
-                kinds = {"multiple": payload.multiple, "directory": payload.directory, "picker": payload.picker}
+                details = {"multiple": payload.multiple, "directory": payload.directory, "picker": payload.picker}
                 if payload.picker is not None:
                     picker = payload.picker[:_MAX_TEXT]
                     self._tracker.warn(call, f"{picker}() of the app was cancelled: nobody is there to choose a file")
-                self._on_file_chooser({name: value for name, value in kinds.items() if value is not None}, call)
-            case Clipboard(size=size, id=held):
-                content = payload.base64 if held is None else Handle(f"{holder}{held}", size)
-                recorded = self._tracker.record(call, kind, {"type": payload.type[:_MAX_TEXT], "bytes": size})
-                if recorded and content is not None:
-                    written = BinaryData(content, payload.type or None, None, payload.name or None)
-                    what = "the clipboard content of the app" if kind == "clipboard" else "what the app shared"
-                    self._tracker.add_content(call, written, what, is_late=is_late)
-                elif isinstance(content, Handle):
-                    self._tracker.spawn(self._release(content))
+                self._on_file_chooser({name: value for name, value in details.items() if value is not None}, call)
+            case Clipboard():
+                self._on_clipboard(call, kind, payload, holder, is_late=is_late)
             case Notice(title=title, body=body):
                 self._tracker.record(call, "notification", {"title": title[:_MAX_TEXT], "body": body[:_MAX_TEXT]})
             case Unsent():
@@ -966,16 +588,30 @@ class PageEffects:
                 if call.id is not None and (wait or is_new):
                     self._tracker.expect(call, "", {}, wait=wait / 1000, is_late=is_late)
 
+    def _on_clipboard(self, call: CallEffects, kind: str, written: Clipboard, holder: str, *, is_late: bool) -> None:
+        """Record content that the app wrote to the clipboard, or shared, and add it as an output."""
+        content: Handle | bytes | None = written.base64
+        if written.id is not None:
+            content = Handle(f"{holder}{written.id}", written.size)
+        detail: Detail = {"type": written.type[:_MAX_TEXT], "bytes": written.size}
+        is_recorded = self._tracker.record(call, kind, detail)
+        if is_recorded and content is not None:
+            data = BinaryData(content, written.type or None, None, written.name or None)
+            what = "the clipboard content of the app" if kind == "clipboard" else "what the app shared"
+            self._tracker.add_content(call, data, what, is_late=is_late)
+        elif isinstance(content, Handle):
+            self._tracker.spawn(self._release(content))
+
     @listener
     def _on_dialog(self, dialog: Dialog) -> None:
-        accept = self._accept or dialog.type in ("alert", "beforeunload")
-        answer = "accepted" if accept else "dismissed"
-        self._tracker.record(
-            self._tracker.current_call(),
-            "dialog",
-            {"type": dialog.type, "message": dialog.message[:_MAX_TEXT], "answer": answer},
-        )
-        self._tracker.spawn(dialog.accept(dialog.default_value) if accept else dialog.dismiss())
+        detail: Detail = {"type": dialog.type, "message": dialog.message[:_MAX_TEXT]}
+        if self._accept or dialog.type in ("alert", "beforeunload"):
+            detail["answer"] = "accepted"
+            self._tracker.spawn(dialog.accept(dialog.default_value))
+        else:
+            detail["answer"] = "dismissed"
+            self._tracker.spawn(dialog.dismiss())
+        self._tracker.record(self._tracker.current_call(), "dialog", detail)
 
     async def _print(self, snapshot: int | None) -> BinaryData:
         """Return the PDF of a ``print()``.
@@ -986,7 +622,7 @@ class PageEffects:
         async with self._printing:
             if snapshot is None:
                 return await self._print_page()
-            await self._agent.invoke("showSnapshot", snapshot, timeout=_SNAPSHOT_TIMEOUT)
+            await self._agent.invoke("showSnapshot", snapshot, timeout=10.0)
             try:
                 return await self._print_page()
             except BaseException:  # the page restores itself only after a print
@@ -1002,22 +638,25 @@ class PageEffects:
         if self._windows.on_download(frame, guid, name):
             return True
         owner = self._windows.owner_of(frame)
-        announced = None if owner else self._tracker.take_expected(frame, "")
-        begun_by = announced.call if announced else owner
-        call = self._tracker.current_call(begun_by.id if begun_by else None)
-        is_late = (announced is not None and announced.is_late) or begun_by not in (None, call)
+        announced = None if owner is not None else self._tracker.take_expected(frame, "")
+        if announced is not None:
+            owner = announced.call
+        call = self._tracker.current_call(None if owner is None else owner.id)
+        is_late = (announced is not None and announced.is_late) or owner not in (None, call)
         detail: Detail = {"url": redact_url(url)[:_MAX_TEXT], "filename": name[:_MAX_TEXT]}
-        if wanted := self._tracker.record(call, "download", detail):
-            work, what = self._downloaded(guid, name, detail), f"the app's download {name[:80]!r}"
-            discard = partial(self._cancel_download, guid)
-            self._tracker.add_output(call, work, what, is_late=is_late, on_discard=discard)
+        is_recorded = self._tracker.record(call, "download", detail)
+        if is_recorded:
+            work = self._downloaded(guid, name, detail)
+            cancel = partial(self._cancel_download, guid)
+            what = f"the app's download {name[:80]!r}"
+            self._tracker.add_output(call, work, what, is_late=is_late, on_discard=cancel)
         else:
             self._tracker.drop(call)
-        if announced:
+        if announced is not None:
             self._tracker.mark_begun(announced)
         else:
             self._unannounced_at = asyncio.get_running_loop().time()
-        return wanted
+        return is_recorded
 
     async def _downloaded(self, guid: str, name: str, detail: Detail | None = None) -> BinaryData:
         assert self._app_downloads is not None

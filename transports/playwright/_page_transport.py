@@ -455,7 +455,7 @@ class PageTransport(Transport):
                 text = encode_json(payload).decode()
                 reply = await self._invoke(message, "call", text, timeout=timeout, reach=reach, of=document)
             reply.sender = self._sender(document)
-            if effects.has_some_for(call):
+            if effects.has_effects_for(call):
                 # at least a second, also after a call that used up its time: its outputs may be ready already
                 await effects.settle(call, reply, timeout=max(started + timeout - time.monotonic(), 1.0))
             return reply

@@ -1,0 +1,422 @@
+"""The effects and outputs of a page, by call (:class:`EffectTracker`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from playwright.async_api import Error
+
+from ..errors import ABPError, CallTimeout, TransportError, first_line, format_seconds
+from ..protocol._strict_json import JSONValue
+from ..protocol.binary import BinaryData, Handle
+from ..protocol.messages import Effect as SideEffect, Message
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+logger = logging.getLogger("transports.playwright")
+
+#: Effects recorded for one call; the rest is only counted.
+_MAX_RECORDED = 100
+#: Warnings about the effects of one call; the rest is left out.
+_MAX_WARNINGS = 20
+#: Announced effects that one call waits for at a time (docs/security.md).
+_MAX_EXPECTED = 100
+#: Outputs that wait for the next call; beyond it the oldest is discarded.
+_MAX_DEFERRED = 8
+#: Seconds for an announced effect (a click on a download link, a window) to begin.
+BEGIN_TIMEOUT = 2.0
+
+Detail: TypeAlias = dict[str, JSONValue]
+
+
+@dataclass(slots=True, eq=False)
+class Window:
+    """A window of a call. ``frame`` is the id of its frame in CDP, once it is known. ``changed`` is set whenever it may
+    show something else. ``navigations`` counts those that have begun, ``is_loading`` is true until the latest has
+    ended. ``shown`` is the address whose content was looked at, ``saved`` the download of a PDF there."""
+
+    page: Page
+    call: CallEffects
+    frame: str | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    navigations: int = 0
+    is_loading: bool = False
+    has_download: bool = False
+    shown: str = ""
+    saved: asyncio.Future[tuple[str, str]] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Output:
+    """Pending content of a call; ``what`` names it in warnings.
+
+    A call fails without a ``required`` output; other outputs may come with a later call. ``on_discard`` cancels work
+    whose result is no longer wanted. ``is_late`` is true for content that began before the call.
+    """
+
+    task: asyncio.Future[BinaryData]
+    what: str
+    required: bool
+    on_discard: Callable[[], None]
+    is_late: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class CallEffects:
+    """Side effects of one call so far. ``id`` is ``None`` for effects outside any call.
+
+    ``effects`` holds the first 100, ``overflow`` counts the rest. ``refused`` counts windows that were closed at once,
+    ``dropped`` downloads that were too many.
+    """
+
+    id: str | None
+    effects: list[tuple[str, Detail]] = field(default_factory=list)
+    overflow: int = 0
+    refused: int = 0
+    dropped: int = 0
+    warnings: list[str] = field(default_factory=list)
+    outputs: list[_Output] = field(default_factory=list)
+    expected: set[ExpectedEffect] = field(default_factory=set)
+    windows: list[Window] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing has happened and nothing is announced."""
+        return not any(
+            (
+                self.effects,
+                self.overflow,
+                self.refused,
+                self.dropped,
+                self.warnings,
+                self.outputs,
+                self.expected,
+            )
+        )
+
+    def as_effects(self) -> tuple[SideEffect, ...]:
+        """Return the effects for a result; those beyond the limit are summed up in one of the kind ``more``."""
+        effects = [SideEffect(kind, self.id, detail) for kind, detail in self.effects]
+        if self.overflow:
+            effects.append(SideEffect("more", self.id, {"count": self.overflow}))
+        return tuple(effects)
+
+
+@dataclass(slots=True, eq=False)
+class ExpectedEffect:
+    """An effect that was announced and is about to begin.
+
+    ``place`` identifies it: a download link (``""``), a window (``"window"``), the navigation of a frame (the frame's
+    id), or the event ``number`` of an app's frame (``"event"``). It begins ``wait`` seconds later, and its call waits
+    for it until ``until`` (loop time). ``begun`` is done once it has begun or is given up, at the latest by ``timer``.
+    ``is_late`` is true if it began before the call.
+    """
+
+    call: CallEffects
+    place: str
+    detail: Detail
+    begun: asyncio.Future[None]
+    number: int
+    wait: float
+    until: float
+    is_late: bool
+    timer: asyncio.TimerHandle | None = None
+
+
+class EffectTracker:
+    """Tracker of the side effects of one page, by call.
+
+    ``lost`` is done once the app is gone. ``emit`` is called with events, ``release`` with unwanted content.
+    """
+
+    def __init__(
+        self,
+        lost: asyncio.Future[TransportError],
+        emit: Callable[[Message], None],
+        release: Callable[[Handle], Awaitable[None]],
+    ) -> None:
+        self.unattributed = CallEffects(None)
+        self._lost = lost
+        self._emit = emit
+        self._release = release
+        self._calls: dict[str, CallEffects] = {}
+        self._expected: deque[ExpectedEffect] = deque()
+        self._discarded = 0
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    async def aclose(self) -> None:
+        """Cancel all background work; waits two seconds at most."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=2.0)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def current_call(self, call_id: str | None = None) -> CallEffects:
+        """Return the call with this id if it is under way, or the latest call, or :attr:`unattributed`."""
+        if call_id is not None and call_id in self._calls:
+            return self._calls[call_id]
+        return next(reversed(self._calls.values()), self.unattributed)
+
+    def call_of(self, call_id: str | None) -> CallEffects:
+        """Return the call with this id if it is under way, or :attr:`unattributed`."""
+        return self._calls.get(call_id or "", self.unattributed)
+
+    def begin_call(self, call_id: str) -> CallEffects:
+        """Track a call until :meth:`end_call`."""
+        call = self._calls[call_id] = CallEffects(call_id)
+        return call
+
+    def end_call(self, call: CallEffects) -> None:
+        """Stop tracking a call. Outputs that are not in its reply wait for the next call."""
+        self._calls.pop(call.id or "", None)
+        for output in call.outputs:
+            self._defer(output)
+        self.unattributed.effects.clear()
+        self.unattributed.overflow = 0
+
+    def has_effects_for(self, call: CallEffects) -> bool:
+        """Return whether :meth:`settle` has anything to add to the reply to a call, or to wait for."""
+        return bool(not call.is_empty or self.unattributed.outputs or self.unattributed.warnings or self._discarded)
+
+    async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
+        """Add the effects and outputs of its call to ``reply``.
+
+        Waits up to ``timeout`` seconds for outputs that have begun. Raises :class:`~transports.errors.CallTimeout` if a
+        printed page is not ready in time. A failed call has no result: its effects are announced as events, and its
+        outputs come with the next call.
+        """
+        now = asyncio.get_running_loop().time
+        deadline = now() + timeout
+        await self._wait_for_expected(call, deadline)
+        if isinstance(reply.payload, dict) and reply.payload.get("success") is False:
+            for effect in call.as_effects():
+                self._emit(Message("effect", effect))
+            return
+        warnings = self._take_warnings(call)
+        contents: list[BinaryData] = []
+        unfinished: list[_Output] = []
+        for output in call.outputs:
+            if await self._is_finished(output, deadline - now()):
+                content = self._take_content(output, warnings)
+                if content is not None:
+                    contents.append(content)
+                    if output.is_late:
+                        warnings.append(f"{output.what} began before this call")
+            elif output.required:
+                raise CallTimeout(f"{output.what} was not ready within {format_seconds(timeout)}")
+            else:
+                warnings.append(f"{output.what} was not finished in time; it comes with a later call")
+                unfinished.append(output)
+        call.outputs = unfinished
+        contents += self._take_deferred(warnings)
+        reply.outputs = (*reply.outputs, *contents)
+        reply.warnings = (*reply.warnings, *warnings)
+        reply.effects = call.as_effects()
+
+    async def _wait_for_expected(self, call: CallEffects, deadline: float) -> None:
+        """Wait until the announced effects of a call have begun or are given up, until ``deadline`` (loop time)."""
+        now = asyncio.get_running_loop().time
+        replied = now()
+        while call.expected and not self._lost.done():
+            until = max(replied + BEGIN_TIMEOUT, *(effect.until for effect in call.expected))
+            seconds = min(until, deadline) - now()
+            if seconds <= 0:
+                return
+            begun: list[asyncio.Future[Any]] = [effect.begun for effect in call.expected]
+            await asyncio.wait((*begun, self._lost), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+    def _take_warnings(self, call: CallEffects) -> list[str]:
+        warnings = [*self.unattributed.warnings, *call.warnings]
+        self.unattributed.warnings.clear()
+        if call.refused:
+            warnings.append(f"{call.refused} windows were too many and were closed at once")
+        if call.dropped:
+            warnings.append(f"{call.dropped} downloads were too many for one call and are lost; let the app make fewer")
+        waits = sum(effect.wait > 0 for effect in call.expected)
+        if waits:
+            warnings.append(f"{waits} downloads had not begun in time; they come with later calls, so allow more time")
+        return warnings
+
+    async def _is_finished(self, output: _Output, timeout: float) -> bool:
+        futures: list[asyncio.Future[Any]] = [output.task]
+        if not output.required:  # a download gives no event when its page is lost
+            futures.append(self._lost)
+        await asyncio.wait(futures, timeout=max(timeout, 0), return_when=asyncio.FIRST_COMPLETED)
+        return output.task.done()
+
+    def _take_content(self, output: _Output, warnings: list[str]) -> BinaryData | None:
+        """Return the content of a finished output, or ``None`` if it failed, with a warning. Raises the error of a
+        required output."""
+        try:
+            return output.task.result()
+        except ABPError as error:
+            if output.required:
+                raise
+            warnings.append(f"{output.what}: {error.message}")
+        except Exception as error:
+            if output.required:
+                raise TransportError(f"{output.what}: {first_line(error)}") from error
+            warnings.append(f"{output.what}: {first_line(error)}")
+        return None
+
+    def _take_deferred(self, warnings: list[str]) -> list[BinaryData]:
+        """Return the finished outputs that began before this call, with a warning for each."""
+        outputs, self.unattributed.outputs = self.unattributed.outputs, []
+        contents: list[BinaryData] = []
+        for output in outputs:
+            if not output.task.done():
+                self.unattributed.outputs.append(output)
+                continue
+            content = self._take_content(output, warnings)
+            if content is not None:
+                warnings.append(f"{output.what} began before this call")
+                contents.append(content)
+        if self._discarded:
+            warnings.append(f"{self._discarded} outputs that began before this call were too many and are lost")
+            self._discarded = 0
+        return contents
+
+    # --- records and outputs ------------------------------------------------------------------------------------------
+
+    def record(self, call: CallEffects, kind: str, detail: Detail) -> bool:
+        """Record an effect of the call. Returns ``False`` if the call has 100 already: then it is only counted."""
+        if len(call.effects) >= _MAX_RECORDED:
+            call.overflow += 1
+            return False
+        call.effects.append((kind, detail))
+        if call is self.unattributed:
+            self.announce(kind, None, dict(detail))
+        return True
+
+    def warn(self, call: CallEffects, text: str) -> None:
+        """Add a warning to the result of the call, or of the next one; of a call, 20 at most."""
+        if len(call.warnings) < _MAX_WARNINGS:
+            call.warnings.append(text)
+
+    def announce(self, kind: str, call_id: str | None, detail: Detail) -> None:
+        """Emit an ``effect`` event for an effect that will not be in any result."""
+        self._emit(Message("effect", SideEffect(kind, call_id, detail)))
+
+    def add_output(
+        self,
+        call: CallEffects,
+        work: Coroutine[Any, Any, BinaryData],
+        what: str,
+        *,
+        required: bool = False,
+        is_late: bool = False,
+        on_discard: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Add content to the call, ready once ``work`` is done. ``what`` names it in warnings."""
+        output = _Output(self.spawn(work), what, required, on_discard, is_late)
+        if call.id in self._calls:
+            call.outputs.append(output)
+        else:
+            self._defer(output)
+
+    def add_content(self, call: CallEffects, content: BinaryData, what: str, *, is_late: bool = False) -> None:
+        """Add content to the call that needs no more work."""
+        self.add_output(call, _ready(content), what, is_late=is_late)
+
+    def drop(self, call: CallEffects) -> None:
+        """Count a download that was too many."""
+        if call is self.unattributed:
+            self._discarded += 1
+        else:
+            call.dropped += 1
+
+    def _defer(self, output: _Output) -> None:
+        output.required = False
+        self.unattributed.outputs.append(output)
+        if len(self.unattributed.outputs) > _MAX_DEFERRED:
+            self._discarded += 1
+            self._discard(self.unattributed.outputs.pop(0))
+
+    def _discard(self, output: _Output) -> None:
+        if not output.task.done():
+            output.task.cancel()
+            output.on_discard()
+        elif not output.task.cancelled() and not output.task.exception():
+            content = output.task.result().content
+            if isinstance(content, Handle):
+                self.spawn(self._release(content))
+
+    def spawn(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
+        """Run work in the background; :meth:`aclose` cancels it. Its errors are never reported by asyncio."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        return task
+
+    def _on_task_done(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()  # marked as retrieved: users of the outcome read it from the task
+        if error is not None and not isinstance(error, (ABPError, Error)):  # pages go away, which is expected
+            logger.error("a side effect of the app could not be handled", exc_info=error)
+
+    # --- effects that are announced before they begin -----------------------------------------------------------------
+
+    def expect(
+        self,
+        call: CallEffects,
+        place: str,
+        detail: Detail,
+        number: int = 0,
+        *,
+        wait: float = 0.0,
+        is_late: bool = False,
+    ) -> ExpectedEffect | None:
+        """Let the call's reply wait for this effect, which begins in ``wait`` seconds, two seconds longer at most.
+        Ignored if the call waits for a hundred others."""
+        if len(call.expected) >= _MAX_EXPECTED:
+            return None
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait + BEGIN_TIMEOUT
+        expected = ExpectedEffect(call, place, detail, loop.create_future(), number, wait, until, is_late)
+        expected.timer = loop.call_later(wait + 2 * BEGIN_TIMEOUT, self.mark_begun, expected)
+        self._expected.append(expected)
+        call.expected.add(expected)
+        return expected
+
+    def mark_received(self, number: int) -> None:
+        """Stop waiting for the events of the app's frame up to ``number``."""
+        for expected in tuple(self._expected):
+            if expected.place == "event" and expected.number <= number:
+                self.mark_begun(expected)
+
+    def take_expected(self, *places: str) -> ExpectedEffect | None:
+        """Remove and return the first effect expected at the first of these places that has one."""
+        for place in places:
+            expected = self.find_expected(place)
+            if expected is not None:
+                self._expected.remove(expected)
+                return expected
+        return None
+
+    def find_expected(self, place: str) -> ExpectedEffect | None:
+        """Return the first effect that is expected at this place, or ``None``."""
+        return next((expected for expected in self._expected if expected.place == place), None)
+
+    def mark_begun(self, expected: ExpectedEffect) -> None:
+        """Stop waiting for an expected effect that has begun or is given up."""
+        if expected in self._expected:
+            self._expected.remove(expected)
+        expected.call.expected.discard(expected)
+        if expected.timer is not None:
+            expected.timer.cancel()
+        if not expected.begun.done():
+            expected.begun.set_result(None)
+
+
+async def _ready(content: BinaryData) -> BinaryData:
+    return content
