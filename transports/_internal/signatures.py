@@ -15,15 +15,19 @@ def showing(options: type, **defaults: object) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
-        *own, _ = signature.parameters.values()
+        *parameters, _ = signature.parameters.values()
         for name, hint in options.__annotations__.items():
             text = hint.__forward_arg__ if isinstance(hint, ForwardRef) else hint
-            own.append(
+            parameters.append(
                 inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=text)
             )
-        function.__annotations__ = {one.name: one.annotation for one in own if one.annotation is not one.empty}
+        function.__annotations__ = {
+            parameter.name: parameter.annotation
+            for parameter in parameters
+            if parameter.annotation is not parameter.empty
+        }
         function.__annotations__["return"] = signature.return_annotation
-        vars(function)["__signature__"] = signature.replace(parameters=own)
+        vars(function)["__signature__"] = signature.replace(parameters=parameters)
         return function
 
     return decorate

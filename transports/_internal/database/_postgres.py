@@ -49,10 +49,11 @@ class PostgresUrl:
         """Parse ``url``. Never raises."""
         scheme, mark, rest = url.partition("://")
         starts = [0, *(match.end() for match in re.finditer("@", rest))]
-        start = next((at for at in starts if _is_place(rest[at:])), starts[-1])
+        start = next((start for start in starts if _is_place(rest[start:])), starts[-1])
         userinfo = rest[: max(start - 1, 0)]
         place, question, query = rest[start:].partition("?")
-        own = re.match("[^@/]*@", rest)  # libpq looks for the user only here
+        libpq_userinfo = re.match("[^@/]*@", rest)  # libpq looks for the user only here
+        libpq_start = libpq_userinfo.end() if libpq_userinfo else 0
         shown = re.split("[:/?#@]", userinfo)[0] + "@" * bool(start)
         if re.search("[?&][^=&]*pass", userinfo, re.IGNORECASE):  # the @ may be in the value of a password parameter
             place, question, query, head = "…", "", "", url
@@ -63,20 +64,26 @@ class PostgresUrl:
             f"{scheme}{mark}{shown}{place}",
             tuple(query.split("&")) if query else (),
             userinfo.partition(":")[2],
-            start == (own.end() if own else 0) and not re.search("[/?#]", userinfo),
+            start == libpq_start and not re.search("[/?#]", userinfo),
         )
 
     def take(self, name: str) -> tuple[str, str | None]:
         """Return the address without the parameter ``name``, and its last value."""
-        mine = [one for one in self.parameters if one.partition("=")[0] == name]
-        value = unquote_plus(mine[-1].partition("=")[2]) if mine else None
-        return _joined(self.head, [one for one in self.parameters if one not in mine]), value
+        value: str | None = None
+        others: list[str] = []
+        for parameter in self.parameters:
+            key, _, text = parameter.partition("=")
+            if key == name:
+                value = unquote_plus(text)
+            else:
+                others.append(parameter)
+        return _joined(self.head, others), value
 
     @property
     def without_password(self) -> str:
         """The address without secrets; it works with a password from ``PGPASSWORD`` or a password file."""
-        known = [one for one in self.parameters if _PARAMETER.fullmatch(one) and not _is_secret(one)]
-        return _joined(self.shown, known)
+        shown = [parameter for parameter in self.parameters if _PARAMETER.fullmatch(parameter)]
+        return _joined(self.shown, [parameter for parameter in shown if not _is_secret(parameter)])
 
     @property
     def secrets(self) -> set[str] | None:
@@ -85,8 +92,10 @@ class PostgresUrl:
         In an ambiguous address libpq may take a part of the password for the port or a parameter, and quote it."""
         if not self.certain or not all(map(_PARAMETER.fullmatch, self.parameters)):
             return None
-        given = [self.password, *(one.partition("=")[2] for one in self.parameters if _is_secret(one))]
-        return {secret for one in given if one for secret in (one, unquote(one))}
+        secrets = {self.password}
+        secrets.update(parameter.partition("=")[2] for parameter in self.parameters if _is_secret(parameter))
+        secrets.discard("")
+        return secrets | set(map(unquote, secrets))
 
 
 def without_password(url: str) -> str:
@@ -164,7 +173,9 @@ class PostgresConnection:
             return
         self.close()
         try:
-            given = self._psycopg.conninfo.conninfo_to_dict(self._url).get("options") or os.environ.get("PGOPTIONS", "")
+            options = self._psycopg.conninfo.conninfo_to_dict(self._url).get("options")
+            if not options:
+                options = os.environ.get("PGOPTIONS", "")
             self._db = cast(
                 "psycopg.Connection[tuple[Value, ...]]",
                 self._psycopg.connect(
@@ -176,7 +187,7 @@ class PostgresConnection:
                     keepalives_interval=5,
                     keepalives_count=2,
                     # the user's options may change the first of these, but not the others, which come last
-                    options=f"-c statement_timeout={_STATEMENT_TIMEOUT} {given} -c synchronous_commit=on "
+                    options=f"-c statement_timeout={_STATEMENT_TIMEOUT} {options} -c synchronous_commit=on "
                     f"-c default_transaction_read_only={self._read_only}",
                     application_name=f"abp ({self.name})",
                 ),
@@ -205,8 +216,9 @@ class PostgresConnection:
             with db.transaction(), db.cursor() as cursor:
                 return work(_Percent(cursor))
         except self._psycopg.Error as error:
-            again = isinstance(error, self._psycopg.errors.DeadlockDetected | self._psycopg.errors.SerializationFailure)
-            raise self._failed(error, retryable=again or db.broken or db.closed) from error
+            errors = self._psycopg.errors
+            in_conflict = isinstance(error, errors.DeadlockDetected | errors.SerializationFailure)
+            raise self._failed(error, retryable=in_conflict or db.broken or db.closed) from error
 
     def lock(self, cursor: Cursor, name: str) -> None:
         """Take an advisory lock."""

@@ -63,7 +63,11 @@ class SqliteConnection:
         try:
             if self._path and not self._read_only:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-            db = self._look_at(self._path) if self._path and self._read_only else open_sqlite(self._path)
+                db = open_sqlite(self._path)
+            elif self._path:
+                db = self._open_read_only(self._path)
+            else:
+                db = open_sqlite(None)
         except (OSError, sqlite3.Error) as error:
             self.close()
             raise self._failed(error) from error
@@ -76,7 +80,7 @@ class SqliteConnection:
             raise self._failed(error) from error
         self._db, self._opened = db, self._identity()
 
-    def _look_at(self, path: Path) -> sqlite3.Connection:
+    def _open_read_only(self, path: Path) -> sqlite3.Connection:
         """Open a file read-only.
 
         In a folder that cannot be written, SQLite cannot create the index of a write-ahead log. There a file without
@@ -130,11 +134,13 @@ class SqliteConnection:
         if self._path is None:
             return None
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError:
             return None
-        seen = (*_state(self._path), *_state(_log_of(self._path))) if self._frozen else ()
-        return found.st_dev, found.st_ino, *seen
+        identity = status.st_dev, status.st_ino
+        if not self._frozen:
+            return identity
+        return *identity, *_state(self._path), *_state(_log_of(self._path))
 
     def _failed(self, error: Exception) -> ABPError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -178,7 +184,9 @@ def _log_of(path: Path) -> Path:
 def _state(path: Path) -> tuple[int, ...]:
     """Return the size of a file and the time of its last change; nothing for a missing or empty file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return ()
-    return (found.st_size, found.st_mtime_ns) if found.st_size else ()
+    if status.st_size == 0:
+        return ()
+    return status.st_size, status.st_mtime_ns

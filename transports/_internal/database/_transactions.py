@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeAlias, TypeVar
 
 from ...errors import ABPError
-from ..tasks import backoff_delay
+from ..tasks import backoff_delay, finished
 
 T = TypeVar("T")
 Value: TypeAlias = str | int | float | None
@@ -97,15 +97,13 @@ class Transactions:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             on_cancel()
-            while not future.done():
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([future])
-            if not future.cancelled():
-                future.exception()
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                await finished(future)
             raise
 
     def _repeat(self, work: Callable[[Cursor], T], write: bool) -> T:
-        end, attempt = time.monotonic() + self._patience, 0
+        deadline = time.monotonic() + self._patience
+        attempt = 0
         while True:
             try:
                 self._database.connect()
@@ -116,7 +114,7 @@ class Transactions:
                     raise
                 attempt += 1
                 delay = backoff_delay(attempt, 2.0)
-                if not (error.retryable and self._reached) or self._closed or time.monotonic() + delay > end:
+                if not (error.retryable and self._reached) or self._closed or time.monotonic() + delay > deadline:
                     raise
                 time.sleep(delay)
 
@@ -130,4 +128,6 @@ class Transactions:
 
 def without_nul(text: str | None) -> str | None:
     """Return foreign text without characters that PostgreSQL refuses: NUL, and halves of surrogate pairs."""
-    return None if text is None else text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+    if text is None:
+        return None
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")

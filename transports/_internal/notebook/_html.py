@@ -42,9 +42,15 @@ def _escaped(text: object, limit: int) -> Html:
     if isinstance(text, Html):
         return text
     plain = str(text)
-    plain = plain if len(plain) <= limit else plain[: limit - 1] + "…"
-    plain = "".join(c if c in "\n\t" or unicodedata.category(c)[0] != "C" else "\ufffd" for c in plain)
-    return Html(escape(plain))
+    if len(plain) > limit:
+        plain = plain[: limit - 1] + "…"
+    return Html(escape("".join(map(_printable, plain))))
+
+
+def _printable(character: str) -> str:
+    if character in "\n\t" or not unicodedata.category(character).startswith("C"):
+        return character
+    return "\ufffd"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", count: int = 0) -> Html:
@@ -52,24 +58,29 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, title: str =
     shown = [row for row, _ in zip(rows, range(MAX_ROWS), strict=False)]
     if count > len(shown):
         shown.append((f"… and {count - len(shown):,} more", *[""] * (len(head) - 1)))
-    lines = [f"<div><strong>{_escaped(title, MAX_CELL)}</strong></div>"] if title else []
+    lines: list[str] = []
+    if title:
+        lines.append(f"<div><strong>{_escaped(title, MAX_CELL)}</strong></div>")
     lines.append('<table style="border-collapse: collapse; margin: 4px 0">')
     if any(head):
-        lines.append(
-            "".join(["<tr>", *(f'<th style="{_CELL}">{_escaped(one, MAX_CELL)}</th>' for one in head), "</tr>"])
-        )
-    for row in shown:
-        cells = (f'<td style="{_CELL}">{_escaped(one, MAX_CELL)}</td>' for one in row)
-        lines.append("".join(["<tr>", *cells, "</tr>"]))
+        lines.append(_row("th", head))
+    lines += [_row("td", row) for row in shown]
     return Html("\n".join([*lines, "</table>"]))
+
+
+def _row(element: str, cells: Iterable[object]) -> str:
+    filled = (f'<{element} style="{_CELL}">{_escaped(cell, MAX_CELL)}</{element}>' for cell in cells)
+    return f"<tr>{''.join(filled)}</tr>"
 
 
 def preformatted(text: str) -> Html:
     """Return the first lines of a text, as they are."""
     lines = text[: MAX_TEXT + 1].replace("\r\n", "\n").split("\n")
     shown = "\n".join(lines[:MAX_LINES])
-    more = "\n…" if len(lines) > MAX_LINES and len(shown) < MAX_TEXT else ""
-    return Html(f'<pre style="white-space: pre-wrap; margin: 4px 0">{_escaped(shown, MAX_TEXT)}{more}</pre>')
+    markup = _escaped(shown, MAX_TEXT)
+    if len(lines) > MAX_LINES and len(shown) < MAX_TEXT:
+        markup = Html(f"{markup}\n…")
+    return Html(f'<pre style="white-space: pre-wrap; margin: 4px 0">{markup}</pre>')
 
 
 def file_link(path: str, text: str) -> Html:
@@ -106,8 +117,10 @@ def picture(path: str | None, mime_type: str, size: int, sha256: str) -> Picture
     """Return a stored picture, or ``None``: of another type, larger than :data:`MAX_PICTURE`, or changed."""
     if mime_type not in PICTURES or size > MAX_PICTURE:
         return None
-    content = _content(path, MAX_PICTURE, sha256)
-    return None if content is None else Picture(mime_type, base64.b64encode(content).decode())
+    content = _unchanged_content(path, MAX_PICTURE, sha256)
+    if content is None:
+        return None
+    return Picture(mime_type, base64.b64encode(content).decode())
 
 
 def has_thumbnail(path: str | None, mime_type: str, size: int) -> bool:
@@ -120,16 +133,19 @@ def thumbnail(path: str | None, mime_type: str, sha256: str) -> Picture | None:
 
     ``None`` if the file has changed, cannot be read, takes more than five seconds, or its library (``[images]``,
     ``[pdf]``) is missing."""
-    content = _content(path, MAX_SOURCE, sha256)
-    program, limit = readers.PICTURES[mime_type]
-    made = content and readers.run_reader_now(program, content, limit, timeout=_SECONDS)
-    if not made:
+    content = _unchanged_content(path, MAX_SOURCE, sha256)
+    if not content:
         return None
-    kind = "image/png" if made[1].startswith(b"\x89PNG") else "image/jpeg"
-    return Picture(kind, base64.b64encode(made[1]).decode())
+    program, limit = readers.PICTURES[mime_type]
+    answer = readers.run_reader_now(program, content, limit, timeout=_SECONDS)
+    if answer is None:
+        return None
+    _, smaller = answer
+    kind = "image/png" if smaller.startswith(b"\x89PNG") else "image/jpeg"
+    return Picture(kind, base64.b64encode(smaller).decode())
 
 
-def _content(path: str | None, most: int, sha256: str) -> bytes | None:
+def _unchanged_content(path: str | None, most: int, sha256: str) -> bytes | None:
     """Return the content of a stored file, or ``None``: larger than ``most`` bytes, gone or changed."""
     if path is None:
         return None
@@ -137,7 +153,9 @@ def _content(path: str | None, most: int, sha256: str) -> bytes | None:
         content = read_regular(Path(path), most)
     except OSError:
         return None
-    return content if hashlib.sha256(content).hexdigest() == sha256 else None
+    if hashlib.sha256(content).hexdigest() != sha256:
+        return None
+    return content
 
 
 def first_lines(path: str) -> Html:
@@ -154,9 +172,13 @@ def progress_html(label: str, lines: Sequence[tuple[float | None, str]], seconds
     """Return bars with the text beside each. Without a fraction it goes on until all has ``ended``."""
     minutes, rest = divmod(int(seconds), 60)
     shown = [f"<div>{_escaped(label, MAX_CELL)} {minutes}:{rest:02}</div>"]
+    style = "width: 240px; max-width: 60%; vertical-align: middle"
     for fraction, text in lines:
-        value = "" if fraction is None else f' value="{fraction:.3f}"'
-        style = "width: 240px; max-width: 60%; vertical-align: middle"
-        bar = "" if ended and fraction is None else f'<progress max="1"{value} style="{style}"></progress> '
+        if fraction is not None:
+            bar = f'<progress max="1" value="{fraction:.3f}" style="{style}"></progress> '
+        elif not ended:
+            bar = f'<progress max="1" style="{style}"></progress> '
+        else:
+            bar = ""
         shown.append(f"<div>{bar}{_escaped(text, MAX_CELL)}</div>")
     return Html("\n".join(shown))

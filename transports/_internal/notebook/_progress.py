@@ -92,14 +92,17 @@ def _words(progress: Reported) -> str:
     done, total = progress.steps
     if done is None:
         return progress.text
-    of = "" if total is None else " %" if total == 100 else f" of {total:,.0f}"
-    return " · ".join(filter(None, (f"{done:,.0f}{of}", progress.text)))
+    steps = f"{done:,.0f}"
+    if total == 100:
+        steps += " %"
+    elif total is not None:
+        steps += f" of {total:,.0f}"
+    return " · ".join(filter(None, (steps, progress.text)))
 
 
 def _displayed(output: Mapping[str, str]) -> Any:
     """Display an output in the cell that runs, and return its handle; ``None`` outside of a notebook."""
     ipython: Any = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if not hasattr(shell, "kernel"):  # a terminal cannot draw an output anew
+    if ipython is None or not hasattr(ipython.get_ipython(), "kernel"):  # a terminal cannot draw an output anew
         return None
     return import_module("IPython.display").display(dict(output), raw=True, display_id=True)

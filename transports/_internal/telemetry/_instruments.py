@@ -104,7 +104,7 @@ def error_type(error: BaseException) -> str:
         return "CANCELLED"
     error = getattr(error, "error", error)  # some exceptions carry an ABPError, such as RetryRequest
     if isinstance(error, ABPError):
-        return error.code if _CODE.fullmatch(error.code) else "_OTHER"
+        return error.code if _CODE.fullmatch(error.code) else OTHER
     return type(error).__qualname__
 
 
@@ -125,8 +125,10 @@ class Metric:
     @property
     def prometheus_name(self) -> str:
         """Name for Prometheus, by OpenTelemetry's rules: ``_`` for dots, the unit, ``_total`` for a counter."""
-        total = "_total" if self.kind == "counter" else ""
-        return self.name.replace(".", "_") + _SUFFIXES.get(self.unit, "") + total
+        name = self.name.replace(".", "_") + _SUFFIXES.get(self.unit, "")
+        if self.kind == "counter":
+            name += "_total"
+        return name
 
     @property
     def prometheus_labels(self) -> tuple[str, ...]:
@@ -183,15 +185,15 @@ def recording(sink: Sink) -> Iterator[None]:
     try:
         yield
     finally:
-        _sinks = tuple(one for one in _sinks if one is not sink)
+        _sinks = tuple(other for other in _sinks if other is not sink)
 
 
 def record(metric: Metric, value: float, labels: Mapping[str, str] | None = None) -> None:
     """Add a measurement to a histogram or a counter. After 200 different values of a label, others are ``_OTHER``."""
     if _sinks:
-        known = {name: _bounded(metric, name, text) for name, text in (labels or {}).items()}
+        bounded = {name: _bounded(metric, name, text) for name, text in (labels or {}).items()}
         for sink in _sinks:
-            sink.record(metric, value, known)
+            sink.record(metric, value, bounded)
 
 
 def _bounded(metric: Metric, label: str, text: str) -> str:
@@ -214,15 +216,15 @@ async def observed_call(work: Awaitable[_T], call: str, capability: str, transpo
     The span follows OpenTelemetry's conventions for the execution of a tool."""
     labels = {"abp.capability": capability, "abp.transport": transport}
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": capability, "gen_ai.tool.call.id": call}
-    started, error = time.perf_counter(), ""
+    started = time.perf_counter()
     try:
         with span(f"execute_tool {capability}", {**tool, **labels}):
             return await work
-    except BaseException as failure:
-        error = error_type(failure)
+    except BaseException as error:
+        labels["error.type"] = error_type(error)
         raise
     finally:
-        record(CALL_DURATION, time.perf_counter() - started, {**labels, "error.type": error} if error else labels)
+        record(CALL_DURATION, time.perf_counter() - started, labels)
 
 
 def traced(work: Awaitable[_T], name: str, attributes: Attributes, kind: Kind = "internal") -> Awaitable[_T]:

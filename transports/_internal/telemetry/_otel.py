@@ -62,7 +62,9 @@ class OtelTracing:
         """Make the span of a ``traceparent`` the current span in the block."""
         extracted = _PROPAGATOR.extract(dict(carrier), context.get_current())
         remote = trace.get_current_span(extracted).get_span_context()
-        return _attached(extracted) if remote.is_valid and remote.is_remote else nullcontext()
+        if not remote.is_valid or not remote.is_remote:
+            return nullcontext()
+        return _attached(extracted)
 
     def headers(self) -> Mapping[str, str]:
         """Return ``traceparent`` and ``tracestate`` of the current span."""
@@ -131,12 +133,14 @@ def _stamp_log_records() -> None:
     The names are those of OpenTelemetry's own instrumentation of :mod:`logging`."""
     make = logging.getLogRecordFactory()
 
-    def stamped(*args: Any, **options: Any) -> logging.LogRecord:
-        made = make(*args, **options)
-        if made.name.partition(".")[0] == _NAME:
+    def make_stamped(*args: Any, **options: Any) -> logging.LogRecord:
+        record = make(*args, **options)
+        if record.name.partition(".")[0] == _NAME:
+            record.otelTraceID = record.otelSpanID = "0"
             current = trace.get_current_span().get_span_context()
-            made.otelTraceID = trace.format_trace_id(current.trace_id) if current.is_valid else "0"
-            made.otelSpanID = trace.format_span_id(current.span_id) if current.is_valid else "0"
-        return made
+            if current.is_valid:
+                record.otelTraceID = trace.format_trace_id(current.trace_id)
+                record.otelSpanID = trace.format_span_id(current.span_id)
+        return record
 
-    logging.setLogRecordFactory(stamped)
+    logging.setLogRecordFactory(make_stamped)

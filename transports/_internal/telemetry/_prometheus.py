@@ -49,11 +49,12 @@ class Exposition:
     def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
         """Add a measurement; an unknown label is empty."""
         series = self._series[metric.name]
-        labelled = series.labels(*(labels.get(name, "") for name in metric.labels)) if metric.labels else series
-        if isinstance(labelled, Histogram):
-            labelled.observe(value)
+        if metric.labels:
+            series = series.labels(*(labels.get(name, "") for name in metric.labels))
+        if isinstance(series, Histogram):
+            series.observe(value)
         else:
-            labelled.inc(value)
+            series.inc(value)
 
     def render(self) -> bytes:
         """Return all metrics as text; the media type is :data:`CONTENT_TYPE`."""
