@@ -20,7 +20,7 @@ from transports.mcp import _connection as connection, _process as process
 from transports.mcp._servers import StdioServer
 from transports.playwright._browser import lock_profile
 from transports.playwright._process import child_environment, is_running
-from transports.session._sign_in import _write as write_state
+from transports.session._sign_in import _write_state
 from transports.surfaces.cli import _doctor as checks, main
 
 #: First everything as it is, so that other distributions and the standard library have what they need. Then again.
@@ -140,7 +140,7 @@ def test_a_file_that_is_open_elsewhere_for_a_moment_is_replaced_all_the_same(
         return replace(path, target)
 
     monkeypatch.setattr(Path, "replace", refused_once)
-    write_state(tmp_path / "state.json", "{}")
+    _write_state(tmp_path / "state.json", "{}")
     copy = ExportFile(tmp_path / "copy", artifact_id="a", size=0, sha256=hashlib.sha256().hexdigest(), original=None)
     copy.open()
     copy.commit()

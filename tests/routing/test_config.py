@@ -122,7 +122,7 @@ async def test_a_session_takes_its_rules_from_the_file_that_is_named_or_found(
     assert await place_of_the_file(tmp_path, routing=ABP) == [""]
     assert Options.load().max_sessions == 2
     (tmp_path / "abp.toml").write_text("[rooting]\n")
-    with pytest.raises(UsageError, match=r"rooting: unknown; settings stand in the tables .*routing"):
+    with pytest.raises(UsageError, match=r"rooting: unknown; settings belong in the tables .*routing"):
         await place_of_the_file(tmp_path)
 
 

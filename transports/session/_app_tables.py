@@ -1,6 +1,6 @@
 """Models of the tables ``[apps.NAME]`` and ``[secrets.NAME]`` of ``abp.toml`` (docs/team.md).
 
-:mod:`._apps` and :mod:`._secrets` use them. They are a module of their own because pydantic loads slowly."""
+:mod:`._named_apps` and :mod:`._secrets` use them. They are a module of their own because pydantic loads slowly."""
 
 from __future__ import annotations
 
@@ -67,23 +67,22 @@ class AppEntry(_Entry):
 
     @field_validator("url")
     @classmethod
-    def _plain(cls, value: str) -> str:
+    def _require_no_secret(cls, value: str) -> str:
         if placeholders(value):
             raise ValueError("messages show the address; put the secret into headers")
         return value
 
     @field_validator("evidence")
     @classmethod
-    def _kinds(cls, value: str) -> str:
+    def _check_evidence(cls, value: str) -> str:
         return checked_evidence(value)
 
     @property
     def options(self) -> dict[str, object]:
         """Options of the entry for :func:`transports.connect`, without the target."""
-        own = ("url", "users", "scopes", "max_sessions", "evidence")
-        return {
-            key: one for key in type(self).model_fields if key not in own and (one := getattr(self, key)) is not None
-        }
+        others = {"url", "users", "scopes", "max_sessions", "evidence"}
+        options = {key: getattr(self, key) for key in type(self).model_fields if key not in others}
+        return {key: value for key, value in options.items() if value is not None}
 
 
 class SecretEntry(_Entry):
@@ -97,15 +96,17 @@ class SecretEntry(_Entry):
 
     @field_validator("origins")
     @classmethod
-    def _are_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        origins = [origin_of(one) for one in value]
-        for text, origin in zip(value, origins, strict=True):
+    def _normalise_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        origins = []
+        for text in value:
+            origin = origin_of(text)
             if origin is None or urlsplit(text).path not in ("", "/"):
                 raise ValueError(f"{text!r} is not an origin, such as https://app.example or http://127.0.0.1:8000")
-        return tuple(filter(None, origins))
+            origins.append(origin)
+        return tuple(origins)
 
     @model_validator(mode="after")
-    def _one_source(self) -> SecretEntry:
+    def _require_one_source(self) -> SecretEntry:
         if sum(source is not None for source in (self.env, self.file, self.command)) != 1:
             raise ValueError("give one of env, file and command")
         return self
@@ -126,34 +127,39 @@ class AppTables(BaseModel):
     def parse(cls, tables: Mapping[str, object], file: Path) -> AppTables:
         """Read the tables of ``file``. Raises :class:`~transports.errors.UsageError`, which names the key at fault."""
         try:
-            read = cls.model_validate({name: tables.get(name, {}) for name in cls.model_fields})
+            written = cls.model_validate({name: tables.get(name, {}) for name in cls.model_fields})
         except ValidationError as error:
-            raise _error(error, file) from None
-        for name, entry in read.apps.items():
-            wanted = placeholders([getattr(entry, key) for key in _WITH_SECRETS])
-            for secret in sorted(wanted - read.secrets.keys()):
+            raise _table_error(error, file) from None
+        for name, entry in written.apps.items():
+            secrets = placeholders([getattr(entry, key) for key in _WITH_SECRETS])
+            for secret in sorted(secrets - written.secrets.keys()):
                 raise UsageError(f"{file}: apps.{name}: there is no table [secrets.{secret}]")
         folder = file.absolute().parent
         return cls(
-            apps={name: _below(folder, entry, *_PATHS) for name, entry in read.apps.items()},
-            secrets={name: _below(folder, entry, "file") for name, entry in read.secrets.items()},
+            apps={name: _resolve_paths(folder, entry, *_PATHS) for name, entry in written.apps.items()},
+            secrets={name: _resolve_paths(folder, entry, "file") for name, entry in written.secrets.items()},
         )
 
 
-def _below(folder: Path, entry: E, *keys: str) -> E:
-    paths = {key: folder / path.expanduser() for key in keys if (path := getattr(entry, key)) is not None}
+def _resolve_paths(folder: Path, entry: E, *keys: str) -> E:
+    paths: dict[str, Path] = {}
+    for key in keys:
+        path = getattr(entry, key)
+        if path is not None:
+            paths[key] = folder / path.expanduser()
     return entry.model_copy(update=paths)
 
 
-def _error(error: ValidationError, file: Path) -> UsageError:
+def _table_error(error: ValidationError, file: Path) -> UsageError:
     faults = error.errors(include_url=False, include_input=False)
-    unknown = next((fault for fault in faults if fault["type"] == "extra_forbidden"), None)
-    if unknown is not None:  # comes before a missing key, which may be this one misspelt
-        *place, key = map(str, unknown["loc"])
-        known = AppEntry if place[:1] == ["apps"] else SecretEntry
-        close = difflib.get_close_matches(key, known.model_fields, n=1)
-        hint = f"; do you mean {close[0]}?" if close else f"; there is {', '.join(known.model_fields)}"
-        return UsageError(f"{file}: {'.'.join((*place, key))}: unknown{hint}")
+    for fault in faults:  # an unknown key comes before a missing one, which may be this one misspelt
+        if fault["type"] != "extra_forbidden":
+            continue
+        *table, key = map(str, fault["loc"])
+        keys = (AppEntry if table[:1] == ["apps"] else SecretEntry).model_fields
+        similar = difflib.get_close_matches(key, keys, n=1)
+        hint = f"do you mean {similar[0]}?" if similar else f"there is {', '.join(keys)}"
+        return UsageError(f"{file}: {'.'.join((*table, key))}: unknown; {hint}")
     first = faults[0]
     where = ".".join(str(step) for step in first["loc"] if step != "[key]")
     return settings_error(error, lambda _: f"{file}: {where}")

@@ -37,11 +37,15 @@ class NamedApp:
     @property
     def hidden(self) -> tuple[str, ...]:
         """Texts that reveal how the app is reached and signed in: the user of a server must not see them."""
-        paths = [one for one in (self.entry.profile, self.entry.storage_state, self.entry.adapter) if one is not None]
-        names = [text for path in paths for text in (str(path), str(path.resolve()))]
-        addresses = [text for url in (self.entry.url, self.entry.cdp_url) if url for text in _spellings_of(url)]
-        found = dict.fromkeys((*names, *addresses, *(self.entry.headers or {}).values()))
-        return tuple(sorted(filter(None, found), key=len, reverse=True))  # longest first: one may be part of another
+        entry = self.entry
+        texts = {*(entry.headers or {}).values()}
+        for path in (entry.profile, entry.storage_state, entry.adapter):
+            if path is not None:
+                texts |= {str(path), str(path.resolve())}
+        for url in (entry.url, entry.cdp_url):
+            if url:
+                texts |= {*_spellings_of(url)}
+        return tuple(sorted(filter(None, texts), key=len, reverse=True))  # longest first: one may be part of another
 
     def require_state(self) -> None:
         """Raise :class:`~transports.errors.UsageError` if the operator has not signed in yet."""
@@ -85,15 +89,16 @@ def shares_browser(
         return False
     if entry is None or not takes_browser(entry.url, entry.transport):
         return False
-    own = entry.profile or entry.cdp_url or entry.browser or (entry.storage_state and not new_context)
-    return not own and entry.headless in (None, headless)
+    needs_own_browser = entry.profile or entry.cdp_url or entry.browser or (entry.storage_state and not new_context)
+    return not needs_own_browser and entry.headless in (None, headless)
 
 
 def app_entries(file: ConfigFile) -> Mapping[str, AppEntry]:
     """Return the apps of a file by name; an empty mapping if the file is not trusted.
 
     Raises :class:`~transports.errors.UsageError` for invalid tables."""
-    return tables.apps if (tables := _tables(file)) else {}
+    tables = _trusted_tables(file)
+    return tables.apps if tables else {}
 
 
 def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None:
@@ -104,35 +109,38 @@ def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None
     """
     if not is_app_name(target):
         return None
-    described = [] if file.trusted else [name for name in file.table("apps") if is_app_name(name)]
-    if near := difflib.get_close_matches(target, described, n=1):
-        unknown = "" if target in described else f"there is no app {target!r}; "
-        raise UsageError(
-            f"{unknown}{file.path} describes {near[0]}, but {found_file_advice(file.path)}",
-            code="PERMISSION_DENIED",
-        )
+    if not file.trusted:
+        _reject_untrusted_app(file, target)
     entries = {name: entry for name, entry in app_entries(file).items() if entry.is_for(user)}
     if target in entries:
         return NamedApp(target, entries[target])
     if not entries:
         return None
-    close = difflib.get_close_matches(target, entries, n=1)
-    known = ", ".join(sorted(entries)[:20])
-    raise UsageError(
-        f"there is no app {target!r}" + (f"; do you mean {close[0]}?" if close else f"; there is {known}"),
-        code="NOT_FOUND",
-    )
+    similar = difflib.get_close_matches(target, entries, n=1)
+    hint = f"do you mean {similar[0]}?" if similar else f"there is {', '.join(sorted(entries)[:20])}"
+    raise UsageError(f"there is no app {target!r}; {hint}", code="NOT_FOUND")
+
+
+def _reject_untrusted_app(file: ConfigFile, target: str) -> None:
+    names = [name for name in file.table("apps") if is_app_name(name)]
+    similar = difflib.get_close_matches(target, names, n=1)
+    if similar:
+        unknown = "" if target in names else f"there is no app {target!r}; "
+        raise UsageError(
+            f"{unknown}{file.path} describes {similar[0]}, but {found_file_advice(file.path)}",
+            code="PERMISSION_DENIED",
+        )
 
 
 def secrets_for(file: ConfigFile, user: str | None) -> Secrets:
     """Return the secrets of a file for this user; none if the file is not trusted, which is logged once."""
     if not file.trusted and file.table("secrets"):
         _warn_once(file.path, tuple(file.table("secrets")))
-    tables = _tables(file)
+    tables = _trusted_tables(file)
     return Secrets(tables.secrets if tables else {}, user)
 
 
-def _tables(file: ConfigFile) -> AppTables | None:
+def _trusted_tables(file: ConfigFile) -> AppTables | None:
     if not file.trusted or file.path is None or not (file.table("apps") or file.table("secrets")):
         return None
     from ._app_tables import AppTables  # late: it loads pydantic, and most programs describe no app

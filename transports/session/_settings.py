@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,78 +31,59 @@ if TYPE_CHECKING:
 logger = logging.getLogger("transports")
 
 _PREFIX = "ABP_"
-#: Words of a boolean, in any case of letters.
-_FLAGS = {**dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True)} | {
-    **dict.fromkeys(("0", "false", "f", "no", "n", "off"), False)
-}
+_TRUE = ("1", "true", "t", "yes", "y", "on")
+_FALSE = ("0", "false", "f", "no", "n", "off")
 
 
-def _flag(text: str) -> bool:
+def _parse_flag(text: str) -> bool:
+    word = text.lower()
+    if word not in _TRUE + _FALSE:
+        raise ValueError(f"{text!r} is not a valid boolean; give true or false")
+    return word in _TRUE
+
+
+def _parse_milliseconds(text: str) -> float:
     try:
-        return _FLAGS[text.lower()]
-    except KeyError:
-        raise ValueError(f"{text!r} is not a valid boolean; give true or false") from None
-
-
-def _milliseconds(text: str) -> float:
-    try:
-        number = float(text)
+        milliseconds = float(text)
     except ValueError:
-        number = math.nan
-    if not is_timeout(number / 1000):
-        shown, most = repr(text[:40]), MAX_TIMEOUT * 1000
-        raise ValueError(f"{shown} is not a valid number of milliseconds above 0, at most {most:,}")
-    return number
+        milliseconds = math.nan
+    if not is_timeout(milliseconds / 1000):
+        limit = MAX_TIMEOUT * 1000
+        raise ValueError(f"{text[:40]!r} is not a valid number of milliseconds above 0, at most {limit:,}")
+    return milliseconds
 
 
-def _at_least(least: int) -> Callable[[str], int]:
-    def whole(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = least - 1
-        if number < least:
-            raise ValueError(f"{text!r} is not a valid whole number of {least} or more")
-        return number
-
-    return whole
+def _parse_count(text: str, least: int = 0) -> int:
+    try:
+        count = int(text)
+    except ValueError:
+        count = least - 1
+    if count < least:
+        raise ValueError(f"{text!r} is not a valid whole number of {least} or more")
+    return count
 
 
-def _known_level(text: str) -> str:
-    level, known = text.strip().upper(), logging.getLevelNamesMapping()
-    if level not in known:
-        raise ValueError(f"{text!r} is not a log level; use one of {', '.join(known)}")
+def _parse_size(text: str) -> int:
+    return _parse_count(text, least=1)
+
+
+def _parse_log_level(text: str) -> str:
+    level = text.strip().upper()
+    levels = logging.getLevelNamesMapping()
+    if level not in levels:
+        raise ValueError(f"{text!r} is not a log level; use one of {', '.join(levels)}")
     return level
 
 
-def _durability(text: str) -> str:
+def _parse_durability(text: str) -> str:
     if text not in ("process", "disk"):
         raise ValueError(f"{text!r} is neither process nor disk")
     return text
 
 
-#: Parsers of the variables.
-_READERS: Mapping[str, Callable[[str], object]] = {
-    "output_dir": folder_of,
-    "headless": _flag,
-    "browser_timeout": _milliseconds,
-    "call_timeout": _milliseconds,
-    "download_timeout": _milliseconds,
-    "log_level": _known_level,
-    "max_message_bytes": _at_least(1),
-    "max_artifact_bytes": _at_least(1),
-    "max_session_bytes": _at_least(1),
-    "min_free_disk": _at_least(0),
-    "allow_private_addresses": _flag,
-    "accept_compression": _flag,
-    "store": str,
-    "durability": _durability,
-    "audit_log": Path,
-    "search_index": _flag,
-    "config": Path,
-    "trace_params": _flag,
-    "trace_downloads": _flag,
-}
+def _setting(default: Any, parse: Callable[[str], object]) -> Any:
+    """Return a field of :class:`Settings`. ``parse`` reads its variable, and raises ``ValueError``."""
+    return field(default=default, metadata={"parse": parse})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,50 +94,55 @@ class Settings:
     names of the public bridge, so that the kit can replace it.
     """
 
-    # Not a model of pydantic's, which would take a third of the time for importing `transports.connect`.
+    # Not a model of pydantic: importing `transports.connect` would take 160 -> 200 ms, with pydantic-settings 260 ms.
 
-    output_dir: Path | None = None
-    headless: bool = True
-    browser_timeout: float = 30_000
-    call_timeout: float = 60_000
-    download_timeout: float = 300_000
-    log_level: str = "WARNING"
+    output_dir: Path | None = _setting(None, folder_of)
+    headless: bool = _setting(True, _parse_flag)
+    browser_timeout: float = _setting(30_000, _parse_milliseconds)
+    call_timeout: float = _setting(60_000, _parse_milliseconds)
+    download_timeout: float = _setting(300_000, _parse_milliseconds)
+    log_level: str = _setting("WARNING", _parse_log_level)
 
-    max_message_bytes: int = 100_000_000
-    max_artifact_bytes: int = 1 << 30
-    max_session_bytes: int | None = None
-    min_free_disk: int = 16 << 20
-    allow_private_addresses: bool = False
-    accept_compression: bool = False
-    store: str | None = None
-    durability: Literal["process", "disk"] = "process"
-    audit_log: Path | None = None
-    search_index: bool = False
-    config: Path | None = None
-    trace_params: bool = False
-    trace_downloads: bool = False
+    max_message_bytes: int = _setting(100_000_000, _parse_size)
+    max_artifact_bytes: int = _setting(1 << 30, _parse_size)
+    max_session_bytes: int | None = _setting(None, _parse_size)
+    min_free_disk: int = _setting(16 << 20, _parse_count)
+    allow_private_addresses: bool = _setting(False, _parse_flag)
+    accept_compression: bool = _setting(False, _parse_flag)
+    store: str | None = _setting(None, str)
+    durability: Literal["process", "disk"] = _setting("process", _parse_durability)
+    audit_log: Path | None = _setting(None, Path)
+    search_index: bool = _setting(False, _parse_flag)
+    config: Path | None = _setting(None, Path)
+    trace_params: bool = _setting(False, _parse_flag)
+    trace_downloads: bool = _setting(False, _parse_flag)
 
     @classmethod
     def load(cls) -> Settings:
         """Read the environment. Raises :class:`~transports.errors.UsageError`, which names the invalid variable."""
-        given = {name.upper(): text for name, text in os.environ.items() if text and name[:4].upper() == _PREFIX}
-        read: dict[str, Any] = {}
-        for name, reader in _READERS.items():
-            if (text := given.get(variable := _PREFIX + name.upper())) is not None:
-                try:
-                    read[name] = reader(text)
-                except ValueError as error:
-                    raise UsageError(f"{variable}: {error}") from None
-        return cls(**read)
+        environment = {name.upper(): text for name, text in os.environ.items() if text}
+        values: dict[str, Any] = {}
+        for setting in fields(cls):
+            variable = _variable_of(setting.name)
+            if variable not in environment:
+                continue
+            try:
+                values[setting.name] = setting.metadata["parse"](environment[variable])
+            except ValueError as error:
+                raise UsageError(f"{variable}: {error}") from None
+        return cls(**values)
+
+
+def _variable_of(name: str, prefix: str = _PREFIX) -> str:
+    return prefix + name.upper()
 
 
 def settings_variables() -> set[str]:
     """Return the names of the variables that every part of the kit reads, with those of the retention."""
     from ._retention_fields import RetentionFields
 
-    return {_PREFIX + name.upper() for name in _READERS} | {
-        _RETENTION_PREFIX + name.upper() for name in RetentionFields.model_fields
-    }
+    settings = {_variable_of(setting.name) for setting in fields(Settings)}
+    return settings | {_variable_of(name, _RETENTION_PREFIX) for name in RetentionFields.model_fields}
 
 
 #: Variables that Kubernetes sets for a Service called ``abp-mcp`` or ``abp-serve``.
@@ -168,27 +154,36 @@ def unknown_variables(known: Callable[[], Collection[str]], prefix: str = _PREFI
 
     ``known`` returns the names of variables that are read; it is called only if there are others than those of
     :class:`Settings`. Empty variables count as not set."""
-    given = sorted(name for name, text in os.environ.items() if text and name.upper().startswith(prefix))
-    plain = {"ABP_BROWSER", *(_PREFIX + name.upper() for name in _READERS)}
-    if not (others := [name for name in given if name.upper() not in plain and not _OF_SERVICES.fullmatch(name)]):
+    names = {"ABP_BROWSER", *(_variable_of(setting.name) for setting in fields(Settings))}
+    others = [
+        name
+        for name, text in sorted(os.environ.items())
+        if text and name.upper().startswith(prefix) and name.upper() not in names and not _OF_SERVICES.fullmatch(name)
+    ]
+    if not others:
         return {}
-    names = {*plain, *known()}
-    unknown = (name for name in others if name.upper() not in names)
-    return {
-        name: next(iter(difflib.get_close_matches(name.upper(), names, n=1, cutoff=0.75)), None) for name in unknown
-    }
+    names |= {*known()}
+    unknown: dict[str, str | None] = {}
+    for name in others:
+        if name.upper() not in names:
+            similar = difflib.get_close_matches(name.upper(), names, n=1, cutoff=0.75)
+            unknown[name] = similar[0] if similar else None
+    return unknown
 
 
 def unread(name: str, meant: str | None) -> str:
     """Return the message for a variable that nothing reads; ``meant`` is the one that was probably meant."""
-    return f"{name}: nothing reads this variable; " + (f"did you mean {meant}?" if meant else "correct it, or unset it")
+    advice = f"did you mean {meant}?" if meant else "correct it, or unset it"
+    return f"{name}: nothing reads this variable; {advice}"
 
 
-def require_known(prefix: str, fields: Collection[str]) -> None:
-    """Raise :class:`~transports.errors.UsageError` for a variable with this ``prefix`` that is none of ``fields``.
+def require_known(prefix: str, names: Collection[str]) -> None:
+    """Raise :class:`~transports.errors.UsageError` for a variable with this ``prefix`` of none of the settings
+    ``names``.
 
     A misspelt limit or list of hosts would leave open what it was to close."""
-    for name, meant in unknown_variables(lambda: {prefix + one.upper() for one in fields}, prefix).items():
+    unknown = unknown_variables(lambda: {_variable_of(name, prefix) for name in names}, prefix)
+    for name, meant in unknown.items():
         raise UsageError(unread(name, meant))
 
 
@@ -205,7 +200,7 @@ def settings_error(error: ValidationError, setting: Callable[[str], str]) -> Usa
 def is_trusted(file: Path, content: bytes) -> bool:
     """Return whether the user trusts a file with this content."""
     try:
-        return _record(file, content).is_file()
+        return _trust_record(file, content).is_file()
     except OSError:
         return False
 
@@ -215,7 +210,7 @@ def found_file_advice(file: Path | None) -> str:
     file = file or Path(_FILE)
     path = f"{file.resolve()}\n"
     with suppress(OSError):
-        for record in _record(file, b"").parent.iterdir():
+        for record in _trust_record(file, b"").parent.iterdir():
             if record.read_text(encoding="utf-8") == path:
                 return "has changed since it was trusted; look at it, then run `abp mcp --trust` in its folder again"
     return (
@@ -228,7 +223,7 @@ def trust(file: Path, content: bytes) -> None:
     """Trust a file with this content from now on.
 
     Raises :class:`~transports.errors.UsageError` if the record cannot be written."""
-    record = _record(file, content)
+    record = _trust_record(file, content)
     try:
         record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         record.write_text(f"{file.resolve()}\n", encoding="utf-8")
@@ -236,7 +231,7 @@ def trust(file: Path, content: bytes) -> None:
         raise UsageError(f"--trust: {record} cannot be written: {error.strerror}; use --config FILE instead") from error
 
 
-def _record(file: Path, content: bytes) -> Path:
+def _trust_record(file: Path, content: bytes) -> Path:
     import platformdirs  # late: only a file that was found needs it
 
     name = hashlib.sha256(bytes(file.resolve()) + b"\0" + content).hexdigest()
@@ -301,8 +296,8 @@ def read_config(named: Path | None = None) -> ConfigFile:
         raise UsageError(f"{file} cannot be read ({reason})") from error
     for key, table in document.items():
         if key not in TABLES:
-            known = ", ".join(f"[{name}]" for name in TABLES)
-            raise UsageError(f"{file}: {key}: unknown; settings stand in the tables {known}")
+            tables = ", ".join(f"[{name}]" for name in TABLES)
+            raise UsageError(f"{file}: {key}: unknown; settings belong in the tables {tables}")
         if not isinstance(table, dict):
             raise UsageError(f"{file}: {key}: must be a table, [{key}]")
     return ConfigFile(file, named is not None or is_trusted(file, content), document, content)
@@ -325,8 +320,6 @@ def routing_of(file: ConfigFile) -> routing.RoutingConfig:
 
 
 _RETENTION_PREFIX = "ABP_RETENTION_"
-_TABLE = "retention"
-_SWITCH = "enabled"
 
 
 def retention_settings(
@@ -341,34 +334,33 @@ def retention_settings(
     option, the variable or the key at fault. The table of a file that is not trusted is ignored, since it could remove
     artifacts.
     """
-    options, file = options or {}, file or ConfigFile()
-    table = file.table(_TABLE)
+    options = options or {}
+    file = file or ConfigFile()
+    table = file.table("retention")
     if not file.trusted:
-        file.warn_ignored([f"{_TABLE}.{key}" for key in table])
+        file.warn_ignored([f"retention.{key}" for key in table])
         table = {}
-    if (
-        not options
-        and not table
-        and not any(text and name.upper().startswith(_RETENTION_PREFIX) for name, text in os.environ.items())
-    ):
+    variables = {name.upper() for name, text in os.environ.items() if text}
+    if not options and not table and not any(name.startswith(_RETENTION_PREFIX) for name in variables):
         return None
     from pydantic import ValidationError  # late: most programs set nothing
 
     from ._retention_fields import RetentionFields
 
-    from_file = {key: value for key, value in table.items() if not os.environ.get(_RETENTION_PREFIX + key.upper())}
-    sources = {key: f"--retention {key}" for key in options}
-    sources = {key: f"{file.path}: {_TABLE}.{key}" for key in from_file} | sources
+    table = {key: value for key, value in table.items() if _variable_of(key, _RETENTION_PREFIX) not in variables}
+    sources = {key: f"{file.path}: retention.{key}" for key in table}
+    sources |= {key: f"--retention {key}" for key in options}
     for key in sources.keys() - RetentionFields.model_fields.keys():
-        close = difflib.get_close_matches(key, RetentionFields.model_fields, n=1)
-        raise UsageError(f"{sources[key]}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
+        similar = difflib.get_close_matches(key, RetentionFields.model_fields, n=1)
+        advice = f"; do you mean {similar[0]}?" if similar else ""
+        raise UsageError(f"{sources[key]}: unknown{advice}")
     try:
-        chosen = RetentionFields(**{**from_file, **options})  # type: ignore[arg-type]
+        settings = RetentionFields(**{**table, **options})  # type: ignore[arg-type]
     except ValidationError as error:
-        raise settings_error(error, lambda key: sources.get(key, _RETENTION_PREFIX + key.upper())) from error
-    given = {key: getattr(chosen, key) for key in chosen.model_fields_set - {_SWITCH}}
-    if chosen.enabled is False:
+        raise settings_error(error, lambda key: sources.get(key) or _variable_of(key, _RETENTION_PREFIX)) from error
+    limits = {key: getattr(settings, key) for key in settings.model_fields_set - {"enabled"}}
+    if settings.enabled:
+        return Retention(**limits)
+    if settings.enabled is False or not limits:
         return None
-    if chosen.enabled is None and not given:
-        return None
-    return Retention(**given) if chosen.enabled else Retention.only(**given)
+    return Retention.only(**limits)

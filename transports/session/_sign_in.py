@@ -32,20 +32,20 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
     :class:`~transports.errors.TransportError` for a browser or a page that does not open, and
     :class:`~transports.errors.StoreError` if the file cannot be written."""
     entry = app.entry
-    kept = entry.storage_state or entry.profile
+    place = entry.storage_state or entry.profile
     if not is_page(entry.url) or entry.cdp_url is not None:
         raise UsageError(f"{app.name} is not a page in a browser of ours; sign in to it with headers, or where it runs")
-    if kept is None:
+    if place is None:
         raise UsageError(f'[apps.{app.name}] has no `storage_state`; add storage_state = "{app.name}.json"')
 
     async with browsers.Browser(
         headless=headless, name=entry.browser, profile=entry.profile, timeout=_START_TIMEOUT
     ) as browser:
         try:
-            context = browser.context or await browser.playwright.new_context(
-                storage_state=entry.storage_state if entry.storage_state and entry.storage_state.exists() else None,
-                no_viewport=True,
-            )
+            context = browser.context
+            if context is None:
+                earlier = entry.storage_state if entry.storage_state and entry.storage_state.exists() else None
+                context = await browser.playwright.new_context(storage_state=earlier, no_viewport=True)
             page = await context.new_page()
             await page.goto(entry.url)
         except Error as error:
@@ -54,8 +54,8 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
         if entry.storage_state is not None:
             if state is None:
                 raise ConnectFailed("the browser ended before its state could be read; sign in once more")
-            await asyncio.to_thread(_write, entry.storage_state, json.dumps(state))
-    return kept
+            await asyncio.to_thread(_write_state, entry.storage_state, json.dumps(state))
+    return place
 
 
 async def _until_closed(context: BrowserContext, done: Callable[[], Awaitable[object]]) -> dict[str, Any] | None:
@@ -79,7 +79,7 @@ async def _until_closed(context: BrowserContext, done: Callable[[], Awaitable[ob
     return state
 
 
-def _write(path: Path, text: str) -> None:
+def _write_state(path: Path, text: str) -> None:
     """Write a file atomically, readable by its owner only."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

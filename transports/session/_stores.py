@@ -32,7 +32,9 @@ def open_configured_store(
             min_free_bytes=settings.min_free_disk,
         )
     except UsageError as error:
-        raise error if url is not None else UsageError(f"ABP_STORE: {error.message}") from None
+        if url is not None:
+            raise
+        raise UsageError(f"ABP_STORE: {error.message}") from None
 
 
 def _limited(retention: Retention | None, max_session_bytes: int | None) -> Retention | None:
@@ -40,5 +42,6 @@ def _limited(retention: Retention | None, max_session_bytes: int | None) -> Rete
         return retention
     if retention is None:
         return Retention.only(max_session_bytes=max_session_bytes, cleanup_strategy="none")
-    own = retention.max_session_bytes
-    return replace(retention, max_session_bytes=max_session_bytes if own is None else min(own, max_session_bytes))
+    if retention.max_session_bytes is not None:
+        max_session_bytes = min(max_session_bytes, retention.max_session_bytes)
+    return replace(retention, max_session_bytes=max_session_bytes)

@@ -81,12 +81,15 @@ def transport_for(
     without a transport, a name that does not fit the target, and an option that the transport does not take.
     """
     seconds = timeout_seconds(timeout, settings.browser_timeout)
+    if headless is None:
+        headless = settings.headless
     if is_mcp_server(target) and name in ("auto", "mcp"):
-        source = _pages_for_views(browser_options, {}, settings, headless, "an MCP server")
+        source = _pages_for_views(browser_options, {}, headless, "an MCP server")
         return _mcp_transport(target, seconds, settings, sampling=sampling, views=source, **request_options)
-    if (plugged := _plugin_transport(target, name, seconds)) is not None:
+    plugin = _plugin_transport(target, name, seconds)
+    if plugin is not None:
         reject_options({**browser_options, **request_options}, "the transport of another distribution")
-        return plugged
+        return plugin
     names = _transport_names(target)
     if name not in ("auto", *names):
         raise UsageError(_unfit_transport(target, name, names))
@@ -98,7 +101,7 @@ def transport_for(
         if not replay.has_views:
             reject_options({**browser_options, **request_options}, "a recording, which needs no browser")
             return replay
-        replay.views = _pages_for_views(browser_options, request_options, settings, headless, "a recording")
+        replay.views = _pages_for_views(browser_options, request_options, headless, "a recording")
         return replay
     if chosen == "websocket":
         reject_options(browser_options, "an app behind a WebSocket, which needs no browser")
@@ -110,7 +113,6 @@ def transport_for(
         browser_options = {**browser_options, **_only(request_options, "headers")}
         request_options = _only(request_options, "auth")
     reject_options(request_options, f"a page; sign in with {spelled('storage_state=')} or {spelled('profile=')}")
-    headless = settings.headless if headless is None else headless
     if chosen == "postmessage":
         reject_options(
             _only(browser_options, "page", "extension_page", "adapter"), "an app that is embedded in a page of ours"
@@ -148,21 +150,21 @@ async def _discover(target: str, settings: Settings) -> Discovery:
 def _pages_for_views(
     browser_options: Mapping[str, Any],
     request_options: Mapping[str, Any],
-    settings: Settings,
-    headless: bool | None,
+    headless: bool,
     whose: str,
 ) -> playwright.PageSource:
     """Return the source of pages for the views of an MCP server. Raises for options that such pages do not take."""
-    shown_in: dict[str, Any] = _only(browser_options, *_FOR_VIEWS)
-    others = {name: value for name, value in browser_options.items() if name not in shown_in} | {**request_options}
+    options: dict[str, Any] = _only(browser_options, *_FOR_VIEWS)
+    others = {name: value for name, value in browser_options.items() if name not in options} | {**request_options}
     reject_options(others, f"{whose}, whose views have pages of their own")
-    return playwright.PageSource(**shown_in, headless=settings.headless if headless is None else headless)
+    return playwright.PageSource(**options, headless=headless)
 
 
 def takes_browser(target: str, transport: str = "auto") -> bool:
     """Return whether sessions with ``target``, an address, can share a running browser.
 
-    They can if it is a page and ``transport`` one of this kit. For names of apps see :func:`._apps.shares_browser`."""
+    They can if it is a page and ``transport`` one of this kit. For names of apps see
+    :func:`._named_apps.shares_browser`."""
     return _TRANSPORTS.get(target.partition("://")[0].lower()) is _PAGE and transport in ("auto", *_PAGE)
 
 
@@ -188,9 +190,11 @@ def _mcp_transport(target: str, seconds: float, settings: Settings, **options: A
 def _plugin_transport(target: str, name: str, seconds: float) -> Transport | None:
     """Return a plug-in's transport by ``name``, or by the scheme for ``auto``; ``None`` for names of this kit."""
     scheme = target.partition("://")[0].lower() if "://" in target else ""
-    own_names = {"auto", *(name for names in _TRANSPORTS.values() for name in names)}
-    wanted = name if name not in own_names else scheme if name == "auto" and scheme not in _TRANSPORTS else ""
-    return make_transport(wanted, target, timeout=seconds) if wanted else None
+    if name == "auto":
+        plugin = "" if scheme in _TRANSPORTS else scheme
+    else:
+        plugin = "" if any(name in names for names in _TRANSPORTS.values()) else name
+    return make_transport(plugin, target, timeout=seconds) if plugin else None
 
 
 def _transport_names(target: str) -> tuple[str, ...]:
@@ -201,37 +205,40 @@ def _transport_names(target: str) -> tuple[str, ...]:
         return ("replay",)
     try:
         parts = urlsplit(target)
-        known = parts.scheme in _TRANSPORTS and bool(parts.hostname) and parts.port != 0
+        if parts.scheme in _TRANSPORTS and parts.hostname and parts.port != 0:
+            return _TRANSPORTS[parts.scheme]
     except ValueError:  # http://[, a port of 99999 and the like
-        known = False
-    if not known:
-        if meant := _meant_address(target):
-            raise UsageError(f"{redact_url(target)!r} is not a target; {meant}")
-        named = f"; no app is called {target!r} in the settings file ([apps.NAME])" if _WORD.fullmatch(target) else ""
-        also = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins(GROUP))
-        raise UsageError(
-            f"{redact_url(target)!r} is not a target; give the app's address, such as http://127.0.0.1:8000/ or "
-            f"ws://127.0.0.1:8000/abp, the folder of a Chrome extension, an MCP server (mcp+stdio:COMMAND), or "
-            f"replay:FILE{also}{named}"
-        )
-    return _TRANSPORTS[parts.scheme]
+        pass
+    raise UsageError(f"{redact_url(target)!r} is not a target; {_target_advice(target)}")
+
+
+def _target_advice(target: str) -> str:
+    meant = _meant_address(target)
+    if meant:
+        return meant
+    plugins = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins(GROUP))
+    no_app = f"; no app is called {target!r} in the settings file ([apps.NAME])" if _WORD.fullmatch(target) else ""
+    return (
+        "give the app's address, such as http://127.0.0.1:8000/ or ws://127.0.0.1:8000/abp, the folder of a Chrome "
+        f"extension, an MCP server (mcp+stdio:COMMAND), or replay:FILE{plugins}{no_app}"
+    )
 
 
 def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
     """Return the message that ``name`` does not fit ``target``, for which there are the transports ``names``."""
     kind = f"{target.partition('://')[0]}://" if "://" in target else "this target"
-    there = f"for {kind} there is {' or '.join(map(repr, names))}"
-    takes = [f"{scheme}://" for scheme, own in _TRANSPORTS.items() if name in own]
-    if takes:
-        return f"the transport {name!r} takes addresses that begin with {' or '.join(takes)}; {there}"
-    return f"no transport is called {name!r}; {there}"
+    advice = f"for {kind} there is {' or '.join(map(repr, names))}"
+    prefixes = [f"{scheme}://" for scheme, transports in _TRANSPORTS.items() if name in transports]
+    if prefixes:
+        return f"the transport {name!r} takes addresses that begin with {' or '.join(prefixes)}; {advice}"
+    return f"no transport is called {name!r}; {advice}"
 
 
 def _meant_address(target: str) -> str:
     """Return advice for a file, a folder, or an address without its scheme; an empty text for any other target."""
-    named = target.lower().startswith("file://")
-    file = Path(unquote(target[len("file://") :]) if named else target)
-    if named or file.suffix.lower() in (".html", ".htm"):  # by its name: must not reveal whether the file exists
+    is_file_url = target.lower().startswith("file://")
+    file = Path(unquote(target[len("file://") :]) if is_file_url else target)
+    if is_file_url or file.suffix.lower() in (".html", ".htm"):  # by its name: must not reveal whether the file exists
         return (
             "a file has to be served: `python -m http.server --bind 127.0.0.1 --directory "
             f"{shlex.quote(str(file.parent))}`, then give http://127.0.0.1:8000/{quote(file.name)}"
@@ -241,4 +248,6 @@ def _meant_address(target: str) -> str:
             "a folder is one if it is a Chrome extension, with a manifest.json; a page in it has to be served: "
             f"`python -m http.server --bind 127.0.0.1 --directory {shlex.quote(target)}`, then give http://127.0.0.1:8000/"
         )
-    return f"did you mean {redact_url(f'http://{target}')}?" if _HOST_AND_PORT.match(target) else ""
+    if _HOST_AND_PORT.match(target):
+        return f"did you mean {redact_url(f'http://{target}')}?"
+    return ""
