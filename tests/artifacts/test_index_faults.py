@@ -299,6 +299,6 @@ async def test_a_read_only_store_lists_without_a_warning(
 
     store = LocalStore(tmp_path)
     ref = await store.put_bytes(b"x", filename="x.bin")
-    monkeypatch.setattr("transports.artifacts.local._index.Index._open", refuse)
+    monkeypatch.setattr("transports.artifacts.local._index.Index._open_index", refuse)
     assert [one.id for one in await LocalStore(tmp_path).list()] == [ref.id]
     assert not caplog.records

@@ -15,8 +15,7 @@ from tests.support.local_store import PDF, PNG, inner, refuse_links, sha, visibl
 from tests.support.portable_way import portable_way
 from transports.artifacts import LocalStore, _files as system
 from transports.artifacts._ref import OtherCase
-from transports.artifacts.local._blobs import BlobStore
-from transports.artifacts.local._catalog import read_metadata
+from transports.artifacts.local._blobs import BlobStore, read_metadata
 from transports.artifacts.local._tree import PosixFolder
 from transports.errors import Corrupt, StoreError
 

@@ -25,21 +25,42 @@ import secrets
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from io import FileIO
 
 from ...errors import ABPError, StoreError
 from .._content import Description, Meter, measure_file
 from .._files import PIECE, TO_SYNC, write_all
-from .._ref import Metadata, Name, OtherCase, Scope, candidate_ids, digest_prefix
-from ._catalog import read_metadata
+from .._ref import LONGEST, Metadata, Name, OtherCase, Scope, candidate_ids, digest_prefix
 from ._index import Index
-from ._tree import Folder, StoreFolders, Tree, temporary_name
+from ._tree import SYMLINK, Folder, StoreFolders, Tree, temporary_name
 
 logger = logging.getLogger("transports.artifacts")
 
 #: Error numbers for a file system without hard links, or with no more links for this file.
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+
+
+def read_metadata(meta: Folder, key: str) -> Metadata:
+    """Return the metadata of an artifact; ``meta`` is its folder. Raises :class:`FileNotFoundError`, or
+    :class:`ValueError` if the file is damaged."""
+    return read_with_inode(meta, key)[0]
+
+
+def read_with_inode(meta: Folder, key: str) -> tuple[Metadata, int]:
+    """Return the metadata of an artifact as :func:`read_metadata` does, and the inode of its file."""
+    try:
+        fd = meta.open(f"{key}.json")
+    except OSError as error:
+        if error.errno in SYMLINK:
+            raise ValueError("it is a symlink") from error
+        raise
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        raise ValueError("it is not a regular file")
+    with os.fdopen(fd, "rb") as file:
+        return Metadata.decode(file.read(LONGEST + 1), key), status.st_ino
 
 
 class BlobStore:
@@ -52,10 +73,6 @@ class BlobStore:
         self._tree = tree
         self._index = index
 
-    def locked(self, digest: str) -> AbstractContextManager[StoreFolders]:
-        """Hold the lock of a content for the block, with the folders of the store open."""
-        return self._tree.locked(digest[:2])
-
     def publish(self, staged: str, file: FileIO, meter: Meter, description: Description, scope: Scope) -> Metadata:
         """Publish the file of the name ``staged`` in ``staging/`` as an artifact of ``scope``, and return its metadata.
 
@@ -64,7 +81,7 @@ class BlobStore:
         """
         digest = meter.sha256
         durable = description.durability == "disk"
-        with self.locked(digest) as folders, ExitStack() as undo:
+        with self._tree.locked(digest) as folders, ExitStack() as undo:
             key, previous = _choose_id(folders, description.namespace, digest, scope)
             _link_blob(folders, staged, file, digest, undo, durable=durable)
             intent = f"{staged}.name"
@@ -105,7 +122,7 @@ class BlobStore:
             before = None
         if stored is not None and (before is None or before.stored != stored):
             return False
-        with self.locked(digest_prefix(key)) as folders:
+        with self._tree.locked(digest_prefix(key)) as folders:
             try:
                 metadata = read_metadata(folders.meta, key)
             except FileNotFoundError:  # gone; or the file of another id, on a file system that ignores case
@@ -125,7 +142,7 @@ class BlobStore:
     def remove_orphan(self, digest: str) -> bool:
         """Remove content without metadata. Return ``False`` if it is gone, has metadata by now, or is open on
         Windows."""
-        with self.locked(digest) as folders:
+        with self._tree.locked(digest) as folders:
             return not keys_of(folders, digest) and folders.blobs.discard(digest)
 
     def open(self, digest: str) -> int:
@@ -136,7 +153,7 @@ class BlobStore:
     def quarantine(self, digest: str) -> bool:
         """Move a damaged blob to quarantine. Return ``False`` if it is intact or gone by now, or cannot be moved, as on
         Windows while it is being read."""
-        with self.locked(digest) as folders, suppress(PermissionError):
+        with self._tree.locked(digest) as folders, suppress(PermissionError):
             # not by inode: a file that replaced it may have the same one
             if folders.blobs.lstat(digest) and not _is_intact(folders.blobs, digest, sync=False):
                 folders.blobs.move(digest, folders.quarantine, digest)
@@ -150,7 +167,7 @@ class BlobStore:
         Returns ``False`` if the metadata is gone, can be read by now, or cannot be moved.
         """
         prefix = digest_prefix(key)
-        with self.locked(prefix) as folders:
+        with self._tree.locked(prefix) as folders:
             try:
                 with suppress(ValueError):
                     read_metadata(folders.meta, key)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
@@ -12,37 +11,17 @@ from itertools import islice
 from pathlib import Path
 
 from ...protocol._strict_json import without_collection
-from .._ref import ID, LONGEST, ArtifactRef, Metadata, Scope
+from .._ref import ID, ArtifactRef, Metadata, Scope
 from .._retention import Entry
+from ._blobs import read_metadata, read_with_inode
 from ._index import Index, Row, ref_from_row
-from ._tree import SYMLINK, Folder, Tree
+from ._tree import Tree
 
 logger = logging.getLogger("transports.artifacts")
 
 _INTERVAL = 60.0  # seconds between two comparisons of index and metadata for answers that need not be exact
 _SETTLED = 2_500_000_000  # nanoseconds, more than the time resolution of any file system
 _FEW = 1000  # up to this number, looking names up one by one is faster than reading the whole folder
-
-
-def read_metadata(meta: Folder, key: str) -> Metadata:
-    """Return the metadata of an artifact; ``meta`` is its folder. Raises :class:`FileNotFoundError`, or
-    :class:`ValueError` if the file is damaged."""
-    return _read_with_inode(meta, key)[0]
-
-
-def _read_with_inode(meta: Folder, key: str) -> tuple[Metadata, int]:
-    try:
-        fd = meta.open(f"{key}.json")
-    except OSError as error:
-        if error.errno in SYMLINK:
-            raise ValueError("it is a symlink") from error
-        raise
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(fd)
-        raise ValueError("it is not a regular file")
-    with os.fdopen(fd, "rb") as file:
-        return Metadata.decode(file.read(LONGEST + 1), key), status.st_ino
 
 
 def _mark(times: os.stat_result) -> str:
@@ -88,7 +67,7 @@ class Catalog:
                 if not ID.fullmatch(key):
                     continue
                 try:
-                    yield _read_with_inode(meta, key)
+                    yield read_with_inode(meta, key)
                 except FileNotFoundError:
                     continue  # deleted meanwhile
                 except (OSError, ValueError) as error:

@@ -20,7 +20,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import closing, contextmanager, suppress
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -50,30 +50,56 @@ CREATE TABLE IF NOT EXISTS compared (one INTEGER PRIMARY KEY, changes INTEGER, f
 INSERT OR IGNORE INTO compared VALUES (1, 0, NULL, 0);
 PRAGMA user_version={_VERSION};
 """
-_CHECKPOINT = "PRAGMA wal_autocheckpoint=10000"  # pages, 40 MB: checkpoints wait for the disk
 _CHANGED = "UPDATE compared SET changes = changes + 1, folder = NULL"
-_COLUMNS, _INODE, _USED = 14, 8, 9
-_FILE = "text.sqlite"
-_TEXT_FILES = (_FILE, f"{_FILE}-wal", f"{_FILE}-shm")
-_TEXT_WAIT = 10.0  # seconds of waiting for another process that writes
+_TEXT_FILE = "text.sqlite"
 _TEXT_SCHEMA = """
 CREATE TABLE IF NOT EXISTS artifacts (number INTEGER PRIMARY KEY, id TEXT UNIQUE);
 CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(text, tokenize='unicode61 remove_diacritics 0');
 """
 
 
-def row_of(metadata: Metadata, inode: int) -> tuple[object, ...]:
+class IndexRow(NamedTuple):
+    """A row of the table ``artifacts``."""
+
+    id: str
+    sha256: str
+    size: int
+    mime: str
+    names: bytes
+    source: bytes
+    created: str
+    stored: float
+    inode: int
+    used: float
+    tenant: str | None
+    user: str | None
+    session: str | None
+    trace: str | None
+
+
+def row_of(metadata: Metadata, inode: int) -> IndexRow:
     """Return the row of metadata whose file has that ``inode``."""
-    names = encode_json([name.name for name in reversed(metadata.names)])
-    created = str(metadata.source.get("created", ""))
     scope = metadata.scope
-    source = encode_json(metadata.source)
-    head = (metadata.id, metadata.sha256, metadata.size_bytes, metadata.mime_type, names, source, created)
-    return (*head, metadata.stored, inode, metadata.stored, scope.tenant, scope.user, scope.session, scope.trace)
+    return IndexRow(
+        id=metadata.id,
+        sha256=metadata.sha256,
+        size=metadata.size_bytes,
+        mime=metadata.mime_type,
+        names=encode_json([name.name for name in reversed(metadata.names)]),
+        source=encode_json(metadata.source),
+        created=str(metadata.source.get("created", "")),
+        stored=metadata.stored,
+        inode=inode,
+        used=metadata.stored,
+        tenant=scope.tenant,
+        user=scope.user,
+        session=scope.session,
+        trace=scope.trace,
+    )
 
 
-_names = msgspec.json.Decoder(list[str]).decode
-_source = msgspec.json.Decoder(dict[str, object]).decode
+_decode_names = msgspec.json.Decoder(list[str]).decode
+_decode_source = msgspec.json.Decoder(dict[str, object]).decode
 
 
 def ref_from_row(
@@ -84,22 +110,32 @@ def ref_from_row(
     Its file is the newest of its names for which ``exists`` is true; ``folder`` ends in a slash. ``scopes`` is a cache
     of scopes: a store has many artifacts and few scopes.
     """
-    key, digest, size, mime, encoded, source = row[:6]
-    owner = row[7:]
-    scope = scopes.get(owner)
+    key, digest, size, mime, encoded_names, source, _, *owner = row
+    scope = scopes.get(tuple(owner))
     if scope is None:
-        scope = scopes[owner] = Scope(*owner)
-    names = _names(encoded)
+        scope = scopes[tuple(owner)] = Scope(*owner)
+    names = _decode_names(encoded_names)
     name = next(filter(exists, names), None)
-    path = None if name is None else folder + name
-    return ArtifactRef(key, f"artifact://{key}", path, name or names[0], mime, size, digest, _source(source), scope)
+    return ArtifactRef(
+        id=key,
+        uri=f"artifact://{key}",
+        local_path=None if name is None else folder + name,
+        filename=name or names[0],
+        mime_type=mime,
+        size_bytes=size,
+        sha256=digest,
+        source=_decode_source(source),
+        scope=scope,
+    )
 
 
 def where(scope: Scope) -> tuple[str, list[str]]:
     """Return the SQL condition for the artifacts of ``scope``, and its values."""
-    given = scope.items()
-    conditions = " AND ".join(f'"{name}" = ?' for name, _ in given)  # quoted, because "user" is reserved in PostgreSQL
-    return (f"WHERE {conditions}" if given else ""), [value for _, value in given]
+    if not scope:
+        return "", []
+    fields = scope.items()
+    conditions = " AND ".join(f'"{name}" = ?' for name, _ in fields)  # quoted, because "user" is reserved in PostgreSQL
+    return f"WHERE {conditions}", [value for _, value in fields]
 
 
 class Index:
@@ -137,45 +173,45 @@ class Index:
             with self._lock:
                 self._users -= 1
                 if not self.live and not self._users:
-                    self._close()
+                    self._close_index()
 
     def put(self, metadata: Iterable[tuple[Metadata, int]]) -> int:
         """Add or replace the rows of metadata, each with the inode of its file. Return the number of written rows."""
-        rows = [row_of(one, inode) for one, inode in metadata]
-        insert = f"INSERT OR REPLACE INTO artifacts VALUES ({','.join('?' * _COLUMNS)})"
+        rows = [row_of(record, inode) for record, inode in metadata]
 
-        def work(db: sqlite3.Connection) -> int:
+        def insert(db: sqlite3.Connection) -> int:
+            marks = ", ".join("?" * len(IndexRow._fields))
             with sqlite_transaction(db):
-                db.executemany(insert, rows)
+                db.executemany(f"INSERT OR REPLACE INTO artifacts VALUES ({marks})", rows)
                 db.execute(_CHANGED)
             return len(rows)
 
-        return self._try(work, changed=[str(row[0]) for row in rows]) or 0
+        return self._query(insert, changed=[row.id for row in rows]) or 0
 
     def forget(self, keys: Iterable[str]) -> None:
         """Remove the rows of these ids, if there is an index."""
         gone = list(keys)
-        self._try(lambda db: _delete(db, gone), create=False, changed=gone)
+        self._query(lambda db: _delete_rows(db, gone), create=False, changed=gone)
 
     def touch(self, key: str) -> None:
         """Record the use of an artifact."""
-        self._try(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (stamp(), key)))
+        self._query(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (stamp(), key)))
 
     def inodes(self) -> tuple[dict[str, int], int] | None:
         """Return the ids with a row, each with the inode of the file that the row was made of, and the number of
         changes so far."""
 
-        def work(db: sqlite3.Connection) -> tuple[dict[str, int], int]:
+        def select(db: sqlite3.Connection) -> tuple[dict[str, int], int]:
             (changes,) = _only_row(db.execute("SELECT changes FROM compared"))
             return dict(db.execute("SELECT id, inode FROM artifacts")), changes
 
-        return self._try(work)
+        return self._query(select)
 
     def agree(self, folder: str, changes: int) -> None:
         """Mark the rows as complete for ``folder``, the mark of its state, if the number of changes is still
         ``changes``: another process may have dropped a row since the comparison."""
         count = "(SELECT count(*) FROM artifacts)"
-        self._try(
+        self._query(
             lambda db: db.execute(
                 f"UPDATE compared SET folder = ?, count = {count} WHERE changes = ?", (folder, changes)
             )
@@ -191,18 +227,18 @@ class Index:
         )
         same = "SELECT folder = ? AND count = (SELECT count(*) FROM artifacts) FROM compared"
 
-        def work(db: sqlite3.Connection) -> list[Row] | None:
+        def select(db: sqlite3.Connection) -> list[Row] | None:
             if folder is not None and not _only_row(db.execute(same, (folder,)))[0]:
                 return None
             return db.execute(query, values).fetchall()
 
-        return self._try(work, create=folder is None)
+        return self._query(select, create=folder is None)
 
     def entries(self, scope: Scope) -> list[Entry] | None:
         """Return the entries of ``scope``, the input of a retention."""
         condition, values = where(scope)
         query = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts {condition}"
-        return self._try(
+        return self._query(
             lambda db: [Entry(row[0], row[1], row[2], row[3], Scope(*row[4:])) for row in db.execute(query, values)]
         )
 
@@ -210,24 +246,16 @@ class Index:
         """Return the ids whose row differs from the metadata, or that are not among ``keys``. Missing rows and rows of
         an older file do not count, because those files are read again anyway."""
 
-        def work(db: sqlite3.Connection) -> list[str]:
-            known = {row[0]: row for row in db.execute("SELECT * FROM artifacts")}
+        def compare(db: sqlite3.Connection) -> list[str]:
+            rows = {row[0]: IndexRow(*row) for row in db.execute("SELECT * FROM artifacts")}
             wrong = []
-            for one, inode in metadata:
-                row, found = row_of(one, inode), known.pop(one.id, None)
-                if (
-                    found
-                    and found[_INODE] == inode
-                    and (*found[:_INODE], *found[_USED + 1 :])
-                    != (
-                        *row[:_INODE],
-                        *row[_USED + 1 :],
-                    )
-                ):
-                    wrong.append(one.id)
-            return wrong + [key for key in known if key not in keys]
+            for record, inode in metadata:
+                row = rows.pop(record.id, None)
+                if row and row.inode == inode and row._replace(used=record.stored) != row_of(record, inode):
+                    wrong.append(record.id)
+            return wrong + [key for key in rows if key not in keys]
 
-        return self._try(work, create=False)
+        return self._query(compare, create=False)
 
     # --- the file -----------------------------------------------------------------------------------------------------
 
@@ -236,30 +264,26 @@ class Index:
         with self._lock:
             if self._outdated:
                 with suppress(OSError, sqlite3.Error):  # the index is gone, or still cannot be written
-                    self._delete_outdated(self._open(create=False))
-            self._close()
+                    self._delete_outdated(self._open_index(create=False))
+            self._close_index()
 
     def _delete_outdated(self, db: sqlite3.Connection) -> None:
-        _delete(db, self._outdated)
+        _delete_rows(db, self._outdated)
         self._outdated.clear()
 
-    def _try(
+    def _query(
         self, work: Callable[[sqlite3.Connection], T], *, create: bool = True, changed: Collection[str] = ()
     ) -> T | None:
         with self._lock:
             try:
-                return self._use(work, create, changed)
+                return self._run_query(work, create, changed)
             except FileNotFoundError:  # there is no store yet, or no index
                 return None
-            except (
-                OSError,
-                OverflowError,
-                sqlite3.Error,
-            ) as error:  # busy, full, read-only, a vast inode
+            except (OSError, OverflowError, sqlite3.Error) as error:  # busy, full, read-only, a vast inode
                 self.incomplete = True
                 self._outdated.update(changed)
                 self._pause = time.monotonic() + _PAUSE
-                self._close()
+                self._close_index()
                 if isinstance(error, PermissionError):  # of another user, or read-only: nothing is wrong with it
                     logger.info("the store %s is read-only; listing reads every file", self._tree.root)
                 else:
@@ -267,15 +291,15 @@ class Index:
                 return None
             finally:
                 if not self.live and not self._users:
-                    self._close()
+                    self._close_index()
 
-    def _use(self, work: Callable[[sqlite3.Connection], T], create: bool, changed: Collection[str]) -> T | None:
+    def _run_query(self, work: Callable[[sqlite3.Connection], T], create: bool, changed: Collection[str]) -> T | None:
         if time.monotonic() < self._pause:
             self.incomplete = True
             self._outdated.update(changed)
             return None
         try:
-            db = self._open(create)
+            db = self._open_index(create)
             if self._outdated:
                 self._delete_outdated(db)
             return work(db)
@@ -283,16 +307,16 @@ class Index:
             raise
         except sqlite3.DatabaseError as error:
             logger.warning("the index of %s is damaged (%s) and is replaced", self._tree.root, error)
-            self._close()
-            _remove(self._tree, _FILES)
-            return work(self._open(create=True))
+            self._close_index()
+            _remove_files(self._tree, _FILES)
+            return work(self._open_index(create=True))
 
-    def _open(self, create: bool) -> sqlite3.Connection:
+    def _open_index(self, create: bool) -> sqlite3.Connection:
         path = self._tree.root / ".abp" / _FILES[0]
         if self._db:
             with suppress(FileNotFoundError):
-                now = path.lstat()
-                if now.st_size and self._opened == (os.getpid(), now.st_dev, now.st_ino):
+                status = path.lstat()
+                if status.st_size and self._opened == (os.getpid(), status.st_dev, status.st_ino):
                     return self._db
         with self._tree.folder(".abp") as folder:
             for name in _FILES:
@@ -302,11 +326,11 @@ class Index:
                 raise FileNotFoundError(path)
             with suppress(FileExistsError):
                 os.close(folder.create(_FILES[0]))  # with our mode, which SQLite copies to its other files
-            found = folder.lstat(_FILES[0])
-            emptied = found is not None and found.st_size == 0 and folder.lstat(_FILES[1]) is not None
-        if emptied:  # SQLite never leaves this state; it would wait for a lock that is never freed
+            created = folder.lstat(_FILES[0])
+            is_emptied = created is not None and created.st_size == 0 and folder.lstat(_FILES[1]) is not None
+        if is_emptied:  # SQLite never leaves this state; it would wait for a lock that is never freed
             raise sqlite3.DatabaseError("it is empty")
-        self._close()
+        self._close_index()
         db = open_sqlite(path, wait=_WAIT)
         try:
             (version,) = db.execute("PRAGMA user_version").fetchone()
@@ -315,41 +339,43 @@ class Index:
                 old = "DROP TABLE IF EXISTS artifacts; DROP TABLE IF EXISTS compared;" if version else ""
                 # in one transaction, so that no process sees half of the schema
                 db.executescript(f"BEGIN IMMEDIATE; {old} {_SCHEMA} COMMIT")
-            db.executescript(f"PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16384; {_CHECKPOINT}")  # KiB
+            db.executescript("PRAGMA synchronous=NORMAL; PRAGMA cache_size=-16384")  # KiB
+            db.execute("PRAGMA wal_autocheckpoint=10000")  # pages, 40 MB: checkpoints wait for the disk
         except BaseException:
             db.close()
             raise
-        self._db, self._opened = db, (os.getpid(), found.st_dev, found.st_ino) if found else (0, 0, 0)
+        self._db = db
+        self._opened = (os.getpid(), created.st_dev, created.st_ino) if created else (0, 0, 0)
         if self.live:
-            weakref.finalize(self, _close, db, os.getpid())
+            weakref.finalize(self, _close_connection, db, os.getpid())
         return db
 
-    def _close(self) -> None:
+    def _close_index(self) -> None:
         db, self._db = self._db, None
         if db:
-            _close(db, self._opened[0])
+            _close_connection(db, self._opened[0])
 
 
-def _delete(db: sqlite3.Connection, keys: Iterable[str]) -> None:
+def _delete_rows(db: sqlite3.Connection, keys: Iterable[str]) -> None:
     with sqlite_transaction(db):
         db.executemany("DELETE FROM artifacts WHERE id = ?", [(key,) for key in keys])
         db.execute(_CHANGED)
 
 
-def _remove(tree: Tree, files: Iterable[str]) -> None:
+def _remove_files(tree: Tree, files: Iterable[str]) -> None:
     with tree.folder(".abp") as folder:
         for name in files:
             folder.unlink(name)
 
 
-def _only_row(found: sqlite3.Cursor) -> tuple[int, ...]:
-    row: tuple[int, ...] | None = found.fetchone()
+def _only_row(cursor: sqlite3.Cursor) -> tuple[int, ...]:
+    row: tuple[int, ...] | None = cursor.fetchone()
     if row is None:
         raise sqlite3.DatabaseError("a row is missing")  # so that the index is replaced
     return row
 
 
-def _close(db: sqlite3.Connection, process: int) -> None:
+def _close_connection(db: sqlite3.Connection, process: int) -> None:
     if process == os.getpid():  # a forked process must not touch its parent's connection
         db.close()
     else:
@@ -370,16 +396,16 @@ class TextIndex:
 
     def missing(self, keys: Set[str]) -> list[str]:
         """Drop the texts of all artifacts but ``keys``, and return those of ``keys`` that are not in the index."""
-        with self._open() as db:
-            known = dict(db.execute("SELECT id, number FROM artifacts"))
-            gone = [(known[key],) for key in known.keys() - keys]
+        with self._transaction() as db:
+            numbers = dict(db.execute("SELECT id, number FROM artifacts"))
+            gone = [(numbers[key],) for key in numbers.keys() - keys]
             db.executemany("DELETE FROM texts WHERE rowid = ?", gone)
             db.executemany("DELETE FROM artifacts WHERE number = ?", gone)
-        return sorted(keys - known.keys())
+        return sorted(keys - numbers.keys())
 
     def add(self, texts: Sequence[tuple[str, str]]) -> None:
         """Add texts, each with the id of its artifact. A text that is already there stays."""
-        with self._open() as db:
+        with self._transaction() as db:
             for key, text in texts:
                 added = db.execute("INSERT OR IGNORE INTO artifacts (id) VALUES (?)", (key,))
                 if added.rowcount:
@@ -388,14 +414,14 @@ class TextIndex:
     def find(self, words: Sequence[str]) -> set[str]:
         """Return the ids of the texts with all of ``words``; the last one may be the beginning of a word."""
         query = " AND ".join(f'"{word}"' for word in words) + "*"
-        with self._open() as db:
+        with self._transaction() as db:
             rows = db.execute(
                 "SELECT id FROM artifacts JOIN texts ON texts.rowid = number WHERE texts MATCH ?", (query,)
             )
             return {key for (key,) in rows}
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Open the file for one transaction. A damaged file is replaced."""
         try:
             try:
@@ -403,22 +429,22 @@ class TextIndex:
             except sqlite3.OperationalError:
                 raise
             except sqlite3.DatabaseError:
-                _remove(self._tree, _TEXT_FILES)
+                _remove_files(self._tree, [_TEXT_FILE, f"{_TEXT_FILE}-wal", f"{_TEXT_FILE}-shm"])
                 db = self._connect()
             with closing(db), sqlite_transaction(db):
                 yield db
         except sqlite3.DatabaseError as error:
-            path = self._tree.root / ".abp" / _FILE
+            path = self._tree.root / ".abp" / _TEXT_FILE
             raise StoreError(f"the text index cannot be used ({error}); delete {path} and search again") from error
 
     def _connect(self) -> sqlite3.Connection:
         with self._tree.folder(".abp", create=True) as folder:
             with suppress(FileExistsError):
                 # made here, with our mode and never through a symlink
-                os.close(folder.create(_FILE))
-            if not folder.lstat(_FILE):
-                raise sqlite3.OperationalError(f"{_FILE} is not a regular file")
-        db = open_sqlite(self._tree.root / ".abp" / _FILE, wait=_TEXT_WAIT)
+                os.close(folder.create(_TEXT_FILE))
+            if not folder.lstat(_TEXT_FILE):
+                raise sqlite3.OperationalError(f"{_TEXT_FILE} is not a regular file")
+        db = open_sqlite(self._tree.root / ".abp" / _TEXT_FILE, wait=10.0)
         try:
             db.execute("PRAGMA journal_mode=WAL").fetchone()
             db.execute("PRAGMA secure_delete=ON").fetchone()  # no text of a removed artifact stays in the file

@@ -307,8 +307,9 @@ class Tree:
             yield folder
 
     @contextmanager
-    def locked(self, name: str) -> Iterator[StoreFolders]:
-        """Hold a lock for the block, against all other threads and processes, with all folders of the store open.
+    def locked(self, digest: str) -> Iterator[StoreFolders]:
+        """Hold the lock of a content for the block, against all other threads and processes, with all folders of the
+        store open.
 
         Missing folders are made. The system frees the lock of a process that dies. Raises
         :class:`~transports.errors.StoreError` as :meth:`folder` does, and, retryable, if the lock is not free after a
@@ -319,7 +320,7 @@ class Tree:
             inner = self._open(opened, (".abp",), root, create=True)
             below = [self._open(opened, (".abp", part), inner, create=True) for part in StoreFolders._fields[1:]]
             folders = StoreFolders(root, *below)
-            fd = folders.locks.open(name, os.O_RDWR | os.O_CREAT)
+            fd = folders.locks.open(digest[:2], os.O_RDWR | os.O_CREAT)
             opened.callback(os.close, fd)
             _wait_for_lock(fd, self.root)
             yield folders
