@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 from urllib.parse import parse_qsl, urlsplit
@@ -22,14 +23,13 @@ Link: TypeAlias = Callable[[ArtifactRef], str | None]
 
 _LARGE = "large: read ranges, artifact://ID?offset=0&length=20000"
 
-#: Most characters of the name of a capability.
-_MAX_NAME = 200
-
 
 def _warnings(ref: ArtifactRef) -> list[str]:
     """Return the first five warnings of the call that an artifact is of."""
-    listed = ref.source.get("warnings")
-    return [plain_line(str(item)) for item in listed[:5]] if isinstance(listed, list) else []
+    warnings = ref.source.get("warnings")
+    if not isinstance(warnings, list):
+        return []
+    return [plain_line(str(warning)) for warning in warnings[:5]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +49,29 @@ class ArtifactView:
 
         ``readOnlyHint`` and ``idempotentHint`` mean that reading changes nothing and may be repeated; MCP has no such
         annotations for resources."""
+        advice = [_LARGE] if self.is_large(ref) else []
         meta: Fields = {
             "size_bytes": ref.size_bytes,
             "sha256": ref.sha256,
-            **self._reading(ref),
-            "warnings": [*_warnings(ref), *([_LARGE] if self.is_large(ref) else [])],
+            **self._reading_hints(ref),
+            "warnings": [*_warnings(ref), *advice],
             "readOnlyHint": True,
             "idempotentHint": True,
         }
         url = self.url(ref)
-        return meta if url is None else {**meta, "url": url}
+        if url is not None:
+            meta["url"] = url
+        return meta
 
     def entry(self, ref: ArtifactRef) -> Fields:
         """Return an artifact as an entry of ``abp_artifacts``: its reference, its estimated tokens, and its flags."""
+        entry = {**ref.as_dict(), **self._reading_hints(ref)}
         url = self.url(ref)
-        return {**ref.as_dict(), **self._reading(ref), **({"url": url} if url else {})}
+        if url:
+            entry["url"] = url
+        return entry
 
-    def _reading(self, ref: ArtifactRef) -> Fields:
+    def _reading_hints(self, ref: ArtifactRef) -> Fields:
         return {
             "estimated_tokens": estimated_tokens(ref),
             "large_file_warning": self.is_large(ref),
@@ -96,10 +102,10 @@ class ArtifactView:
         parts = [f"{ref.size_bytes:,} bytes"]
         capability = ref.source.get("capability")
         if capability:
-            parts.append(plain_line(f"from {capability}", _MAX_NAME))
+            parts.append(plain_line(f"from {capability}", 200))
         if self.is_large(ref):
             parts.append(f"about {estimated_tokens(ref):,} tokens; {_LARGE}")
-        warnings = [plain_line(warning, _MAX_NAME) for warning in _warnings(ref)[:1]]
+        warnings = [plain_line(warning, 200) for warning in _warnings(ref)[:1]]
         return "; ".join([", ".join(parts), *warnings])
 
     def links(self, refs: Sequence[ArtifactRef]) -> list[Fields]:
@@ -110,7 +116,9 @@ class ArtifactView:
 
     def url(self, ref: ArtifactRef) -> str | None:
         """Return the URL that opens an artifact, if there is one."""
-        return self.link(ref) if self.link else None
+        if self.link is None:
+            return None
+        return self.link(ref)
 
     def url_lines(self, refs: Sequence[ArtifactRef]) -> list[str]:
         """Return lines with the URLs of the first five artifacts, if they have any, for people and models."""
@@ -120,7 +128,6 @@ class ArtifactView:
         return [f"Open: {url}" for url in urls if url]
 
 
-_PAGE = 50
 #: The template of the addresses of artifacts.
 TEMPLATE: Fields = {
     "uriTemplate": "artifact://{id}{?offset,length}",
@@ -136,14 +143,15 @@ async def list_artifacts(store: ArtifactStore, cursor: str | None, view: Artifac
     refs = (await store.list())[::-1]
     start = 0
     if cursor is not None:
-        start = 1 + next((at for at, ref in enumerate(refs) if ref.id == cursor), len(refs))
-        if start > len(refs):
+        ids = [ref.id for ref in refs]
+        if cursor not in ids:
             raise UsageError("this cursor is not valid; list the resources from the beginning")
-    page = refs[start : start + _PAGE]
-    listed: Fields = {"resources": [view.resource(ref) for ref in page]}
-    if len(refs) > start + _PAGE:
-        listed["nextCursor"] = page[-1].id
-    return listed
+        start = ids.index(cursor) + 1
+    page = refs[start : start + 50]
+    result: Fields = {"resources": [view.resource(ref) for ref in page]}
+    if len(refs) > start + 50:
+        result["nextCursor"] = page[-1].id
+    return result
 
 
 async def read_artifact(store: ArtifactStore, uri: str, max_bytes: int, view: ArtifactView) -> Fields:
@@ -159,7 +167,10 @@ async def read_artifact(store: ArtifactStore, uri: str, max_bytes: int, view: Ar
         size = max(0, min(length, ref.size_bytes - offset))
         if size > max_bytes:
             raise over_limit(ref, max_bytes)
-        data = await store.get(ref) if not query else await store.get(ref, offset=offset, length=size)
+        if query:
+            data = await store.get(ref, offset=offset, length=size)
+        else:
+            data = await store.get(ref)
     except ValueError:
         message = "the URI must be artifact://ID, with offset and length in whole numbers of bytes"
         raise UsageError(message) from None
@@ -178,18 +189,7 @@ def over_limit(ref: ArtifactRef, max_bytes: int) -> TooLarge:
 def artifact_contents(uri: str, ref: ArtifactRef, data: bytes, meta: Fields) -> Fields:
     """Return content of an artifact as an item of the result of ``resources/read``: as text, or else as base64."""
     contents: Fields = {"uri": uri, "mimeType": ref.mime_type, "_meta": meta}
-    text = _text(ref, data)
-    if text is None:
-        contents["blob"] = base64.b64encode(data).decode()
-    else:
-        contents["text"] = text
-    return contents
-
-
-def _text(ref: ArtifactRef, data: bytes) -> str | None:
     if is_textual(ref.mime_type):
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return None
-    return None
+        with suppress(UnicodeDecodeError):
+            return {**contents, "text": data.decode()}
+    return {**contents, "blob": base64.b64encode(data).decode()}

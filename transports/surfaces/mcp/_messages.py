@@ -143,7 +143,7 @@ def refusal_of(line: bytes) -> JSONRPCError | None:
             )
         else:
             # the SDK takes a request whose id is neither a text nor an integer for a notification
-            if not isinstance(message, JSONRPCNotification) or b'"id"' not in _own_names(line):
+            if not isinstance(message, JSONRPCNotification) or b'"id"' not in _member_names(line):
                 return None
             error = ErrorData(code=INVALID_REQUEST, message="the id of a request is a text or an integer")
     return JSONRPCError(jsonrpc="2.0", id=request_id(line), error=error)
@@ -152,13 +152,22 @@ def refusal_of(line: bytes) -> JSONRPCError | None:
 def request_id(line: bytes) -> RequestId | None:
     """Return the id of a request that cannot be parsed, wherever it stands in the message; ``None`` if there is none,
     and for anything but a request."""
-    names = _own_names(line)
-    if b'"method"' not in names or (found := _ID.match(line, names.get(b'"id"', len(line)))) is None:
+    names = _member_names(line)
+    if b'"method"' not in names or b'"id"' not in names:
         return None
-    return _read_id(found)
+    match = _ID.match(line, names[b'"id"'])
+    if match is None:
+        return None
+    number, text = match.groups()
+    if number is not None:
+        return int(number)
+    try:
+        return msgspec.json.decode(text, type=str)
+    except msgspec.DecodeError:
+        return None
 
 
-def _own_names(line: bytes) -> dict[bytes, int]:
+def _member_names(line: bytes) -> dict[bytes, int]:
     """Return the names of the members of a message, as they are written, each with the place of the colon after it;
     none of a batch. The JSON may be too deep, or broken."""
     names: dict[bytes, int] = {}
@@ -173,12 +182,3 @@ def _own_names(line: bytes) -> dict[bytes, int]:
         elif depth == 1 and _COLON.match(line, token.end()):
             names[token[0]] = token.end()
     return names
-
-
-def _read_id(found: re.Match[bytes]) -> RequestId | None:
-    if found[1] is not None:
-        return int(found[1])
-    try:
-        return str(msgspec.json.decode(found[2], type=str))
-    except msgspec.DecodeError:
-        return None

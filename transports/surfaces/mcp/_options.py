@@ -7,8 +7,9 @@ import os
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -21,8 +22,6 @@ from ...session._settings import read_config, require_known, settings_error
 from ..shared._apps import adapter_options
 from ..shared._listening import base_url
 
-#: Allowed bytes of a request over HTTP besides its files.
-_REQUEST_BYTES = 1 << 20
 _TABLE = "mcp"
 _PREFIX = "ABP_MCP_"
 #: Settings of an untrusted file that are accepted, as they can only narrow the permissions of the bridge; numbers must
@@ -51,7 +50,7 @@ _NARROWING = frozenset(
         "idle_minutes",
     }
 )
-_FOLDERS = {"roots", "export_roots"}
+
 _MIB = 1 << 20
 Texts = Annotated[tuple[str, ...], NoDecode]
 #: Pattern of a scope (RFC 6749 3.3), which is quoted in a header.
@@ -143,13 +142,17 @@ class Options(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _documented(cls, given: object) -> object:
-        return in_own_names(given) if isinstance(given, dict) else given
+    def _documented(cls, settings: object) -> object:
+        if isinstance(settings, dict):
+            return in_own_names(settings)
+        return settings
 
     @field_validator("roots", "export_roots", mode="before")
     @classmethod
     def _folders(cls, value: object) -> object:
-        return [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        return [part for part in value.split(os.pathsep) if part]
 
     @field_validator("roots", "export_roots")
     @classmethod
@@ -167,7 +170,7 @@ class Options(BaseSettings):
     @field_validator("apps", mode="before")
     @classmethod
     def _lines(cls, value: object) -> object:
-        return [line.strip() for line in value.splitlines() if line.strip()] if isinstance(value, str) else value
+        return _split(value, "\n")
 
     @field_validator(
         "allowed_hosts",
@@ -181,7 +184,7 @@ class Options(BaseSettings):
     )
     @classmethod
     def _parts(cls, value: object) -> object:
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        return _split(value, ",")
 
     @model_validator(mode="after")
     def _signed(self) -> Options:
@@ -193,12 +196,15 @@ class Options(BaseSettings):
     @field_validator("public_url")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
-        return value if value is None else base_url(value)
+        if value is None:
+            return None
+        return base_url(value)
 
     @field_validator("required_scopes", "tool_scopes")
     @classmethod
     def _scopes(cls, value: Scopes) -> Scopes:
-        for scope in value if isinstance(value, tuple) else [one for scopes in value.values() for one in scopes]:
+        groups = [value] if isinstance(value, tuple) else value.values()
+        for scope in chain.from_iterable(groups):
             if not _SCOPE.fullmatch(scope):
                 raise ValueError(f"{scope!r} is not a scope (RFC 6749 3.3)")
         return value
@@ -221,12 +227,14 @@ class Options(BaseSettings):
     @property
     def private_hosts(self) -> tuple[str, ...]:
         """Patterns of hosts that may have a non-public address, where only public ones are allowed."""
-        return self.allowed_hosts if self._private_hosts_allowed else ()
+        if not self._private_hosts_allowed:
+            return ()
+        return self.allowed_hosts
 
     @property
     def max_request_bytes(self) -> int:
-        """Largest request over HTTP in bytes, with room for ``max_file_bytes`` as base64."""
-        return -(-self.max_file_bytes // 3) * 4 + _REQUEST_BYTES
+        """Largest request over HTTP in bytes: ``max_file_bytes`` as base64, and 1 MiB for the rest."""
+        return -(-self.max_file_bytes // 3) * 4 + _MIB
 
     @property
     def files(self) -> FileLimits:
@@ -239,9 +247,9 @@ class Options(BaseSettings):
         )
 
     @classmethod
-    def load(cls, *, config: Path | None = None, **given: object) -> Options:
-        """Read ``config``, or ``abp.toml`` in the working folder if there is one, and the environment. Arguments in
-        ``given`` that are not ``None`` take precedence.
+    def load(cls, *, config: Path | None = None, **options: object) -> Options:
+        """Read ``config``, or ``abp.toml`` in the working folder if there is one, and the environment. ``options`` that
+        are not ``None`` take precedence.
 
         An untrusted file may only narrow permissions; its other settings are ignored with a warning. Raises
         :class:`~transports.errors.UsageError`, which names the file or variable and the key at fault, also for an
@@ -250,50 +258,63 @@ class Options(BaseSettings):
         require_known(_PREFIX, cls.model_fields)
         read = read_config(config)
         file = read.path
-        from_file = {} if file is None else _table(file, _documented_table(file, read.table(_TABLE)), cls.model_fields)
-        chosen = {key: value for key, value in given.items() if value is not None}
-        from_file = {
-            key: value
-            for key, value in from_file.items()
-            if key not in chosen and not os.environ.get(_PREFIX + key.upper())
-        }
+        chosen: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+        from_file: dict[str, Any] = {}
+        if file is not None:
+            from_file = {
+                key: value
+                for key, value in _read_table(file, read.table(_TABLE), cls.model_fields).items()
+                if key not in chosen and not os.environ.get(_PREFIX + key.upper())
+            }
         if not read.trusted:
             ignored = [key for key, value in from_file.items() if not _narrows(key, value)]
             read.warn_ignored([f"{_TABLE}.{key}" for key in ignored])
             from_file = {key: value for key, value in from_file.items() if key not in ignored}
+
+        def source_of(key: str) -> str:
+            if key in from_file:
+                return f"{file}: {_TABLE}.{key}"
+            return _PREFIX + key.upper()
+
         try:
-            options = cls(**{**from_file, **chosen})  # type: ignore[arg-type]
+            loaded = cls(**{**from_file, **chosen})
         except ValidationError as error:
-            raise settings_error(
-                error, lambda key: f"{file}: {_TABLE}.{key}" if key in from_file else _PREFIX + key.upper()
-            ) from error
+            raise settings_error(error, source_of) from error
         if not read.trusted and "allowed_hosts" in from_file:
-            options._private_hosts_allowed = False
-        return options
+            loaded._private_hosts_allowed = False
+        return loaded
 
 
-def in_own_names(given: Mapping[str, object]) -> dict[str, object]:
+def _split(value: object, separator: str) -> object:
+    """Return the parts of a variable's text; any other value as it is."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.split(separator) if part.strip()]
+
+
+def in_own_names(settings: Mapping[str, object]) -> dict[str, object]:
     """Return settings with the names of docs/requirements.md R4-10 replaced by those of the bridge:
     ``max_file_size_mb`` (1 MB is 1,048,576 bytes) and ``allowed_mime_types``.
 
     Raises ``ValueError`` for a setting that is given under both names."""
-    own = dict(given)
+    renamed = dict(settings)
     for other, name in (("max_file_size_mb", "max_file_bytes"), ("allowed_mime_types", "allowed_types")):
-        if other not in own:
+        if other not in renamed:
             continue
-        if name in own:
+        if name in renamed:
             raise ValueError(f"{other} and {name} are one setting; give one of them")
-        own[name] = value = own.pop(other)
-        if name == "max_file_bytes" and isinstance(value, int | float) and not isinstance(value, bool):
-            own[name] = int(value * _MIB) if abs(value) < _MIB else value
-    return own
+        renamed[name] = renamed.pop(other)
+        if other == "max_file_size_mb":
+            renamed[name] = _in_bytes(renamed[name])
+    return renamed
 
 
-def _documented_table(file: Path, table: Mapping[str, object]) -> dict[str, object]:
-    try:
-        return in_own_names(table)
-    except ValueError as error:
-        raise UsageError(f"{file}: {_TABLE}: {error}") from None
+def _in_bytes(megabytes: object) -> object:
+    """Return a size in bytes. Other values than numbers, and very large ones, stay as they are, and are refused
+    later."""
+    if isinstance(megabytes, bool) or not isinstance(megabytes, int | float) or abs(megabytes) >= _MIB:
+        return megabytes
+    return int(megabytes * _MIB)
 
 
 def _narrows(key: str, value: object) -> bool:
@@ -304,15 +325,24 @@ def _narrows(key: str, value: object) -> bool:
     return key in _NARROWING and (isinstance(value, bool) or not larger)
 
 
-def _table(file: Path, table: dict[str, object], known: Mapping[str, object]) -> dict[str, object]:
+def _read_table(file: Path, table: Mapping[str, object], fields: Mapping[str, object]) -> dict[str, object]:
     """Return the bridge's table of a file, with relative paths resolved against the folder of the file."""
-    for key in table.keys() - known.keys():
-        close = difflib.get_close_matches(key, known, n=1)
-        raise UsageError(f"{file}: {_TABLE}.{key}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
-    for key in table.keys() & _FOLDERS:
-        if isinstance(folders := table[key], list):
-            table[key] = [file.parent / part if isinstance(part, str) else part for part in folders]
-    for key in table.keys() & {"adapter", "jwt_key_file"}:
-        if isinstance(path := table[key], str):
-            table[key] = file.parent / path
-    return table
+    try:
+        settings = in_own_names(table)
+    except ValueError as error:
+        raise UsageError(f"{file}: {_TABLE}: {error}") from None
+    for key in settings.keys() - fields.keys():
+        message = f"{file}: {_TABLE}.{key}: unknown"
+        similar = difflib.get_close_matches(key, fields, n=1)
+        if similar:
+            message += f"; do you mean {similar[0]}?"
+        raise UsageError(message)
+    for key in settings.keys() & {"roots", "export_roots"}:
+        folders = settings[key]
+        if isinstance(folders, list):
+            settings[key] = [file.parent / folder if isinstance(folder, str) else folder for folder in folders]
+    for key in settings.keys() & {"adapter", "jwt_key_file"}:
+        path = settings[key]
+        if isinstance(path, str):
+            settings[key] = file.parent / path
+    return settings

@@ -19,7 +19,7 @@ from ..shared._model_schemas import ModelSchema, model_schema
 from ._options import Options
 
 #: Schemas of the arguments `session`, and `files` of abp_call.
-SESSION = {
+_SESSION = {
     "type": "string",
     "description": "Session of the app, as abp_connect named it; not needed with a single app.",
 }
@@ -43,7 +43,7 @@ _FILES = {
 }
 #: Schema of `files` for the tool of each capability: short, since a model reads it once for each tool. Calls are
 #: checked against :data:`_FILES`.
-BRIEF_FILES = {
+_BRIEF_FILES = {
     "type": "array",
     "description": "Files to send, each as one of content (base64), artifact (id), path (of the bridge's machine). "
     "param: its place, such as a.b; by default the only file.",
@@ -163,7 +163,7 @@ _TOOLS = (
             "capability": {"type": "string", "description": "Its name, such as export.pdf."},
             "params": {"type": "object", "description": "Its parameters; abp_status has their schema."},
             "files": _FILES,
-            "session": SESSION,
+            "session": _SESSION,
             "timeout": _SECONDS,
             "detach": {
                 "type": "boolean",
@@ -198,19 +198,19 @@ _TOOLS = (
     _tool(
         "abp_status",
         "List connected apps and their capabilities; with `capability`, the schema of its parameters.",
-        {"session": SESSION, "capability": {"type": "string"}},
+        {"session": _SESSION, "capability": {"type": "string"}},
         hints=_LOOKUP,
     ),
     _tool(
         "abp_disconnect",
         "Disconnect an app. Its artifacts stay.",
-        {"session": SESSION},
+        {"session": _SESSION},
         hints=_hints(idempotent=True),
     ),
     _tool(
         "abp_render_to_pdf",
         "Print HTML as a PDF with the browser of a connected app. It has no network: use `data:` URLs.",
-        {"html": {"type": "string"}, "options": _PDF_OPTIONS, "session": SESSION, "timeout": _SECONDS},
+        {"html": {"type": "string"}, "options": _PDF_OPTIONS, "session": _SESSION, "timeout": _SECONDS},
         "html",
         hints=_hints(),
     ),
@@ -222,7 +222,7 @@ _TOOLS = (
             "width": {**_SIDE, "maximum": 1920, "description": "Width of the view (1280 with `url`)."},
             "height": {**_SIDE, "maximum": 1080, "description": "Height of the view (800 with `url`)."},
             "options": _SCREENSHOT_OPTIONS,
-            "session": SESSION,
+            "session": _SESSION,
             "timeout": _SECONDS,
         },
         hints=_hints(read_only=True, open_world=True),
@@ -239,7 +239,7 @@ _TOOLS = (
             "theme": {"type": "string", "enum": ["light", "dark"]},
             "width": {**_SIDE, "maximum": 1920, "description": "Width of the view (900)."},
             "height": {**_SIDE, "maximum": 1080, "description": "Height of the view (700)."},
-            "session": SESSION,
+            "session": _SESSION,
             "timeout": _SECONDS,
         },
         "capability",
@@ -299,10 +299,6 @@ def fixed_tools(options: Options) -> dict[str, Tool]:
     return tools
 
 
-#: Most characters of a tool's title.
-_MAX_TITLE = 200
-
-
 @dataclass
 class CapabilityTool:
     """Tool of a capability, shared by the apps of ``sessions``.
@@ -327,7 +323,9 @@ class CapabilityTool:
     @property
     def declared(self) -> ModelSchema:
         """Schema for models. If the apps differ, any object: abp_status shows each, and each call is checked."""
-        return model_schema({}) if self.differs else self._of_first
+        if self.differs:
+            return model_schema({})
+        return self._of_first
 
     @cached_property
     def session(self) -> str:
@@ -343,8 +341,7 @@ class CapabilityTool:
 
     @property
     def _properties(self) -> Mapping[str, object]:
-        known = self._of_first.schema.get("properties")
-        return known if isinstance(known, Mapping) else {}
+        return _properties_of(self._of_first)
 
     @property
     def names(self) -> tuple[str, str]:
@@ -355,24 +352,30 @@ class CapabilityTool:
         """Return the tool as MCP lists it."""
         return Tool(
             name=self.name,
-            title=plain_line(self.capability, _MAX_TITLE),
+            title=plain_line(self.capability, 200),
             description=f"{self.description} {self.declared.rules}".rstrip(),
             input_schema=self._input_schema(),
             annotations=ToolAnnotations.model_validate(self.hints) if self.hints else None,
         )
 
     def _input_schema(self) -> dict[str, object]:
-        known = self.declared.schema.get("properties")
-        properties = dict(known) if isinstance(known, Mapping) else {}
+        declared = self.declared
+        properties = dict(_properties_of(declared))
+        schema = {**declared.schema, "properties": properties}
         if self.files is not None:
-            properties[self.files] = BRIEF_FILES
+            properties[self.files] = _BRIEF_FILES
         if len(self.sessions) > 1:
-            properties[self.session] = {**SESSION, "enum": list(self.sessions)}
-        schema = {**self.declared.schema, "properties": properties}
-        needed = self.declared.schema.get("required")
-        if len(self.sessions) > 1:
-            schema["required"] = [*(needed if isinstance(needed, list) else []), self.session]
+            properties[self.session] = {**_SESSION, "enum": list(self.sessions)}
+            required = declared.schema.get("required")
+            if not isinstance(required, list):
+                required = []
+            schema["required"] = [*required, self.session]
         return schema
+
+
+def _properties_of(declared: ModelSchema) -> Mapping[str, object]:
+    properties = declared.schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
 
 
 def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
@@ -384,29 +387,36 @@ def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
     by_capability: dict[str, CapabilityTool] = {}
     for key, app in apps.items():
         for name in islice(app.session.capabilities, MAX_TOOLS):
-            shared, capability = by_capability.get(name), app.session.capabilities[name]
-            if shared is None and len(tools) < MAX_TOOLS:
+            shared = by_capability.get(name)
+            capability = app.session.capabilities[name]
+            if shared is None:
+                if len(tools) >= MAX_TOOLS:
+                    continue
                 shared = _capability_tool(capability, {*FIXED_TOOLS, *tools}, files=files)
                 tools[shared.name] = by_capability[name] = shared
-            elif shared is not None:
+            else:
                 schema = tool_schema(capability)
                 if schema != shared.schema and model_schema(schema) != shared.declared:
                     shared.differs = True
                 # A missing hint means the more dangerous value, so only hints common to all apps are kept.
                 shared.hints = dict(shared.hints.items() & tool_hints(capability).items())
-            if shared is not None:
-                shared.sessions.append(key)
+            shared.sessions.append(key)
     return tools
 
 
 def has_views(apps: Apps) -> bool:
     """Return whether one of the apps has a view for one of its first 200 capabilities."""
-    known = (app.session.capabilities for app in apps.values())
-    return any(one[name].view is not None for one in known for name in islice(one, MAX_TOOLS))
+    for app in apps.values():
+        capabilities = app.session.capabilities
+        if any(capabilities[name].view is not None for name in islice(capabilities, MAX_TOOLS)):
+            return True
+    return False
 
 
 def _capability_tool(capability: Capability, taken: set[str], *, files: bool) -> CapabilityTool:
-    marks = () if capability.view is None else (f"{OPEN_VIEW} shows its view",)
+    marks: list[str] = []
+    if capability.view is not None:
+        marks.append(f"{OPEN_VIEW} shows its view")
     return CapabilityTool(
         free_tool_name(capability.name, taken),
         capability.name,

@@ -56,7 +56,8 @@ class UserLimits:
                 del self._requests[user]
 
     async def _serve(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
-        headers, sessions = Headers(scope=scope), self._sessions[user]
+        sessions = self._sessions[user]
+        headers = Headers(scope=scope)
         session = headers.get(_SESSION)
         if session is not None and session in sessions:
             sessions[session] += 1
@@ -68,11 +69,11 @@ class UserLimits:
                     sessions[session] -= 1
                     sessions.move_to_end(session)
         elif session is None and scope["method"] == "POST" and _has_handshake(headers):
-            await self._open(user, scope, receive, send)
+            await self._open_session(user, scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    async def _open(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _open_session(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
         sessions = self._sessions[user]
         if sum(map(bool, sessions.values())) + self._opening[user] >= self._max_sessions:
             message = (
@@ -82,8 +83,10 @@ class UserLimits:
             return
 
         async def noting_send(message: Message) -> None:
-            if message["type"] == "http.response.start" and (opened := Headers(raw=message["headers"]).get(_SESSION)):
-                sessions[opened] = 0
+            if message["type"] == "http.response.start":
+                opened = Headers(raw=message["headers"]).get(_SESSION)
+                if opened:
+                    sessions[opened] = 0
             await send(message)
 
         self._opening[user] += 1
@@ -91,16 +94,18 @@ class UserLimits:
             await self._app(scope, receive, noting_send)
         finally:
             self._opening[user] -= 1
-        while len(sessions) > self._max_sessions and (
-            idle := next((one for one in sessions if not sessions[one]), None)
-        ):
-            del sessions[idle]
-            await self._end(idle, scope)
+        while len(sessions) > self._max_sessions:
+            idle = [session for session, requests in sessions.items() if not requests]
+            if not idle:
+                break
+            del sessions[idle[0]]
+            await self._end_session(idle[0], scope)
 
-    async def _end(self, session: str, scope: Scope) -> None:
+    async def _end_session(self, session: str, scope: Scope) -> None:
         """End a session of the user of ``scope``, as its client would (DELETE)."""
-        kept = [(name, value) for name, value in scope["headers"] if name in (b"host", b"origin")]
-        request = {**scope, "method": "DELETE", "headers": [*kept, (_SESSION.encode(), session.encode())]}
+        headers = [(name, value) for name, value in scope["headers"] if name in (b"host", b"origin")]
+        headers.append((_SESSION.encode(), session.encode()))
+        request = {**scope, "method": "DELETE", "headers": headers}
 
         async def receive() -> Message:
             return {"type": "http.request", "body": b"", "more_body": False}

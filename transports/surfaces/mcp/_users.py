@@ -88,8 +88,8 @@ def _compared(target: str) -> str:
     if not is_address(target) or origin_of(target) is None:
         return target
     parts = urlsplit(target)  # which has the scheme in small letters
-    user, at, host = parts.netloc.rpartition("@")
-    return parts._replace(netloc=user + at + host.lower(), path=parts.path or "/").geturl()
+    user, separator, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=user + separator + host.lower(), path=parts.path or "/").geturl()
 
 
 class Connections:
@@ -108,31 +108,35 @@ class Connections:
         self._writing: set[asyncio.Task[None]] = set()
         self._loading = asyncio.Lock()
 
-    async def _known(self) -> dict[str, KeptConnection]:
+    async def _in_ledger(self) -> dict[str, KeptConnection]:
         async with self._loading:
             if self._kept is None:
-                self._kept = {one.session: one for one in await self._ledger.connections(self._scope)}
+                connections = await self._ledger.connections(self._scope)
+                self._kept = {connection.session: connection for connection in connections}
         return self._kept
 
     async def keep(self, app: App, arguments: Mapping[str, object]) -> None:
         """Keep the connection of ``app``, made with these arguments of `abp_connect`, in the ledger."""
-        known = await self._known()
-        known[app.key] = KeptConnection(app.key, dict(arguments))
-        closed = [key for key in known if key not in self._apps]
-        for key in closed[: max(len(known) - MAX_CONNECTIONS, 0)]:
-            del known[key]
-        await self._ledger.keep_connection(self._scope, known[app.key])
+        connections = await self._in_ledger()
+        connections[app.key] = KeptConnection(app.key, dict(arguments))
+        closed = [key for key in connections if key not in self._apps]
+        for key in closed[: max(len(connections) - MAX_CONNECTIONS, 0)]:
+            del connections[key]
+        await self._ledger.keep_connection(self._scope, connections[app.key])
 
     async def open_already(self, target: str, arguments: Mapping[str, object]) -> App | None:
         """Return the oldest open app of a target that was connected with the same ``transport``, ``browser``,
         ``headless`` and ``abpPage`` in the arguments of `abp_connect`; ``None`` without one."""
-        known = await self._known()
+        connections = await self._in_ledger()
+        choices = {name: arguments.get(name, default) for name, default in _CHOICES.items()}
+        transport = choices.pop("transport")
         for key, app in self._apps.items():
-            own = known[key].arguments if key in known else {}
-            wanted = {name: arguments.get(name, default) for name, default in _CHOICES.items()}
-            way = wanted.pop("transport") in ("auto", app.session.transport.name)
-            same = all(value == own.get(name, _CHOICES[name]) for name, value in wanted.items())
-            if way and same and _compared(app.target) == _compared(target):
+            if _compared(app.target) != _compared(target) or transport not in ("auto", app.session.transport.name):
+                continue
+            connected_with: Mapping[str, object] = {}
+            if key in connections:
+                connected_with = connections[key].arguments
+            if all(connected_with.get(name, _CHOICES[name]) == value for name, value in choices.items()):
                 return app
         return None
 
@@ -145,16 +149,23 @@ class Connections:
     async def configured(self, target: str, connect: Callable[[str | None], Awaitable[App]]) -> App:
         """Connect a target of the bridge's settings, under its previous session name if it had one."""
         arguments = {_CONFIGURED: target}
-        known = await self._known()
-        names = [one.session for one in known.values() if one.arguments == arguments and one.session not in self._apps]
-        app = await connect(names[0] if names else None)
+        previous = None
+        for connection in (await self._in_ledger()).values():
+            if connection.arguments == arguments and connection.session not in self._apps:
+                previous = connection.session
+                break
+        app = await connect(previous)
         await self.keep(app, arguments)
         return app
 
     async def closed(self) -> list[KeptConnection]:
         """Return the kept connections that are not open, except those of the bridge's settings."""
-        known = await self._known()
-        return [one for one in known.values() if one.session not in self._apps and _CONFIGURED not in one.arguments]
+        connections = (await self._in_ledger()).values()
+        return [
+            connection
+            for connection in connections
+            if connection.session not in self._apps and _CONFIGURED not in connection.arguments
+        ]
 
     async def select(self, key: object, open_app: Open, capability: str | None = None) -> App:
         """Select an app with :meth:`.Apps.select`, after opening it again if it was closed. Propagates the errors of
@@ -220,7 +231,10 @@ class ServerSubscriptions:
     async def _request(self, app: App, uri: str, *, subscribe: bool) -> bool:
         resources = app.session.resources
         try:
-            await (resources.subscribe(uri) if subscribe else resources.unsubscribe(uri))
+            if subscribe:
+                await resources.subscribe(uri)
+            else:
+                await resources.unsubscribe(uri)
         except ABPError as error:
             logger.info("%s: %s: %s", app.session.info.name, uri[:200], error.message)
             return False
@@ -232,8 +246,6 @@ _ARTIFACT = "artifact://"
 _MAX_CONNECTIONS = 100
 #: Most subscriptions of one client.
 _MAX_URIS = 1000
-#: Most bytes of an app's data in a log message.
-_MAX_LOG_BYTES = 4096
 #: RFC 5424, least severe first.
 _LOG_LEVELS: tuple[LoggingLevel, ...] = (
     "debug",
@@ -370,7 +382,7 @@ class Subscribers:
         """Send an app's ``data`` as a log message: to the client that made the request ``ctx``, without one to all
         older clients. Newer clients are sent log messages only during a request, and only if it asks for them."""
         message = LoggingMessageNotification(
-            params=LoggingMessageNotificationParams(level=level, logger=logger, data=clamp(data, _MAX_LOG_BYTES))
+            params=LoggingMessageNotificationParams(level=level, logger=logger, data=clamp(data, 4096))
         )
         if ctx is not None:
             if level in allowed_log_levels(ctx.protocol_version, ctx.meta) and self._wants(connection_key(ctx), level):
@@ -426,14 +438,14 @@ class Subscribers:
 def connection_key(ctx: Context) -> str:
     """Return the session id of a request: empty over stdio and for newer clients. These have no sessions, so their
     header is ignored."""
-    return ctx.request.headers.get("mcp-session-id", "") if ctx.request is not None and not is_modern(ctx) else ""
+    if ctx.request is None or is_modern(ctx):
+        return ""
+    session: str = ctx.request.headers.get("mcp-session-id", "")
+    return session
 
 
 #: Named apps of a bridge without a settings file.
 NO_APPS: Mapping[str, AppEntry] = MappingProxyType({})
-
-#: Log levels of an app's notifications (docs/protocol.md 4.3); all others are ``info``.
-_LEVELS: dict[str, LoggingLevel] = {"notifications/error": "error", "connection/lost": "warning"}
 
 
 class User:
@@ -475,8 +487,8 @@ class User:
     async def connect(self, target: str, options: dict[str, object], key: str | None = None) -> App:
         """Connect an app; ``key`` is its previous session name, if any. Propagates the errors of
         :func:`transports.connect` and of opening a session."""
-        described = self.named.get(target)
-        if self._options.headless is not None and (described is None or described.headless is None):
+        named = self.named.get(target)
+        if self._options.headless is not None and (named is None or named.headless is None):
             options = {**options, "headless": self._options.headless}
         return await self.apps.connect(target, options, key=key)
 
@@ -484,9 +496,10 @@ class User:
         """Connect an app of the settings file. Raises :class:`~transports.errors.UsageError` for an unknown app, an app
         of other users, and ``options`` that the file decides. Propagates the errors of :meth:`connect`."""
         if name not in self.named:
-            known = ", ".join(sorted(self.named)) or "none"
-            raise UsageError(f"there is no app {name[:100]!r} (for you); by name there is {known}", code="NOT_FOUND")
-        if decided := options.keys() - {"timeout"}:
+            names = ", ".join(sorted(self.named)) or "none"
+            raise UsageError(f"there is no app {name[:100]!r} (for you); by name there is {names}", code="NOT_FOUND")
+        decided = options.keys() - {"timeout"}
+        if decided:
             raise UsageError(f"{', '.join(sorted(decided))}: leave it out; only the operator can set it for {name}")
         return await self.connect(name, options, key)
 
@@ -525,10 +538,16 @@ class User:
 
     async def _log(self, app: App, event: str, data: object) -> None:
         """Send a log message to the client of the app's latest call, or to all clients if no client waits for it."""
-        latest = app.pending_calls[-1] if app.pending_calls else None
-        ctx = latest.ctx if isinstance(latest, ToolCall) else None
+        ctx: Context | None = None
+        if app.pending_calls and isinstance(app.pending_calls[-1], ToolCall):
+            ctx = app.pending_calls[-1].ctx
+        level: LoggingLevel = "info"
+        if event == "notifications/error":
+            level = "error"
+        elif event == "connection/lost":
+            level = "warning"
         message = cast(JSONValue, plain_tree({"event": event, "data": data}))
-        await self.subscribers.log(_LEVELS.get(event, "info"), f"abp.{app.key}", message, ctx)
+        await self.subscribers.log(level, f"abp.{app.key}", message, ctx)
 
     async def ready(self, timeout: float | None = None) -> str | None:
         """Wait at most ``timeout`` seconds until the apps of the options are connected. Return the failed targets with
@@ -538,7 +557,10 @@ class User:
         await asyncio.wait(self._connecting.values(), timeout=timeout)
         failures = []
         for target, task in self._connecting.items():
-            if task.done() and not task.cancelled() and (error := task.exception()):
+            if not task.done() or task.cancelled():
+                continue
+            error = task.exception()
+            if error is not None:
                 reason = error.message if isinstance(error, ABPError) else str(error)
                 failures.append(f"{redact_url(target)} could not be connected: {reason}")
         return "; ".join(failures) or None
@@ -572,7 +594,8 @@ class User:
         return call
 
     def _cancel_suspended(self, key: str) -> None:
-        if call := self._suspended.pop(key, None):
+        call = self._suspended.pop(key, None)
+        if call is not None:
             spawn(call.aclose(), self._tasks)
 
     # --- activity of the user -----------------------------------------------------------------------------------------
@@ -581,21 +604,24 @@ class User:
         """Record the time of a request's begin or end. The first request connects the apps of the options in the
         background."""
         self._last_used = time.monotonic()
-        if self._dormant:
-            self._dormant = False
-            options = {"adapter": self._options.adapter} if self._options.adapter else {}
-            self._connecting = {
-                target: asyncio.ensure_future(
-                    self.connections.configured(target, partial(self.connect, target, {**options}))
-                )
-                for target in self._options.apps
-                if target in self.named or not is_app_name(target)
-            }
+        if not self._dormant:
+            return
+        self._dormant = False
+        self._connecting = {}
+        for target in self._options.apps:
+            if is_app_name(target) and target not in self.named:
+                continue
+            options: dict[str, object] = {}
+            if self._options.adapter is not None:
+                options["adapter"] = self._options.adapter
+            connect = partial(self.connect, target, options)
+            self._connecting[target] = asyncio.ensure_future(self.connections.configured(target, connect))
 
     def idle_seconds(self) -> float:
         """Return the seconds since the last request; 0 while a call is running or an app is being connected."""
-        busy = self._suspended or self.pending_calls or self.apps.busy
-        return 0.0 if busy else time.monotonic() - self._last_used
+        if self._suspended or self.pending_calls or self.apps.busy:
+            return 0.0
+        return time.monotonic() - self._last_used
 
     async def retire(self) -> None:
         """Disconnect all apps until the user's next request."""
@@ -603,12 +629,6 @@ class User:
             self._dormant = True
             await cancel_and_wait(self._connecting.values())
             await self.apps.disconnect_all()
-
-
-#: Maximum seconds between two checks for idle users.
-_IDLE_CHECK = 30.0
-#: Name of the only user over stdio.
-_LOCAL = "local"
 
 
 @dataclass(eq=False)
@@ -624,60 +644,65 @@ class Users:
     calls: DetachedCalls
     activity: Activity | None
     named: Mapping[str, AppEntry]
-    _known: dict[tuple[str, str | None], User] = field(default_factory=dict)
+    _users: dict[tuple[str, str | None], User] = field(default_factory=dict)
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
-    _run: str = field(default_factory=lambda: secrets.token_hex(8))
+    _run_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def get(self, connection: str) -> User:
         """Return the user of the current request's token; with ``isolate_sessions``, that of this session."""
         name, session = key = self._key(connection)
-        if key not in self._known:
+        if key not in self._users:
             # the client's session is the tenant here, since the scope's session is that of an app
             store = self.store.scoped(Scope(tenant=session, user=name))
             named = {app: entry for app, entry in self.named.items() if entry.is_for(name)}
             self._make_room(name)
-            self._known[key] = User(
+            self._users[key] = User(
                 store, self.connect, self.options, self.calls, self.activity, named, partial(self._connected, name)
             )
-        self._known[key].touch()
-        return self._known[key]
+        self._users[key].touch()
+        return self._users[key]
 
     def _connected(self, name: str) -> int:
         """Return the number of apps that a user has connected in all sessions."""
-        return sum(user.apps.count for (owner, _), user in self._known.items() if owner == name)
+        return sum(user.apps.count for (owner, _), user in self._users.items() if owner == name)
 
     def _make_room(self, name: str) -> None:
         """End the least recently used session of a user if the limit of sessions is reached."""
-        own = {key: user.idle_seconds() for key, user in self._known.items() if key[0] == name}
-        if len(own) >= MAX_SESSIONS:
-            spawn(self._known.pop(max(own, key=own.__getitem__)).aclose(), self._closing)
+        idle_seconds = {key: user.idle_seconds() for key, user in self._users.items() if key[0] == name}
+        if len(idle_seconds) >= MAX_SESSIONS:
+            longest_idle = max(idle_seconds, key=idle_seconds.__getitem__)
+            spawn(self._users.pop(longest_idle).aclose(), self._closing)
 
     def find(self, connection: str) -> User | None:
         """Return the user as :meth:`get` does, but ``None`` for an unknown session, which may not exist at all."""
-        if self.options.isolate_sessions and connection and self._key(connection) not in self._known:
+        if self.options.isolate_sessions and connection and self._key(connection) not in self._users:
             return None
         return self.get(connection)
 
     def _key(self, connection: str) -> tuple[str, str | None]:
         token = get_access_token()
-        name = (token.subject or token.client_id) if token else _LOCAL
-        return name, (connection or self._run) if self.options.isolate_sessions else None
+        name = "local"
+        if token is not None:
+            name = token.subject or token.client_id
+        if not self.options.isolate_sessions:
+            return name, None
+        return name, connection or self._run_id
 
     async def aclose(self) -> None:
         """Close all sessions of all users. Idempotent."""
-        users = list(self._known.values())
-        self._known.clear()
+        users = list(self._users.values())
+        self._users.clear()
         await asyncio.gather(*(user.aclose() for user in users), *self._closing)
 
     async def retire_idle(self) -> None:
         """Disconnect the apps of users without a request for ``idle_minutes``, until cancelled."""
         limit = self.options.idle_minutes * 60
         while True:
-            await asyncio.sleep(min(limit / 4, _IDLE_CHECK))
-            for key, user in list(self._known.items()):
-                if user.idle_seconds() > limit and self._known.get(key) is user:
+            await asyncio.sleep(min(limit / 4, 30))
+            for key, user in list(self._users.items()):
+                if user.idle_seconds() > limit and self._users.get(key) is user:
                     if user.subscribers.empty:
-                        del self._known[key]
+                        del self._users[key]
                     try:
                         await user.retire()
                     except Exception:  # the other users are still retired
