@@ -81,4 +81,6 @@ def _read_group(group: str, path: tuple[str, ...]) -> EntryPoints:
 
 
 def _distribution_of(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown distribution"
+    if point.dist is None:
+        return "an unknown distribution"
+    return f"{point.dist.name} {point.dist.version}"

@@ -51,11 +51,13 @@ class Part:
 def parts_of(text: str) -> list[Part] | None:
     """Return the parts of a multipart body (RFC 2046 5.1.1), ``None`` if it has none. Text before the first boundary
     does not count."""
-    start = 0 if text.startswith("--") else text.find("\n--") + 1
-    if not start and not text.startswith("--"):
-        return None if text.strip() else []
-    line_end = text.find("\n", start)
-    separator = f"\n{text[start : line_end if line_end >= 0 else len(text)].rstrip()}"
+    start = 0
+    if not text.startswith("--"):
+        start = text.find("\n--") + 1
+        if start == 0:
+            return None if text.strip() else []
+    boundary, _, _ = text[start:].partition("\n")
+    separator = f"\n{boundary.rstrip()}"
     parts: list[Part] = []
     position = start - 1 + len(separator)
     for piece in f"\n{text[start:]}".split(separator)[1:]:
@@ -85,7 +87,9 @@ def form_parts(text: str) -> list[Part]:
     if "--" not in text or "content-disposition" not in text.casefold():
         return []
     parts = parts_of(text) or []
-    return parts if any(field_name(part.headers()) for part in parts) else []
+    if not any(field_name(part.headers()) for part in parts):
+        return []
+    return parts
 
 
 def field_name(headers: Message) -> str | None:
@@ -93,7 +97,9 @@ def field_name(headers: Message) -> str | None:
     from email.utils import collapse_rfc2231_value
 
     name = headers.get_param("name", header="content-disposition")
-    return collapse_rfc2231_value(name) if name is not None else None
+    if name is None:
+        return None
+    return collapse_rfc2231_value(name)
 
 
 def value_attributes(element: str) -> tuple[str, ...]:
@@ -118,7 +124,8 @@ def secret_spans(text: str, is_secret_field: Callable[[Mapping[str, str]], bool]
             if limit == len(text) and not in_open_comment:
                 end = text.find("-->", position)
                 in_open_comment = end < 0
-                limit = len(text) if in_open_comment else end
+                if not in_open_comment:
+                    limit = end
             continue
         element = opening[2].lower()
         attributes: dict[str, str] = {}
@@ -133,7 +140,9 @@ def secret_spans(text: str, is_secret_field: Callable[[Mapping[str, str]], bool]
         if element in _RAW:
             begin = text.find(">", position, limit) + 1 or limit
             closing = re.compile(rf"</{element}(?=[\s/>])", re.IGNORECASE).search(text, begin, limit)
-            position = closing.start() if closing else limit
+            position = limit
+            if closing is not None:
+                position = closing.start()
             if is_secret and element == "textarea" and position > begin:
                 yield begin, position
 

@@ -211,7 +211,7 @@ def _apart(occurrences: Iterable[Occurrence]) -> list[Occurrence]:
             continue
         last = apart[-1]
         if occurrence.end > last.end:
-            longest = max(last, occurrence, key=lambda one: one.end - one.start)
+            longest = max(last, occurrence, key=lambda either: either.end - either.start)
             apart[-1] = Occurrence(last.start, occurrence.end, longest.label)
     return apart
 
@@ -228,9 +228,10 @@ def replaced(texts: Sequence[str], finder: Finder) -> list[str]:
         return list(texts)
     contents = [to_bytes(text) for text in texts]
     spans = _spans(contents, finder, b"")
-    return [
-        _labelled(content, spans[index]) if index in spans else texts[index] for index, content in enumerate(contents)
-    ]
+    masked = list(texts)
+    for index, occurrences in spans.items():
+        masked[index] = _labelled(contents[index], occurrences)
+    return masked
 
 
 def starred(content: bytes, occurrences: Iterable[Occurrence]) -> bytes:
@@ -262,7 +263,9 @@ def masked_tree(
     tree.gather(node)
     contents = [to_bytes(text) for text in tree.texts]
     tree.spans = _spans(contents, finder, _BETWEEN)
-    return tree.rebuilt(node, file) if tree.spans or tree.has_numbers else node
+    if not tree.spans and not tree.has_numbers:
+        return node
+    return tree.rebuilt(node, file)
 
 
 class _Tree:
@@ -328,9 +331,10 @@ class _Tree:
         self._next += 1
         if index not in self.spans:
             return text
-        masked = None if file is None else file(text, described)
-        if masked is not None:
-            return masked
+        if file is not None:
+            masked = file(text, described)
+            if masked is not None:
+                return masked
         return _labelled(to_bytes(text), self.spans[index])
 
     def _stays(self, key: object) -> bool:

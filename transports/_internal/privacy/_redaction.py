@@ -10,7 +10,7 @@ to its requests, too, so that a call with any password matches a recording with 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from urllib.parse import unquote_plus
 
@@ -74,8 +74,6 @@ _QUERY = re.compile(r"[?&;#]([\w.~%\\+\[\]-]+)=")
 _QUERY_VALUE = re.compile(r"[^&#\s\"'<>]+")
 
 
-#: Types of JSON objects and arrays.
-_CONTAINERS = (dict, list, tuple)
 #: Shortest and longest value, in characters, that is removed everywhere. A shorter value is part of too many words and
 #: is removed only beside its name; a longer one is content.
 _SHORTEST, _LONGEST = 6, 4096
@@ -158,7 +156,10 @@ class Redactor:
         except RecursionError:
             if not isinstance(node, dict):
                 return REDACTED
-            flat = {key: REDACTED if isinstance(value, _CONTAINERS) else value for key, value in node.items()}
+            flat = dict(node)
+            for key, value in node.items():
+                if isinstance(value, dict | list | tuple):
+                    flat[key] = REDACTED
             return self.ruled(self.known.tree(flat))
 
     def ruled(self, node: object) -> object:
@@ -169,12 +170,14 @@ class Redactor:
                 return self.rules(self.form(node))
             case dict():
                 content = _content_member(node)
-                redacted = {
-                    key: self.patterned(str(value)) if key == content else self._field(key, value)
-                    for key, value in node.items()
-                }
-                named = [name for key in _NAMING if isinstance(name := node.get(key), str)]
-                if "value" in node and any(map(self.is_secret, named)):
+                redacted: dict[object, object] = {}
+                for key, value in node.items():
+                    if key == content:
+                        redacted[key] = self.patterned(str(value))
+                    else:
+                        redacted[key] = self._field(key, value)
+                names = [node[key] for key in _NAMING if isinstance(node.get(key), str)]
+                if "value" in node and any(map(self.is_secret, names)):
                     redacted["value"] = _blank(node["value"])
                 return redacted
             case [str() as name, str() as value] if _HEADER.fullmatch(name):  # a pair in a list of headers
@@ -201,7 +204,10 @@ class Redactor:
         if not self.is_secret(name):
             return self.ruled(value)
         if _bare(name) == "auth" and isinstance(value, Mapping):
-            return {key: item if key == "type" else _blank(item) for key, item in value.items()}
+            blanked = {key: _blank(item) for key, item in value.items()}
+            if "type" in value:
+                blanked["type"] = value["type"]
+            return blanked
         if isinstance(value, dict | list | tuple) and not self._is_secret_whole(name):
             return self.ruled(value)  # an object named "pin", as on a map
         return _blank(value)
@@ -228,8 +234,9 @@ class Redactor:
         done: list[str] = []
         position = 0
         for start, end in secret_spans(text, self.is_secret_field):
-            # quoted, as the end of the tag would be seen in it; the content of an element stands behind its tag
-            done += (text[position:start], REDACTED if text[start - 1] == ">" else f'"{REDACTED}"')
+            is_content = text[start - 1] == ">"  # of an element, which begins behind its tag
+            done.append(text[position:start])
+            done.append(REDACTED if is_content else f'"{REDACTED}"')  # quoted, or its > would end the tag
             position = end
         return "".join((*done, text[position:]))
 
@@ -244,24 +251,27 @@ class Redactor:
         return with_contents(text, parts, [self._part(part) for part in parts])
 
     def _part(self, part: Part) -> str:
-        return REDACTED if self.is_secret(field_name(part.headers()) or "") else part.content
+        if self.is_secret(field_name(part.headers()) or ""):
+            return REDACTED
+        return part.content
 
     def _form_pair(self, pair: str) -> str:
-        name, equals, value = pair.partition("=")
-        return f"{name}={REDACTED}" if equals and value and self.is_secret(name) else pair
+        name, _, value = pair.partition("=")
+        if value and self.is_secret(name):
+            return f"{name}={REDACTED}"
+        return pair
 
     def _queries(self, text: str) -> str:
         """Redact the queries of URLs, also of a URL within the query of another."""
         done: list[str] = []
-        at = 0
+        position = 0
         for field in _QUERY.finditer(text):
-            secret = _bare(field[1]).endswith(self._in_queries) or self.is_secret(field[1])
-            if field.start() >= at and secret:
-                value = _QUERY_VALUE.match(text, field.end())
-                if value is not None:
-                    done += (text[at : field.end()], REDACTED)
-                    at = value.end()
-        return "".join((*done, text[at:]))
+            is_secret = _bare(field[1]).endswith(self._in_queries) or self.is_secret(field[1])
+            value = _QUERY_VALUE.match(text, field.end())
+            if is_secret and value is not None and field.start() >= position:
+                done += (text[position : field.end()], REDACTED)
+                position = value.end()
+        return "".join((*done, text[position:]))
 
 
 def _blank(value: object) -> object:
@@ -279,22 +289,28 @@ def _blank(value: object) -> object:
             return value
 
 
-def _redact_match(found: re.Match[str]) -> str:
-    if "secret" not in found.re.groupindex or found["secret"] is None:
+def _redact_match(match: re.Match[str]) -> str:
+    if "secret" not in match.re.groupindex or match["secret"] is None:
         return REDACTED
-    start, end = found.start("secret") - found.start(), found.end("secret") - found.start()
-    return found[0][:start] + REDACTED + found[0][end:]
+    before = match.string[match.start() : match.start("secret")]
+    after = match.string[match.end("secret") : match.end()]
+    return before + REDACTED + after
 
 
-def _redact_jwt(found: re.Match[str]) -> str:
+def _redact_jwt(match: re.Match[str]) -> str:
     """Replace JSON web tokens (RFC 7519) in words joined by dots. One pattern for both would take quadratic time."""
-    words = found[0].split(".")
+    words = match[0].split(".")
     done: list[str] = []
-    at = 0
-    while at < len(words):
-        head = _JWT_HEAD.search(words[at]) if at + 2 < len(words) and len(words[at + 1]) >= 8 else None
-        done.append(words[at] if head is None else words[at][: head.start()] + REDACTED)
-        at += 1 if head is None else 3
+    index = 0
+    while index < len(words):
+        word = words[index]
+        head = _JWT_HEAD.search(word)
+        if head is not None and index + 2 < len(words) and len(words[index + 1]) >= 8:
+            done.append(word[: head.start()] + REDACTED)
+            index += 3
+        else:
+            done.append(word)
+            index += 1
     return ".".join(done)
 
 
@@ -329,7 +345,10 @@ def _content_member(node: Mapping[object, object]) -> str | None:
 
 
 def _bare(name: str) -> str:
-    return _bare_short(name) if len(name) <= 64 else _NOT_PLAIN.sub("", _unescaped(name).lower())
+    """Return a name in lower case and without punctuation. Short names are looked up: they occur again and again."""
+    if len(name) <= 64:
+        return _bare_short(name)
+    return _NOT_PLAIN.sub("", _unescaped(name).lower())
 
 
 def _unescaped(name: str) -> str:
@@ -337,7 +356,8 @@ def _unescaped(name: str) -> str:
     if "%" not in name and "\\" not in name and "&" not in name:
         return name
     for _ in range(3):
-        name = without_entities(_ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), unquote_plus(name)))
+        name = _ESCAPED.sub(lambda escape: chr(int(escape[1] or escape[2], 16)), unquote_plus(name))
+        name = without_entities(name)
     return name
 
 
@@ -350,7 +370,7 @@ class _Piecewise(Redactor):
     """The rules for long texts, in pieces that end with a line or a word."""
 
     def rules(self, text: str) -> str:
-        return super().rules(text) if len(text) <= _PIECE else "".join(map(super().rules, _pieces(text)))
+        return "".join(map(super().rules, _pieces(text)))
 
 
 class SecretValues:
@@ -362,7 +382,7 @@ class SecretValues:
 
     def __init__(self, known: KnownSecrets = KNOWN_SECRETS) -> None:
         self._known = known
-        self._known_to_finder: object = None
+        self._labels_in_finder: object = None
         self._redactor = _Piecewise(known=known)
         self._values: set[str] = set()
         self._finder: Finder | None = None
@@ -379,10 +399,11 @@ class SecretValues:
 
     def learn_pairs(self, text: str) -> None:
         """Remember the secret values in a line such as ``password=…&user=…`` or ``{token: …}``."""
-        for found in _PAIR.finditer(text):
-            if self._redactor.is_secret(found[1]):
-                self.learn_value(found[2])
-                self.learn_value(unquote_plus(found[2]))
+        for pair in _PAIR.finditer(text):
+            name, value = pair.groups()
+            if self._redactor.is_secret(name):
+                self.learn_value(value)
+                self.learn_value(unquote_plus(value))
 
     def learn_html(self, text: str) -> None:
         """Remember the values of password fields and of fields with secret names in HTML."""
@@ -392,20 +413,26 @@ class SecretValues:
     def learn_value(self, value: str) -> None:
         """Remember a value of 6 to 4,096 characters, the first 200; of a header, also its credentials and cookies."""
         value = value.strip()
-        if (scheme := _SCHEME.match(value)) is not None:
+        scheme = _SCHEME.match(value)
+        if scheme is not None:
             self._learn(unquote_plus(scheme[1]))
             self._learn(scheme[1])
-        for cookie in value.split(";") if "=" in value[:64] else ():
-            self._learn(cookie.partition("=")[2].strip())
-            self._learn(unquote_plus(cookie.partition("=")[2].strip()))
+        if "=" in value[:64]:
+            for cookie in value.split(";"):
+                content = cookie.partition("=")[2].strip()
+                self._learn(content)
+                self._learn(unquote_plus(content))
         self._learn(value)
 
     def _learn(self, value: str) -> None:
-        known = value in self._values or value.lower() in _WORDS or value == REDACTED
-        known = known or any(value == f"${{SECRET:{name}}}" for name in placeholders(value))
-        if _SHORTEST <= len(value) <= _LONGEST and not known and len(self._values) < _MAX_VALUES:
-            self._values.add(value)
-            self._finder = None
+        if value in self._values or len(self._values) >= _MAX_VALUES:
+            return
+        if not _SHORTEST <= len(value) <= _LONGEST or value.lower() in _WORDS or value == REDACTED:
+            return
+        if any(value == f"${{SECRET:{name}}}" for name in placeholders(value)):
+            return
+        self._values.add(value)
+        self._finder = None
 
     def is_secret_field(self, attributes: Mapping[str, str]) -> bool:
         """Return whether a field of a form with these attributes holds a secret."""
@@ -420,7 +447,7 @@ class SecretValues:
     def line(self, text: str) -> str:
         """Return a console line or the body of a form redacted as by :meth:`text`, and by pairs of a secret name and
         its value outside of URLs."""
-        return self._redactor.rules(_PAIR.sub(self._pair, self.by_value(text)))
+        return self._redactor.rules(_PAIR.sub(self._redact_pair, self.by_value(text)))
 
     def pieces(self, texts: Sequence[str]) -> list[str]:
         """Return consecutive frames or lines without the values, including values that continue in the next one."""
@@ -432,7 +459,9 @@ class SecretValues:
 
         Raises :class:`RecursionError` for data nested too deeply to search, which must not be stored.
         """
-        names = () if keep is None else self._values
+        names: Collection[str] = ()
+        if keep is not None:
+            names = self._values
         return self._redactor.ruled(masked_tree(node, self._found(), self._known.numbers, keep=keep, names=names))
 
     def by_value(self, text: str) -> str:
@@ -445,28 +474,30 @@ class SecretValues:
 
     def _found(self) -> Finder:
         """Return the finder of the learned and the known values, rebuilt if either changed."""
-        known = self._known.values
-        if self._finder is None or self._known_to_finder is not known:
-            self._known_to_finder = known
-            self._finder = Finder({**dict.fromkeys(self._values, REDACTED), **known})
+        labels = self._known.values
+        if self._finder is None or self._labels_in_finder is not labels:
+            self._labels_in_finder = labels
+            self._finder = Finder({**dict.fromkeys(self._values, REDACTED), **labels})
         return self._finder
 
-    def _pair(self, found: re.Match[str]) -> str:
-        if not self._redactor.is_secret(found[1]):
-            return found[0]
-        at = found.start(2) - found.start()
-        return found[0][:at] + REDACTED
+    def _redact_pair(self, pair: re.Match[str]) -> str:
+        if not self._redactor.is_secret(pair[1]):
+            return pair[0]
+        return pair.string[pair.start() : pair.start(2)] + REDACTED
 
 
 def _pieces(text: str) -> Iterator[str]:
-    at = 0
-    while at < len(text):
-        end = at + _PIECE
+    start = 0
+    while start < len(text):
+        end = start + _PIECE
         if end < len(text):
-            cut = max(text.rfind("\n", at, end), text.rfind(" ", at, end) if "\n" not in text[at:end] else -1)
-            end = cut + 1 if cut > at else end
-        yield text[at:end]
-        at = end
+            cut = text.rfind("\n", start, end)
+            if cut < 0:
+                cut = text.rfind(" ", start, end)
+            if cut > start:
+                end = cut + 1
+        yield text[start:end]
+        start = end
 
 
 def _differences(before: object, after: object) -> Iterator[tuple[object, str]]:
@@ -476,8 +507,8 @@ def _differences(before: object, after: object) -> Iterator[tuple[object, str]]:
             for key in before.keys() & after.keys() - (_ABOUT_COOKIES if "domain" in before else set()):
                 yield from _differences(before[key], after[key])
         case ((list() | tuple()), (list() | tuple())):
-            for one, other in zip(before, after, strict=False):
-                yield from _differences(one, other)
+            for item_before, item_after in zip(before, after, strict=False):
+                yield from _differences(item_before, item_after)
         case _, str() if before != after:
             yield before, after
 
@@ -486,14 +517,14 @@ def _removed(before: object, after: str) -> Iterable[str]:
     """Return the parts of a text that are ``<redacted>`` in the other text."""
     if not isinstance(before, str):
         return [str(before)]
-    pieces = after.split(REDACTED)
-    out: list[str] = []
-    at = len(pieces[0])
-    for piece in pieces[1:]:
-        end = before.find(piece, at) if piece else len(before)
+    first, *rest = after.split(REDACTED)
+    removed: list[str] = []
+    position = len(first)
+    for piece in rest:
+        end = before.find(piece, position) if piece else len(before)
         if end < 0:
             break
-        out.append(before[at:end])
-        at = end + len(piece)
+        removed.append(before[position:end])
+        position = end + len(piece)
     # in the URL of a form they are percent-encoded
-    return [*out, *map(unquote_plus, out)]
+    return [*removed, *map(unquote_plus, removed)]

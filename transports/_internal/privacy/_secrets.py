@@ -28,7 +28,6 @@ _MAX_USERS = 10_000
 #: Number of known values; a secret that changes each hour is forgotten after 1,000 hours, over a month.
 _MAX_KNOWN = 1000
 _PLACEHOLDER = re.compile(r"\$\{SECRET:([A-Za-z0-9_.-]{1,64})\}")
-_HEAD = "${SECRET:"
 _NUMBER = re.compile(r"[0-9]{1,300}(?:\.[0-9]{1,300})?")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]++={0,2}")
 
@@ -37,7 +36,7 @@ def placeholders(node: object) -> set[str]:
     """Return the names of the secrets in the texts of JSON values. Keys and binary content are not searched."""
     match node:
         case str():
-            return set(_PLACEHOLDER.findall(node)) if _HEAD in node else set()
+            return set(_PLACEHOLDER.findall(node))
         case Mapping():
             return set[str]().union(*map(placeholders, node.values()))
         case list() | tuple():
@@ -46,25 +45,25 @@ def placeholders(node: object) -> set[str]:
             return set()
 
 
-def placeholder_paths(node: object, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+def placeholder_paths(node: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Yield the paths of the texts with a placeholder."""
     match node:
         case str():
-            if _HEAD in node and _PLACEHOLDER.search(node):
-                yield at
+            if _PLACEHOLDER.search(node):
+                yield path
         case Mapping():
             for key, value in node.items():
-                yield from placeholder_paths(value, (*at, key))
+                yield from placeholder_paths(value, (*path, key))
         case list() | tuple():
             for index, value in enumerate(node):
-                yield from placeholder_paths(value, (*at, index))
+                yield from placeholder_paths(value, (*path, index))
 
 
 def with_values(node: object, values: Mapping[str, str]) -> object:
     """Return JSON values with each placeholder replaced by its value, which must be in ``values``."""
     match node:
         case str():
-            return _PLACEHOLDER.sub(lambda found: values[found[1]], node) if _HEAD in node else node
+            return _PLACEHOLDER.sub(lambda placeholder: values[placeholder[1]], node)
         case Mapping():
             return {key: with_values(value, values) for key, value in node.items()}
         case list() | tuple():
@@ -96,7 +95,7 @@ class KnownSecrets:
         if self._names.get(value) == name:
             return
         if not self._names and self is KNOWN_SECRETS:
-            _redact_logs(self)
+            _redact_logs()
         self._names.pop(value, None)
         self._names[value] = name
         while len(self._names) > _MAX_KNOWN:
@@ -108,14 +107,14 @@ class KnownSecrets:
         self._names.clear()
         self._learned()
         if self is KNOWN_SECRETS:
-            for known in (*_OF_USERS.values(),):
-                known.forget()
+            for secrets in (*_OF_USERS.values(),):
+                secrets.forget()
             _GIVEN.clear()
 
     def _learned(self) -> None:
-        self.values = {value: f"{_HEAD}{name}}}" for value, name in self._names.items()}
+        self.values = {value: f"${{SECRET:{name}}}" for value, name in self._names.items()}
         self._finder = Finder(self.values)
-        self.numbers = {float(one): label for one, label in self.values.items() if _NUMBER.fullmatch(one)}
+        self.numbers = {float(value): label for value, label in self.values.items() if _NUMBER.fullmatch(value)}
 
     def text(self, text: str) -> str:
         """Return text with placeholders in place of values."""
@@ -148,22 +147,30 @@ class KnownSecrets:
 
         A file is base64, with or without the head of a ``data:`` URL, or text that is ``described`` as a file.
         """
-        head, _, encoded = text.rpartition(";base64,") if text.startswith("data:") else ("", "", text)
+        head, encoded = "", text
+        if text.startswith("data:"):
+            before, mark, encoded = text.rpartition(";base64,")
+            head = before + mark
+        is_file = described or bool(head)
         content = _decoded(encoded)
         if content is None:
-            return to_text(starred(whole := to_bytes(text), self._finder.find(whole))) if described else None
-        if content.decode(errors="replace") in self._names and not described and not head:
+            if not described:
+                return None
+            plain = to_bytes(text)
+            return to_text(starred(plain, self._finder.find(plain)))
+        if not is_file and content.decode(errors="replace") in self._names:
             return None
-        if (masked := self.mask(content)) == content:
-            return text if described or head else None
-        return (f"{head};base64," if head else "") + b64encode(masked).decode()
+        masked = self.mask(content)
+        if masked != content:
+            return head + b64encode(masked).decode()
+        return text if is_file else None
 
     def error(self, error: E) -> E:
         """Mask the values in an error, in place, and return the error."""
         if self._names:
             error.message = self.text(error.message)
             error.args = (error.message,)
-            error.details = {self.text(key): self.tree(one) for key, one in error.details.items()}
+            error.details = {self.text(key): self.tree(value) for key, value in error.details.items()}
             error.alternatives = tuple(map(self.text, error.alternatives))
             error.download_url = error.download_url and self.text(error.download_url)
         return error
@@ -194,7 +201,8 @@ def is_guessable(value: str) -> str | None:
         return f"{len(value) or 'no'} characters; it needs at least {_MIN_CHARS}"
     if len(value) < _MIN_DIGITS and not any(map(str.isalpha, value)):
         return f"{len(value)} characters and no letter, as a PIN; it needs at least {_MIN_DIGITS}"
-    if (different := len(set(value))) < _MIN_DIFFERENT:
+    different = len(set(value))
+    if different < _MIN_DIFFERENT:
         return f"{different} different characters; it needs at least {_MIN_DIFFERENT}"
     return None
 
@@ -214,15 +222,15 @@ def give(user: str | None, name: str, value: str) -> None:
     """Record that a user was given a value, which is known from now on."""
     KNOWN_SECRETS.add(name, value)
     if user is not None:
-        known = _GIVEN.pop(user, None) or known_to(user)
-        known.add(name, value)
-        _GIVEN[user] = known
+        secrets = _GIVEN.pop(user, None) or known_to(user)
+        secrets.add(name, value)
+        _GIVEN[user] = secrets
         if len(_GIVEN) > _MAX_USERS:
             del _GIVEN[next(iter(_GIVEN))]
 
 
-def _redact_logs(known: KnownSecrets) -> None:
-    """Install a record factory that removes values from every log record of this process, of all libraries.
+def _redact_logs() -> None:
+    """Install a record factory that removes all known values from every log record of this process, of all libraries.
 
     A filter of one logger would not see the records of its child loggers.
     """
@@ -230,21 +238,24 @@ def _redact_logs(known: KnownSecrets) -> None:
     if getattr(make, "redacts_secrets", False):
         return
 
-    def redacted(*args: object, **options: object) -> logging.LogRecord:
+    def make_redacted(*args: object, **options: object) -> logging.LogRecord:
         record = make(*args, **options)
-        if known:
-            try:
-                message = record.getMessage()
-            except (TypeError, ValueError):  # logging itself reports a message that does not match its arguments
-                return record
-            # a record without a value stays unchanged: some formatters, as of access logs, read its arguments
-            if (cleaned := known.text(message)) != message:
-                record.msg, record.args = cleaned, ()
-            if record.exc_info:
-                trace = logging.Formatter().formatException(record.exc_info)
-                if (cleaned := known.text(trace)) != trace:
-                    record.exc_text = cleaned
+        if not KNOWN_SECRETS:
+            return record
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):  # logging itself reports a message that does not match its arguments
+            return record
+        # a record without a value stays unchanged: some formatters, as of access logs, read its arguments
+        redacted = KNOWN_SECRETS.text(message)
+        if redacted != message:
+            record.msg, record.args = redacted, ()
+        if record.exc_info:
+            traceback = logging.Formatter().formatException(record.exc_info)
+            redacted = KNOWN_SECRETS.text(traceback)
+            if redacted != traceback:
+                record.exc_text = redacted
         return record
 
-    redacted.redacts_secrets = True  # type: ignore[attr-defined]
-    logging.setLogRecordFactory(redacted)
+    make_redacted.redacts_secrets = True  # type: ignore[attr-defined]
+    logging.setLogRecordFactory(make_redacted)

@@ -44,7 +44,9 @@ async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[s
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    return _answer(out) if process.returncode == 0 else None
+    if process.returncode != 0:
+        return None
+    return _parse_output(out)
 
 
 def run_reader_now(program: str, data: bytes, limit: int, *, timeout: float) -> tuple[dict[str, Any], bytes] | None:
@@ -60,7 +62,9 @@ def run_reader_now(program: str, data: bytes, limit: int, *, timeout: float) -> 
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return _answer(done.stdout) if done.returncode == 0 else None
+    if done.returncode != 0:
+        return None
+    return _parse_output(done.stdout)
 
 
 def _command(program: str, *arguments: int) -> list[str]:
@@ -68,6 +72,6 @@ def _command(program: str, *arguments: int) -> list[str]:
     return [sys.executable, "-I", _LIMITED, str(_SECONDS[program]), path, *map(str, arguments)]
 
 
-def _answer(out: bytes) -> tuple[dict[str, Any], bytes]:
+def _parse_output(out: bytes) -> tuple[dict[str, Any], bytes]:
     about, _, content = out.partition(b"\n")
     return json.loads(about), content

@@ -15,11 +15,15 @@ def main() -> int:
     """Return the exit status, 0. An unreadable PDF ends the program with an error."""
     import pypdfium2
 
-    limit, *chosen = map(int, sys.argv[1:])
+    limit, *numbers = map(int, sys.argv[1:])
     document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
+    if not numbers:
+        numbers = [*range(1, len(document) + 1)]
     texts: list[str] = []
-    for page in (document[number - 1] for number in chosen if number <= len(document)) if chosen else document:
-        text = page.get_textpage().get_text_bounded().replace("\r\n", "\n").strip()
+    for number in numbers:
+        if number > len(document):
+            break
+        text = document[number - 1].get_textpage().get_text_bounded().replace("\r\n", "\n").strip()
         texts.append(text[:limit])
         limit -= len(text) + 2
         if limit <= 0:

@@ -40,7 +40,9 @@ def main() -> int:
     with Image.open(io.BytesIO(content), formats=(*_SHOWN, *_CONVERTED)) as image:
         kind, source, frames = image.format, image.size, getattr(image, "n_frames", 1)
         picture = image.convert("RGBA" if image.has_transparency_data else "RGB")
-    side = sides[0] if sides else max(source)
+    side = max(source)
+    if sides:
+        side = sides[0]
     if sides and kind in _SHOWN and len(content) <= limit and max(source) <= side:
         sys.stdout.buffer.write(json.dumps({"size": source, "source": source, "kind": kind}).encode() + b"\n")
         return 0
@@ -58,7 +60,9 @@ def _sizes(width: int, height: int, side: int, *, converted: bool) -> Iterator[t
     most = min(1.0, (_PIXELS / (width * height)) ** 0.5, side / max(width, height))
     thumbnail = min(most, _WIDTH / width)
     scales = [thumbnail * part for part in _SCALES]
-    for scale in [min(most, _CONVERTED_WIDTH / width), *scales] if converted else scales:
+    if converted:
+        scales.insert(0, min(most, _CONVERTED_WIDTH / width))
+    for scale in scales:
         yield max(1, int(width * scale + 1e-6)), max(1, int(height * scale + 1e-6))
 
 
