@@ -17,27 +17,20 @@ Each idea beside what it replaced, in turns on one busy machine of two cores; *k
 | bare `websockets` echo | | 41-56 µs | 13-17 µs |
 
 - Kept: the reference of an answer that no store keeps is hashed, named and described when somebody asks for it (21.6 µs
-  less); a plain success is read without a model (2.4 → 0.1 µs); one timer for all requests instead of `asyncio.timeout`
-  for each (3.3 → 0.3); an id without the object of `uuid.uuid4` (2.2 → 0.7); brackets are counted before levels are
-  (2.0 µs less); events are made for listeners only. Together 94 → 47 µs in-process, 103 → 50 at once over a WebSocket.
+  less); a plain success is read without a model (2.4 → 0.1 µs); an id without the object of `uuid.uuid4` (2.2 → 0.7);
+  brackets are counted before levels are (2.0 µs less); events are made for listeners only. Together 94 → 47 µs
+  in-process, 103 → 50 at once over a WebSocket.
 - Kept: WebSocket messages handled where they arrive, without a reader's task, and sent without the library's contexts:
-  50 → 35 µs at once, 98 → 74 µs one after the other. What the calls of one turn send is written in pieces of 64 KB:
-  45 µs a call at once against 60 with each written by itself.
-- Lost: pieces of 8 KB, so that the app begins sooner: 50 µs.
+  50 → 35 µs at once, 98 → 74 µs one after the other.
+- Dropped: what the calls of one turn send written in one piece, and one timer for all requests. Without them 100 calls
+  take 1 ms longer: 15.1 → 16.1 ms one after the other, 3.7 → 4.6 ms at once.
 - Kept: a handler of an in-process app is waited for by a future instead of `asyncio.wait`: 44 → 35 µs.
 - Kept: flat answers are told at a look, capabilities without a schema are not checked, a schema is found by its
   identity: 35 → 31 µs in-process.
 - Lost: frames masked by integer arithmetic of our own, 1.35 µs against 1.41 of the library's `Frame.serialize`.
 - Lost: random bytes fetched in advance for ids and masks: nothing to be measured (34.9 against 35.4 µs at once), and
   a pool that a fork must not share.
-- Kept: a message over a WebSocket gets its head when it is written, and all that one write sends gets its masks from
-  one call of the system: a third of what the library's `Frame` takes (0.8 µs against 2.6 on a busy machine). Three
-  coroutines less, which only passed an awaitable on; a deadline without a closure; no enum made from its value
-  (0.6 µs), no union of types for each message. Together 100 at once, in turns with what it was: 30.1 → 26.9 µs of the
-  processor, a bare echo's 14.0 and 14.3: from 0.46 to 0.53 of it.
 - Kept: no `typing.cast` in the look at an answer. `cast(list[object], …)` makes a type for each list, 22 in 20 rows.
-- Nothing to be measured: the first of several messages held back as well, 0.55 against 0.53 of the echo in two noisy
-  turns.
 - Not reached: 0.6 of an echo's processor time. Of 26 µs, measured alone at their best: the caller's task with its
   future and its turns of the loop 3.5, the id, the envelope and the frame of a request 2.1, reading the answer 1.2,
   matching and the deadline 1.5, the `Result` 1.8, the look for content and its JSON 2.8. The other 13 are the socket's
@@ -223,7 +216,7 @@ the file 49 more.
 | engine | speed | processor time | longest pause of the loop |
 | --- | --- | --- | --- |
 | `websockets` | 136 MB/s | 171 ms | 99 ms |
-| ours: a buffered protocol below its connection, frames into their own memory | 191 MB/s | 68 ms | 7.0 ms |
+| ours: a buffered protocol below its connection | 191 MB/s | 68 ms | 7.0 ms |
 | `picows` 2.3, the payload taken as bytes | 173 MB/s | 89 ms | 108 ms |
 
 - Lost: `picows`. It is one more engine with its own handshake, proxies and errors, slower here than frames read by

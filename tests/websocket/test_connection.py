@@ -102,7 +102,6 @@ class Peer:
         while True:
             self.got.append(await self.connection.receive())
             await asyncio.sleep(0)
-            self.connection.done()
 
 
 def frame(opcode: Opcode, data: bytes = b"", *, fin: bool = True, rsv1: bool = False, mask: bool = False) -> bytes:
@@ -202,66 +201,35 @@ async def test_a_refused_handshake_is_left_to_the_library_with_its_text() -> Non
     assert peer.got == []
 
 
-async def test_many_messages_of_one_turn_are_written_in_few_pieces_and_none_after_the_end() -> None:
+async def test_nothing_is_sent_now_to_a_peer_that_reads_slowly_or_is_gone() -> None:
     peer = Peer()
     await peer.feed(peer.response(), iter(lambda: 1000, None))
     peer.wire.written.clear()
-    assert peer.connection.send_at_once(b"a" * 250, hold=False)
-    assert len(peer.wire.written) == 1  # alone it does not wait
-    for _ in range(100):
-        assert peer.connection.send_at_once(b"b" * 250, hold=True)
-    await asyncio.sleep(0)
-    assert len(peer.wire.written) < 6
-    server = ServerProtocol(state=State.OPEN, max_size=None)
-    server.receive_data(b"".join(peer.wire.written))
-    assert [event.data for event in server.events_received()] == [b"a" * 250] + [b"b" * 250] * 100  # type: ignore[union-attr]
-    peer.connection.pause_writing()
-    assert not peer.connection.send_at_once(b"c", hold=True)
-    peer.connection.resume_writing()
-    assert peer.connection.send_at_once(b"held", hold=True)
-    await peer.feed(frame(Opcode.CLOSE, b"\x03\xe8"), iter(lambda: 9, None))
-    server.receive_data(b"".join(peer.wire.written[-2:]))
-    assert [event.opcode for event in server.events_received()] == [Opcode.TEXT, Opcode.CLOSE]  # type: ignore[union-attr]
-    assert not peer.connection.send_at_once(b"late", hold=False)
-
-
-async def test_what_is_sent_has_the_shortest_header_and_masks_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RFC 6455 §5.2 and §5.3: each frame gets a mask of its own, from the system's randomness when it is written."""
-    asked: list[int] = []
-
-    def random_bytes(size: int) -> bytes:
-        asked.append(size)
-        return bytes(range(1, size + 1))
-
-    texts = [bytes([65 + number]) * size for number, size in enumerate((0, 1, 125, 126, 65_535, 65_536))]
-    peer = Peer()
-    await peer.feed(peer.response(), iter(lambda: 1000, None))
-    peer.wire.written.clear()
-    monkeypatch.setattr("os.urandom", random_bytes)
-    for text in texts[:4]:
-        assert peer.connection.send_at_once(text, hold=True)
-    assert not asked and not peer.wire.written  # nothing waits masked
-    peer.connection.write_held()
-    for text in texts[4:]:
-        assert peer.connection.send_at_once(text, hold=False)
-    assert asked == [16, 4, 4] and len(peer.wire.written) == 3
-    sent = b"".join(peer.wire.written)
-    masks = [bytes(range(n, n + 4)) for n in (1, 5, 9, 13, 1, 1)]
-    for text, mask, head in zip(texts, masks, (2, 2, 2, 4, 4, 10), strict=True):
-        assert sent[head : head + 4] == mask and len(sent) >= head + 4 + len(text)
-        sent = sent[head + 4 + len(text) :]
-    assert not sent
+    texts = [b"a" * size for size in (0, 125, 126, 65_536)]
+    for text in texts:
+        assert peer.connection.can_send_now
+        peer.connection.send_now(text)
     server = ServerProtocol(state=State.OPEN, max_size=None)
     server.receive_data(b"".join(peer.wire.written))
     assert [event.data for event in server.events_received()] == texts  # type: ignore[union-attr]
+    peer.connection.pause_writing()
+    assert not peer.connection.can_send_now
+    peer.connection.resume_writing()
+    assert peer.connection.can_send_now
+    await peer.feed(frame(Opcode.CLOSE, b"\x03\xe8"), iter(lambda: 9, None))
+    assert not peer.connection.can_send_now
 
 
-async def test_what_waits_to_be_handled_is_bounded_and_pings_are_answered_meanwhile() -> None:
-    peer, slow = Peer(), frame(Opcode.TEXT, bytes(SLOW + 1))
-    await peer.feed(peer.response() + slow + frame(Opcode.PING), iter(lambda: 50_000, None))
-    assert peer.wire.reading and peer.wire.written[-1][:1] == b"\x8a"
-    await peer.feed(slow + slow, iter(lambda: 50_000, None))
-    assert not peer.wire.reading  # three together are over the limit of one message
+async def test_reading_pauses_while_a_large_message_waits_and_none_overtakes_it() -> None:
+    peer, large = Peer(), frame(Opcode.TEXT, bytes(SLOW + 1))
+    data = peer.response() + large + frame(Opcode.TEXT, b"small") * 2
+    feeding = asyncio.ensure_future(peer.feed(data, iter(lambda: 50_000, None)))
     assert len(await peer.connection.receive()) == SLOW + 1
-    peer.connection.done()
-    assert peer.wire.reading and peer.got == []
+    assert not peer.wire.reading
+    assert [await peer.connection.receive() for _ in range(2)] == [b"small"] * 2
+    assert peer.got == []
+    ended = asyncio.ensure_future(peer.connection.receive())
+    await feeding
+    assert peer.wire.reading
+    ended.cancel()
+    await asyncio.wait((ended,))

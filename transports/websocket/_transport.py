@@ -410,8 +410,7 @@ class WebSocketTransport(Transport):
         """Receive messages until the connection ends. Return the error that ended it."""
         try:
             while True:
-                await self._take_large(await connection.receive())
-                connection.done()
+                await self._handle_large(await connection.receive())
         except ConnectionClosed as closed:
             return self._close_error(closed)
         except UnicodeDecodeError:
@@ -443,7 +442,7 @@ class WebSocketTransport(Transport):
             self._incoming.deliver(message)
         return True
 
-    async def _take_large(self, data: bytes) -> None:
+    async def _handle_large(self, data: bytes) -> None:
         """Handle a large message as :meth:`_on_message` does, parsed in a thread."""
         try:
             message = await asyncio.to_thread(decode_envelope, data)
@@ -469,32 +468,35 @@ class WebSocketTransport(Transport):
 
     async def notify(self, message: Message) -> None:
         """Send a message that has no reply. Raises :class:`~transports.errors.Disconnected` without a connection."""
-        if (sending := self._send(message)) is not None:
+        sending = self._send(message)
+        if sending is not None:
             await sending
 
     def _send(self, message: Message) -> Awaitable[None] | None:
-        """Send a message at once, or return an awaitable that sends it, for files (read in a thread) or a slow peer."""
+        """Send a message now, or return an awaitable that sends it, for files (read in a thread) or a slow peer."""
         connection = self._connection
         if connection is None:
             then = "" if self._state == "reconnecting" else "; connect again"
             raise Disconnected(f"the connection is {self._state}{then}", sent=False)
-        if message.origins is not None and origin_of(to := _http_address(connection)) not in message.origins:
-            raise misdirected(to)
-        if message.content or self._send_lock.locked() or connection.slow:
+        if message.origins is not None:
+            address = _http_address(connection)
+            if origin_of(address) not in message.origins:
+                raise misdirected(address)
+        if message.content or self._send_lock.locked() or not connection.can_send_now:
             return self._send_later(connection, message)
-        text = encode_envelope(message)
-        return None if connection.send_at_once(text, hold=len(self._pending) > 1) else self._write(connection, text)
+        connection.send_now(encode_envelope(message))
+        return None
 
     async def _send_later(self, connection: Connection, message: Message) -> None:
         async with self._send_lock:  # messages wait here unencoded: a slow peer costs time, not memory
-            text = await asyncio.to_thread(encode_envelope, message) if message.content else encode_envelope(message)
-            await self._write(connection, text)
-
-    async def _write(self, connection: Connection, text: bytes) -> None:
-        try:
-            await connection.send_text(text)
-        except ConnectionClosed as closed:
-            raise self._close_error(closed) from None
+            if message.content:
+                text = await asyncio.to_thread(encode_envelope, message)
+            else:
+                text = encode_envelope(message)
+            try:
+                await connection.send_text(text)
+            except ConnectionClosed as closed:
+                raise self._close_error(closed) from None
 
     async def aclose(self) -> None:
         """Close the connection. A peer that does not read is cut off after ``close_timeout`` seconds."""
@@ -502,7 +504,6 @@ class WebSocketTransport(Transport):
         connection, reader = self._connection, self._read_task
         if connection is not None:
             try:
-                connection.write_held()
                 async with asyncio.timeout(self._close_timeout):
                     await connection.close()
             except TimeoutError:  # the peer does not read, so the close frame waits behind everything sent before

@@ -10,7 +10,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
-from .._internal.tasks import Deadlines
 from ..errors import ABPError, no_answer
 from ..protocol.messages import Message, new_id
 
@@ -39,7 +38,6 @@ class PendingReplies:
     def __init__(self) -> None:
         self._waiting: dict[str, tuple[str, asyncio.Future[Message]]] = {}
         self._ended: OrderedDict[str, Literal["late", "duplicate"]] = OrderedDict()
-        self._deadlines = Deadlines()
         self.counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -70,18 +68,14 @@ class PendingReplies:
         message.id = identity = message.id or new_id()
         future = self.register(message)
         try:
-            sending = send(message)
-            if sending is None:
-                self._deadlines.add(future, timeout, no_answer, message.type, timeout)
-                return await future
-            try:
-                async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout):
+                sending = send(message)
+                if sending is not None:
                     await sending
-                    return await future
-            except TimeoutError:
-                raise no_answer(message.type, timeout) from None
+                return await future
+        except TimeoutError:
+            raise no_answer(message.type, timeout) from None
         finally:
-            self._deadlines.discard(future)
             self.forget(identity)
             future.cancel()
 
@@ -124,7 +118,6 @@ class PendingReplies:
         """Raise an error in every pending request, each a new instance of its class, message and details."""
         for message_id in tuple(self._waiting):
             self.fail(message_id, type(error)(error.message, details=error.details))
-        self._deadlines.clear()
 
     def _end(self, message_id: str, outcome: Literal["late", "duplicate"]) -> None:
         self._ended[message_id] = outcome
