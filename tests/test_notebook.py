@@ -179,7 +179,7 @@ async def test_a_session_in_a_notebook(app_of: Connect, tmp_path: Path) -> None:
         blocking = transports.sync.Session(app)
         assert blocking._repr_html_() == app._repr_html_()
         (picture,) = await painted(app_of, (PNG, "image/png"))
-        app._page_tools.picture = picture
+        app._picture = picture
         assert "img" in Seen(app._repr_html_()).check().tags
     assert "closed" in Seen(app._repr_html_()).check().words
 

@@ -65,7 +65,7 @@ from .recording._file import Recording as Recording
 from .routing._policy import ObservationClamped as ObservationClamped, RoutingPolicy as RoutingPolicy
 from .routing._result import Result as Result
 from .routing._router import Router as Router
-from .session._calls import CallHandle as CallHandle, CallStatus as CallStatus
+from .session._call import CallHandle as CallHandle, CallStatus as CallStatus
 from .session._connect import connect as connect
 from .session._events import (
     CallFinished as CallFinished,

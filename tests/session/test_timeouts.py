@@ -14,7 +14,7 @@ import pytest
 from transports import Browser, MemoryTransport, PlaywrightTransport, UsageError, WebSocketTransport, connect
 from transports.batch import Job, Pool, RunOptions, State
 from transports.batch._jobs import parse_job
-from transports.session._calls import timeout_seconds
+from transports.session._call import timeout_seconds
 from transports.session._named_apps import app_entries
 from transports.session._settings import Settings, read_config
 from transports.testing import Call

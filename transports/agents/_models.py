@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeAlias, Unpack
 
 from .._internal.signatures import showing
 from ..errors import UsageError
-from ..session._dispatch import OnProgress
+from ..session._call import OnProgress
 from ..session._session import Session
 from ._tools import Answer, AppTool, AppTools, Attachment, ToolOptions, parts_of
 

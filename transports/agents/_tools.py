@@ -27,8 +27,7 @@ from ..protocol.schema import MAX_INTEGER, tool_arguments
 from ..routing._guard import json_size
 from ..routing._result import Result, answered_files
 from ..routing._router import GivenFile, OpenFile, accept_files, is_textual
-from ..session._calls import timeout_seconds
-from ..session._dispatch import OnProgress
+from ..session._call import OnProgress, timeout_seconds
 from ..session._session import Session
 from ..surfaces.shared._advice import Advice, error_lines
 from ..surfaces.shared._capability_tools import (

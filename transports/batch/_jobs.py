@@ -35,7 +35,7 @@ from ..protocol._find_content import MAX_DEPTH, set_path
 from ..protocol._strict_json import JSONValue, decode_given, decode_json, is_deeper, parser_limits
 from ..protocol._times import MAX_TIMEOUT, is_timeout
 from ..routing._result import Result
-from ..session._calls import NOT_RUN
+from ..session._attempts import NOT_RUN
 
 #: Characters of a path that a message shows.
 _MAX_SHOWN = 200

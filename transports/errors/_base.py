@@ -442,6 +442,8 @@ class CallTimeout(TransportError):
 
     code = "TIMEOUT"
     retryable = True
+    #: Seconds that the request had, if this side has waited for them.
+    waited: float | None = None
 
 
 class OutcomeUnknown(TransportError):
@@ -541,7 +543,9 @@ def no_answer(request: str, timeout: float) -> CallTimeout:
         setting = spelled("connect(timeout=) or ABP_BROWSER_TIMEOUT")
         longer = f"; if the app needs longer to start, raise {setting} (milliseconds)"
     sent = False if longer and not call else None  # the session is not open: there is no call yet
-    return CallTimeout(f"no answer{what} within {format_seconds(timeout)}{longer}", sent=sent)
+    error = CallTimeout(f"no answer{what} within {format_seconds(timeout)}{longer}", sent=sent)
+    error.waited = timeout
+    return error
 
 
 def is_refused(error: OSError) -> bool:

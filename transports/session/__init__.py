@@ -5,7 +5,7 @@
 * :mod:`._apps`, :mod:`._app_tables` — apps of the settings file; :mod:`._secrets` — its secrets, guarded in a session.
 * :mod:`._session` — :class:`~._session.Session`, the connected app.
 * :mod:`._connection` — the handshake, the manifest, changes of capabilities, reconnection.
-* :mod:`._calls` — attempts, retries, cancellation, handles of calls, results in the store.
+* :mod:`._call`, :mod:`._attempts`, :mod:`._results` — a call, how it is sent, and where its answer is stored.
 * :mod:`._dispatch` — delivery of the app's messages to calls, callbacks and streams; :mod:`._events` — typed events.
 * :mod:`._evidence`, :mod:`._call_evidence` — the choice of evidence, and its recording around each call.
 * :mod:`._resources` — resources of an MCP server; :mod:`._views` — views of its tools, as sessions.

@@ -8,7 +8,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,12 @@ from ..base import Transport
 from ..errors import ABPError, UsageError, first_line, spelled
 from ..playwright._evidence import CallEvidence, PageEvidence, page_of
 from ..playwright._evidence_kinds import MAX_CHARS, EvidenceFile, EvidenceKind, TimedLines
-from ..routing._result import Result
+from ._call import Call
 from ._events import ConnectionChanged, Retrying
 from ._evidence import Evidence
+from ._results import Results
 
 if TYPE_CHECKING:
-    from ._calls import Results
     from ._events import Event, EventStreams
 
 logger = logging.getLogger("transports")
@@ -170,29 +170,30 @@ class EvidenceOfCalls:
         if self._page is not None:
             self._page.close()
 
-    async def around(self, call: str, capability: str, params: object, work: Awaitable[Result]) -> Result:
-        """Return the result of ``work`` with its evidence; an :class:`ABPError` gets the evidence, too."""
-        beginning = asyncio.ensure_future(self._begin(capability, params))
+    @contextlib.asynccontextmanager
+    async def around(self, call: Call, params: object) -> AsyncIterator[None]:
+        """Record evidence in the block, and add it to the result of the call or to its :class:`ABPError`."""
+        beginning = asyncio.ensure_future(self._begin(call.capability, params))
         try:
-            begun = await finished(beginning)
+            recording = await finished(beginning)
             try:
-                result = await work
+                yield
             except ABPError as error:
-                error.evidence, notes = await self._kept(begun, call, capability, failed=True)
+                error.evidence, notes = await self._stored(recording, call, failed=True)
                 if notes:
                     error.details.setdefault("evidence", notes)
                 raise
-            kept, notes = await self._kept(begun, call, capability, failed=False)
-            if kept and self._results.store.retention:
-                result = await self._results.with_evictions(result)
+            stored, notes = await self._stored(recording, call, failed=False)
         except ABPError:
             raise
         except BaseException:
-            if asyncio.iscoroutine(work):
-                work.close()
             spawn(self._dropped(beginning), self._ending)  # a cancelled caller must not wait for the recording's end
             raise
-        return replace(result, evidence=kept, warnings=(*result.warnings, *(f"evidence: {note}" for note in notes)))
+        result = call.finished_result
+        if stored and self._results.store.retention:
+            result = await self._results.with_evictions(result)
+        warnings = (*result.warnings, *(f"evidence: {note}" for note in notes))
+        call.result = replace(result, evidence=stored, warnings=warnings)
 
     async def _begin(self, capability: str, params: object) -> CallEvidence | EventLog:
         if self._page is None:
@@ -201,14 +202,14 @@ class EvidenceOfCalls:
             await asyncio.wait(self._ending)
         return await self._page.begin(self._evidence.kinds(), capability, params)
 
-    async def _kept(
-        self, begun: CallEvidence | EventLog, call: str, capability: str, *, failed: bool
+    async def _stored(
+        self, begun: CallEvidence | EventLog, call: Call, *, failed: bool
     ) -> tuple[Mapping[str, ArtifactRef], list[str]]:
         kept: dict[str, ArtifactRef] = {}
         try:
             for file in await begun.end(self._evidence.kinds(failed=failed)):
                 try:
-                    kept[file.kind] = await self._put(file, call, capability)
+                    kept[file.kind] = await self._put(file, call)
                 except ABPError as error:  # the call counts more than its evidence
                     begun.notes.append(f"{file.kind}: {error.message}")
             if kept and self._limits is not None:
@@ -219,12 +220,12 @@ class EvidenceOfCalls:
         finally:
             begun.discard()
         for note in begun.notes:
-            logger.warning("%s: evidence: %s", capability, note)
+            logger.warning("%s: evidence: %s", call.capability, note)
         return kept, begun.notes
 
-    async def _put(self, file: EvidenceFile, call: str, capability: str) -> ArtifactRef:
-        source = {**self._results.source(call), "capability": capability, "evidence": file.kind}
-        name = f"{capability}-{call[:8]}.{file.ending}"
+    async def _put(self, file: EvidenceFile, call: Call) -> ArtifactRef:
+        source = {**self._results.source(call.id), "capability": call.capability, "evidence": file.kind}
+        name = f"{call.capability}-{call.id[:8]}.{file.ending}"
         return await self._store.put_file(
             file.path, filename=name, mime_type=file.mime_type, namespace=f"evidence_{file.kind}", meta=source
         )

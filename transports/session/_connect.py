@@ -17,7 +17,8 @@ from ..artifacts._opening import discover_store
 from ..base import Transport
 from ..errors import ABPError, UsageError, checked, spelled
 from ..routing._policy import RoutingConfig, RoutingPolicy, named_preset
-from ._dispatch import OnElicitation, OnNotification, OnProgress
+from ._call import OnProgress
+from ._dispatch import OnElicitation, OnNotification
 from ._evidence import Evidence, GeneralEvidence, evidence_for
 from ._named_apps import NamedApp, find_app, secrets_for
 from ._secrets import Guard, Guarded, Secrets

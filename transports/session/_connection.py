@@ -19,7 +19,7 @@ from .._internal.privacy._secrets import placeholder_paths
 from .._internal.tasks import backoff_delay, cancel_and_wait
 from .._internal.telemetry._instruments import traced
 from ..base import Transport
-from ..errors import ABPError, ProtocolError, TransportError, UsageError
+from ..errors import ABPError, Disconnected, ProtocolError, TransportError, UsageError, format_seconds
 from ..protocol._capabilities import MANY, Capabilities, deprecation_warnings, is_long
 from ..protocol._find_content import Found
 from ..protocol.messages import Message, initialize_params
@@ -203,6 +203,19 @@ class Connection:
         self._timeout = timeout
         self._resubscribe = resubscribe
         self._emit = emit
+
+    async def wait_until_ready(self, seconds: float, timeout: float) -> None:
+        """Wait for the connection, for the ``seconds`` that are left of the ``timeout`` of a call.
+
+        Raises :class:`~transports.errors.Disconnected`."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.ready.wait()
+        except TimeoutError:
+            lost = self.reason.partition("; ")[0] or "the connection was lost"  # without its advice
+            raise Disconnected(
+                f"{lost}, and the app was not back within {format_seconds(timeout)}", sent=False
+            ) from None
 
     def lost(self, reason: str) -> None:
         """Hold calls back until the connection is restored."""

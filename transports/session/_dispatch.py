@@ -17,18 +17,18 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 from .. import protocol
 from .._internal.tasks import Owner, begin, cancel_and_wait, spawn
 from ..base import Transport
-from ..errors import ABPError, TransportError, spelled
+from ..errors import ABPError, TransportError, UsageError, spelled
 from ..protocol._elicitation import DECLINED, answer_fault, default_answer, refused_answer
 from ..protocol.messages import Effect, Message
+from ._call import Call, OnProgress
 from ._connection import Connection
-from ._events import ConnectionChanged, EventStreams
+from ._events import CallFinished, CallStarted, ConnectionChanged, EventStreams
 
 if TYPE_CHECKING:
     from ..protocol._payloads import ElicitationRequest, Notification, Progress
@@ -338,7 +338,6 @@ class DownloadProgress:
         )
 
 
-OnProgress: TypeAlias = Callable[["Progress"], object]
 OnNotification: TypeAlias = Callable[["Notification"], object]
 
 #: Seconds that a callback may spend on one value; after that, the end of a call or session does not wait for it.
@@ -352,15 +351,6 @@ _MAX_REFUSED = 5
 #: Seconds within which the same change of capabilities, sent in the protocol's other form, is the same event.
 _DUPLICATE_WINDOW = 1.0
 _LIST_CHANGED = "notifications/capabilities/list_changed"
-
-
-@dataclass(slots=True, eq=False)
-class RunningCall:
-    """Notes on a running call: reasons why answers of the elicitation handler were refused, and the note on a question
-    that was declined for lack of a handler."""
-
-    refused: tuple[str, ...] = ()
-    unanswered: str = ""
 
 
 class EventDispatcher:
@@ -390,8 +380,8 @@ class EventDispatcher:
         self._notified = notified
         self._callbacks = Callbacks()
         #: Running calls by id.
-        self.calls: dict[str, RunningCall] = {}
-        self._attempts: dict[str, tuple[str, OnProgress | None]] = {}
+        self._calls: dict[str, Call] = {}
+        self._attempts: dict[str, Call] = {}
         self._ended: deque[str] = deque(maxlen=_ENDED_ATTEMPTS)
         self._asking = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -411,9 +401,25 @@ class EventDispatcher:
         await self._callbacks.wait(stalled=_CALLBACK_GRACE, timeout=_CALLBACK_LIMIT)
         await self._callbacks.aclose()
 
-    def begin_attempt(self, attempt: str, call: str, on_progress: OnProgress | None) -> None:
-        """Register an attempt of ``call``: progress with the id ``attempt`` goes to ``on_progress``, too."""
-        self._attempts[attempt] = call, on_progress
+    def begin_call(self, call: Call) -> None:
+        """Register a call and emit :class:`CallStarted`.
+
+        Raises :class:`~transports.errors.UsageError` for the id of a running call."""
+        if call.id in self._calls:
+            raise UsageError(f"a call with the id {call.id[:80]!r} is under way; give each call a call_id= of its own")
+        self._calls[call.id] = call
+        if self.streams.open:  # without a stream, making an event is a waste
+            self.emit(CallStarted(call.id, call.capability))
+
+    def end_call(self, call: Call) -> None:
+        """Forget a call and emit :class:`CallFinished`."""
+        del self._calls[call.id]
+        if self.streams.open:
+            self.emit(CallFinished(call.id, call.capability, call.duration * 1000, call.result, call.error))
+
+    def begin_attempt(self, attempt: str, call: Call) -> None:
+        """Register an attempt of ``call``, whose progress has the id ``attempt``."""
+        self._attempts[attempt] = call
 
     def end_attempt(self, attempt: str) -> None:
         """Forget an attempt; its later progress belongs to no call."""
@@ -422,18 +428,18 @@ class EventDispatcher:
 
     def asks(self, call: str) -> bool:
         """Return whether a question of the app waits for its answer, and ``call`` is the latest running call."""
-        return self._asking > 0 and bool(self._attempts) and next(reversed(self._attempts.values()))[0] == call
+        return self._asking > 0 and bool(self._attempts) and next(reversed(self._attempts.values())).id == call
 
-    def _lone_call(self) -> RunningCall | None:
+    def _lone_call(self) -> Call | None:
         """Return the only call with a request under way, or ``None``: an ABP question does not name its call."""
-        calls = {call for call, _ in self._attempts.values()}
-        return self.calls[calls.pop()] if len(calls) == 1 else None
+        calls = {call.id: call for call in self._attempts.values()}
+        return calls.popitem()[1] if len(calls) == 1 else None
 
     def _note_refused(self, reason: str) -> bool:
         call = self._lone_call()
         if call is None or len(call.refused) == _MAX_REFUSED:
             return False
-        call.refused = (*call.refused, reason)
+        call.refused.append(reason)
         return True
 
     def _note_unanswered(self, request: ElicitationRequest) -> None:
@@ -447,11 +453,6 @@ class EventDispatcher:
         Waits for five seconds at most, and not for a callback that spends more than half a second on one event."""
         callbacks = (on_progress, self._on_progress, self._on_notification)
         await self._callbacks.wait(callbacks, stalled=_CALLBACK_GRACE, timeout=_CALLBACK_LIMIT)
-
-    @property
-    def has_listeners(self) -> bool:
-        """True if a stream is open; without one, making an event is a waste."""
-        return bool(self.streams.open)
 
     @property
     def has_callbacks_waiting(self) -> bool:
@@ -534,14 +535,17 @@ class EventDispatcher:
 
     def _dispatch_progress(self, progress: Progress) -> None:
         attempt = progress.operation_id
-        call, on_progress = self._attempts.get(attempt, ("", None))
+        call = self._attempts.get(attempt)
         if len(self._attempts) == 1 and attempt not in self._ended:  # many apps leave operationId out or invent one
-            ((call, on_progress),) = self._attempts.values()
-        self._deliver_progress(progress.model_copy(update={"call": call}), on_progress)
+            (call,) = self._attempts.values()
+        if call is None:
+            self._deliver_progress(progress, None)
+        else:
+            self._deliver_progress(progress.model_copy(update={"call": call.id}), call.on_progress)
 
-    def download_progress(self, call: str, on_progress: OnProgress | None) -> DownloadProgress:
+    def download_progress(self, call: Call) -> DownloadProgress:
         """Return a :class:`DownloadProgress` that reports downloads of ``call`` like an app's own progress."""
-        return DownloadProgress(lambda progress: self._deliver_progress(progress, on_progress), call)
+        return DownloadProgress(lambda progress: self._deliver_progress(progress, call.on_progress), call.id)
 
     def _deliver_progress(self, progress: Progress, on_progress: OnProgress | None) -> None:
         for callback in (on_progress, self._on_progress):

@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace as changed
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .. import protocol
 from .._internal.tasks import Owner
@@ -20,9 +20,10 @@ from ..protocol._find_content import Place, find, replace
 from ..protocol._plain_text import plain_line, redact_url
 from ..protocol._strict_json import JSONValue
 from ..protocol.binary import BinaryData, Encoded, verify_size
-from ..protocol.messages import Message
+from ..protocol.messages import Message, new_id
 from ..routing._policy import ResourcePolicy, Step
 from ..routing._result import Result
+from ._call import Call
 
 if TYPE_CHECKING:
     from ..protocol._declarations import Resource, ResourceTemplate
@@ -135,12 +136,6 @@ _GENERATED: Sequence[Mapping[str, object]] = (
 _T = TypeVar("_T", "Resource", "ResourceTemplate")
 
 
-class Route(Protocol):
-    """Function that stores an answer as a result: :meth:`.Results.from_data` of the session."""
-
-    def __call__(self, data: object, capability: str, started: float, call: str = "") -> Awaitable[Result]: ...
-
-
 class Resources:
     """Resources of an MCP server, as ``app.resources``.
 
@@ -154,13 +149,13 @@ class Resources:
         self,
         transport: Transport,
         store: ArtifactStore,
-        route: Route,
+        store_result: Callable[[object, Call], Awaitable[Result]],
         policy: ResourcePolicy,
         timeout_or_default: Callable[[float | None], float],
         owner: Owner,
     ) -> None:
         self._transport = transport
-        self._route = route
+        self._store_result = store_result
         #: Policy for reading links and caching results; replaced when a preset applies.
         self.policy = policy
         #: Names of the capabilities that this object answers instead of the app.
@@ -198,24 +193,23 @@ class Resources:
         (docs/requirements.md R2-7.3). ``size`` in bytes is the size that a list or a link announced: content of another
         size raises :class:`~transports.errors.SizeMismatch`, and nothing is stored.
         """
-        return await self._read(uri, size=size, fresh=fresh, timeout=timeout)
+        call = Call(new_id(), "resources.read", self._timeout_or_default(timeout))
+        return await self._read(uri, call, size=size, fresh=fresh)
 
-    async def _read(
-        self, uri: str, *, size: int | None = None, fresh: bool = False, timeout: float | None = None, call: str = ""
-    ) -> Result:
+    async def _read(self, uri: str, call: Call, *, size: int | None = None, fresh: bool = False) -> Result:
         self._require_resources()
         if not fresh and (cached := await self._cache.get(uri)) is not None:
             return cached
-        started, changes = time.perf_counter(), self._cache.changes
+        changes = self._cache.changes
         try:
-            answer = await self._ask("resources/read", {"uri": uri}, timeout)
+            answer = await self._ask("resources/read", {"uri": uri}, call.timeout)
         except CapabilityError as error:  # many servers do not say which one
             raise error.located(plain_line(redact_url(uri), _MAX_SHOWN)) from None
         contents = answer.get("contents")
         if not isinstance(contents, list):
             raise ProtocolError("the server's answer to resources/read has no contents")
         prepared = [self._for_routing(item, size if len(contents) == 1 else None) for item in contents]
-        result = await self._route({"contents": prepared}, "resources.read", started, call)
+        result = await self._store_result({"contents": prepared}, call)
         if self.policy.cache_reads_to_artifacts:
             self._cache.put(uri, result, ttl=answer.get("ttl"), changes=changes)
         else:
@@ -250,19 +244,17 @@ class Resources:
         self.names = frozenset(str(entry["name"]) for entry in generated)
         return capabilities.merge(generated) if generated else capabilities
 
-    async def call(self, capability: str, params: Mapping[str, Any], timeout: float | None, call: str) -> Result:
-        """Call a generated capability under the id ``call``, and return its result."""
-        if capability == "resources.read":
-            size, fresh = params.get("size"), params.get("fresh", False)
-            return await self._read(params["uri"], size=size, fresh=fresh, timeout=timeout, call=call)
-        started = time.perf_counter()
-        items, cursor = await self._list_page(capability, params.get("cursor"), timeout)
-        page: dict[str, object] = {_LISTS[capability][1]: items}
+    async def call(self, call: Call, params: Mapping[str, Any]) -> Result:
+        """Call a generated capability, and return its result."""
+        if call.capability == "resources.read":
+            return await self._read(params["uri"], call, size=params.get("size"), fresh=params.get("fresh", False))
+        items, cursor = await self._list_page(call.capability, params.get("cursor"), call.timeout)
+        page: dict[str, object] = {_LISTS[call.capability][1]: items}
         if cursor is not None:
             page["nextCursor"] = cursor
-        return await self._route(page, capability, started, call)
+        return await self._store_result(page, call)
 
-    async def read_links(self, result: Result, call: str) -> Result:
+    async def read_links(self, result: Result, call: Call) -> Result:
         """Return the result of a call with its small resource links read, if the policy allows that.
 
         Every other link gets ``fetched: false`` and a ``hint`` at the capability ``resources.read``, or, if it could
@@ -281,8 +273,9 @@ class Resources:
                 places["content", index] = {**block, "fetched": False, **hint}
                 continue
             place = f"content.{index}"
+            reading = Call(call.id, "resources.read", self._timeout_or_default(None))
             try:
-                read = await self._read(uri, size=size, call=call)
+                read = await self._read(uri, reading, size=size)
             except ABPError as error:
                 places["content", index] = {**block, "fetched": False, "fetch_error": error.message}
                 steps.append(Step("resources", place, f"could not be read: {error.message}"))

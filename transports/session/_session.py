@@ -1,6 +1,6 @@
 """The session: one connected app, from opening to closing.
 
-* :class:`Session` — the public object; :class:`Caller` and :class:`PageToolCalls` make its calls.
+* :class:`Session` — the public object. :meth:`Session.call` is the way of every call.
 * :class:`Loading` — import of slow modules while the transport opens.
 """
 
@@ -15,26 +15,41 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from .._internal.notebook import _html as notebook
 from .._internal.tasks import OpenedHere, Owner, cancel_and_wait
+from .._internal.telemetry._instruments import observing_call
 from ..artifacts._base import ArtifactStore
 from ..artifacts._ref import ArtifactRef, Scope, shown_picture
 from ..base import PdfOptions, ScreenshotOptions, Transport
-from ..errors import ABPError, CapabilityError, Disconnected, UsageError, short_traceback
+from ..errors import (
+    ABPError,
+    CallTimeout,
+    CapabilityError,
+    Disconnected,
+    TooLarge,
+    TransportError,
+    UsageError,
+    may_have_run,
+    repeat_advice,
+    short_traceback,
+)
 from ..protocol._capabilities import response_metadata, with_suggestions
-from ..protocol._find_content import FileToRead, Found, prepare_params
+from ..protocol._elicitation import INVALID_ANSWER
+from ..protocol._find_content import FileToRead, prepare_params
 from ..protocol.messages import Message, WebResource, new_id
 from ..routing._policy import RoutingConfig, RoutingPolicy
 from ..routing._result import Result
-from ._calls import CallHandle, Calls, Repeats, Results, timeout_seconds
+from ._attempts import Attempts
+from ._call import Call, CallHandle, OnProgress, Repeats, timeout_seconds
 from ._connection import Connection, Handshake
-from ._dispatch import EventDispatcher, OnElicitation, OnNotification, OnProgress
+from ._dispatch import EventDispatcher, OnElicitation, OnNotification
 from ._resources import Resources
+from ._results import Results
 from ._settings import Settings
 
 if TYPE_CHECKING:
@@ -46,116 +61,12 @@ if TYPE_CHECKING:
     from ._evidence import Evidence
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Parts of a session that a call passes through, in order."""
-
-    handshake: Handshake
-    resources: Resources
-    calls: Calls
-    events: EventDispatcher
-    results: Results
-
-    async def call(
-        self,
-        call: str,
-        capability: str,
-        params: Mapping[str, object] | None,
-        seconds: float,
-        on_progress: OnProgress | None,
-        repeats: Repeats,
-    ) -> Result:
-        """Call ``capability`` under the id ``call`` and store the answer. ``seconds`` are for the app's answer.
-
-        Raises the errors of :meth:`Session.call <transports.session._session.Session.call>`."""
-        started = time.perf_counter()
-        prepared: object = {}
-        content: list[Found] = []
-        if params:
-            try:
-                prepared, content = prepare_params(dict(params), read_files=False)
-            except FileToRead:
-                prepared, content = await asyncio.to_thread(prepare_params, dict(params))
-        known, declared, warnings = self.handshake.capabilities, None, list[str]()
-        if capability in known:
-            declared = known[capability]
-            warnings = self.handshake.check_params(declared, prepared, content)
-        if capability in self.resources.names:
-            return await self.results.in_files(await self.resources.call(capability, params or {}, seconds, call))
-        payload: dict[str, object] = {"capability": capability, "params": prepared}
-        try:
-            reply, data = await self.calls.request(
-                call, capability, payload, content, timeout=seconds, on_progress=on_progress, repeats=repeats
-            )
-        except CapabilityError as error:
-            if error.answered is not None:
-                data, error.answered = error.answered, None
-                with contextlib.suppress(ABPError):  # the error of the app comes first
-                    error.result = await self.results.in_files(
-                        await self.results.from_data(data, capability, started, call)
-                    )
-            raise with_suggestions(error, capability, self.handshake.capabilities, prepared) from None
-        report = self.events.download_progress(call, on_progress)
-        result = await self.results.from_answer(
-            reply, data, capability, declared, call=call, warnings=warnings, started=started, on_download=report
-        )
-        if isinstance(reply.payload, dict) and "metadata" in reply.payload:
-            result = replace(result, response_metadata=response_metadata(reply.payload["metadata"]))
-        has_blocks = isinstance(result.data, dict) and "content" in result.data
-        if has_blocks:
-            result = await self.resources.read_links(result, call)
-        return result if self.results.policy.inline_data else await self.results.in_files(result)
-
-
 #: Names of capabilities, and warnings, that a notebook shows.
 _MAX_NAMES = 8
 #: Timeout in seconds of one request by HTML that is printed.
 _FETCH_TIMEOUT = 30.0
-
-
-class PageToolCalls:
-    """Page tools of one session. Each raises :class:`~transports.errors.UsageError` if the transport has no page.
-
-    ``timeout`` is in seconds. With ``allow_private``, HTML that is printed may reach private hosts, too."""
-
-    def __init__(self, transport: Transport, results: Results, calls: Calls, *, allow_private: bool) -> None:
-        self._transport = transport
-        self._results = results
-        self._calls = calls
-        self._allow_private = allow_private
-        #: The last picture of a page, ``None`` before the first.
-        self.picture: ArtifactRef | None = None
-
-    async def render_to_pdf(self, html: str, options: PdfOptions, *, timeout: float, public_hosts: bool) -> Result:
-        """Print ``html`` as a PDF, stored under ``document``."""
-        fetch = self._fetch_public if public_hosts else None
-        request = Message("page/pdf", {"html": html, "options": options}, fetch=fetch)
-        return await self._run("render_to_pdf", "document", request, timeout)
-
-    async def screenshot(self, options: ScreenshotOptions, *, timeout: float) -> Result:
-        """Take a picture of a page, stored under ``image``."""
-        result = await self._run("screenshot", "image", Message("page/screenshot", options), timeout)
-        self.picture = result.artifacts.get("image", self.picture)
-        return result
-
-    async def _run(self, tool: str, field: str, request: Message, timeout: float) -> Result:
-        call, started = new_id(), time.perf_counter()
-        if not self._transport.features.page:
-            raise UsageError(f"{tool} needs an app in a page; this one is reached by {self._transport.name}")
-
-        async def work() -> Result:
-            reply = await self._transport.request(request, timeout=timeout)
-            return await self._results.from_data({field: reply.payload}, tool, started, call)
-
-        return await self._calls.with_events(call, tool, work())
-
-    async def _fetch_public(self, url: str, accept: str, max_bytes: int) -> WebResource:
-        from ..routing.http._redirects import fetch_public  # late: aiohttp, which most sessions never need
-
-        return await fetch_public(
-            url, accept=accept, timeout=_FETCH_TIMEOUT, max_bytes=max_bytes, allow_private=self._allow_private
-        )
-
+#: Seconds that sending ``shutdown`` may take.
+_SHUTDOWN_TIMEOUT = 1.0
 
 #: Seconds that a transport has to begin to open before imports take the interpreter's lock.
 _LEAD = 0.03
@@ -272,13 +183,12 @@ class Session(OpenedHere):
             notified=self.resources.on_notification,
         )
         self._results.on_event = self._events.emit_threadsafe
-        self._calls = Calls(
-            transport, self._events, self._connection, self._handshake, self._owner, settings.trace_params, clean
+        self._attempts = Attempts(
+            transport, self._events, self._connection, self._handshake, trace_params=settings.trace_params
         )
         self._clean = clean
-        private = settings.allow_private_addresses
-        self._page_tools = PageToolCalls(transport, self._results, self._calls, allow_private=private)
-        self._caller = Caller(self._handshake, self.resources, self._calls, self._events, self._results)
+        #: The last picture of the page, for a notebook.
+        self._picture: ArtifactRef | None = None
         self._evidence: EvidenceOfCalls | None = None
         if evidence is not None and evidence.kinds():
             from ._call_evidence import EvidenceOfCalls  # late: few sessions keep any
@@ -335,8 +245,7 @@ class Session(OpenedHere):
 
     def _html_pictures(self) -> list[ArtifactRef]:
         """Return the files of which a notebook shows the first picture."""
-        picture = self._page_tools.picture
-        return [] if picture is None else [picture]
+        return [] if self._picture is None else [self._picture]
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
@@ -364,11 +273,16 @@ class Session(OpenedHere):
             self._connection.ready.set()
             await stack.enter_async_context(self._evidence or contextlib.nullcontext())
             stack.push_async_callback(self.store.end_session)
-            stack.push_async_callback(self._calls.shutdown)
-            stack.push_async_callback(self._calls.aclose)
+            stack.push_async_callback(self._shut_down)
+            stack.push_async_callback(self._attempts.aclose)
             self._stack = stack.pop_all()
         self._state = "open"
         return self
+
+    async def _shut_down(self) -> None:
+        with contextlib.suppress(ABPError, TimeoutError):
+            async with asyncio.timeout(_SHUTDOWN_TIMEOUT):
+                await self.transport.notify(Message("shutdown", {"reason": "the client is done"}))
 
     def _clean_error(self, _: object, error: BaseException | None, __: object) -> None:
         """Clean an error of opening: remove secrets and hidden settings."""
@@ -392,7 +306,7 @@ class Session(OpenedHere):
     # --- calls --------------------------------------------------------------------------------------------------------
 
     @short_traceback
-    def call(
+    async def call(
         self,
         capability: str,
         params: Mapping[str, object] | None = None,
@@ -402,7 +316,7 @@ class Session(OpenedHere):
         idempotent: bool = False,
         once: bool = False,
         call_id: str | None = None,
-    ) -> Awaitable[Result]:
+    ) -> Result:
         """Call a capability and store its answer.
 
         ``params`` are JSON values; ``bytes``, :class:`pathlib.Path`, files that are open in binary mode and
@@ -431,14 +345,94 @@ class Session(OpenedHere):
 
             print((await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifact().path)
         """
-        # A plain function that returns the awaitable: each coroutine that only passes it on costs a small call time.
         self._require_open()
-        call, seconds = call_id or new_id(), self._timeout_or_default(timeout)
-        again: Repeats = "never" if once else "idempotent" if idempotent else "not run"
-        work: Awaitable[Result] = self._caller.call(call, capability, params, seconds, on_progress, again)
-        if self._evidence is not None:
-            work = self._evidence.around(call, capability, params, work)
-        return self._calls.with_events(call, capability, work, on_progress)
+        seconds = self._timeout_or_default(timeout)
+        repeats: Repeats = "idempotent" if idempotent else "not run"
+        call = Call(call_id or new_id(), capability, seconds, on_progress, "never" if once else repeats)
+        async with self._running(call, params):
+            await self._prepare(call, params or {})
+            if capability in self.resources.names:
+                call.result = await self.resources.call(call, params or {})
+            else:
+                reply, data = await self._attempts.send(call)
+                call.result = await self._keep(call, reply, data)
+        return call.finished_result
+
+    @contextlib.asynccontextmanager
+    async def _running(self, call: Call, params: object = None) -> AsyncIterator[None]:
+        """Surround a call with its events, its span and its evidence, and complete its error."""
+        self._owner.require()
+        self._events.begin_call(call)
+        try:
+            with observing_call(call.id, call.capability, self.transport.name, self.capabilities):
+                if self._evidence is None:
+                    yield
+                else:
+                    async with self._evidence.around(call, params):
+                        yield
+            if call.refused:
+                warnings = (*call.finished_result.warnings, *call.refused)
+                call.result = replace(call.finished_result, warnings=warnings)
+            if self._events.has_callbacks_waiting:
+                await self._events.wait_for_callbacks(call.on_progress)
+        except ABPError as error:
+            call.result = None
+            call.error = await self._completed_error(call, error)
+            if not isinstance(call.error, CallTimeout):
+                await self._events.wait_for_callbacks(call.on_progress)
+            raise call.error from call.error.__cause__
+        except asyncio.CancelledError:
+            call.result = None
+            call.error = CapabilityError(f"{call.capability}: cancelled by the client", code="CANCELLED")
+            raise
+        finally:
+            self._events.end_call(call)
+
+    async def _prepare(self, call: Call, params: Mapping[str, object]) -> None:
+        """Take the content out of the parameters, and check them against the capability's schema."""
+        if params:
+            try:
+                call.params, call.content = prepare_params(dict(params), read_files=False)
+            except FileToRead:
+                call.params, call.content = await asyncio.to_thread(prepare_params, dict(params))
+        declared = self.capabilities.get(call.capability)
+        if declared is not None:
+            call.warnings = self._handshake.check_params(declared, call.params, call.content)
+            call.output_schema = declared.output_schema
+
+    async def _keep(self, call: Call, reply: Message, data: object) -> Result:
+        """Store the files of an answer, and read small resources that it links to."""
+        result = await self._results.from_answer(reply, data, call, self._events.download_progress(call))
+        if isinstance(reply.payload, dict) and "metadata" in reply.payload:
+            result = replace(result, response_metadata=response_metadata(reply.payload["metadata"]))
+        if isinstance(result.data, dict) and "content" in result.data:
+            result = await self.resources.read_links(result, call)
+        return result if self._results.policy.inline_data else await self._results.in_files(result)
+
+    async def _completed_error(self, call: Call, error: ABPError) -> ABPError:
+        """Return the error of a call as its caller gets it: with its place, what was stored, and what to do next."""
+        if isinstance(error, CapabilityError):
+            await self._keep_data_of(error, call)
+            with_suggestions(error, call.capability, self.capabilities, call.params)
+        if isinstance(error, TransportError | TooLarge) and not error.message.startswith(f"{call.capability}: "):
+            error.located(call.capability)
+        if isinstance(error, Disconnected) and (may_have_run(error) or self.transport.features.reconnects):
+            error.followed_by(repeat_advice(error))
+        if self._clean is not None:
+            self._clean(error)
+        if call.refused:
+            return _caused_by_refusal(error, call)
+        if call.unanswered and isinstance(error, CapabilityError):
+            error.followed_by(call.unanswered)
+        return error
+
+    async def _keep_data_of(self, error: CapabilityError, call: Call) -> None:
+        """Store the data that an app sent beside its error."""
+        if error.answered is None:
+            return
+        data, error.answered = error.answered, None
+        with contextlib.suppress(ABPError):  # the error of the app comes first
+            error.result = await self._results.in_files(await self._results.from_data(data, call))
 
     @short_traceback
     async def start(
@@ -490,9 +484,8 @@ class Session(OpenedHere):
         ``timeout`` is in seconds, unlike Playwright's milliseconds. Raises :class:`~transports.errors.UsageError` if
         the app is not in a page or an option does not exist, and :class:`~transports.errors.CallTimeout`.
         """
-        self._require_open()
-        seconds = self._timeout_or_default(timeout)
-        return await self._page_tools.render_to_pdf(html, options, timeout=seconds, public_hosts=public_hosts)
+        request = Message("page/pdf", {"html": html, "options": options}, fetch=self._fetch if public_hosts else None)
+        return await self._use_page("render_to_pdf", request, "document", timeout)
 
     @short_traceback
     async def screenshot(self, /, *, timeout: float | None = None, **options: Unpack[ScreenshotOptions]) -> Result:
@@ -501,8 +494,31 @@ class Session(OpenedHere):
         ``timeout`` is in seconds. ``options`` are ``width=``, ``height=`` and those of Playwright's ``page.screenshot``
         (``full_page=True``, …): :class:`ScreenshotOptions <transports.base.ScreenshotOptions>`. Raises the errors of
         :meth:`render_to_pdf`."""
+        result = await self._use_page("screenshot", Message("page/screenshot", options), "image", timeout)
+        self._picture = result.artifacts.get("image", self._picture)
+        return result
+
+    async def _use_page(self, tool: str, request: Message, field: str, timeout: float | None) -> Result:
+        """Use a tool of the page, and store what it returns under ``field``."""
         self._require_open()
-        return await self._page_tools.screenshot(options, timeout=self._timeout_or_default(timeout))
+        if not self.transport.features.page:
+            raise UsageError(f"{tool} needs an app in a page; this one is reached by {self.transport.name}")
+        call = Call(new_id(), tool, self._timeout_or_default(timeout))
+        async with self._running(call):
+            reply = await self.transport.request(request, timeout=call.timeout)
+            call.result = await self._results.from_data({field: reply.payload}, call)
+        return call.finished_result
+
+    async def _fetch(self, url: str, accept: str, max_bytes: int) -> WebResource:
+        from ..routing.http._redirects import fetch_public  # late: aiohttp, which most sessions never need
+
+        return await fetch_public(
+            url,
+            accept=accept,
+            timeout=_FETCH_TIMEOUT,
+            max_bytes=max_bytes,
+            allow_private=self._settings.allow_private_addresses,
+        )
 
     def open_view(
         self, capability: str, params: Mapping[str, object] | None = None, **options: Unpack[ViewOptions]
@@ -538,3 +554,19 @@ class Session(OpenedHere):
         logged.
         """
         return self._events.streams.stream()
+
+
+def _caused_by_refusal(error: ABPError, call: Call) -> ABPError:
+    """Return the error of a call during which answers of the elicitation handler were refused.
+
+    The refusal is the cause, so it is the message. The app's own error, often a cancellation, goes to the details."""
+    if not isinstance(error, CapabilityError):
+        return error.followed_by(call.refused[0])
+    what_the_app_said = error.message.removeprefix(f"{call.capability}: ")
+    explained = UsageError(
+        f"{call.capability}: {call.refused[0]}; then the app said: {what_the_app_said}",
+        code=INVALID_ANSWER,
+        details={"app": error.as_dict()},
+    )
+    explained.evidence = error.evidence
+    return explained

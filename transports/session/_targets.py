@@ -17,7 +17,7 @@ from ..base import Transport
 from ..errors import UsageError, spelled
 from ..playwright._extension import extension_folder
 from ..protocol._plain_text import is_page, redact_url
-from ._calls import timeout_seconds
+from ._call import timeout_seconds
 from ._settings import Settings
 
 if TYPE_CHECKING:

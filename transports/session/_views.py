@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from ..playwright._source import PageSource
 from ..protocol.binary import BinaryData
 from ..protocol.messages import Message, new_id
 from ..routing._result import Result
-from ._calls import keeping_server_calls
+from ._call import Call, keeping_server_calls
 from ._session import Session
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class View(Session):
         return OpenedTool(opened.tool, opened.arguments, opened.result, document)
 
     async def _store_file(self, content: BinaryData) -> None:
-        stored = await self._results.from_data({"file": content}, "ui/download-file", time.perf_counter(), new_id())
+        stored = await self._results.from_data({"file": content}, Call(new_id(), "ui/download-file", math.inf))
         self._files += stored.artifacts.values()
 
     def _repr_html_(self) -> str:

@@ -19,7 +19,7 @@ from ..base import Transport
 from ..errors import ABPError
 from ..routing._layers import Fetcher
 from ..routing._policy import OnRoutingEvent, RoutingPolicy
-from ..session._calls import CallHandle as AsyncCallHandle
+from ..session._call import CallHandle as AsyncCallHandle
 from ..session._connect import CommonOptions, connect as async_connect
 from ..session._manifest import discover as async_discover
 from ..session._resources import Resources as AsyncResources

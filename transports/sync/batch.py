@@ -10,7 +10,7 @@ from ..batch.pool._fleet import PoolStats
 from ..batch.running._batch import Source, ignore
 from ..batch.running._outputs import Report
 from ..batch.running._runner import Driver as AsyncDriver, OnSettled, RunOptions
-from ..session._dispatch import OnProgress
+from ..session._call import OnProgress
 from ._bridge import (
     Blocking,
     Resource,

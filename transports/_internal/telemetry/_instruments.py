@@ -9,7 +9,7 @@ import asyncio
 import re
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, TypeVar
@@ -25,6 +25,8 @@ _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _OFF = nullcontext()
 #: Label for values that are not known, as in OpenTelemetry's conventions.
 OTHER = "_OTHER"
+#: Names of the kit's own calls on a page, beside an app's capabilities.
+_PAGE_TOOLS = ("render_to_pdf", "screenshot")
 #: Limit of different values of one label: apps choose the names of their capabilities and the codes of their errors.
 _MAX_VALUES = 200
 #: Histogram buckets in seconds, by the conventions for MCP (mcp.server.operation.duration).
@@ -205,21 +207,25 @@ def _bounded(metric: Metric, label: str, text: str) -> str:
     return text
 
 
-def is_observing() -> bool:
-    """Return whether spans are made or measurements taken; each call of a capability asks."""
-    return _tracing is not None or bool(_sinks)
+def observing_call(call: str, capability: str, transport: str, known: Container[str]) -> AbstractContextManager[object]:
+    """Return a context for a call of ``capability`` with the id ``call``: a span and a measurement.
+
+    The span follows OpenTelemetry's conventions for the execution of a tool. A capability that is not ``known`` is a
+    caller's free text, which is not kept."""
+    if _tracing is None and not _sinks:
+        return _OFF
+    is_known = capability in known or capability in _PAGE_TOOLS
+    return _observing_call(call, capability if is_known else OTHER, transport)
 
 
-async def observed_call(work: Awaitable[_T], call: str, capability: str, transport: str) -> _T:
-    """Await ``work``, a call of ``capability`` with the id ``call``, in a span and with a measurement.
-
-    The span follows OpenTelemetry's conventions for the execution of a tool."""
+@contextmanager
+def _observing_call(call: str, capability: str, transport: str) -> Iterator[None]:
     labels = {"abp.capability": capability, "abp.transport": transport}
     tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": capability, "gen_ai.tool.call.id": call}
     started = time.perf_counter()
     try:
         with span(f"execute_tool {capability}", {**tool, **labels}):
-            return await work
+            yield
     except BaseException as error:
         labels["error.type"] = error_type(error)
         raise

@@ -21,7 +21,7 @@ from ...errors import (
 )
 from ...playwright._browser import Browser
 from ...routing._result import Result
-from ...session._calls import SESSION_LOST
+from ...session._attempts import SESSION_LOST
 from ...session._named_apps import shares_browser
 from ...session._session import Session
 from ._fleet import PATIENCE, Fleet, HeldSession, Slot, Slots, clear_context, open_context

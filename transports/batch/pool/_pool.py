@@ -34,7 +34,7 @@ from ...errors import UsageError, checked, short_traceback
 from ...playwright._browser import Browser
 from ...protocol._strict_json import JSONValue
 from ...routing._result import Result
-from ...session._calls import timeout_seconds
+from ...session._call import timeout_seconds
 from ...session._connect import connect as default_connect
 from ...session._session import Session
 from ...session._settings import Settings, retention_settings

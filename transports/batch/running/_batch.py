@@ -22,7 +22,7 @@ from ...artifacts._ref import ArtifactRef
 from ...errors import ABPError, Corrupt, LedgerError, StoreError, UsageError, short_traceback
 from ...protocol._media import safe_filename
 from ...protocol._strict_json import JSONValue
-from ...session._dispatch import OnProgress
+from ...session._call import OnProgress
 from .._consent import Consent
 from .._jobs import Job, State
 from ..ledger._ledger import Ledger, open_ledger

@@ -113,7 +113,7 @@ async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_j
     """Wait for the end of a call and print its result.
 
     It is printed as `abp call` would."""
-    from ...session._calls import CallStatus
+    from ...session._call import CallStatus
     from ._server import open_server
 
     asked = False

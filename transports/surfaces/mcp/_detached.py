@@ -29,7 +29,7 @@ from ...protocol._plain_text import plain_line
 from ...protocol._strict_json import decode_json
 from ...protocol._times import iso_utc
 from ...routing._result import Result
-from ...session._calls import CallStatus
+from ...session._call import CallStatus
 from ...session._events import CallFinished
 from ..shared._activity import CallRecord, call_record
 from ..shared._apps import App, listed_in

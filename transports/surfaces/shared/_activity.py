@@ -24,7 +24,7 @@ from ...protocol._payloads import ElicitationRequest, Notification, Progress
 from ...protocol._plain_text import plain_line
 from ...protocol._strict_json import encode_json
 from ...protocol._times import iso_utc
-from ...session._calls import CallStatus
+from ...session._call import CallStatus
 from ...session._events import CallFinished, CallStarted, Event
 from ._apps import App, Apps
 from ._store_watcher import StoreChange

@@ -28,7 +28,7 @@ from ...batch.ledger._schema import decoded_object, encoded
 from ...errors import ABPError, CapabilityError, LedgerError, UsageError
 from ...protocol._payloads import ElicitationRequest
 from ...routing._result import Result
-from ...session._calls import CallStatus
+from ...session._call import CallStatus
 from ...session._events import CallFinished
 from ._activity import Activity, CallRecord, result_document
 from ._apps import PendingCall

@@ -25,7 +25,7 @@ from ...protocol._plain_text import is_loopback
 from ...protocol._strict_json import encode_json
 from ...routing._result import Result
 from ...routing._router import Router
-from ...session._calls import keeping_server_calls
+from ...session._call import keeping_server_calls
 from ..shared._apps import App
 from ._access import Visitor, hostname
 from ._responses import RequestRefused, json_response, read_json

@@ -14,8 +14,9 @@ from ...artifacts._base import ArtifactStore
 from ...base import Transport
 from ...errors import CallTimeout
 from ...protocol.messages import Message, initialize_params
+from ...session._call import OnProgress
 from ...session._connect import connect
-from ...session._dispatch import OnElicitation, OnNotification, OnProgress
+from ...session._dispatch import OnElicitation, OnNotification
 from ...session._session import Session
 
 #: Maximum characters of a value in a message.

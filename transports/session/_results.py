@@ -1,0 +1,145 @@
+"""Results of a session: answers routed into the artifact store."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from .._internal.tasks import in_thread
+from ..artifacts._base import ArtifactStore
+from ..artifacts._ref import MAX_SCOPE_CHARS, Scope
+from ..base import Transport
+from ..protocol.messages import Message
+from ..routing._layers import Fetcher, OnDownload
+from ..routing._policy import ABP, OnRoutingEvent, RoutingConfig, RoutingPolicy
+from ..routing._result import Result
+from ..routing._router import Router
+from ._call import Call
+from ._settings import Settings
+
+#: Files that a warning names at most.
+_MAX_NAMED = 5
+_OVER = "the answer is over the limits of the retention"
+
+
+class Results:
+    """Results of one session: answers routed into ``store``. ``app_id`` returns the app's name for their ``source``."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        store: ArtifactStore,
+        settings: Settings,
+        routing: RoutingPolicy | RoutingConfig | None,
+        app_id: Callable[[], str],
+    ) -> None:
+        self._transport = transport
+        #: The store that results go to.
+        self.store = store
+        self._settings = settings
+        self._app_id = app_id
+        #: Callback for the events of the routing; it is called in any thread.
+        self.on_event: OnRoutingEvent = lambda _: None
+        self._config = RoutingConfig() if routing is None else routing
+        # A policy from settings depends on the app's name, which the handshake brings: see policy_for().
+        self._use_policy(self._config if isinstance(self._config, RoutingPolicy) else ABP)
+        transport.use_store(store)
+
+    def policy_for(self, server: str) -> RoutingPolicy:
+        """Return the routing policy. If it depends on settings, it is from now on that for an app of this name."""
+        if isinstance(self._config, RoutingConfig):
+            self._use_policy(self._config.policy(server, presets=self._transport.features.presets))
+        return self.policy
+
+    def _use_policy(self, policy: RoutingPolicy) -> None:
+        #: The routing policy for answers.
+        self.policy = policy
+        self._fetcher = Fetcher(
+            self._transport,
+            timeout=self._settings.download_timeout / 1000,
+            limit=self.store.max_bytes,
+            allow_private=self._settings.allow_private_addresses,
+            propagate=self._settings.trace_downloads,
+            accept_compression=self._settings.accept_compression,
+        )
+        self._router = self._new_router(self.store)
+
+    def _new_router(self, store: ArtifactStore) -> Router:
+        policy = self.policy if self.policy.inline_data else replace(self.policy, inline_data=True)  # see in_files()
+        return Router(
+            store,
+            policy=policy,
+            fetcher=self._fetcher,
+            on_event=lambda event: self.on_event(event),  # looked up late: the session sets it after __init__
+            durability=self._settings.durability,
+        )
+
+    async def in_files(self, result: Result) -> Result:
+        """Return the result as a caller gets it: with its data in files alone if the policy has no ``inline_data``.
+
+        What the session itself does with results, such as reading links, needs their data."""
+        return result if self.policy.inline_data else await in_thread(result.by_reference)
+
+    async def from_data(self, data: object, call: Call) -> Result:
+        """Store ``data`` as the result of a call."""
+        routing = self._router_of(call).route(
+            data,
+            capability=call.capability,
+            source=self.source(call.id),
+            transport=self._transport.name,
+            started=call.started,
+        )
+        return await (self._without_evicted(routing) if self.store.retention else routing)
+
+    async def from_answer(self, reply: Message, data: object, call: Call, on_download: OnDownload) -> Result:
+        """Store the answer to a call, with the files and side effects that the transport captured beside it.
+
+        ``on_download`` gets the progress of each file behind a ``downloadUrl``. Raises
+        :class:`~transports.errors.BinaryError` and other errors of :meth:`.Router.route`; ``error.result`` has the
+        parts that were stored.
+        """
+        routing = self._router_of(call).route(
+            data,
+            capability=call.capability,
+            outputs=reply.outputs,
+            effects=reply.effects,
+            source=self.source(call.id),
+            warnings=[*call.warnings, *reply.warnings],
+            schema=None if reply.is_checked else call.output_schema,
+            transport=self._transport.name,
+            started=call.started,
+            on_download=on_download,
+            sender=reply.sender,
+        )
+        return await (self._without_evicted(routing) if self.store.retention else routing)
+
+    async def _without_evicted(self, routing: Awaitable[Result]) -> Result:
+        result = await routing
+        # only a later file of the same result can have evicted one
+        return await self.with_evictions(result) if len(result.artifacts) > 1 else result
+
+    def _router_of(self, call: Call) -> Router:
+        """Return the router of one call.
+
+        With a retention, each call stores to a trace of its own, since limits of a trace apply per scope; a trace that
+        the store's owner chose is kept."""
+        if not self.store.retention or self.store.scope.trace:
+            return self._router
+        fits = 0 < len(call.id) <= MAX_SCOPE_CHARS and call.id.isprintable()
+        view = self.store.scoped(Scope(trace=call.id if fits else uuid.uuid4().hex))
+        return self._new_router(view)
+
+    async def with_evictions(self, result: Result) -> Result:
+        """Return the result with a warning that names its files that the retention has already evicted."""
+        gone = [field for field, ref in result.artifacts.items() if not await self.store.exists(ref.id)]
+        if not gone:
+            return result
+        named = ", ".join(field or "the answer" for field in gone[:_MAX_NAMED])
+        more = f" and {len(gone) - _MAX_NAMED} more" if len(gone) > _MAX_NAMED else ""
+        earlier = [warning for warning in result.warnings if not warning.startswith(_OVER)]
+        return replace(result, warnings=(*earlier, f"{_OVER}; removed again: {named}{more}"))
+
+    def source(self, call: str) -> dict[str, object]:
+        """Return the ``source`` of a call's artifacts: the app, and the id of the call."""
+        return {"app": self._app_id(), "call": call}
