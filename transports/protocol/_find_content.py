@@ -1,6 +1,6 @@
 """Detection of binary content in answers, in one walk that applies all rules to every node, and in parameters.
 
-* :func:`find` — the search in an answer; :func:`find_values` — the same by type alone; :func:`is_plain` — a fast check.
+* :func:`find` — the search in an answer; :func:`find_values` — the same by type alone.
 * :func:`read_descriptor`, :func:`read_flat_form`, :func:`read_block` — the forms of docs/protocol.md 9 and of MCP.
 * :class:`Heuristics` and :class:`Signature` — text that nothing declares as content.
 * :func:`prepare_params`, :func:`set_path` — content in the parameters of a call.
@@ -12,7 +12,7 @@ import io
 import math
 import re
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace as replace_fields
 from itertools import chain
 from pathlib import Path
@@ -617,49 +617,6 @@ def find(
     return search.found
 
 
-def is_plain(data: object, min_chars: int, *, at_most: int) -> bool:
-    """Return whether ``data`` is a JSON object or array that cannot hold content: no key declares content, and every
-    text is shorter than ``min_chars``.
-
-    Returns false for more than ``at_most`` values or :data:`MAX_DEPTH` levels. Most answers are plain, and this check
-    takes a fraction of the time of a search, which tracks the place of every value.
-    """
-    if type(data) is not dict and type(data) is not list:
-        return False
-    level: list[object] = [data]
-    for _ in range(MAX_DEPTH):
-        below: list[object] = []
-        for node in level:
-            values: Collection[object]
-            if type(node) is dict:
-                if not _DECLARING.isdisjoint(node) and _declares(node):
-                    return False
-                values = node.values()
-            else:
-                values = node  # type: ignore[assignment]
-            at_most -= len(values)
-            if at_most < 0:
-                return False
-            for value in values:
-                kind = type(value)
-                if kind is str:
-                    if len(value) >= min_chars:  # type: ignore[arg-type]
-                        return False
-                elif kind is dict or kind is list:
-                    below.append(value)
-                elif kind not in _NUMBERS:
-                    return False
-        if not below:
-            return True
-        level = below
-    return False
-
-
-def _declares(node: dict[str, object]) -> bool:
-    """Return whether the keys and types of an object declare possible content."""
-    return _is_block(node) or isinstance(node.get("mimeType"), str) or type(node.get("content")) not in _PLAIN
-
-
 def _is_block(node: dict[str, object]) -> bool:
     kind = node.get("type")
     return (type(kind) is str and kind in _BLOCKS) or "blob" in node
@@ -689,7 +646,8 @@ class _Search:
     def walk_values(self, node: object, path: Place) -> None:
         """Search ``node`` for content by its type."""
         if isinstance(node, dict | list | tuple):
-            _check_depth(path)
+            if len(path) >= MAX_DEPTH:
+                raise _too_deep(path)
             for step, value in node.items() if isinstance(node, dict) else enumerate(node):
                 if type(value) not in _NUMBERS:
                     self.walk_values(value, (*path, step if isinstance(step, int) else str(step)))
@@ -698,15 +656,14 @@ class _Search:
 
     def walk(self, node: object, path: Place) -> None:
         """Search ``node`` for content of all forms."""
+        if isinstance(node, dict | list | tuple) and len(path) >= MAX_DEPTH:
+            raise _too_deep(path)
         if isinstance(node, dict):
-            _check_depth(path)
-            self._object(node, path)
+            self._walk_object(node, path)
         elif isinstance(node, list | tuple):
-            _check_depth(path)
-            min_chars = self._min_chars
             for index, value in enumerate(node):
                 kind = type(value)
-                if kind not in _NUMBERS and (kind is not str or len(value) >= min_chars):
+                if kind not in _NUMBERS and (kind is not str or len(value) >= self._min_chars):
                     self.walk(value, (*path, index))
         elif isinstance(node, str):
             if len(node) >= self._min_chars and (binary := self._heuristics.recognise(node)) is not None:
@@ -714,30 +671,27 @@ class _Search:
         else:
             self._leaf(node, path)
 
-    def _object(self, node: dict[str, object], path: Place) -> None:
-        found, min_chars = self.found, self._min_chars
+    def _walk_object(self, node: dict[str, object], path: Place) -> None:
         block_keys: Place = ()
-        if _is_block(node) and (block := read_block(node, path)):
-            block_keys = block[0]
-            found.append(Found((*path, *block_keys), block[1], "typed"))
-        if not block_keys and (isinstance(node.get("mimeType"), str) or type(node.get("content")) not in _PLAIN):
-            try:
-                if (binary := read_descriptor(node)) is not None:
-                    found.append(Found(path, binary))
+        flat: tuple[str, BinaryData | ABPError] | None = None
+        if not _DECLARING.isdisjoint(node):
+            if _is_block(node) and (block := read_block(node, path)):
+                block_keys, binary = block
+                self.found.append(Found((*path, *block_keys), binary, "typed"))
+            elif isinstance(node.get("mimeType"), str) or type(node.get("content")) not in _PLAIN:
+                described = _described_content(node)
+                if described is not None:
+                    self.found.append(Found(path, described))
                     return
-            except ABPError as error:
-                found.append(Found(path, error))
-                return
-            flat = read_flat_form(node)
-        else:
-            flat = None
+                flat = read_flat_form(node)
+
         for name, value in node.items():
             kind = type(value)
             if flat is not None and name == flat[0]:
-                found.append(Found((*path, flat[0]), flat[1], is_flat=True))
-            elif kind in _NUMBERS or (kind is str and len(value) < min_chars) or (block_keys and name == block_keys[0]):  # type: ignore[arg-type]
+                self.found.append(Found((*path, name), flat[1], is_flat=True))
+            elif kind in _NUMBERS or (kind is str and len(value) < self._min_chars):  # type: ignore[arg-type]
                 continue
-            else:
+            elif not block_keys or name != block_keys[0]:
                 self.walk(value, (*path, str(name)))
 
     def _leaf(self, node: object, path: Place) -> None:
@@ -751,9 +705,17 @@ class _Search:
             self._others.append((path, node))
 
 
-def _check_depth(path: Place) -> None:
-    if len(path) >= MAX_DEPTH:
-        raise ProtocolError(f"the answer is nested deeper than {MAX_DEPTH} levels at {'.'.join(map(str, path[:6]))}…")
+def _described_content(node: Mapping[str, object]) -> BinaryData | ABPError | None:
+    """Return :func:`read_descriptor` of an object, or its error."""
+    try:
+        return read_descriptor(node)
+    except ABPError as error:
+        return error
+
+
+def _too_deep(path: Place) -> ProtocolError:
+    beginning = ".".join(map(str, path[:6]))
+    return ProtocolError(f"the answer is nested deeper than {MAX_DEPTH} levels at {beginning}…")
 
 
 _INDEX = re.compile(r"[0-9]{1,9}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace as replace_fields
 from functools import partial
@@ -32,7 +31,6 @@ from ..protocol._find_content import (
     field_of,
     find,
     find_values,
-    is_plain,
     replace,
     sniff_base64,
 )
@@ -40,7 +38,7 @@ from ..protocol._media import OCTET_STREAM, extension_for
 from ..protocol._strict_json import decode_json, is_larger
 from ..protocol.binary import BinaryData, Download, Encoded, Handle, verify_size
 from ..protocol.messages import Sender
-from ._policy import FieldRule, RoutingPolicy, Step, TransformContext, walk_path
+from ._policy import FieldRule, RoutingPolicy, Step, TransformContext, Transformer, walk_path
 
 #: The head of a data URL, which some servers put before base64.
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
@@ -149,6 +147,10 @@ def _fill(template: str, siblings: Mapping[str, object], known: Mapping[str, str
     return _PLACEHOLDER.sub(value, template)
 
 
+#: Keys of the top of an answer below which texts may be JSON.
+_TEXT_KEYS = frozenset(("content", "result", "structuredContent"))
+
+
 def parse_text_blocks(
     data: object, rules: Sequence[FieldRule], heuristics: Heuristics | None
 ) -> tuple[object, list[Place], list[Step]]:
@@ -160,7 +162,7 @@ def parse_text_blocks(
     returned as it is.
     """
     roots: list[Place] = [()]
-    if not isinstance(data, dict):
+    if not isinstance(data, dict) or _TEXT_KEYS.isdisjoint(data):
         return data, roots, []
     steps: list[Step] = []
     parsed: dict[Place, object] = {}
@@ -338,25 +340,19 @@ T = TypeVar("T")
 
 #: Number of values above which an answer is searched in a thread (measured: up to 11 µs for each value).
 _MANY = 3000
-#: Number of values at which the first look at a large answer ends: a caller's data may contain itself, without end.
-_VERY_MANY = 1_000_000
-
-_NO_REFERENCES: Mapping[Place, ArtifactRef] = {}
 
 
 class Recognised(NamedTuple):
     """Outcome of the layers.
 
     ``data`` is the answer, perhaps changed by a layer; ``found`` its content; ``refs`` references of files that are
-    stored already; ``configured`` the matches of field rules. All texts are shorter than ``shorter_than`` characters,
-    if that is known. A ``large`` answer is processed in threads only."""
+    stored already; ``configured`` the matches of field rules. A ``large`` answer is processed in threads only."""
 
     data: object
     found: list[Found]
     refs: Mapping[Place, ArtifactRef]
     configured: Mapping[Place, FieldMatch] = {}
     steps: Sequence[Step] = ()
-    shorter_than: int | None = None
     large: bool = False
 
 
@@ -365,54 +361,30 @@ class Layers:
 
     def __init__(self, policy: RoutingPolicy, fetcher: Fetcher) -> None:
         self._policy = policy
+        self._heuristics = policy.search
         self._fetcher = fetcher
-        self._search = policy.search
-        self._min_chars = sys.maxsize if policy.search is None else policy.search.min_chars
-        self._is_ruled = bool(policy.transformer or policy.tool_fields)
 
     async def recognise(self, data: object, context: TransformContext) -> Recognised:
-        """Search the answer ``data`` of a call for files, after :meth:`plain` returned ``None``.
-
-        Raises the errors of the policy's transformer."""
-        apart = is_larger(data, _MANY)
-        if apart and (short := await self._apart(partial(self.plain, at_most=None), data)):
-            return short._replace(large=True)
-        if made := await self._transformed(data, context):
-            return made._replace(large=is_larger(made.data, _MANY))
-        ruled = partial(self._ruled, capability=context.capability)
-        return (await self._apart(ruled, data))._replace(large=True) if apart else ruled(data)
-
-    async def _apart(self, search: Callable[[object], T], data: object) -> T:
-        """Search a large answer in a thread. If the caller is cancelled meanwhile, release the answer's content."""
+        """Search the answer ``data`` of a call for files. Raises the errors of the policy's transformer."""
+        if self._policy.transformer is not None:
+            transformed = await self._transformed(self._policy.transformer, data, context)
+            if transformed is not None:
+                return transformed
+        if not is_larger(data, _MANY):
+            return self._search(data, context.capability)
         try:
-            return await in_thread(search, data)
+            return (await in_thread(self._search, data, context.capability))._replace(large=True)
         except asyncio.CancelledError:
             await self._release(find_values(data), ())
             raise
 
-    def plain(self, data: object, *, at_most: int | None = _MANY) -> Recognised | None:
-        """Search ``data`` on the fast path of most answers; return ``None`` if it needs :meth:`recognise`.
-
-        The fast path is for answers without content blocks and wrapped texts, of at most ``at_most`` values, under a
-        policy without a transformer and without rules."""
-        if self._is_ruled:
-            return None
-        if isinstance(data, dict) and (isinstance(data.get("content"), list) or isinstance(data.get("result"), str)):
-            return None
-        if is_plain(data, self._min_chars, at_most=at_most or _VERY_MANY):
-            return Recognised(data, [], _NO_REFERENCES, shorter_than=self._min_chars)
-        if at_most is not None and is_larger(data, at_most):
-            return None
-        others: list[tuple[Place, object]] = []
-        return Recognised(data, find(data, heuristics=self._search, others=others), _references(others))
-
-    async def _transformed(self, data: object, context: TransformContext) -> Recognised | None:
+    async def _transformed(
+        self, transformer: Transformer, data: object, context: TransformContext
+    ) -> Recognised | None:
         """Return the transformer's answer, or ``None`` if it leaves the answer to the other layers."""
-        if self._policy.transformer is None:
-            return None
         before = find_values(data)
         try:
-            made = self._policy.transformer(context.capability, data, context)
+            made = transformer(context.capability, data, context)
             if inspect.isawaitable(made):
                 made = await made
         except BaseException:
@@ -424,20 +396,22 @@ class Layers:
         found = find_values(made, others=others)
         await self._release(before, found)
         steps = [Step("custom", "", "the transformer's answer; no other layer read it")]
-        return Recognised(made, found, _references(others), {}, steps)
+        return Recognised(made, found, _references(others), {}, steps, large=is_larger(made, _MANY))
 
-    def _ruled(self, data: object, capability: str) -> Recognised:
+    def _search(self, data: object, capability: str) -> Recognised:
         """Search configured fields first, then content blocks, descriptors and undeclared base64 at other places."""
         rules = self._policy.rules(capability)
-        data, roots, steps = parse_text_blocks(data, rules, self._search)
+        data, roots, steps = parse_text_blocks(data, rules, self._heuristics)
+        others: list[tuple[Place, object]] = []
+        if not rules:
+            found = find(data, heuristics=self._heuristics, others=others)
+            return Recognised(data, found, _references(others), steps=steps)
+
         configured = {match.place: match for match in match_fields(data, rules, roots)}
         found = [Found(place, match.binary) for place, match in configured.items()]
-        others: list[tuple[Place, object]] = []
-        found += [
-            item
-            for item in find(replace(data, dict.fromkeys(configured)), heuristics=self._search, others=others)
-            if not any(place[: len(item.path)] == item.path for place in configured)
-        ]
+        for item in find(replace(data, dict.fromkeys(configured)), heuristics=self._heuristics, others=others):
+            if not any(place[: len(item.path)] == item.path for place in configured):
+                found.append(item)
         return Recognised(data, found, _references(others), configured, steps)
 
     async def _release(self, before: Sequence[Found], after: Sequence[Found]) -> None:
@@ -450,6 +424,4 @@ class Layers:
 
 def _references(values: Sequence[tuple[Place, object]]) -> Mapping[Place, ArtifactRef]:
     """Return the artifact references among values that are not JSON: code in this process stored those files itself."""
-    if not values:
-        return _NO_REFERENCES
     return {place: value for place, value in values if isinstance(value, ArtifactRef)}

@@ -2,7 +2,6 @@
 
 * :class:`Router` — stores the files of an answer and puts references in their places, by the finds of :mod:`._layers`.
 * :class:`Storing` — files, long texts and JSON of answers in one store, with secrets masked.
-* :class:`Unkept` — the reference of a JSON answer that a ``none:`` store does not keep, made on demand.
 * :func:`accept_files` — files that are given with a call, checked and stored; :func:`auto_read_safe` and other checks
   before a model reads a file.
 """
@@ -14,7 +13,7 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from io import FileIO
@@ -41,9 +40,12 @@ from ..protocol.binary import BinaryData, Encoded, LocalFile
 from ..protocol.messages import Effect, Sender
 from ..protocol.schema import check_output
 from ._guard import MAX_BYTES, clamp
-from ._layers import Fetcher, Layers, OnDownload, Recognised, fill_summary
+from ._layers import Fetcher, FieldMatch, Layers, OnDownload, fill_summary
 from ._policy import ABP, OnRoutingEvent, RoutingPolicy, Step, TransformContext
 from ._result import Result, is_long, long_texts, preview, shorten
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def reference_for(ref: ArtifactRef, found: Found) -> dict[str, object]:
@@ -93,7 +95,8 @@ def captured_places(data: object, found: Sequence[Found]) -> Iterator[Place]:
 class Unkept(Mapping[str, ArtifactRef]):
     """Artifacts of a JSON answer that a ``none:`` store does not keep: one reference under ``""``, made on demand.
 
-    Hashing and naming wait until the reference is read; they would dominate a small call.
+    Hashing and naming wait until the reference is read: with them, a small call over a WebSocket takes 1.4 times as
+    long.
     """
 
     __slots__ = ("_data", "_made", "_now", "_origin", "_store")
@@ -135,7 +138,7 @@ def unkept(store: ArtifactStore, data: bytes, origin: Mapping[str, object]) -> U
     """Return the artifacts of a JSON answer, ``data``, for a store that keeps nothing; ``None`` if it keeps or audits.
 
     ``origin`` is the ``source`` of the reference, with the capability."""
-    if not isinstance(store, NoneStore) or store.audit or len(data) > store.max_bytes:
+    if not isinstance(store, NoneStore) or store.audit or len(data) > min(store.max_bytes, _SMALL):
         return None
     for value in origin.values():
         if type(value) is not str:
@@ -225,43 +228,48 @@ class Storing:
         encoded: bytes,
         capability: str,
         origin: Mapping[str, object],
-        stored: dict[str, ArtifactRef],
-        steps: list[Step],
-        *,
-        alone: bool,
-        shorter_than: int | None = None,
-        large: bool = False,
+        parts: _Parts,
+        large: bool,
     ) -> dict[Place, JSONValue]:
-        """Store long texts as files, and the whole answer as JSON if it is large or ``alone``, without files.
+        """Store long texts as files, and the whole answer as JSON if it is large or has no files.
 
-        An answer without data is not stored. ``shorter_than`` is that of :class:`~._layers.Recognised`; a ``large``
-        answer is searched in a thread. Adds to ``stored`` and ``steps``; returns the previews that agents see in the
-        place of long texts.
+        An answer without data is not stored. Adds to ``parts``; returns the previews that agents see in the place of
+        long texts.
         """
         policy = self._policy
-        durability: Durability = self._durability if alone else "disk"
+        is_alone = not (parts.stored or parts.references)
+        durability: Durability = self._durability if is_alone else "disk"
         previews: dict[Place, JSONValue] = {}
         limit = policy.max_inline_chars
-        if limit is not None and len(encoded) > limit and (shorter_than is None or shorter_than > limit):
-            found = await in_thread(long_texts, routed, limit) if large else long_texts(routed, limit)
-            long = [item for item in found if field_of(item[0]) not in stored]
-            for place, text, mime_type in sorted(long, key=lambda item: -len(item[1]))[: policy.max_texts]:
+        has_long = limit is not None and len(encoded) > limit
+        is_large = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
+        if is_alone and routed is not None and not has_long and not is_large:
+            parts.unkept = unkept(self._store, encoded, origin)
+            if parts.unkept is not None:
+                return previews
+
+        if limit is not None and has_long:
+            texts = await _process(large, long_texts, routed, limit)
+            texts = [text for text in texts if field_of(text[0]) not in parts.stored]
+            texts.sort(key=lambda text: -len(text[1]))
+            for place, text, mime_type in texts[: policy.max_texts]:
                 ref = await self._store.put_text(
                     text, mime_type=mime_type, namespace=capability, meta=origin, durability=durability
                 )
-                stored[field_of(place)] = ref
+                parts.stored[field_of(place)] = ref
                 previews[place] = preview(text, ref)
-                steps.append(Step("size", field_of(place), f"{len(text):,} characters, {stored_as(ref, 'also ')}"))
-        over = policy.max_inline_bytes is not None and len(encoded) > policy.max_inline_bytes
-        if routed is not None and (alone or (over and "" not in stored)):
+                parts.steps.append(
+                    Step("size", field_of(place), f"{len(text):,} characters, {stored_as(ref, 'also ')}")
+                )
+        if routed is not None and (is_alone or (is_large and "" not in parts.stored)):
             ref = await self._store.put_bytes(
                 encoded, mime_type="application/json", namespace=capability, meta=origin, durability=durability
             )
-            stored[""] = ref
-            if over:
-                steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {stored_as(ref, 'also ')}"))
-        if isinstance(routed, str) and is_long(routed, policy.max_inline_chars) and "" in stored:
-            previews[()] = preview(routed, stored[""])
+            parts.stored[""] = ref
+            if is_large:
+                parts.steps.append(Step("size", "", f"{len(encoded):,} bytes of JSON, {stored_as(ref, 'also ')}"))
+        if isinstance(routed, str) and is_long(routed, policy.max_inline_chars) and "" in parts.stored:
+            previews[()] = preview(routed, parts.stored[""])
         return previews
 
     def text_previews(self, texts: Mapping[Place, str], stored: Mapping[str, ArtifactRef]) -> dict[Place, JSONValue]:
@@ -329,11 +337,54 @@ def stored_as(ref: ArtifactRef, also: str = "") -> str:
     return f"{also}stored as {ref.id}" if ref.stored else "not stored"
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-#: Size in bytes of a small answer as JSON if the policy has no limit.
+#: Size in bytes of content that is decoded and masked in the event loop.
 _SMALL = 64 * 1024
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What has become of the parts of an answer: files in the store, and what stands in their places."""
+
+    warnings: list[str]
+    steps: list[Step]
+    #: References by field.
+    stored: dict[str, ArtifactRef] = field(default_factory=dict)
+    #: References, or errors, by the place of the file in the answer.
+    references: dict[Place, dict[str, object]] = field(default_factory=dict)
+    #: Texts that stand beside their references.
+    texts: dict[Place, str] = field(default_factory=dict)
+    summaries: list[str] = field(default_factory=list)
+    failures: list[tuple[Found, ABPError]] = field(default_factory=list)
+    #: In the place of ``stored``, if the store keeps nothing.
+    unkept: Unkept | None = None
+
+    def add_reference(self, place: Place, ref: ArtifactRef) -> None:
+        """Add a file that the app stored itself."""
+        self.stored[field_of(place)] = ref
+        self.references[place] = ref.as_dict()
+        self.steps.append(Step("custom", field_of(place), f"{ref.mime_type}, stored already as {ref.id}"))
+
+    def add_file(self, file: Found, ref: ArtifactRef, match: FieldMatch | None, template: str | None) -> None:
+        """Add a file that is stored as ``ref``; its line of the summary is from its rule, else from ``template``."""
+        self.stored[file.field] = ref
+        self.references[file.path] = reference_for(ref, file)
+        for warning in _strings(ref.source.get("warnings")):
+            self.warnings.append(f"{file.field or 'answer'}: {warning}")
+        if match is not None:
+            self.summaries.append(match.summary(ref))
+        else:
+            if template:
+                self.summaries.append(fill_summary(template, ref, reference_metadata(file)))
+            text = declared_text(file)
+            if text is not None:
+                self.texts[file.path] = cast(str, clamp(text, MAX_BYTES))
+        layer = file.layer if match is None else "fields"
+        self.steps.append(Step(layer, file.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {stored_as(ref)}"))
+
+    def add_failure(self, file: Found, error: ABPError) -> None:
+        """Add a file that could not be stored."""
+        self.failures.append((file, error))
+        self.references[file.path] = {"error": error.as_dict()}
 
 
 class Router:
@@ -367,8 +418,6 @@ class Router:
         self._on_event = on_event
         self._layers = Layers(self._policy, self._fetcher)
         self._storing = Storing(store, self._fetcher, self._policy, durability)
-        limits = (self._policy.max_inline_chars, self._policy.max_inline_bytes)
-        self._small = min((limit for limit in limits if limit is not None), default=_SMALL)
 
     async def route(
         self,
@@ -400,144 +449,83 @@ class Router:
         """
         origin = {"capability": capability, **(source or {})}
         call = str(origin.get("call", ""))
-        recognised = self._layers.plain(data)
-        if recognised is None:
-            context = TransformContext(capability, call, self._store, self._on_event)
-            recognised = await self._layers.recognise(data, context)
-        if not (recognised.found or recognised.refs or outputs):
-            return await self._route_json(
-                recognised, capability, call, origin, warnings, effects, transport, started, schema
-            )
-        data, found, steps = recognised.data, recognised.found, list(recognised.steps)
+        context = TransformContext(capability, call, self._store, self._on_event)
+        recognised = await self._layers.recognise(data, context)
+        data, files = recognised.data, recognised.found
         large = recognised.large
-        captured: list[Found] = []
-        if outputs:
-            captured = [Found(place, item) for place, item in zip(captured_places(data, found), outputs, strict=False)]
-        notes = list(warnings)
-        summaries: list[str] = []
-        stored = {field_of(place): ref for place, ref in recognised.refs.items()}
-        references = {place: ref.as_dict() for place, ref in recognised.refs.items()}
-        steps += [
-            Step("custom", place, f"{ref.mime_type}, stored already as {ref.id}") for place, ref in stored.items()
-        ]
-        texts: dict[Place, str] = {}
-        failures: list[tuple[Found, ABPError]] = []
-        waiting = deque((*found, *captured))
-        try:
-            while waiting:
-                item = waiting.popleft()
-                try:
-                    ref = await self._storing.file(item, capability, origin, on_download, sender)
-                except ABPError as error:
-                    failures.append((item, error))
-                    references[item.path] = {"error": error.as_dict()}
-                    continue
-                field = item.field
-                stored[field] = ref
-                references[item.path] = reference_for(ref, item)
-                if warned := _strings(ref.source.get("warnings")):
-                    notes += [f"{field or 'answer'}: {warning}" for warning in warned]
-                if rule := recognised.configured.get(item.path):
-                    summaries.append(rule.summary(ref))
-                elif template := self._policy.default_summary_template:
-                    summaries.append(fill_summary(template, ref, reference_metadata(item)))
-                if not rule and (text := declared_text(item)) is not None:
-                    texts[item.path] = cast(str, clamp(text, MAX_BYTES))
-                layer = "fields" if rule else item.layer
-                steps.append(Step(layer, field, f"{ref.mime_type}, {ref.size_bytes} bytes, {stored_as(ref)}"))
-        finally:
-            for item in waiting:  # cancelled: these will not be fetched
-                await self._fetcher.release(item.binary)
-        for item in captured:  # these have no place in the answer
-            references.pop(item.path, None)
-            texts.pop(item.path, None)
-        routed = cast(JSONValue, await _look(large, replace, data, references))
+        places = captured_places(data, files)
+        captured = [Found(place, output) for output, place in zip(outputs, places, strict=False)]
+
+        parts = _Parts(warnings=list(warnings), steps=list(recognised.steps))
+        for place, ref in recognised.refs.items():
+            parts.add_reference(place, ref)
+        await self._store_files(
+            [*files, *captured], recognised.configured, parts, capability, origin, on_download, sender
+        )
+        for file in captured:  # these have no place in the answer
+            parts.references.pop(file.path, None)
+            parts.texts.pop(file.path, None)
+
+        routed, encoded = await _process(large, _with_references, data, parts.references, capability)
         previews: dict[Place, JSONValue] = {}
-        if not failures:
-            encoded = await _look(large, _encoded, routed, capability)
-            previews = await self._storing.json(
-                routed, encoded, capability, origin, stored, steps, alone=False, large=large
-            )
+        if not parts.failures:
+            previews = await self._storing.json(routed, encoded, capability, origin, parts, large)
         # Added after json(), because text that is a file already needs no second file for its length.
-        if texts:
-            with_text = {place: {**references[place], "text": text} for place, text in texts.items()}
-            routed = cast(JSONValue, await _look(large, replace, routed, with_text))
-            previews |= self._storing.text_previews(texts, stored)
+        if parts.texts:
+            with_text = {place: {**parts.references[place], "text": text} for place, text in parts.texts.items()}
+            routed = cast(JSONValue, await _process(large, replace, routed, with_text))
+            previews |= self._storing.text_previews(parts.texts, parts.stored)
         if schema:
-            notes += check_output(schema, routed, [*recognised.refs, *(item.path for item in found)])
+            parts.warnings += check_output(schema, routed, [*recognised.refs, *(file.path for file in files)])
+
+        has_files = bool(files or captured or parts.stored.keys() - {""})
         result = Result(
             capability,
             routed,
-            stored,
+            parts.stored if parts.unkept is None else parts.unkept,
             transport=transport,
             duration_ms=0.0 if started is None else (time.perf_counter() - started) * 1000,
-            warnings=tuple(notes),
+            warnings=tuple(parts.warnings),
             effects=tuple(effects),
-            metadata=await _look(large, metadata_of, data, found, recognised.refs)
-            if stored.keys() - {""} or found or captured
-            else {},
-            steps=tuple(steps),
-            summaries=tuple(summaries),
+            metadata=(await _process(large, metadata_of, data, files, recognised.refs)) if has_files else {},
+            steps=tuple(parts.steps),
+            summaries=tuple(parts.summaries),
             previews=previews,
             limits=self._policy.agent,
-            inline_fields=frozenset([*map(field_of, recognised.refs), *(item.field for item in found)]),
+            inline_fields=frozenset([*map(field_of, recognised.refs), *(file.field for file in files)]),
             call=call,
             on_clamped=self._on_event,
         )
         if not self._policy.inline_data:
-            result = await _look(large, result.by_reference)
-        if failures:
-            raise self._failure(capability, failures, result, sender)
+            result = await _process(large, result.by_reference)
+        if parts.failures:
+            raise self._failure(capability, parts.failures, result, sender)
         return result
 
-    async def _route_json(
+    async def _store_files(
         self,
-        recognised: Recognised,
+        files: Sequence[Found],
+        configured: Mapping[Place, FieldMatch],
+        parts: _Parts,
         capability: str,
-        call: str,
         origin: Mapping[str, object],
-        warnings: Sequence[str],
-        effects: Sequence[Effect],
-        transport: str,
-        started: float | None,
-        schema: Mapping[str, object] | None,
-    ) -> Result:
-        """Route an answer without files: the fast path, which most answers take."""
-        routed, policy, steps = cast(JSONValue, recognised.data), self._policy, list(recognised.steps)
-        large = recognised.large
-        encoded = await in_thread(_encoded, routed, capability) if large else _encoded(routed, capability)
-        stored: dict[str, ArtifactRef] = {}
-        previews: dict[Place, JSONValue] = {}
-        small = routed is not None and len(encoded) <= self._small
-        nowhere = unkept(self._store, encoded, origin) if small else None
-        if nowhere is None:
-            previews = await self._storing.json(
-                routed,
-                encoded,
-                capability,
-                origin,
-                stored,
-                steps,
-                alone=True,
-                shorter_than=recognised.shorter_than,
-                large=large,
-            )
-        result = Result(
-            capability,
-            routed,
-            stored if nowhere is None else nowhere,
-            transport,
-            0.0 if started is None else (time.perf_counter() - started) * 1000,
-            (*warnings, *check_output(schema, routed)) if schema else tuple(warnings),
-            tuple(effects),
-            metadata=metadata_of(routed, ()) if stored and stored.keys() != {""} else {},
-            steps=tuple(steps),
-            previews=previews,
-            limits=policy.agent,
-            call=call,
-            on_clamped=self._on_event,
-        )
-        return result if policy.inline_data else await _look(large, result.by_reference)
+        on_download: OnDownload | None,
+        sender: Sender | None,
+    ) -> None:
+        """Store the files of an answer, one after the other. A file that cannot be stored does not stop the others."""
+        waiting = deque(files)
+        try:
+            while waiting:
+                file = waiting.popleft()
+                try:
+                    ref = await self._storing.file(file, capability, origin, on_download, sender)
+                except ABPError as error:
+                    parts.add_failure(file, error)
+                else:
+                    parts.add_file(file, ref, configured.get(file.path), self._policy.default_summary_template)
+        finally:
+            for file in waiting:  # cancelled: these will not be fetched
+                await self._fetcher.release(file.binary)
 
     def _failure(
         self,
@@ -559,14 +547,16 @@ class Router:
         return error
 
 
-async def _look(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def _process(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run ``work`` on a whole answer, in a thread if the answer is large."""
     return await in_thread(work, *args, **kwargs) if large else work(*args, **kwargs)
 
 
-def _encoded(routed: object, capability: str) -> bytes:
+def _with_references(data: object, references: Mapping[Place, object], capability: str) -> tuple[JSONValue, bytes]:
+    """Return an answer with ``references`` in the places of its files, and the same as JSON."""
+    routed = cast(JSONValue, replace(data, references))
     try:
-        return encode_json(routed)
+        return routed, encode_json(routed)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{capability}: the result holds a value that is not JSON: {error}") from error
 
