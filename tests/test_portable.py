@@ -43,7 +43,8 @@ from tests.support.no_posix import forget
 runner = asyncio.Runner()
 runner.get_loop()  # which has a pair of sockets
 forget()
-from transports.artifacts import AuditLog, LocalStore, Scope, signing_key
+from transports.artifacts import AuditLog, LocalStore, Scope
+from transports.artifacts._signing import signing_key
 from transports.artifacts.local import _tree
 from transports.artifacts.local._tree import PortableFolder
 from transports.batch.ledger._backends import SqliteDatabase

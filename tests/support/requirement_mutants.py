@@ -42,9 +42,9 @@ REMOVALS: Mapping[str, tuple[str, str, str]] = {
     "R2-4.2f": ("transports/session/_resources.py", "not self.policy.enabled or ", ""),
     "R2-4.3a": ("transports/memory.py", "return self._transport.store", "return None"),
     "R2-5.7b": (
-        "transports/mcp/_transport.py",
-        '_resource_page(await self._resource(request, timeout), "resourceTemplates")',
-        'ResourcePage((await self._resource(request, timeout))["resourceTemplates"])',
+        "transports/session/_resources.py",
+        '"resources.templates": ("resources/templates/list"',
+        '"resources.templates": ("resources/list"',
     ),
     "R2-6.4l": ("transports/session/_session.py", "stack.push_async_callback(self.store.end_session)", "pass"),
     "R3-7c": ("transports/surfaces/shared/_previews.py", " and len(data) <= max_bytes", ""),

@@ -343,7 +343,7 @@ _SMALL = 64 * 1024
 
 @dataclass(slots=True)
 class _Parts:
-    """What has become of the parts of an answer: files in the store, and what stands in their places."""
+    """Parts of an answer that is routed: files in the store, and what stands in their places."""
 
     warnings: list[str]
     steps: list[Step]
