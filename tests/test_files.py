@@ -45,7 +45,7 @@ def test_settings_and_a_browser_s_state_are_regular_files_of_some_size(
     with pytest.raises(UsageError, match="cannot be read"):
         read_config(path)
     with pytest.raises(UsageError, match="cannot be read"):
-        PageSource(storage_state=path)._loaded_storage_state()
+        PageSource(storage_state=path)._load_storage_state()
 
 
 def read_profile(path: Path) -> object:

@@ -120,7 +120,7 @@ async def test_surroundings_that_no_browser_knows_are_refused_by_name(
     async with connect(views_address, browser=browser, store=tmp_path) as app:
         before = len(browser.playwright.contexts)
         ((name, value),) = wrong.items()
-        with pytest.raises(UsageError, match=f"the browser knows no {name} '{value}'; correct {name}="):
+        with pytest.raises(UsageError, match=f"unknown {name} '{value}'"):
             async with app.open_view("plain", **wrong):
                 pass
         assert len(browser.playwright.contexts) == before

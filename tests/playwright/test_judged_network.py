@@ -194,7 +194,7 @@ async def test_as_many_connections_in_all_as_the_limit_says(asking: Ask, monkeyp
 
 
 async def test_as_many_bytes_come_in_as_the_limit_says(monkeypatch: pytest.MonkeyPatch, asking: Ask) -> None:
-    monkeypatch.setattr(judged_network, "_MAX_FETCHED_BYTES", 300_000)
+    monkeypatch.setattr(judged_network, "_MAX_RECEIVED_BYTES", 300_000)
     async with echo(bytes(100_000)) as port, JudgedNetwork(Judges()) as network:
         for _ in range(3):
             _, reader, writer = await asking(network, "good", port)

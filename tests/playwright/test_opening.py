@@ -79,7 +79,7 @@ async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(has: 
     if has == "session":
         async with AsyncExitStack() as stack:
             browser: Any = SimpleNamespace(playwright=recorded, engine="", context=None, folder=Path())
-            await PageSource()._open(stack, browser)
+            await PageSource()._open_tab(stack, browser)
         assert recorded.contexts
     if has == "downloads":
         process.note_download()

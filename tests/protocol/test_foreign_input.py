@@ -134,7 +134,7 @@ ENTRIES: dict[str, Callable[[bytes, Path], object]] = {
     "recording": lambda _, path: asyncio.run(replay(path)),
     "servers of MCP": lambda _, path: parse_server(f"mcp:{path}#one"),
     "profile of a host": lambda _, path: read_profile(str(path)),
-    "state of a browser": lambda _, path: PageSource(storage_state=str(path))._loaded_storage_state(),
+    "state of a browser": lambda _, path: PageSource(storage_state=str(path))._load_storage_state(),
     "settings": lambda _, path: asyncio.run(named(path)),
 }
 #: What stands around the input in the file of an entry.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 #: Default path of the page that speaks ABP; ``extension_page=`` names another.
 EXTENSION_PAGE = "abp-app.html"
 _SCHEME = "extension:"
-#: Most bytes of a manifest.
-_MAX_MANIFEST = 1 << 20
 #: Chromium writes an id in hexadecimal digits from ``a`` to ``p``.
 _DIGITS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 
@@ -31,15 +29,15 @@ def extension_folder(target: str) -> Path | None:
 
     Raises :class:`~transports.errors.UsageError` for ``extension:`` with a folder without a ``manifest.json``.
     """
-    named = target.startswith(_SCHEME)
-    if not named and "://" in target:
+    has_scheme = target.startswith(_SCHEME)
+    if not has_scheme and "://" in target:
         return None
     folder = Path(target.removeprefix(_SCHEME))
     with suppress(OSError, RuntimeError, ValueError):  # not a valid path, or the home of an unknown user
         folder = folder.expanduser()
         if (folder / "manifest.json").is_file():
             return folder.resolve()
-    if named:
+    if has_scheme:
         raise UsageError(f"{folder} is not an extension: it has no manifest.json; give the unpacked, built extension")
     return None
 
@@ -60,7 +58,7 @@ def extension_id(folder: Path) -> str | None:
     """Return Chromium's id for the extension in an absolute ``folder``: of the ``key`` in its manifest, or
     of the path without one. ``None`` for a broken manifest."""
     try:
-        manifest = decode_json(read_regular(folder / "manifest.json", _MAX_MANIFEST))
+        manifest = decode_json(read_regular(folder / "manifest.json", 1 << 20))
         key = manifest.get("key") if isinstance(manifest, dict) else None
         source = base64.b64decode(key) if isinstance(key, str) else _path_bytes(folder)
     except (OSError, ValueError, ProtocolError):
@@ -69,7 +67,9 @@ def extension_id(folder: Path) -> str | None:
 
 
 def _path_bytes(folder: Path) -> bytes:
-    return str(folder).encode("utf-16-le") if sys.platform == "win32" else os.fsencode(folder)
+    if sys.platform == "win32":
+        return str(folder).encode("utf-16-le")
+    return os.fsencode(folder)
 
 
 async def load_unpacked(cdp: CDPSession, folder: Path, browser: str) -> str:
@@ -77,7 +77,7 @@ async def load_unpacked(cdp: CDPSession, folder: Path, browser: str) -> str:
 
     Raises :class:`~transports.errors.ConnectFailed` if the browser refuses it; ``browser`` is its name for messages.
     """
-    from playwright.async_api import Error
+    from playwright.async_api import Error  # late: targets are recognised without Playwright
 
     try:
         # Not --load-extension: Chrome and Edge ignore it from 137 on, and it does not return the id.

@@ -33,27 +33,13 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, ProxySettings, Request, Route, ViewportSize, WebSocket
 
 
-#: Limits of one page: requests, requests at a time, and bytes of all answers.
-_MAX_REQUESTS, _MAX_AT_ONCE, _MAX_BYTES = 500, 6, 64 << 20
 #: Limits of a proxy: connections at a time, connections in all, and received bytes in all (docs/security.md).
-_MAX_FETCHES, _MAX_CONNECTIONS, _MAX_FETCHED_BYTES = 64, 1000, 256 << 20
-#: Hosts judged at a time: each uses one of the few threads that look up names for the whole process.
-_MAX_JUDGED = 4
-#: Reasons that are reported.
-_MAX_REASONS = 20
-_PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+_MAX_AT_ONCE, _MAX_CONNECTIONS, _MAX_RECEIVED_BYTES = 64, 1000, 256 << 20
 _CHUNK = 64 << 10
 #: Seconds for the handshake with the browser, and for a server to accept a connection.
 _STEP_TIMEOUT = 10.0
-_END_TIMEOUT = 2.0
-_NO_AUTHENTICATION, _NOTHING_FITS = b"\5\0", b"\5\xff"
-_CONNECTED, _NOT_ALLOWED = (b"\5" + code + b"\0\1\0\0\0\0\0\0" for code in (b"\0", b"\2"))
-#: Viewport of a page that is opened for a screenshot, and the largest viewport, in CSS pixels (docs/requirements.md
-#: R3-7).
+#: Viewport of a page that is opened for a screenshot, in CSS pixels.
 _VIEW: ViewportSize = {"width": 1280, "height": 800}
-_MAX_VIEW = {"width": 1920, "height": 1080}
-#: Longest wait of a screenshot for an idle network, in seconds.
-_IDLE_TIMEOUT = 15.0
 #: A proxy that does not exist: nothing listens at the port of RFC 863. Playwright sends loopback addresses there, too.
 _NO_PROXY: ProxySettings = {"server": "socks5://127.0.0.1:9"}
 #: Address of HTML that is rendered, and what Chromium holds against it and its frames, windows and workers.
@@ -71,17 +57,18 @@ class FetchedRequests:
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
-        self._requests, self._bytes = _MAX_REQUESTS, _MAX_BYTES
-        self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
+        self._requests_left = 500
+        self._bytes_left = 64 << 20
+        self._slots = asyncio.Semaphore(6)
 
     async def answer(self, route: Route) -> None:
         """Answer one request, or abort it. Never raises: the page may be gone already."""
         request = route.request
-        self._requests -= 1
+        self._requests_left -= 1
         with contextlib.suppress(Error):
             if not request.url.lower().startswith(("http:", "https:")):
                 await route.continue_()  # blob: and data: need no network
-            elif request.method != "GET" or self._requests < 0:
+            elif request.method != "GET" or self._requests_left < 0:
                 await route.abort("blockedbyclient")
             else:
                 await self._answer_get(route)
@@ -90,19 +77,19 @@ class FetchedRequests:
         async with self._slots:
             try:
                 accept = route.request.headers.get("accept", "")
-                found = await self._fetch(route.request.url, accept, self._bytes)
+                resource = await self._fetch(route.request.url, accept, self._bytes_left)
             except ABPError:
                 await route.abort("blockedbyclient")
                 return
-            self._bytes = max(0, self._bytes - len(found.body))
-            await route.fulfill(status=200, headers={**found.headers, **_WITHOUT_WEBRTC}, body=found.body)
+            self._bytes_left = max(0, self._bytes_left - len(resource.body))
+            await route.fulfill(status=200, headers={**resource.headers, **_WITHOUT_WEBRTC}, body=resource.body)
 
 
 #: Function that returns the numeric addresses for a connection to this host and port, in the order of the attempts. It
 #: raises an error of ours if no address is allowed.
 Judge: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 #: Host and port.
-_Place: TypeAlias = tuple[str, int]
+_Server: TypeAlias = tuple[str, int]
 
 
 class JudgedNetwork:
@@ -118,12 +105,14 @@ class JudgedNetwork:
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
-        self._judging = asyncio.Semaphore(_MAX_JUDGED)
+        # each judgement uses one of the few threads that look up names for the whole process
+        self._judging = asyncio.Semaphore(4)
         self._connections: set[asyncio.Task[None]] = set()
-        self._made = self._bytes = 0
-        self._refused: dict[_Place | None, str] = {}
-        self._failed: dict[_Place | None, str] = {}
-        self._requested: set[_Place | None] = {None}
+        self._connection_count = 0
+        self._received_bytes = 0
+        self._refused: dict[_Server | None, str] = {}
+        self._failed: dict[_Server | None, str] = {}
+        self._requested: set[_Server | None] = {None}
 
     def watch(self, context: BrowserContext) -> None:
         """Note the hosts that the pages of ``context`` ask for."""
@@ -136,18 +125,18 @@ class JudgedNetwork:
 
     def note(self, url: str) -> None:
         """Note that the page asks for ``url``."""
-        self._requested.add(_place(url))
+        self._requested.add(_server_of(url))
 
     @property
     def refused(self) -> list[str]:
         """Reasons of the page's connections that are not allowed, at most 20."""
-        reasons = [reason for place, reason in self._refused.items() if place in self._requested]
-        return list(dict.fromkeys(reasons))[:_MAX_REASONS]
+        reasons = [reason for server, reason in self._refused.items() if server in self._requested]
+        return list(dict.fromkeys(reasons))[:20]
 
     @property
     def failed(self) -> str:
         """Reason of the page's last connection that failed, allowed or not."""
-        reasons = [reason for place, reason in self._failed.items() if place in self._requested]
+        reasons = [reason for server, reason in self._failed.items() if server in self._requested]
         return reasons[-1] if reasons else ""
 
     async def __aenter__(self) -> Self:
@@ -159,7 +148,7 @@ class JudgedNetwork:
         for connection in self._connections:
             connection.cancel()
         if self._connections:
-            await asyncio.wait(self._connections, timeout=_END_TIMEOUT)
+            await asyncio.wait(self._connections, timeout=2.0)
 
     @property
     def proxy(self) -> ProxySettings:
@@ -176,12 +165,12 @@ class JudgedNetwork:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
-        self._made += 1
+        self._connection_count += 1
         try:
-            if self._made > _MAX_CONNECTIONS:
-                self._refuse(None, f"more than {_MAX_CONNECTIONS:,} connections")
-            elif len(self._connections) > _MAX_FETCHES:
-                self._refuse(None, f"more than {_MAX_FETCHES} connections at a time")
+            if self._connection_count > _MAX_CONNECTIONS:
+                self._note_refusal(None, f"more than {_MAX_CONNECTIONS:,} connections")
+            elif len(self._connections) > _MAX_AT_ONCE:
+                self._note_refusal(None, f"more than {_MAX_AT_ONCE} connections at a time")
             elif not await _is_of_another_user(writer):
                 # A peer that breaks the protocol or goes away ends its own connection.
                 with contextlib.suppress(OSError, EOFError, ValueError):
@@ -196,24 +185,26 @@ class JudgedNetwork:
         async with asyncio.timeout(_STEP_TIMEOUT):
             host, port = await _read_request(reader, writer)
         try:
-            from_there, to_there = await self._connect(host, port)
+            server_reader, server_writer = await self._connect(host, port)
         except ABPError as error:
-            self._fail((host, port), error.message)
-            writer.write(_NOT_ALLOWED)
+            self._note_failure((host, port), error.message)
+            writer.write(b"\5\2\0\1\0\0\0\0\0\0")  # the connection is not allowed
             await writer.drain()
             return
         try:
-            writer.write(_CONNECTED)
-            await asyncio.gather(_copy(reader, to_there, lambda _: None), _copy(from_there, writer, self._count))
+            writer.write(b"\5\0\0\1\0\0\0\0\0\0")  # it succeeded
+            await asyncio.gather(
+                _copy(reader, server_writer, lambda _: None), _copy(server_reader, writer, self._count)
+            )
         finally:
-            to_there.transport.abort()
+            server_writer.transport.abort()
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
             async with self._judging:
                 addresses = await self._judge(host, port)
         except ABPError as error:
-            self._refuse((host, port), error.message)
+            self._note_refusal((host, port), error.message)
             raise
         reason = f"{NOTHING_LISTENS}; correct the address"
         for address in addresses:
@@ -227,31 +218,32 @@ class JudgedNetwork:
         raise TransportError(f"{host} (port {port}): {reason}")
 
     def _count(self, size: int) -> None:
-        self._bytes += size
-        if self._bytes > _MAX_FETCHED_BYTES:
-            self._refuse(None, f"more than {_MAX_FETCHED_BYTES:,} bytes")
+        self._received_bytes += size
+        if self._received_bytes > _MAX_RECEIVED_BYTES:
+            self._note_refusal(None, f"more than {_MAX_RECEIVED_BYTES:,} bytes")
             raise EOFError
 
-    def _refuse(self, place: _Place | None, reason: str) -> None:
-        self._refused[place] = reason
-        self._fail(place, reason)
+    def _note_refusal(self, server: _Server | None, reason: str) -> None:
+        self._refused[server] = reason
+        self._note_failure(server, reason)
 
-    def _fail(self, place: _Place | None, reason: str) -> None:
-        self._failed.pop(place, None)  # the last failure is the last item
-        self._failed[place] = reason
+    def _note_failure(self, server: _Server | None, reason: str) -> None:
+        self._failed.pop(server, None)  # the last failure is the last item
+        self._failed[server] = reason
 
 
-def _place(url: str) -> _Place | None:
+def _server_of(url: str) -> _Server | None:
     """Return the host and the port of a request's URL in the spelling of :func:`_read_request`; ``None`` if it needs no
     network."""
+    default_ports = {"http": 80, "ws": 80, "https": 443, "wss": 443}
     scheme = url.partition(":")[0]
-    if scheme not in _PORTS:
+    if scheme not in default_ports:
         return None
     parts = urlsplit(url)
     host = parts.hostname or ""
     if ":" in host:
         host = str(ipaddress.ip_address(host))
-    return host, parts.port or _PORTS[scheme]
+    return host, parts.port or default_ports[scheme]
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: Callable[[int], None]) -> None:
@@ -270,9 +262,9 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
     version, methods = await reader.readexactly(2)
     offered = await reader.readexactly(methods)
     if version != 5 or 0 not in offered:
-        writer.write(_NOTHING_FITS)
+        writer.write(b"\5\xff")  # no acceptable method
         raise ValueError
-    writer.write(_NO_AUTHENTICATION)
+    writer.write(b"\5\0")  # no authentication
     version, command, _, kind = await reader.readexactly(4)
     if version != 5 or command != 1:  # only CONNECT; neither BIND nor UDP ASSOCIATE
         raise ValueError
@@ -306,13 +298,13 @@ async def render_to_pdf(tab: Tab, html: str, options: PdfOptions, *, timeout: fl
     only its own content (``data:`` and ``blob:`` URLs too) and the resources that ``fetch`` returns. Raises
     :class:`~transports.errors.UsageError` if the browser of a caller's page cannot open another context.
     """
-    given: dict[str, Any] = {"print_background": True, **_validated(options, PdfOptions, "render_to_pdf")}
-    if not given.keys() & {"format", "width", "height"}:
-        given = {"format": "A4", "prefer_css_page_size": True, **given}
+    pdf_options: dict[str, Any] = {"print_background": True, **_validated(options, PdfOptions, "render_to_pdf")}
+    if not pdf_options.keys() & {"format", "width", "height"}:
+        pdf_options = {"format": "A4", "prefer_css_page_size": True, **pdf_options}
     with _map_errors("render_to_pdf", timeout):
         async with asyncio.timeout(timeout), _page_without_network(tab, fetch) as page:
             await page.set_content(html, wait_until="load", timeout=playwright_timeout(timeout))
-            return BinaryData(await page.pdf(**given), "application/pdf")
+            return BinaryData(await page.pdf(**pdf_options), "application/pdf")
 
 
 async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) -> BinaryData:
@@ -328,14 +320,14 @@ async def screenshot(tab: Tab, options: ScreenshotOptions, *, timeout: float) ->
                 return await picture.of_url(page, picture.url)
 
 
-_WEBRTC_POLICIES = ("webrtc-ip-handling-policy", "force-webrtc-ip-handling-policy")
-
-
 class PictureBrowser(Browser):
     """A browser for pictures of any address. Its WebRTC connects through the proxy of a page, or not at all."""
 
     #: The second is the name of the first in Chromium's headless shell.
-    _switches = tuple(f"--{name}=disable_non_proxied_udp" for name in _WEBRTC_POLICIES)
+    _switches = (
+        "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    )
 
 
 async def screenshot_of_url(
@@ -356,25 +348,26 @@ async def screenshot_of_url(
             network.watch(context)
             try:
                 await context.add_init_script(NO_WEBRTC)
-                taken = await picture.of_url(await context.new_page(), url, network)
+                image = await picture.of_url(await context.new_page(), url, network)
             finally:
                 await close_quietly(context)
-    return taken, network.refused
+    return image, network.refused
 
 
 class _Picture:
     """A screenshot with validated options."""
 
     def __init__(self, options: ScreenshotOptions, timeout: float) -> None:
-        self._given = cast("dict[str, Any]", _validated(options, ScreenshotOptions, "screenshot"))
-        self.url: str | None = self._given.pop("url", None)
+        self._options = cast("dict[str, Any]", _validated(options, ScreenshotOptions, "screenshot"))
+        self.url: str | None = self._options.pop("url", None)
         if self.url is not None and not is_page(str(self.url)):
             raise UsageError("screenshot: url must begin with http:// or https://")
-        self._width, self._height = (self._size(name, limit) for name, limit in _MAX_VIEW.items())
+        self._width = self._pop_size("width", 1920)
+        self._height = self._pop_size("height", 1080)
         self._timeout = timeout
 
-    def _size(self, name: str, limit: int) -> int | None:
-        size = self._given.pop(name, None)
+    def _pop_size(self, name: str, limit: int) -> int | None:
+        size = self._options.pop(name, None)
         if size is not None and (not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= limit):
             raise UsageError(f"screenshot: {name} must be a whole number from 1 to {limit}, not {size!r}")
         return size
@@ -382,21 +375,21 @@ class _Picture:
     async def of_page(self, page: Page) -> BinaryData:
         """Return a picture of the page in its current state, with another viewport if one is given."""
         if self._width is None and self._height is None:
-            return await self._taken(page)
+            return await self._take(page)
         before = page.viewport_size
         if before is None:
             raise UsageError("screenshot: this page has the size of its window; leave width and height out")
-        await page.set_viewport_size(self._view(before))
+        await page.set_viewport_size(self._viewport(before))
         try:
-            await self._idle(page)
-            return await self._taken(page)
+            await self._wait_for_idle(page)
+            return await self._take(page)
         finally:
             with contextlib.suppress(Error):
                 await page.set_viewport_size(before)
 
     async def of_url(self, page: Page, url: str, network: JudgedNetwork | None = None) -> BinaryData:
         """Return a picture of the page at ``url``, taken once the network is idle."""
-        await page.set_viewport_size(self._view(_VIEW))
+        await page.set_viewport_size(self._viewport(_VIEW))
         try:
             await page.goto(url, wait_until="load", timeout=playwright_timeout(self._timeout))
         except PlaywrightTimeout:
@@ -405,24 +398,24 @@ class _Picture:
             if network is not None and network.failed and _BY_PROXY in error.message:
                 raise _not_opened(url, network.failed) from error
             raise _not_opened(url, explain_load_failure(str(error), url)) from error
-        await self._idle(page)
-        taken = await self._taken(page)
+        await self._wait_for_idle(page)
+        image = await self._take(page)
         if network is not None and network.failed and page.url.startswith(_ERROR_PAGE):
             raise _not_opened(url, network.failed)
-        return taken
+        return image
 
-    def _view(self, default: ViewportSize) -> ViewportSize:
+    def _viewport(self, default: ViewportSize) -> ViewportSize:
         return {"width": self._width or default["width"], "height": self._height or default["height"]}
 
-    async def _idle(self, page: Page) -> None:
+    async def _wait_for_idle(self, page: Page) -> None:
         """Wait for an idle network, for a limited time: some pages are never idle."""
         with contextlib.suppress(PlaywrightTimeout):
-            seconds = min(_IDLE_TIMEOUT, self._timeout / 2)
+            seconds = min(15.0, self._timeout / 2)
             await page.wait_for_load_state("networkidle", timeout=playwright_timeout(seconds))
 
-    async def _taken(self, page: Page) -> BinaryData:
-        data = await page.screenshot(**self._given, timeout=playwright_timeout(self._timeout))
-        return BinaryData(data, "image/jpeg" if self._given.get("type") == "jpeg" else "image/png")
+    async def _take(self, page: Page) -> BinaryData:
+        data = await page.screenshot(**self._options, timeout=playwright_timeout(self._timeout))
+        return BinaryData(data, "image/jpeg" if self._options.get("type") == "jpeg" else "image/png")
 
 
 def _not_opened(url: str, reason: str) -> UsageError:
@@ -435,12 +428,13 @@ def _validated(options: Mapping[str, object], kind: type, tool: str) -> dict[str
 
     ``camelCase``, as in Playwright for JavaScript, is accepted too.
     """
-    named = {re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower(): value for name, value in options.items()}
-    if unknown := sorted(set(named) - set(kind.__annotations__)):
+    by_name = {re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower(): value for name, value in options.items()}
+    unknown = sorted(set(by_name) - set(kind.__annotations__))
+    if unknown:
         raise UsageError(
             f"{tool} has no option {', '.join(unknown)}; there are {', '.join(sorted(kind.__annotations__))}"
         )
-    return named
+    return by_name
 
 
 @contextlib.asynccontextmanager
@@ -465,7 +459,7 @@ async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[
     only way past the proxy; the page has an address for the header that forbids it. With ``fetch``, requests are
     answered before they reach the proxy.
     """
-    browser = tab.browser.playwright if tab.browser is not None else tab.page.context.browser
+    browser = tab.page.context.browser if tab.browser is None else tab.browser.playwright
     if browser is None:
         raise UsageError("render_to_pdf: this browser has one context only; HTML needs one that has no network")
     context = await browser.new_context(offline=fetch is None, service_workers="block", proxy=_NO_PROXY)
@@ -487,15 +481,15 @@ async def _answer_empty(route: Route) -> None:
 
 
 @contextlib.contextmanager
-def _map_errors(what: str, timeout: float) -> Iterator[None]:
+def _map_errors(tool: str, timeout: float) -> Iterator[None]:
     try:
         yield
     except TimeoutError:
-        raise CallTimeout(f"{what} was not ready within {format_seconds(timeout)}") from None
+        raise CallTimeout(f"{tool} was not ready within {format_seconds(timeout)}") from None
     except Error as error:
         first = first_line(error)
         if "Timeout" in first and "exceeded" in first:
-            raise CallTimeout(f"{what} was not ready within {format_seconds(timeout)}") from None
+            raise CallTimeout(f"{tool} was not ready within {format_seconds(timeout)}") from None
         if "closed" in first or "crashed" in first:
-            raise TransportError(f"{what}: {first}") from None
-        raise UsageError(f"{what}: the browser refused: {first}") from None
+            raise TransportError(f"{tool}: {first}") from None
+        raise UsageError(f"{tool}: the browser refused: {first}") from None

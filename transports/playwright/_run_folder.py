@@ -19,34 +19,36 @@ from pathlib import Path
 
 import psutil
 
+#: Name of a run folder: process id and start time.
 _NAME = re.compile(r"abp-run-(\d+)-(\d+)-")
 #: Chromium creates a Unix socket below its TMPDIR, whose path is limited to 104 bytes (macOS) or 108 (Linux).
 _MAX_BASE_BYTES = 28
 #: The longest name of a run folder, and the slash before it.
 _NAME_BYTES = 36
-_SHORT = Path("/tmp")
+#: Base folder with a short path.
+_SHORT_BASE = Path("/tmp")
 _lock = threading.Lock()
 _users = 0
 _path: Path | None = None
-_made: set[Path] = set()
+_run_folders: set[Path] = set()
 
 
-def _remove_all() -> None:
+def _remove_all_folders() -> None:
     """Remove the folders of sessions and browsers that were never closed, since the program ends."""
-    for folder in tuple(_made):
-        _remove(folder)
+    for folder in tuple(_run_folders):
+        _remove_folder(folder)
 
 
-def _forget() -> None:
+def _forget_folders() -> None:
     """Forget the folders in a forked process: they belong to its parent."""
     global _lock, _users, _path
     _lock, _users, _path = threading.Lock(), 0, None
-    _made.clear()
+    _run_folders.clear()
 
 
-atexit.register(_remove_all)
+atexit.register(_remove_all_folders)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_forget_folders)
 
 
 class RunFolder:
@@ -59,7 +61,7 @@ class RunFolder:
         global _users, _path
         with _lock:
             if _path is None:
-                _path = _make(_MAX_BASE_BYTES)
+                _path = _make_folder(_MAX_BASE_BYTES)
             _users += 1
             return _path
 
@@ -68,7 +70,7 @@ class RunFolder:
         with _lock:
             _users -= 1
             if _users == 0 and _path is not None:
-                _remove(_path)
+                _remove_folder(_path)
                 _path = None
 
 
@@ -76,32 +78,32 @@ class RunFolder:
 def short_folder(longest: int) -> Iterator[Path]:
     """Create another folder of this process, with a path of at most ``longest`` bytes if the system allows it. It is
     removed in the same way as a :class:`RunFolder`."""
-    folder = _make(longest - _NAME_BYTES)
+    folder = _make_folder(longest - _NAME_BYTES)
     try:
         yield folder
     finally:
-        _remove(folder)
+        _remove_folder(folder)
 
 
-def _make(longest_base: int) -> Path:
+def _make_folder(longest_base: int) -> Path:
     sweep()
     prefix = f"abp-run-{os.getpid()}-{_start_time(os.getpid())}-"
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=_base_folder(longest_base)))
-    _made.add(folder)
+    _run_folders.add(folder)
     return folder
 
 
-def _remove(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     # First kill browsers that were starting when their driver was killed: they would write the profile again.
-    users = []
+    killed = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if any(str(folder) in word for word in process.cmdline()):
                 process.kill()
-                users.append(process)
-    psutil.wait_procs(users, timeout=2)
+                killed.append(process)
+    psutil.wait_procs(killed, timeout=2)
     shutil.rmtree(folder, ignore_errors=True)
-    _made.discard(folder)
+    _run_folders.discard(folder)
 
 
 def _start_time(pid: int) -> int:
@@ -114,14 +116,19 @@ def _start_time(pid: int) -> int:
 
 def sweep() -> None:
     """Remove the run folders of processes that are gone."""
-    for base in {Path(tempfile.gettempdir()), _SHORT}:
+    for base in {Path(tempfile.gettempdir()), _SHORT_BASE}:
         for folder in base.glob("abp-run-*"):
             name = _NAME.match(folder.name)
-            if name and abs(_start_time(int(name[1])) - int(name[2])) > 2:
+            if name is None:
+                continue
+            pid, start_time = int(name[1]), int(name[2])
+            if abs(_start_time(pid) - start_time) > 2:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
 def _base_folder(longest: int) -> Path:
     """Return the parent of a run folder: the temp folder, or ``/tmp`` if its path is longer than ``longest`` bytes."""
-    own = Path(tempfile.gettempdir())
-    return own if len(os.fsencode(own)) <= longest or not os.access(_SHORT, os.W_OK) else _SHORT
+    base = Path(tempfile.gettempdir())
+    if len(os.fsencode(base)) > longest and os.access(_SHORT_BASE, os.W_OK):
+        return _SHORT_BASE
+    return base

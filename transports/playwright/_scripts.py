@@ -13,11 +13,6 @@ from .._internal.files import read_regular
 from ..errors import UsageError
 from ..protocol._plain_text import is_page, origin_of, redact_url
 
-#: Bytes of an adapter.
-_MAX_ADAPTER = 8 << 20
-#: Characters of the reason why an adapter failed, in a message.
-_MAX_REASON = 300
-
 
 @cache
 def load_script(name: str) -> str:
@@ -41,11 +36,11 @@ class Adapter:
 
         With ``late``, scripts of the page have run already."""
         natives, adapter = load_script("natives.js"), load_script("adapter.js")
-        given = f"{json.dumps(late)}, {json.dumps(self.origin)}, {json.dumps(self.name)}"
-        # The stack tells the line above the script. The engine makes this error, as the page may have replaced Error.
+        arguments = f"{json.dumps(late)}, {json.dumps(self.origin)}, {json.dumps(self.name)}"
+        # The stack shows the line above the script. The engine makes this error, as the page may have replaced Error.
         # The line break before the brace ends a comment in the script's last line.
         stack = "(() => { try { null.stack } catch (error) { return error.stack } })()"
-        return f"({adapter})({natives}, {given}, {stack}, (abp) => {{\n{self.script}\n}})"
+        return f"({adapter})({natives}, {arguments}, {stack}, (abp) => {{\n{self.script}\n}})"
 
 
 def read_adapter(path: str | Path, target: str) -> Adapter:
@@ -58,7 +53,7 @@ def read_adapter(path: str | Path, target: str) -> Adapter:
         raise UsageError("an adapter is for a page at an http(s):// address: it is bound to the page's origin")
     path = Path(path).expanduser()
     try:
-        script = read_regular(path, _MAX_ADAPTER).decode()
+        script = read_regular(path, 8 << 20).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"the adapter {str(path)!r} cannot be read ({reason}); correct the path") from error
@@ -69,13 +64,15 @@ def failure_of(adapter: Adapter, threw: str | None) -> str:
     """Return the failure of the adapter itself, from the text of what ``window.abp`` of a page threw; empty if the page
     threw something else. An adapter that fails leaves a ``window.abp`` that throws its reason (``adapter.js``)."""
     reason = (threw or "").removeprefix("Error: ")
-    return reason[:_MAX_REASON] if reason.startswith(f"the adapter {adapter.name} failed") else ""
+    if not reason.startswith(f"the adapter {adapter.name} failed"):
+        return ""
+    return reason[:300]
 
 
 def not_installed(adapter: Adapter, target: str, url: str) -> str:
     """Return the message for a ``target`` that led to the page at ``url``, where the adapter does not run."""
-    here = urlsplit(url)
+    page = urlsplit(url)
     return (
-        f"{redact_url(target)} leads to {here.scheme}://{here.netloc}, where the adapter {adapter.name} "
+        f"{redact_url(target)} leads to {page.scheme}://{page.netloc}, where the adapter {adapter.name} "
         f"is not installed: it is for {adapter.origin}; connect to an address of that origin"
     )

@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 _SHARED_PATIENCE = 15.0
 #: The same for a browser of one session.
 _OWN_PATIENCE = 3.0
-#: Largest file of cookies and local storage in bytes.
-_MAX_STATE = 64 << 20
-#: Seconds for which the end of a session waits for its page.
-_CLOSE_PATIENCE = 2.0
 #: Pages of callers with a session. A second agent would take over the functions of the first.
 _PAGES_IN_USE: WeakSet[Page] = WeakSet()
 #: Pages and contexts that are being closed: the event loop itself holds no task.
@@ -45,7 +41,7 @@ _closing: set[asyncio.Task[None]] = set()
 StorageState: TypeAlias = str | Path | Mapping[str, object]
 
 
-def _own_state() -> UsageError:
+def _state_of_existing_context() -> UsageError:
     return UsageError(f"{spelled('storage_state=')} is for a new context; an existing context keeps its own state")
 
 
@@ -81,14 +77,14 @@ class Tab:
             return PlaywrightDownloads(browser.download_slots)
         context_id = (await agent.target())["browserContextId"]
         # Sessions that share a context would change each other's download folder, so one folder serves all of them.
-        shared = None if browser.context is None else self.folder
+        shared_folder = None if browser.context is None else self.folder
         return CdpDownloads(
             agent,
             browser.cdp,
             context_id,
             browser.download_slots,
             temporary=browser.folder,
-            folder=shared,
+            folder=shared_folder,
             on_save=browser.note_download,
         )
 
@@ -140,32 +136,34 @@ class PageSource:
         }
         owner_options = [name for name, value in owners.items() if value is not None]
         if len(owner_options) > 1:
-            named = " and ".join(spelled(f"{name}=") for name in owner_options)
-            raise UsageError(f"{named} each say whose page it is; give one of them")
+            names = " and ".join(spelled(f"{name}=") for name in owner_options)
+            raise UsageError(f"{names} are mutually exclusive")
         owner = owner_options[0] if owner_options else ""
-        elsewhere = owner in ("page", "context", "cdp_url")
-        if elsewhere and isinstance(self.browser, str):
+        has_context = owner in ("page", "context", "cdp_url")
+        if has_context and isinstance(self.browser, str):
             raise UsageError(
                 f"{spelled(f'{owner}=')} belongs to a browser that runs already; leave {spelled('browser=')} out"
             )
-        if (elsewhere or owner == "browser_server") and self.extension is not None:
+        if (has_context or owner == "browser_server") and self.extension is not None:
             raise UsageError(f"an extension needs a browser that is started here; leave {spelled(f'{owner}=')} out")
         if self.headers is not None and owner not in ("cdp_url", "browser_server"):
             raise headers_without_address()
-        shared = isinstance(self.browser, Browser) and self.browser.shares_context
-        if self.storage_state is not None and (elsewhere or self.profile or self.extension or shared):
-            raise _own_state()
+        shares_context = isinstance(self.browser, Browser) and self.browser.shares_context
+        if self.storage_state is not None and (has_context or self.profile or self.extension or shares_context):
+            raise _state_of_existing_context()
         for name, kind in (("page", "Page"), ("context", "BrowserContext")):
             _require_async(name, owners[name], kind)
 
     @property
     def _patience(self) -> float:
         """Seconds without an answer after which the browser counts as dead."""
-        return _SHARED_PATIENCE if isinstance(self.browser, Browser | BrowserLender) else _OWN_PATIENCE
+        is_shared = isinstance(self.browser, Browser | BrowserLender)
+        return _SHARED_PATIENCE if is_shared else _OWN_PATIENCE
 
     def is_over(self, browser: Browser) -> bool:
         """Return whether ``browser`` is gone for good: its owner has closed it, or the pool that lends it is closed."""
-        return self.browser.closed if isinstance(self.browser, BrowserLender) else browser.closed
+        owner = self.browser if isinstance(self.browser, BrowserLender) else browser
+        return owner.closed
 
     async def start(self, stack: AsyncExitStack, url: str, *, timeout: float) -> Browser | None:
         """Return the running browser, or ``None`` if the page or context is the caller's.
@@ -216,7 +214,7 @@ class PageSource:
         """
         try:
             if previous is None:
-                return await self._open(stack, browser)
+                return await self._open_tab(stack, browser)
             await close_quietly(previous.page)
             page = await previous.page.context.new_page()
             stack.push_async_callback(close_quietly, page)
@@ -227,30 +225,33 @@ class PageSource:
             first = first_line(error)
             for name, value in (("timezone", self.timezone), ("locale", self.locale)):
                 if value is not None and f"invalid {name}" in first.lower():
-                    raise UsageError(f"the browser knows no {name} {value!r:.100}; correct {name}=") from None
+                    raise UsageError(f"unknown {name} {value!r:.100}") from None
             hint = ""
             if browser is not None and browser.engine == "firefox" and "unknown command" in first:
                 hint = "; this Firefox is too old for this Playwright: update it, or run `playwright install firefox`"
             raise ConnectFailed(f"the browser could not open a page: {first}{hint}") from None
 
-    async def _open(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
+    async def _open_tab(self, stack: AsyncExitStack, browser: Browser | None) -> Tab:
         if self.page is not None:
             if self.page in _PAGES_IN_USE:
                 raise UsageError("this page has a session already; close that session, or give another page=")
             _PAGES_IN_USE.add(self.page)
             stack.callback(_PAGES_IN_USE.discard, self.page)
             return Tab(self.page, stack.enter_context(RunFolder()), None, borrowed=True)
-        context = self.context or (browser.context if browser else None)
+        context = self.context
+        if context is None and browser is not None:
+            context = browser.context
         if context is not None:
             if self.storage_state is not None:  # a browser that was lent: nothing is known of it before
-                raise _own_state()
+                raise _state_of_existing_context()
             page = await context.new_page()
             stack.push_async_callback(close_quietly, page)
-            return Tab(page, browser.folder if browser else stack.enter_context(RunFolder()), browser)
+            folder = stack.enter_context(RunFolder()) if browser is None else browser.folder
+            return Tab(page, folder, browser)
         assert browser is not None
         context = await browser.playwright.new_context(
             accept_downloads=browser.engine != "chromium",
-            storage_state=await asyncio.to_thread(self._loaded_storage_state),
+            storage_state=await asyncio.to_thread(self._load_storage_state),
             locale=self.locale,
             timezone_id=self.timezone,
         )
@@ -260,21 +261,23 @@ class PageSource:
             stack.push_async_callback(close_quietly, context)
         return Tab(await context.new_page(), browser.folder, browser)
 
-    def _loaded_storage_state(self) -> Any:
+    def _load_storage_state(self) -> Any:
         state = self.storage_state
         if state is None:
             return None
         try:
             if isinstance(state, (str, Path)):
-                content = read_regular(Path(state).expanduser(), _MAX_STATE)
+                content = read_regular(Path(state).expanduser(), 64 << 20)
                 with parser_limits(content):  # not decode_given(): storage may hold half of a surrogate pair
                     state = json.loads(content)
             if not isinstance(state, Mapping) or not {"cookies", "origins"} & set(state):
                 raise ValueError("it holds neither cookies nor origins")
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not a value of context.storage_state()"
-            where = f" {self.storage_state}" if isinstance(self.storage_state, (str, Path)) else ""
-            raise UsageError(f"{spelled('storage_state=')}{where} cannot be read: {reason}") from None
+            name = spelled("storage_state=")
+            if isinstance(self.storage_state, (str, Path)):
+                name += f" {self.storage_state}"
+            raise UsageError(f"{name} cannot be read: {reason}") from None
         return dict(state)
 
 
@@ -285,17 +288,18 @@ def _require_async(option: str, value: object, kind: str) -> None:
         raise UsageError(f"{option}= takes a {kind} of playwright.async_api, not {type(value).__module__}")
 
 
-async def close_quietly(thing: Page | BrowserContext) -> None:
+async def close_quietly(page_or_context: Page | BrowserContext) -> None:
     """Close a page or context, and wait two seconds for it at most. Never raises.
 
-    A slower one is closed behind: a page that floods the driver delays all its answers, and Playwright asks for one
-    before it sends the command that closes. Were that task cancelled, the page would run until the browser ends."""
+    A slower one is closed in the background: a page that floods the driver delays all its answers, and Playwright waits
+    for one before it sends the command that closes. If that task were cancelled, the page would run until the browser
+    ends."""
 
     async def close() -> None:
         with contextlib.suppress(Exception):  # also the error of a driver that has ended
-            await thing.close()
+            await page_or_context.close()
 
     closing = asyncio.create_task(close(), name="abp-close-page")
     _closing.add(closing)
     closing.add_done_callback(_closing.discard)
-    await asyncio.wait({closing}, timeout=_CLOSE_PATIENCE)
+    await asyncio.wait({closing}, timeout=2.0)

@@ -133,7 +133,7 @@ def test_a_browser_elsewhere_is_given_its_address_and_headers(
     commands = [("call", page, "x"), ("capabilities", page), ("bench", page, "x"), ("shell", page)]
     more = ("--header", "X-Team: blue", "--token", "s3cret")
     mixed = abp("call", page, "x", "--browser-server", "ws://h", "--profile", str(tmp_path))
-    assert mixed.status == 2 and "--profile and --browser-server each say whose page it is" in mixed.err
+    assert mixed.status == 2 and "--profile and --browser-server are mutually exclusive" in mixed.err
     monkeypatch.setattr("transports.session._connect.connect", connect)
     for command in commands:
         abp(*command, "--browser-server", "ws://127.0.0.1:3000", *more)
