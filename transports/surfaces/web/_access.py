@@ -20,13 +20,8 @@ from ...artifacts._signing import Expired, Signer
 from ...protocol._plain_text import is_loopback
 from ._responses import RequestRefused
 
-#: Lifetime of a cookie in seconds, and number of remembered signed-out cookies.
-_COOKIE_SECONDS, _MAX_ENDED_COOKIES = 12 * 3600, 1000
-_COOKIE = "abp_serve"
-#: Values of ``Sec-Fetch-Site`` with which a cookie is accepted.
-_OWN_SITE = ("same-origin", "none")
-#: Schemes of own origins. ``https`` is for a proxy in front of the server.
-_SCHEMES = ("http", "https")
+#: Lifetime of a cookie in seconds.
+_COOKIE_SECONDS = 12 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +95,10 @@ class Access:
             message = "this server does not have that name; use the address that it printed"
             raise RequestRefused(421, "PERMISSION_DENIED", message)
         origin = request.headers.get("Origin")
-        own = [self._public_origin, *(f"{scheme}://{request.host.lower()}" for scheme in _SCHEMES)]
-        if origin is not None and origin.lower() not in own:  # not Host alone: a proxy may change it
+        address = request.host.lower()
+        # also https, for a proxy before the server; not Host alone, since a proxy may change it
+        own_origins = (self._public_origin, f"http://{address}", f"https://{address}")
+        if origin is not None and origin.lower() not in own_origins:
             raise RequestRefused(403, "PERMISSION_DENIED", "requests of other origins are refused")
 
     def _is_own_name(self, host: str) -> bool:
@@ -150,10 +147,12 @@ class Access:
         """Return the visitor for the bearer token of a request, or otherwise its cookie; ``None`` without a valid
         one."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return self.holder_of_token(token.strip())
         if scheme:
-            return self.holder_of_token(token.strip()) if scheme.lower() == "bearer" else None
+            return None
         # browsers send the cookie with requests of pages on other ports of this machine: they are the same site
-        if request.headers.get("Sec-Fetch-Site", "none") not in _OWN_SITE:
+        if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
             return None
         return self._holder_of_cookie(request.cookies.get(_cookie_name(request), ""))
 
@@ -165,24 +164,28 @@ class Access:
             return None
         if content is None or cookie in self._ended_cookies:
             return None
-        kind, _, subject = content[0].partition(" ")
+        holder, expires_at = content
+        kind, _, subject = holder.partition(" ")
         if kind == "scope":
-            return Visitor(decode_scope(subject), expires_at=content[1])
+            return Visitor(decode_scope(subject), expires_at=expires_at)
         return next((visitor for token, visitor in self._tokens.items() if _digest(token) == subject), None)
 
     def holder_of_token(self, token: str) -> Visitor | None:
         """Return the holder of a bearer token, or ``None`` for an invalid token."""
-        found = None
+        holder = None
         for secret, visitor in self._tokens.items():  # no early exit, so that the duration reveals nothing
             if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
-                found = visitor
-        if found is not None:
-            return found
+                holder = visitor
+        if holder is not None:
+            return holder
         try:
             content = self._signer.read_scope_token(token)
         except Expired:
             return None
-        return Visitor(decode_scope(content[0]), expires_at=content[1]) if content else None
+        if content is None:
+            return None
+        scope, expires_at = content
+        return Visitor(decode_scope(scope), expires_at=expires_at)
 
     def login(self, request: web.Request, response: web.Response, token: str) -> None:
         """Set a cookie in ``response`` as a substitute for ``token``, for twelve hours at most.
@@ -192,7 +195,9 @@ class Access:
         if visitor is None:
             raise RequestRefused(401, "PERMISSION_REQUIRED", "this is not a token of this server")
         expires_at = self._signer.clock() + _COOKIE_SECONDS
-        holder = f"token {_digest(token)}" if token in self._tokens else f"scope {encode_scope(visitor.scope)}"
+        holder = f"scope {encode_scope(visitor.scope)}"
+        if token in self._tokens:
+            holder = f"token {_digest(token)}"
         cookie = self._signer.cookie(holder, min(expires_at, visitor.expires_at or expires_at))
         response.set_cookie(
             _cookie_name(request),
@@ -207,9 +212,10 @@ class Access:
     def logout(self, request: web.Request, response: web.Response) -> None:
         """Invalidate the cookie of ``request``, and make the browser delete it."""
         name = _cookie_name(request)
-        if self._holder_of_cookie(cookie := request.cookies.get(name, "")):
+        cookie = request.cookies.get(name, "")
+        if self._holder_of_cookie(cookie):
             self._ended_cookies[cookie] = None
-            if len(self._ended_cookies) > _MAX_ENDED_COOKIES:
+            if len(self._ended_cookies) > 1000:
                 self._ended_cookies.popitem(last=False)
         response.del_cookie(name, path="/", httponly=True, samesite="Strict")
 
@@ -221,7 +227,9 @@ def _digest(token: str) -> str:
 def _cookie_name(request: web.Request) -> str:
     """Return the name of the cookie. It includes the port, since browsers send cookies to all ports of a host."""
     port = request.host.rpartition(":")[2]
-    return f"{_COOKIE}_{port}" if port.isdigit() else _COOKIE
+    if port.isdigit():
+        return f"abp_serve_{port}"
+    return "abp_serve"
 
 
 def hostname(host: str) -> str | None:
@@ -229,6 +237,8 @@ def hostname(host: str) -> str | None:
     try:
         parts = urlsplit(f"//{host}")
         _ = parts.port  # raises for an invalid one
-        return parts.hostname if parts.username is None and not parts.path else None
     except ValueError:
         return None
+    if parts.username is not None or parts.path:
+        return None
+    return parts.hostname

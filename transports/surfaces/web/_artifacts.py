@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from fnmatch import fnmatchcase
 
@@ -27,13 +27,9 @@ from ..shared._store_watcher import StoreWatcher
 from ._access import Visitor
 from ._content import artifact_meta, serve_content
 from ._options import Options
-from ._responses import Metrics, RequestRefused, json_response, read_json
+from ._responses import Metrics, RequestRefused, json_response, read_json, whole_number
 from ._runs import ServedRuns
 
-#: Artifacts in one page of a list: default and maximum.
-_PAGE, _MAX_PAGE = 100, 500
-#: Maximum number of artifacts in a cached listing (about a KB each). A longer listing is read again for each page.
-_MAX_REMEMBERED = 20_000
 list_ = list  # in the class below, list is a method
 
 
@@ -99,43 +95,55 @@ class ArtifactRoutes:
         try:
             return view, await view.stat(artifact_id), None
         except ArtifactNotFound:
-            if (visitor is None or visitor.operator) and (found := await self._runs.artifact(artifact_id)):
-                return found
+            if visitor is None or visitor.operator:
+                file_of_run = await self._runs.artifact(artifact_id)
+                if file_of_run is not None:
+                    return file_of_run
             raise
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /artifacts``, newest first. The cursor ``next`` holds the id and the time of the last artifact
         of a page, so that it stays valid when that artifact is removed."""
         query = request.query
-        view = self.view(visitor)
-        retention = f"each artifact is {self._store.retention}" if self._store.retention else None
-        if session := query.get("session"):
+        limit = _page_size(query.get("limit", "100"))
+        refs = await self._matching(query, visitor)
+        total = len(refs)
+        if query.get("after"):
+            created, _, artifact_id = query["after"].partition("~")
+            refs = [ref for ref in refs if age_key(ref) < (created, artifact_id)]
+        page = refs[:limit]
+        cursor = None
+        if len(refs) > limit:
+            cursor = "~".join(age_key(page[-1]))
+        retention = None
+        if self._store.retention:
+            retention = f"each artifact is {self._store.retention}"
+        artifacts = [artifact_meta(ref) for ref in page]
+        return json_response({"artifacts": artifacts, "next": cursor, "total": total, "retention": retention})
+
+    async def _matching(self, query: Mapping[str, str], visitor: Visitor) -> list_[ArtifactRef]:
+        """Return the visitor's artifacts that match the filters of a query, newest first."""
+        view, session = self.view(visitor), query.get("session")
+        if session:
             if visitor.scope.session not in (None, session):
-                return json_response({"artifacts": [], "next": None, "total": 0, "retention": retention})
+                return []
             view = view.scoped(Scope(session=session[:200]))
-        capability, mime_type, text = query.get("capability"), query.get("type"), query.get("q", "").casefold()
-        listed = await (search(view, query["text"]) if query.get("text") else self._list(view))
-        found = [ref for ref in reversed(listed) if _matches(ref, capability, mime_type, text)]
-        if name := query.get("name"):
-            found = [ref for ref in found if is_named(ref, name)]
-        total, after = len(found), query.get("after")
-        if after:
-            created, _, artifact_id = after.partition("~")
-            found = [ref for ref in found if age_key(ref) < (created, artifact_id)]
-        limit = _limit(query.get("limit"))
-        page = found[:limit]
-        cursor = "~".join(age_key(page[-1])) if page and len(found) > limit else None
-        document = {"artifacts": [artifact_meta(ref) for ref in page], "next": cursor, "total": total}
-        return json_response({**document, "retention": retention})
+        if query.get("text"):
+            listed = await search(view, query["text"])
+        else:
+            listed = await self._list(view)
+        return [ref for ref in reversed(listed) if _matches(ref, query)]
 
     async def _list(self, view: ArtifactStore) -> list_[ArtifactRef]:
         """Return the artifacts of the view, oldest first. The listing is cached until the store changes."""
-        token = None if self._store.retention else await self._store.change_token()  # artifacts expire without a change
+        if self._store.retention:  # artifacts expire without a change
+            return await view.list()
+        token = await self._store.change_token()
         if token is None:
             return await view.list()
         if token != self._listing[0]:
             listed = await self._store.list()
-            if len(listed) > _MAX_REMEMBERED:
+            if len(listed) > 20_000:  # too many to keep, with about a KB each
                 return [ref for ref in listed if view.scope.covers(ref.scope)]
             self._listing = token, listed
         return [ref for ref in self._listing[1] if view.scope.covers(ref.scope)]
@@ -187,28 +195,22 @@ def seconds_in(body: dict[str, object], key: str, default: float, most: float = 
     return float(value)
 
 
-def _matches(ref: ArtifactRef, capability: str | None, mime_type: str | None, text: str) -> bool:
+def _matches(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
+    capability = ref.source.get("capability", "")
+    text = query.get("q", "").casefold()
     return (
-        (not capability or ref.source.get("capability") == capability)
-        and (not mime_type or ref.mime_type.startswith(mime_type))
-        and (not text or any(text in str(value).casefold() for value in _searched(ref)))
+        (not query.get("capability") or capability == query["capability"])
+        and ref.mime_type.startswith(query.get("type", ""))
+        and any(text in str(value).casefold() for value in (ref.filename, ref.id, capability))
+        and (not query.get("name") or is_named(ref, query["name"]))
     )
 
 
-def _searched(ref: ArtifactRef) -> tuple[object, ...]:
-    return ref.filename, ref.id, ref.source.get("capability", "")
-
-
-def _limit(text: str | None) -> int:
-    if text is None:
-        return _PAGE
-    if not (text.isascii() and text.isdigit() and 0 < len(text) < 9 and int(text) > 0):
+def _page_size(text: str) -> int:
+    number = whole_number(text)
+    if not number:
         raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number above 0")
-    return min(int(text), _MAX_PAGE)
-
-
-#: Size of the cache of pictures in bytes, and number of programs at a time.
-_MAX_THUMBNAILS, _MAX_AT_ONCE = 16 << 20, 2
+    return min(number, 500)
 
 
 class ThumbnailRoutes:
@@ -216,46 +218,48 @@ class ThumbnailRoutes:
 
     def __init__(self, artifacts: ArtifactRoutes) -> None:
         self._artifacts = artifacts
-        self._made: OrderedDict[str, bytes] = OrderedDict()
+        #: Pictures by type and hash of the artifact, least recently used first; empty if there is none.
+        self._pictures: OrderedDict[str, bytes] = OrderedDict()
         self._making: dict[str, asyncio.Task[None]] = {}
-        self._running = asyncio.Semaphore(_MAX_AT_ONCE)
+        self._two_at_a_time = asyncio.Semaphore(2)
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /artifacts/{id}/thumbnail`` with PNG or JPEG, or 404 if there is no picture."""
         view = self._artifacts.view(visitor)
         ref = await view.stat(request.match_info["id"])
         key = f"{ref.mime_type} {ref.sha256}"
-        if key not in self._made:
+        if key not in self._pictures:
             if key not in self._making:
                 self._making[key] = making = asyncio.ensure_future(self._make(key, ref, visitor))
                 making.add_done_callback(lambda _: self._making.pop(key, None))
             await asyncio.shield(self._making[key])  # a client that disconnects does not cancel it for others
-        if not (picture := self._made.get(key)):
+        picture = self._pictures.get(key)
+        if not picture:
             raise RequestRefused(404, "NOT_FOUND", "there is no picture of this artifact")
-        self._made.move_to_end(key)
-        kind = "image/png" if picture.startswith(b"\x89PNG") else "image/jpeg"
+        self._pictures.move_to_end(key)
+        mime_type = "image/png" if picture.startswith(b"\x89PNG") else "image/jpeg"
         headers = {"Cache-Control": "private, max-age=86400", "ETag": f'"{ref.sha256}-thumbnail"'}
-        return web.Response(body=picture, content_type=kind, headers=headers)
+        return web.Response(body=picture, content_type=mime_type, headers=headers)
 
     async def _make(self, key: str, ref: ArtifactRef, visitor: Visitor) -> None:
-        made = None
+        picture = b""
         if ref.mime_type in PICTURES and ref.size_bytes <= MAX_SOURCE:
-            async with self._running:
+            reader, size = PICTURES[ref.mime_type]
+            async with self._two_at_a_time:
                 data = await self._artifacts.view(visitor).get(ref)
-                made = await run_reader(PICTURES[ref.mime_type][0], data, PICTURES[ref.mime_type][1])
-        self._remember(key, b"" if made is None else made[1])
-
-    def _remember(self, key: str, picture: bytes) -> None:
-        self._made[key] = picture
-        size = sum(map(len, self._made.values()))
-        while len(self._made) > 1 and (size > _MAX_THUMBNAILS or len(self._made) > 2000):
-            size -= len(self._made.popitem(last=False)[1])
+                reading = await run_reader(reader, data, size)
+            if reading is not None:
+                picture = reading[1]
+        self._pictures[key] = picture
+        cached = sum(map(len, self._pictures.values()))
+        while len(self._pictures) > 1 and (cached > 16 << 20 or len(self._pictures) > 2000):
+            _, oldest = self._pictures.popitem(last=False)
+            cached -= len(oldest)
 
 
 _PIECE = 256 << 10
 #: Maximum number of files in one form, and seconds for the head of the next file.
 _MAX_FILES, _PART_TIMEOUT = 100, 60.0
-_FIELD = "file"
 
 
 class UploadRoutes:
@@ -276,9 +280,11 @@ class UploadRoutes:
         store = self._artifacts.view(visitor)
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise RequestRefused(415, "NOT_SUPPORTED", "send the file as it is, without Content-Encoding")
-        form = normalise_mime(request.headers.get("Content-Type")) == "multipart/form-data"
         try:
-            refs = await self._read_form(request, store) if form else [await self._read_body(request, store)]
+            if normalise_mime(request.headers.get("Content-Type")) == "multipart/form-data":
+                refs = await self._read_form(request, store)
+            else:
+                refs = [await self._read_body(request, store)]
         except TimeoutError:
             raise RequestRefused(408, "TIMEOUT", SLOW_BODY) from None
         self._metrics.uploads.inc(len(refs))
@@ -305,23 +311,18 @@ class UploadRoutes:
                     break
                 # not parsed by aiohttp, which supports names in pieces (RFC 2231) and raises for some of them
                 disposition = part.headers.get("Content-Disposition")
-                if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != _FIELD:
-                    raise RequestRefused(
-                        422, "INVALID_PARAMS", f"a form has files only, each as a field called {_FIELD!r}"
-                    )
+                if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != "file":
+                    raise RequestRefused(422, "INVALID_PARAMS", "a form has files only, each as a field called 'file'")
                 if len(refs) == _MAX_FILES:
                     raise RequestRefused(413, "TOO_LARGE", f"at most {_MAX_FILES} files are taken at once")
-                refs.append(
-                    await self._store(
-                        _pieces(part), store, part.headers.get("Content-Type"), filename_of(disposition), None
-                    )
-                )
+                content_type, name = part.headers.get("Content-Type"), filename_of(disposition)
+                refs.append(await self._store(_pieces(part), store, content_type, name, None))
         except (BadContentDispositionHeader, BadContentDispositionParam):  # these are warnings, raised under -W error
             raise RequestRefused(400, "INVALID_PARAMS", "the form has a header that cannot be read") from None
         except (ValueError, AssertionError) as error:
             raise RequestRefused(400, "INVALID_PARAMS", f"the form cannot be read: {error}") from None
         if not refs:
-            raise RequestRefused(422, "INVALID_PARAMS", f"the form has no file; send it as a field called {_FIELD!r}")
+            raise RequestRefused(422, "INVALID_PARAMS", "the form has no file; send it as a field called 'file'")
         return refs
 
     async def _store(
@@ -366,8 +367,10 @@ class UploadRoutes:
 
 
 async def _pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
-    while piece := await part.read_chunk(_PIECE):
+    piece = await part.read_chunk(_PIECE)
+    while piece:
         yield bytes(piece)
+        piece = await part.read_chunk(_PIECE)
 
 
 async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: str | None) -> tuple[str, str]:
@@ -383,8 +386,10 @@ async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: 
     seconds = _seconds(expires)
     signer = Signer(Options.load().key or signing_key())
     expires_at = signer.clock() + seconds
-    if base is None and (presigned := await store.presigned(artifact_id, seconds)):
-        return presigned, iso_utc(expires_at, timespec="seconds")
+    if base is None:
+        presigned = await store.presigned(artifact_id, seconds)
+        if presigned:
+            return presigned, iso_utc(expires_at, timespec="seconds")
     ref = await store.stat(artifact_id)
     address = base or find_server(store.url)
     if address is None:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
-from typing import cast
 
 from aiohttp import web
 
@@ -29,13 +28,8 @@ from ..shared._apps import Apps, listed_in
 from ..shared._detached import DetachedCalls
 from ._access import Visitor
 from ._artifacts import ArtifactRoutes, seconds_in
-from ._responses import RequestRefused, json_response, read_json, scope_in
+from ._responses import RequestRefused, json_response, read_json, scope_in, whole_number
 from ._views import ViewRoutes
-
-#: Maximum number of an app's capabilities in a list; docs/faults.md 22: an app may have a hundred thousand.
-_MAX_LISTED = 1000
-#: Maximum characters of a description in a list.
-_MAX_DESCRIPTION = 500
 
 
 class AppRoutes:
@@ -49,9 +43,9 @@ class AppRoutes:
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /apps``, oldest connection first. The operator also gets the names of the settings file."""
-        visible = [one for one in self._activity.apps.values() if visitor.scope.covers(one.scope)]
-        named = self._named if visitor.operator else []
-        return json_response({"apps": [_document(one) for one in visible], "names": named})
+        visible = [app for app in self._activity.apps.values() if visitor.scope.covers(app.scope)]
+        names = self._named if visitor.operator else []
+        return json_response({"apps": [_app_document(app) for app in visible], "names": names})
 
     async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /apps`` when the app is connected. Only the operator may connect apps, also for another owner.
@@ -60,29 +54,34 @@ class AppRoutes:
         url, transport = body.get("url"), body.get("transport", "auto")
         if body.get("reuse") is not True:
             visitor.require_operator()
-        known = isinstance(url, str) and (is_address(url) or is_app_name(url))
-        if not known or not isinstance(url, str) or not isinstance(transport, str):
+        is_valid = isinstance(url, str) and (is_address(url) or is_app_name(url))
+        if not is_valid or not isinstance(url, str) or not isinstance(transport, str):
             message = "url must be an http(s):// or ws(s):// address, or the name of an app; transport is a name"
             raise RequestRefused(400, "INVALID_PARAMS", message)
         owner = scope_in(body, "tenant", "user")
         if body.get("reuse") is True:
-            if connected := self._find_connected(visitor, owner, url, transport):
-                return json_response(_document(connected))
+            connected = self._find_connected(visitor, owner, url, transport)
+            if connected is not None:
+                return json_response(_app_document(connected))
             visitor.require_operator()
         app = await self._apps.connect(url, {"transport": transport}, owner=owner)
-        return json_response(_document(self._activity.apps[app.key]), status=201)
+        return json_response(_app_document(self._activity.apps[app.key]), status=201)
 
     def _find_connected(self, visitor: Visitor, owner: Scope, url: str, transport: str) -> ConnectedApp | None:
         """Return a connected app of ``url`` for reuse: any app of the visitor's. The operator sees all apps, but only
         gets one that this server has connected for ``owner``, since the others belong to other users."""
-        wanted = self._apps.scope.within(owner)
-        for one in self._activity.apps.values():
-            if visitor.operator:
-                own = one.apps is self._apps and (one.scope.tenant, one.scope.user) == (wanted.tenant, wanted.user)
+        scope = self._apps.scope.within(owner)
+        for connected in self._activity.apps.values():
+            app = connected.app
+            if app.target != url or transport not in ("auto", app.session.transport.name):
+                continue
+            if not visitor.operator:
+                may_reuse = visitor.scope.covers(connected.scope)
             else:
-                own = visitor.scope.covers(one.scope)
-            if own and one.app.target == url and transport in ("auto", one.app.session.transport.name):
-                return one
+                is_owners = (connected.scope.tenant, connected.scope.user) == (scope.tenant, scope.user)
+                may_reuse = connected.apps is self._apps and is_owners
+            if may_reuse:
+                return connected
         return None
 
     async def disconnect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -94,8 +93,8 @@ class AppRoutes:
     async def capability(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /apps/{session}/capabilities/{name}`` with the app's declaration of the capability."""
         session, name = self.find(request, visitor).app.session, request.match_info["name"]
-        found = find_capability(session.info.name, name, session.capabilities)
-        return json_response(found.model_dump(by_alias=True))
+        declaration = find_capability(session.info.name, name, session.capabilities)
+        return json_response(declaration.model_dump(by_alias=True))
 
     def find(self, request: web.Request, visitor: Visitor) -> ConnectedApp:
         """Return the app named in the path. Raises :class:`~._responses.RequestRefused` (404) if the visitor sees no
@@ -106,9 +105,10 @@ class AppRoutes:
         return connected
 
 
-def _document(connected: ConnectedApp) -> dict[str, object]:
+def _app_document(connected: ConnectedApp) -> dict[str, object]:
     session = connected.app.session
-    known = session.capabilities
+    # docs/faults.md 22: an app may have a hundred thousand capabilities
+    listed = [session.capabilities[name] for name in islice(session.capabilities, 1000)]
     return {
         "session": connected.app.key,
         "url": connected.app.shown_target,
@@ -120,23 +120,19 @@ def _document(connected: ConnectedApp) -> dict[str, object]:
         "capabilities": [
             {
                 "name": capability.name,
-                "description": plain_line(capability.description, _MAX_DESCRIPTION),
+                "description": plain_line(capability.description, 500),
                 "available": capability.available,
                 "experimental": capability.experimental,
                 "deprecated": capability.deprecated,
                 "view": capability.view,
             }
-            for capability in (known[name] for name in islice(known, _MAX_LISTED))
+            for capability in listed
         ],
     }
 
 
-#: Maximum number of running calls per app that were made here.
+#: Maximum number of running calls of an app that were made here.
 _MAX_PER_APP = 32
-#: Calls in a list by default.
-_PAGE = 100
-#: Maximum number of seconds that a request waits for the end of a call.
-_MAX_WAIT = 60.0
 
 
 class _WebCall:
@@ -163,11 +159,11 @@ class _WebCall:
                 self._answer = None
             self._calls.question_changed(self.key, None)
 
-    def answer(self, given: Mapping[str, object]) -> bool:
+    def answer(self, content: Mapping[str, object]) -> bool:
         """Answer the open question. Return ``False`` if there is none."""
         if self._answer is None or self._answer.done():
             return False
-        self._answer.set_result(given)
+        self._answer.set_result(content)
         return True
 
     async def aclose(self) -> None:
@@ -197,15 +193,15 @@ class CallRoutes:
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /calls``, newest first."""
-        session, limit = request.query.get("session"), request.query.get("limit", str(_PAGE))
-        if not (limit.isascii() and limit.isdigit() and 0 < len(limit) < 9):
+        session, limit = request.query.get("session"), whole_number(request.query.get("limit", "100"))
+        if limit is None:
             raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number")
-        found = [
-            record.as_dict()
+        records = [
+            record
             for record in reversed(self._activity.calls.values())
             if visitor.scope.covers(record.scope) and session in (None, "", record.session)
         ]
-        return json_response({"calls": found[: int(limit)]})
+        return json_response({"calls": [record.as_dict() for record in records[:limit]]})
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /calls/{id}?wait=S`` with the record and the result of a call, after waiting up to ``S`` seconds
@@ -214,8 +210,8 @@ class CallRoutes:
         record, result = self._activity.calls.get(call), None
         wait = _seconds(request.query.get("wait", "0"))
         if record is None or record.detached:
-            kept = await self._calls.get(call, visitor.scope, wait=wait)
-            record, result = self._activity.calls.get(call, kept.record), kept.answer
+            kept_call = await self._calls.get(call, visitor.scope, wait=wait)
+            record, result = self._activity.calls.get(call, kept_call.record), kept_call.answer
         if not visitor.scope.covers(record.scope):
             raise _not_found()
         result = result or self._activity.result(call) or b"null"  # JSON already, and it may be long
@@ -230,8 +226,8 @@ class CallRoutes:
             if record.duration_ms is None:
                 raise _not_made_here()
             return json_response(record.as_dict(), status=202)
-        kept = await self._calls.cancel(call, visitor.scope)
-        return json_response(self._activity.calls.get(call, kept.record).as_dict(), status=202)
+        kept_call = await self._calls.cancel(call, visitor.scope)
+        return json_response(self._activity.calls.get(call, kept_call.record).as_dict(), status=202)
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /calls/{id}/answer``: pass the body to the app as the answer to its question."""
@@ -242,9 +238,9 @@ class CallRoutes:
         live = self._calls.live(call, visitor.scope)
         if live is None:
             await self._calls.get(call, visitor.scope)  # raises for an unknown call
-        if live is None or not isinstance(live.pending, _WebCall) or not live.pending.answer(_elicitation_answer(body)):
-            raise RequestRefused(409, "INVALID_PARAMS", "this call has no open question")
-        return web.Response(status=204)
+        elif isinstance(live.pending, _WebCall) and live.pending.answer(_elicitation_answer(body)):
+            return web.Response(status=204)
+        raise RequestRefused(409, "INVALID_PARAMS", "this call has no open question")
 
     async def make(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /apps/{session}/calls`` as soon as the call has started. Its end is an event. With ``view`` the
@@ -254,10 +250,12 @@ class CallRoutes:
         capability, params = body.get("capability"), body.get("params", {})
         if not isinstance(capability, str) or not isinstance(params, dict):
             raise RequestRefused(400, "INVALID_PARAMS", "a call is {capability, params: {…}, files?, timeout?}")
-        known = find_capability(app.session.info.name, capability, app.session.capabilities)
-        view = known.view if body.get("view") is True else None
-        timeout = seconds_in(body, "timeout", 0.0, MAX_TIMEOUT) if body.get("timeout") is not None else None
-        if sum(isinstance(one, _WebCall) for one in app.pending_calls) >= _MAX_PER_APP:
+        declaration = find_capability(app.session.info.name, capability, app.session.capabilities)
+        view = declaration.view if body.get("view") is True else None
+        timeout = None
+        if body.get("timeout") is not None:
+            timeout = seconds_in(body, "timeout", 0.0, MAX_TIMEOUT)
+        if sum(isinstance(pending, _WebCall) for pending in app.pending_calls) >= _MAX_PER_APP:
             raise RequestRefused(429, "RATE_LIMITED", f"{_MAX_PER_APP} calls of this app run already")
         await self._fill_in_files(params, body.get("files", []), visitor, capability)
         call = _WebCall(new_id(), self._calls, self._question_timeout)
@@ -272,17 +270,16 @@ class CallRoutes:
         return json_response(record.as_dict(), status=202)
 
     async def _fill_in_files(self, params: dict[str, object], files: object, visitor: Visitor, capability: str) -> None:
-        given: dict[str, GivenFile] = {}
+        references: dict[str, GivenFile] = {}
         for file in files if isinstance(files, list) else [files]:
             match file:
                 case {"param": str(param), "artifact": str(artifact)}:
-                    given[param] = {"id": artifact}
+                    references[param] = {"id": artifact}
                 case _:
                     raise RequestRefused(400, "INVALID_PARAMS", "files are [{param, artifact}]: upload them first")
-        accepted = await accept_files(cast("Mapping[str, GivenFile]", given), store=self._artifacts.view(visitor),
-                                      capability=capability)  # fmt: skip
-        for param, one in accepted.items():
-            set_path(params, param.split("."), one.binary)
+        accepted = await accept_files(references, store=self._artifacts.view(visitor), capability=capability)
+        for param, content in accepted.items():
+            set_path(params, param.split("."), content.binary)
 
 
 def _not_found() -> RequestRefused:
@@ -295,10 +292,11 @@ def _not_made_here() -> RequestRefused:
 
 
 def _seconds(text: str) -> float:
-    """Return the ``wait`` of a query in seconds, at most :data:`_MAX_WAIT`."""
-    if not (text.isascii() and text.isdigit() and len(text) < 9):
+    """Return the ``wait`` of a query in seconds, at most 60."""
+    number = whole_number(text)
+    if number is None:
         raise RequestRefused(400, "INVALID_PARAMS", "wait must be a whole number of seconds")
-    return min(float(text), _MAX_WAIT)
+    return min(float(number), 60.0)
 
 
 def _elicitation_answer(body: Mapping[str, object]) -> dict[str, object]:

@@ -18,9 +18,6 @@ from ...errors import ABPError
 from ...protocol._media import safe_filename
 from ._responses import Metrics
 
-#: Characters that RFC 8187 does not require to be percent-encoded, besides letters and digits.
-_UNQUOTED = "!#$&+-.^_`|~"
-_NOT_IN_QUOTED_STRING = re.compile(r"[^\x20-\x7e]|[\"\\%]")
 _IMAGES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp", "avif", "bmp", "x-icon", "apng")}
 _AUDIO = {f"audio/{kind}" for kind in ("mpeg", "wav", "ogg", "flac", "mp4", "aac", "webm")}
 _VIDEO = {f"video/{kind}" for kind in ("mp4", "webm", "ogg")}
@@ -31,7 +28,6 @@ _TEXT = {"application/xml", "application/javascript", "application/rtf", "applic
 _PIECE = 128 << 10
 #: Seconds for a client to receive one piece.
 _WRITE_TIMEOUT = 30.0
-_RANGE = re.compile(r"bytes=([0-9]*)-([0-9]*)")
 _CLOSED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
 #: Policy without a sandbox, since Firefox does not show a PDF in a sandbox. Its viewer runs no scripts on this
 #: origin, and ``nosniff`` keeps a browser from taking other content for a PDF.
@@ -45,9 +41,12 @@ def content_disposition(kind: str, filename: str, mime_type: str) -> str:
     The name is sanitised again, because stores are not trusted. It is written as quoted ASCII, which every client
     reads, and also as UTF-8 if it has other characters."""
     name = safe_filename(filename, fallback="artifact", mime_type=mime_type)
-    ascii_name = _NOT_IN_QUOTED_STRING.sub("_", name)
+    ascii_name = re.sub(r"[^\x20-\x7e]|[\"\\%]", "_", name)
     header = f'{kind}; filename="{ascii_name}"'
-    return header if ascii_name == name else f"{header}; filename*=UTF-8''{quote(name, safe=_UNQUOTED)}"
+    if ascii_name != name:
+        # besides letters and digits, RFC 8187 requires only these not to be percent-encoded
+        header += f"; filename*=UTF-8''{quote(name, safe='!#$&+-.^_`|~')}"
+    return header
 
 
 Preview: TypeAlias = Literal["image", "pdf", "audio", "video", "text", "json", "csv", "hex"]
@@ -68,7 +67,9 @@ def preview_of(mime_type: str) -> Preview:
         return "csv"
     if mime_type == "application/json" or mime_type.endswith("+json"):
         return "json"
-    return "text" if mime_type.startswith("text/") or mime_type.endswith("+xml") or mime_type in _TEXT else "hex"
+    if mime_type.startswith("text/") or mime_type.endswith("+xml") or mime_type in _TEXT:
+        return "text"
+    return "hex"
 
 
 def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
@@ -116,12 +117,13 @@ async def serve_content(
     start, end, status = 0, ref.size_bytes, 200
     # RFC 9110 §14.2: only GET has ranges
     if request.method == "GET" and request.headers.get("Range") and _range_applies(request, ref.sha256, modified):
-        wanted = _parse_range(request.headers["Range"], ref.size_bytes)
-        if wanted == "unsatisfiable":
+        requested = _parse_range(request.headers["Range"], ref.size_bytes)
+        if requested == "unsatisfiable":
             headers["Content-Range"] = f"bytes */{ref.size_bytes}"
             return web.Response(status=416, headers=headers)
-        if isinstance(wanted, tuple):
-            start, end, status = *wanted, 206
+        if isinstance(requested, tuple):
+            start, end = requested
+            status = 206
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{ref.size_bytes}"
     response = web.StreamResponse(status=status, headers=headers)
     response.content_type = ref.mime_type
@@ -170,7 +172,9 @@ async def _write(request: web.Request, response: web.StreamResponse, piece: byte
 
 
 def _disposition(request: web.Request, ref: ArtifactRef) -> str:
-    return "inline" if ref.mime_type in INLINE_TYPES and "download" not in request.query else "attachment"
+    if ref.mime_type in INLINE_TYPES and "download" not in request.query:
+        return "inline"
+    return "attachment"
 
 
 def _modified(ref: ArtifactRef) -> datetime | None:
@@ -217,14 +221,20 @@ def _range_applies(request: web.Request, sha256: str, modified: datetime | None)
 def _parse_range(header: str, size: int) -> tuple[int, int] | str | None:
     """Return start and end (exclusive), ``"unsatisfiable"``, or ``None`` for headers that RFC 9110 §14.2 allows a
     server to ignore: other units, several ranges, invalid syntax."""
-    match = _RANGE.fullmatch(header.strip().replace(" ", ""))
-    if match is None or match[0] == "bytes=-" or max(len(match[1]), len(match[2])) > 18:
+    match = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", header.strip().replace(" ", ""))
+    if match is None:
         return None
-    if not match[1]:  # suffix range: the last bytes
-        count = min(int(match[2]), size)
-        return (size - count, size) if count else "unsatisfiable"
-    start = int(match[1])
-    end = int(match[2]) + 1 if match[2] else size
-    if end <= start and match[2]:
+    first, last = match.groups()
+    if not first and not last:
         return None
-    return (start, min(end, size)) if start < size else "unsatisfiable"
+    if not first:  # suffix range: the last bytes
+        start, end = max(size - int(last), 0), size
+    elif not last:
+        start, end = int(first), size
+    elif int(last) < int(first):
+        return None
+    else:
+        start, end = int(first), min(int(last) + 1, size)
+    if start >= size:
+        return "unsatisfiable"
+    return (start, end)

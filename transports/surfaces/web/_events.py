@@ -21,14 +21,8 @@ from ._responses import Metrics, RequestRefused
 
 #: Seconds between two heartbeats (comment lines), which keep a connection open and reveal lost clients.
 _HEARTBEAT = 15.0
-#: Reconnection time of clients in milliseconds.
-_RETRY = b"retry: 1000\n\n"
 #: Seconds after which a client that reads nothing is dropped.
 _STALL_TIMEOUT = 10.0
-#: Send buffer of the operating system for a client in bytes, as many as aiohttp buffers in this process.
-_MAX_UNSENT = 64 << 10
-#: Cached entries in text form.
-_MAX_TEXTS = 200
 
 
 class _Client:
@@ -52,8 +46,8 @@ class _Client:
         transport.set_write_buffer_limits(high=0)  # aiohttp writes 64 KB before it waits for this limit
         sock = transport.get_extra_info("socket")
         if sock is not None:
-            with suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MAX_UNSENT)
+            with suppress(OSError):  # as many as aiohttp buffers in this process
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
 
     def __enter__(self) -> Self:
         self._timer = asyncio.get_running_loop().call_later(_STALL_TIMEOUT, self._check)
@@ -136,12 +130,15 @@ class EventStream:
         """Return the id of the last seen entry, and whether the client has missed entries."""
         if last_event_id is None:
             return self._activity.last_id, False
-        known = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19
-        position = int(last_event_id) if known else -1
-        return (position, False) if self._activity.can_resume(position) else (self._activity.last_id, True)
+        is_number = last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19
+        if is_number and self._activity.can_resume(int(last_event_id)):
+            return int(last_event_id), False
+        return self._activity.last_id, True
 
     async def _follow(self, client: _Client, visitor: Visitor, position: int, missed: bool) -> None:
-        await client.write(_RETRY + (_event(position, "reset", {}) if missed else b""))
+        await client.write(b"retry: 1000\n\n")  # milliseconds before a client connects again
+        if missed:
+            await client.write(_event(position, "reset", {}))
         while True:
             remaining = _HEARTBEAT
             if visitor.expires_at is not None:
@@ -165,8 +162,8 @@ class EventStream:
     def _text(self, entry: Entry) -> bytes:
         text = self._texts.get(entry.id)
         if text is None:
-            text = self._texts[entry.id] = _event(entry.id, entry.kind, _document(entry.subject))
-            if len(self._texts) > _MAX_TEXTS:
+            text = self._texts[entry.id] = _event(entry.id, entry.kind, _subject_document(entry.subject))
+            if len(self._texts) > 200:
                 self._texts.popitem(last=False)
         return text
 
@@ -175,7 +172,7 @@ def _event(number: int, kind: str, document: object) -> bytes:
     return f"id: {number}\nevent: {kind}\ndata: ".encode() + encode_json(document) + b"\n\n"
 
 
-def _document(subject: Subject) -> object:
+def _subject_document(subject: Subject) -> object:
     match subject:
         case ArtifactRef():
             return artifact_meta(subject)

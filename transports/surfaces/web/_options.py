@@ -45,7 +45,9 @@ class Options(BaseSettings):
     @field_validator("public_url")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
-        return value if value is None else base_url(value)
+        if value is None:
+            return None
+        return base_url(value)
 
     @field_validator("evidence")
     @classmethod
@@ -88,7 +90,7 @@ class Options(BaseSettings):
         Raises :class:`~transports.errors.UsageError` with the name of an invalid or unknown variable."""
         require_known("ABP_SERVE_", cls.model_fields)
         try:
-            given = {"token": token, "browsers": browsers}
-            return cls(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+            arguments = {"token": token, "browsers": browsers}
+            return cls(**{name: value for name, value in arguments.items() if value is not None})  # type: ignore[arg-type]
         except ValidationError as error:
             raise settings_error(error, lambda field: f"ABP_SERVE_{field.upper()}") from error

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from ...artifacts._ref import ArtifactRef
 from ...errors import CapabilityError
 from ...protocol._declarations import Resource, ResourceTemplate
 from ...protocol._plain_text import plain_line
@@ -18,8 +17,6 @@ from ._responses import RequestRefused, json_response, read_json
 
 #: Maximum number of resources in a list; a server may have any number.
 _MAX_LISTED = 5000
-#: JSON-RPC codes of MCP servers for an unknown resource: the one of MCP, and "invalid params".
-_NOT_FOUND = (-32002, -32602)
 
 
 class ResourceRoutes:
@@ -38,8 +35,8 @@ class ResourceRoutes:
                 "session": app.key,
                 "name": plain_line(app.session.info.name),
                 "available": resources.available,
-                "resources": [_shown(one) for one in listed[:_MAX_LISTED]],
-                "templates": [_shown(one) for one in templates[:_MAX_LISTED]],
+                "resources": [_declaration(resource) for resource in listed[:_MAX_LISTED]],
+                "templates": [_declaration(template) for template in templates[:_MAX_LISTED]],
                 "total": len(listed),
                 "watched": sorted(resources.subscriptions),
             }
@@ -53,10 +50,11 @@ class ResourceRoutes:
             result = await app.session.resources.read(uri, fresh="fresh" in request.query)
         except CapabilityError as error:
             raise _refusal(error) from error
-        contents = result.data.get("contents") if isinstance(result.data, dict) else None
-        items = contents if isinstance(contents, list) else []
-        document = {"session": app.key, "uri": uri, "warnings": list(result.warnings)}
-        return json_response({**document, "contents": [_content(result, at, item) for at, item in enumerate(items)]})
+        contents: list[object] = []
+        match result.data:
+            case {"contents": [*items]}:
+                contents += [_content_document(result, index, item) for index, item in enumerate(items)]
+        return json_response({"session": app.key, "uri": uri, "warnings": list(result.warnings), "contents": contents})
 
     async def watch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /resources/{namespace}`` with the body ``{watch: URI}`` or ``{unwatch: URI}``: start or stop to
@@ -78,37 +76,42 @@ class ResourceRoutes:
         """Return the server named in the path. Raises :class:`~._responses.RequestRefused`: 404 if the visitor sees no
         server of that name, 409 if several."""
         namespace = request.match_info["namespace"]
-        visible = [one for one in self._activity.apps.values() if visitor.scope.covers(one.scope)]
-        named = [one for one in visible if namespace == one.app.key] or [
-            one for one in visible if namespace in (one.app.session.info.name, one.app.session.info.id)
-        ]
+        visible = [server for server in self._activity.apps.values() if visitor.scope.covers(server.scope)]
+        for server in visible:
+            if server.app.key == namespace:
+                return server
+        named = []
+        for server in visible:
+            info = server.app.session.info
+            if namespace in (info.name, info.id):
+                named.append(server)
         if not named:
             raise RequestRefused(404, "SESSION_INVALID", "there is no such server (any more)")
         if len(named) > 1:
-            keys = ", ".join(one.app.key for one in named)
+            keys = ", ".join(server.app.key for server in named)
             raise RequestRefused(409, "INVALID_PARAMS", f"several servers have this name; name a session: {keys}")
         return named[0]
 
 
-def _shown(one: Resource | ResourceTemplate) -> dict[str, object]:
-    texts = {"name": one.name, "title": one.title, "description": one.description}
-    return one.model_dump(by_alias=True) | {key: plain_line(text) for key, text in texts.items()}
+def _declaration(resource: Resource | ResourceTemplate) -> dict[str, object]:
+    texts = {"name": resource.name, "title": resource.title, "description": resource.description}
+    return resource.model_dump(by_alias=True) | {key: plain_line(text) for key, text in texts.items()}
 
 
-def _content(result: Result, at: int, item: object) -> dict[str, object]:
+def _content_document(result: Result, index: int, item: object) -> dict[str, object]:
     """Return one item of ``contents``: ``{uri, mime_type, text, artifact}`` with either a text or an artifact."""
-    given: Mapping[str, object] = item if isinstance(item, dict) else {}
-    places = (f"contents.{at}.blob", f"contents.{at}.text")
-    ref: ArtifactRef | None = next((result.artifacts[place] for place in places if place in result.artifacts), None)
-    text = given.get("text")
-    return {
-        "uri": given.get("uri"),
-        "mime_type": given.get("mimeType"),
-        "text": text if ref is None and isinstance(text, str) else None,
-        "artifact": artifact_meta(ref) if ref else None,
-    }
+    content: Mapping[str, object] = item if isinstance(item, dict) else {}
+    document = {"uri": content.get("uri"), "mime_type": content.get("mimeType"), "text": None, "artifact": None}
+    ref = result.artifacts.get(f"contents.{index}.blob") or result.artifacts.get(f"contents.{index}.text")
+    if ref is not None:
+        document["artifact"] = artifact_meta(ref)
+    elif isinstance(content.get("text"), str):
+        document["text"] = content["text"]
+    return document
 
 
 def _refusal(error: CapabilityError) -> RequestRefused:
-    unknown = error.details.get("code") in _NOT_FOUND
-    return RequestRefused(404 if unknown else 502, error.code, error.message)
+    # codes of MCP servers for an unknown resource: the one of MCP, and "invalid params"
+    if error.details.get("code") in (-32002, -32602):
+        return RequestRefused(404, error.code, error.message)
+    return RequestRefused(502, error.code, error.message)

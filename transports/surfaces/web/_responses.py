@@ -26,8 +26,8 @@ from ...protocol._media import normalise_mime
 from ...protocol._strict_json import MAX_REQUESTED, ValueCounter, decode_json, encode_json
 from ...protocol.messages import package_version
 
-#: Maximum size of a JSON body in bytes, and seconds for the whole body to arrive.
-_MAX_BODY, _BODY_TIMEOUT = 16 << 20, 60.0
+#: Seconds for the whole of a JSON body to arrive.
+_BODY_TIMEOUT = 60.0
 _STATUS_BY_CLASS: tuple[tuple[type[ABPError], int], ...] = (
     (ArtifactNotFound, 404),
     (StoreFull, 507),
@@ -80,15 +80,22 @@ def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
     """Return the scope in optional ``fields`` of a request's body, such as ``tenant``.
 
     Raises :class:`RequestRefused` (400) unless each value is a text of 1 to 200 printable characters."""
-    given = {field: body[field] for field in fields if body.get(field) is not None}
+    values = {field: body[field] for field in fields if body.get(field) is not None}
     try:
-        return Scope(**given)  # type: ignore[arg-type]
+        return Scope(**values)  # type: ignore[arg-type]
     except UsageError as error:
         raise RequestRefused(400, "INVALID_PARAMS", error.message) from error
 
 
+def whole_number(text: str) -> int | None:
+    """Return the number in a query, of at most eight digits; ``None`` for anything else."""
+    if text.isascii() and text.isdigit() and len(text) <= 8:
+        return int(text)
+    return None
+
+
 async def read_json(
-    request: web.Request, media_type: str = "application/json", max_bytes: int = _MAX_BODY
+    request: web.Request, media_type: str = "application/json", max_bytes: int = 16 << 20
 ) -> dict[str, object]:
     """Return the JSON object in the body of ``request``, or an empty one without a body.
 
@@ -96,9 +103,8 @@ async def read_json(
     after 60 seconds, and for any body other than a JSON object."""
     if not request.can_read_body:
         return {}
-    if (
-        normalise_mime(request.headers.get("Content-Type")) != media_type
-    ):  # protects against CSRF: a form of a foreign page cannot send this type
+    # against CSRF: a form of a foreign page cannot send this type
+    if normalise_mime(request.headers.get("Content-Type")) != media_type:
         raise RequestRefused(415, "INVALID_PARAMS", f"send JSON, with `Content-Type: {media_type}`")
     data, counter = bytearray(), ValueCounter()
     try:

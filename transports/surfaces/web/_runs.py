@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -31,23 +32,16 @@ from ...protocol._plain_text import plain_line, plain_text, redact_url
 from ...protocol._strict_json import decode_json, encode_json
 from ...protocol._times import iso_utc
 from ._access import Visitor
-from ._responses import RequestRefused, json_response
+from ._responses import RequestRefused, json_response, whole_number
 
 logger = logging.getLogger("transports")
 
-#: Maximum number of listed runs, the newest first, and of searched folders.
-_MAX_RUNS, _MAX_FOLDERS = 100, 10_000
 #: Maximum number of open ledgers, and seconds without a request after which a ledger is closed.
 _MAX_OPEN, _IDLE = 8, 60.0
-#: Seconds between two reads of a watched run, and the minimum as a multiple of a read's duration.
-_INTERVAL, _PAUSE_FACTOR = 1.0, 10
-#: Jobs in one page (default and maximum), and files of a job in a list and in its own document.
-_PAGE, _MAX_PAGE = 50, 200
-_LISTED_FILES, _MAX_FILES = 4, 500
-#: Maximum characters of a name, of an error, and of parameters.
-_NAME, _ERROR, _PARAMS = 200, 2000, 20_000
-#: Maximum size of a report in bytes.
-_MAX_REPORT = 1 << 20
+#: Seconds between two reads of a watched run.
+_INTERVAL = 1.0
+#: Maximum characters of a name, and of parameters.
+_MAX_NAME, _MAX_PARAMS = 200, 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +65,8 @@ class ServedRun:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.view: LedgerView = open_view(place.where)
-        self.seen: Overview | None = None
+        #: Statistics at the last read.
+        self.latest: Overview | None = None
         self.used = time.monotonic()
         self._due = 0.0
         self._reading = asyncio.Lock()
@@ -80,12 +75,12 @@ class ServedRun:
         """Return the statistics of the run, cached for a second or more. Raises
         :class:`~transports.errors.LedgerError`."""
         async with self._reading:
-            if self.seen is None or time.monotonic() >= self._due:
+            if self.latest is None or time.monotonic() >= self._due:
                 started = time.monotonic()
-                self.seen = await self.view.overview()
-                took = time.monotonic() - started
-                self._due = time.monotonic() + max(_INTERVAL, took * _PAUSE_FACTOR)
-            return self.seen
+                self.latest = await self.view.overview()
+                ended = time.monotonic()
+                self._due = ended + max(_INTERVAL, 10 * (ended - started))  # reading must not take all the time
+            return self.latest
 
 
 class ServedRuns:
@@ -101,7 +96,7 @@ class ServedRuns:
                 open_view(place)
             elif not Path(place).is_dir():
                 raise UsageError(f"there is no folder {place}; name a run's folder, or a folder of runs")
-        self._given = tuple(place if "://" in place else str(Path(place).absolute()) for place in places)
+        self._configured = tuple(place if "://" in place else str(Path(place).absolute()) for place in places)
         self._on_change = on_change
         self._open: dict[str, ServedRun] = {}
         self._stores: dict[str, ArtifactStore] = {}
@@ -110,11 +105,11 @@ class ServedRuns:
     @property
     def configured(self) -> bool:
         """True if the server has places of runs."""
-        return bool(self._given)
+        return bool(self._configured)
 
     async def places(self) -> list[Place]:
         """Return the locations of the runs, the newest first, at most 100."""
-        return await in_thread(_find_places, self._given)
+        return await in_thread(_find_places, self._configured)
 
     async def get(self, run_id: str) -> ServedRun | None:
         """Return the run with this id, or ``None``, and watch it for a minute."""
@@ -135,10 +130,13 @@ class ServedRuns:
     async def artifact(self, artifact_id: str) -> tuple[ArtifactStore, ArtifactRef, str] | None:
         """Return the store of a run's file, the file, and the id of the run; ``None`` for an unknown file. Only runs
         with their files beside the ledger are searched."""
-        places = await self.places() if self._given else []
-        for gone in self._stores.keys() - {place.id for place in places}:
-            if store := self._stores.pop(gone, None):  # another request may have closed it
-                await store.aclose()
+        if not self._configured:
+            return None
+        places = await self.places()
+        for removed in self._stores.keys() - {place.id for place in places}:
+            removed_store = self._stores.pop(removed, None)  # another request may have closed it
+            if removed_store is not None:
+                await removed_store.aclose()
         for place in places:
             if place.folder is None:
                 continue
@@ -159,7 +157,8 @@ class ServedRuns:
             await store.aclose()
 
     async def _close(self, run_id: str) -> None:
-        if run := self._open.pop(run_id, None):
+        run = self._open.pop(run_id, None)
+        if run is not None:
             await run.view.aclose()
 
     async def _watch(self) -> None:
@@ -167,49 +166,54 @@ class ServedRuns:
             await asyncio.sleep(_INTERVAL)
             for run_id, run in tuple(self._open.items()):
                 try:
-                    await self._look(run_id, run)
+                    await self._check(run_id, run)
                 except ABPError as error:  # a request for the run gets the error
                     logger.debug("the run %s cannot be read: %s", run.place.name, error.message)
                 except Exception:  # the other runs are still watched
                     logger.exception("the run %s cannot be watched", run.place.name)
 
-    async def _look(self, run_id: str, run: ServedRun) -> None:
+    async def _check(self, run_id: str, run: ServedRun) -> None:
         """Report a change of a run, and close a run that nobody asks for."""
         if self._open.get(run_id) is not run:
             return  # closed meanwhile
         if time.monotonic() - run.used > _IDLE:
             await self._close(run_id)
             return
-        before = run.seen
+        before = run.latest
         now = await run.overview()
         if before is None or (before.states, before.cancelled) != (now.states, now.cancelled):
             self._on_change(run_id, now)
 
 
-def _find_places(given: Sequence[str]) -> list[Place]:
-    found: dict[str, Place] = {}
-    for where in given:
-        for place in [_address(where)] if "://" in where else _in_folder(Path(where)):
-            found.setdefault(place.where, place)
+def _find_places(configured: Sequence[str]) -> list[Place]:
+    places: dict[str, Place] = {}
+    for where in configured:
+        if "://" in where:
+            places.setdefault(where, _run_at(where))
+        else:
+            for place in _runs_in(Path(where)):
+                places.setdefault(place.where, place)
     # an address has no time of change, and comes first
-    return sorted(found.values(), key=lambda place: place.changed or time.time(), reverse=True)[:_MAX_RUNS]
+    return sorted(places.values(), key=lambda place: place.changed or time.time(), reverse=True)[:100]
 
 
-def _address(url: str) -> Place:
+def _run_at(url: str) -> Place:
     run = parse_qs(url.partition("#")[0].partition("?")[2]).get("run", ["default"])[-1]
     return Place(url, f"{run} · {redact_url(url.partition('?')[0])}")
 
 
-def _in_folder(folder: Path) -> list[Place]:
-    """Return the run of a folder, or the runs of its subfolders if it has none."""
-    if own := _run_in(folder):
-        return [own]
-    found: list[Place] = []
+def _runs_in(folder: Path) -> list[Place]:
+    """Return the run of a folder, or the runs of its subfolders (10,000 at most) if it has none."""
+    run = _run_in(folder)
+    if run is not None:
+        return [run]
+    runs: list[Place] = []
     with suppress(OSError), os.scandir(folder) as entries:
-        for _, entry in zip(range(_MAX_FOLDERS), entries, strict=False):
-            if entry.is_dir(follow_symlinks=False) and (place := _run_in(Path(entry.path))):
-                found.append(place)
-    return found
+        for entry in islice(entries, 10_000):
+            run = _run_in(Path(entry.path)) if entry.is_dir(follow_symlinks=False) else None
+            if run is not None:
+                runs.append(run)
+    return runs
 
 
 def _run_in(folder: Path) -> Place | None:
@@ -217,7 +221,9 @@ def _run_in(folder: Path) -> Place | None:
     for name in ("ledger.sqlite", "ledger.sqlite-wal"):
         with suppress(OSError):
             times.append((folder / name).stat().st_mtime)
-    return Place(str(folder), folder.name, folder, max(times)) if times else None
+    if not times:
+        return None
+    return Place(str(folder), folder.name, folder, max(times))
 
 
 class RunRoutes:
@@ -228,38 +234,46 @@ class RunRoutes:
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /runs``, the newest first. ``served`` is true if runs are served to this visitor."""
-        served = self._runs.configured and visitor.operator
-        places = await self._runs.places() if served else []
-        found = [{"id": one.id, "name": plain_line(one.name, _NAME), "changed": _time(one.changed)} for one in places]
-        return json_response({"served": served, "runs": found})
+        if not (self._runs.configured and visitor.operator):
+            return json_response({"served": False, "runs": []})
+        runs = [
+            {"id": place.id, "name": _name(place.name), "changed": _time(place.changed)}
+            for place in await self._runs.places()
+        ]
+        return json_response({"served": True, "runs": runs})
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /runs/{run}`` with states, error codes, throughput, and figures of its last report. For a minute
         from then on, changes of the states are ``run_changed`` events."""
         run = await self._run(request, visitor)
         overview = await run.overview()
-        folder = run.place.folder
-        report = await in_thread(_read_report, folder) if folder else None
-        return json_response({"id": run.place.id, "name": plain_line(run.place.name, _NAME), **_document(overview),
-                              "report": report})  # fmt: skip
+        report = None
+        if run.place.folder is not None:
+            report = await in_thread(_read_report, run.place.folder)
+        document = {"id": run.place.id, "name": _name(run.place.name), **_overview_document(overview)}
+        return json_response({**document, "report": report})
 
     async def jobs(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /runs/{run}/jobs`` with a page of jobs. Filters are ``state`` (by default all final ones), the
         error ``code``, and the text ``q``, which may be the id of a ``copy``; paging is by ``limit`` and ``after``."""
         run, query = await self._run(request, visitor), request.query
-        try:
-            states = (State(query["state"]),) if query.get("state") else FINAL
-        except ValueError:
-            raise RequestRefused(400, "INVALID_PARAMS", f"state is one of {', '.join(State)}") from None
-        limit = query.get("limit", str(_PAGE))
-        if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 0 < int(limit) <= _MAX_PAGE):
-            raise RequestRefused(400, "INVALID_PARAMS", f"limit is a whole number up to {_MAX_PAGE}")
-        text, code = query.get("q", "").strip()[:_NAME], query.get("code")
-        page = await run.view.jobs(JobQuery(states, code, text or None, query.get("after"), int(limit)))
-        found = [
-            {**_listed(row), "copy": plain_line(text, _NAME) if row.key in page.copies else None} for row in page.rows
-        ]
-        return json_response({"jobs": found, "next": page.next})
+        states = FINAL
+        if query.get("state"):
+            try:
+                states = (State(query["state"]),)
+            except ValueError:
+                raise RequestRefused(400, "INVALID_PARAMS", f"state is one of {', '.join(State)}") from None
+        limit = whole_number(query.get("limit", "50"))
+        if not limit or limit > 200:
+            raise RequestRefused(400, "INVALID_PARAMS", "limit is a whole number up to 200")
+        text = query.get("q", "").strip()[:_MAX_NAME]
+        page = await run.view.jobs(JobQuery(states, query.get("code"), text or None, query.get("after"), limit))
+        jobs = []
+        for row in page.rows:
+            job = _row_document(row, max_files=4)
+            job["copy"] = _name(text) if row.key in page.copies else None
+            jobs.append(job)
+        return json_response({"jobs": jobs, "next": page.next})
 
     async def job(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /runs/{run}/jobs/{key}`` with one job, its parameters without secrets, its files, and the ids of
@@ -268,8 +282,8 @@ class RunRoutes:
         row = await run.view.job(request.match_info["key"])
         if row is None:
             raise RequestRefused(404, "NOT_FOUND", "the run has no such job")
-        copies = [plain_line(name or f"position {place}", _NAME) for place, name in await run.view.copies(row.key)]
-        return json_response({**await in_thread(_whole, row), "copies": copies})
+        copies = [_name(name or f"position {place}") for place, name in await run.view.copies(row.key)]
+        return json_response({**await in_thread(_job_document, row), "copies": copies})
 
     async def _run(self, request: web.Request, visitor: Visitor) -> ServedRun:
         visitor.require_operator()
@@ -285,7 +299,7 @@ def states_document(run_id: str, overview: Overview) -> dict[str, object]:
     return {"id": run_id, "states": states, "cancelled": overview.cancelled}
 
 
-def _document(overview: Overview) -> dict[str, object]:
+def _overview_document(overview: Overview) -> dict[str, object]:
     codes = [{"code": code, "name": plain_line(code) or "no code", "jobs": n} for code, n in overview.codes.items()]
     return {
         "states": {state.value: overview.states[state] for state in State},
@@ -302,44 +316,56 @@ def _document(overview: Overview) -> dict[str, object]:
     }
 
 
-def _listed(row: Row, files: int = _LISTED_FILES) -> dict[str, object]:
+def _row_document(row: Row, max_files: int) -> dict[str, object]:
     job = row.job
     return {
         "key": row.key,
-        "id": None if job.id is None else plain_line(job.id, _NAME),
-        "capability": plain_line(job.capability, _NAME),
-        "target": plain_line(redact_url(job.target or ""), _NAME),
+        "id": None if job.id is None else _name(job.id),
+        "capability": _name(job.capability),
+        "target": _name(redact_url(job.target or "")),
         "state": row.state.value,
         "attempts": row.attempts,
         "started": _time(row.started),
         "finished": _time(row.finished),
         "duration_ms": round(row.milliseconds, 1),
-        "code": None if row.error_code is None else plain_line(row.error_code, _NAME),
-        "error": None if row.error is None else plain_text(row.error[:_ERROR]),
-        "files": [_file(one) for one in row.artifacts[:files]],
+        "code": None if row.error_code is None else _name(row.error_code),
+        "error": None if row.error is None else plain_text(row.error[:2000]),
+        "files": [_file_document(artifact) for artifact in row.artifacts[:max_files]],
         "file_count": len(row.artifacts),
     }
 
 
-def _whole(row: Row) -> dict[str, object]:
-    job, redactor = row.job, Redactor()
-    asked = {"params": redactor.tree(dict(job.params)), "carried": redactor.tree(dict(job.carried))}
-    texts = {name: msgspec.json.format(encode_json(value), indent=2).decode() for name, value in asked.items() if value}
-    return {
-        **_listed(row, _MAX_FILES),
-        **{name: plain_text(text[:_PARAMS]) + "…" * (len(text) > _PARAMS) for name, text in texts.items()},
-        "inputs": {plain_line(place, _NAME): plain_line(str(path), 4 * _NAME) for place, path in job.files.items()},
-        "worker": row.worker,
-        "timeout": job.timeout,
-        "idempotent": job.idempotent,
-    }
+def _job_document(row: Row) -> dict[str, object]:
+    job = row.job
+    document = _row_document(row, max_files=500)
+    for name, values in (("params", job.params), ("carried", job.carried)):
+        if values:
+            document[name] = _shown_values(values)
+    document["inputs"] = {_name(place): plain_line(str(path), 800) for place, path in job.files.items()}
+    document["worker"] = row.worker
+    document["timeout"] = job.timeout
+    document["idempotent"] = job.idempotent
+    return document
 
 
-def _file(ref: Mapping[str, object]) -> dict[str, object]:
+def _shown_values(values: Mapping[str, object]) -> str:
+    """Return values as indented JSON without secrets, cut after 20,000 characters."""
+    redacted = Redactor().tree(dict(values))
+    text = msgspec.json.format(encode_json(redacted), indent=2).decode()
+    if len(text) <= _MAX_PARAMS:
+        return plain_text(text)
+    return plain_text(text[:_MAX_PARAMS]) + "…"
+
+
+def _name(text: str) -> str:
+    return plain_line(text, _MAX_NAME)
+
+
+def _file_document(ref: Mapping[str, object]) -> dict[str, object]:
     return {
         "id": ref.get("id"),
-        "filename": plain_line(str(ref.get("filename", "")), _NAME),
-        "mime_type": plain_line(str(ref.get("mime_type", "")), _NAME),
+        "filename": _name(str(ref.get("filename", ""))),
+        "mime_type": _name(str(ref.get("mime_type", ""))),
         "size_bytes": ref.get("size_bytes"),
     }
 
@@ -348,23 +374,32 @@ def _read_report(folder: Path) -> dict[str, object] | None:
     """Return the figures of ``report.json`` beyond those of the ledger; ``None`` without a readable report."""
     try:
         report = folder / "report.json"
-        changed, document = report.stat().st_mtime, decode_json(read_regular(report, _MAX_REPORT))
+        changed = report.stat().st_mtime
+        document = decode_json(read_regular(report, 1 << 20))
     except (OSError, ABPError):
         return None
     if not isinstance(document, dict):
         return None
-    browsers = document.get("browsers")
-    recycled = _numbers(browsers.get("recycled")) if isinstance(browsers, dict) else None
+    recycled = None
+    if isinstance(document.get("browsers"), dict):
+        recycled = _numbers(document["browsers"].get("recycled"))
     return {"milliseconds": _numbers(document.get("milliseconds")), "recycled": recycled, "written": _time(changed)}
 
 
 def _numbers(value: object) -> dict[str, float]:
-    items = value.items() if isinstance(value, dict) else ()
-    return {plain_line(str(name), 40): one for name, one in [*items][:20] if isinstance(one, int | float)}
+    if not isinstance(value, dict):
+        return {}
+    return {
+        plain_line(str(name), 40): number
+        for name, number in islice(value.items(), 20)
+        if isinstance(number, int | float)
+    }
 
 
 def _time(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
     try:
-        return None if seconds is None else iso_utc(seconds, timespec="milliseconds")
+        return iso_utc(seconds, timespec="milliseconds")
     except (ValueError, OverflowError, OSError):  # not a valid time
         return None

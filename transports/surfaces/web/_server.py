@@ -43,8 +43,9 @@ from ._views import ViewRoutes, frames_of_views
 
 logger = logging.getLogger("transports")
 
-_READING = ("GET", "HEAD", "OPTIONS")
-#: Default lifetime of a token for a scope in seconds.
+#: Seconds for running responses when the server ends.
+_SHUTDOWN_TIMEOUT = 1.0
+#: Default lifetime in seconds of a token for a scope, and of a link in an answer of the MCP bridge.
 _DAY = 86400.0
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; frame-src 'self'{}; "
@@ -59,27 +60,21 @@ _SECURITY_HEADERS = {
     "X-Robots-Tag": "noindex",
     "Server": "abp",
 }
-#: Replaces aiohttp's logger, which would log the URLs of malformed requests: they may hold a signed link.
-_NO_LOG = logging.Logger("aiohttp", logging.CRITICAL)
-#: Seconds for running responses when the server ends.
-_SHUTDOWN_TIMEOUT = 1.0
-#: Lifetime of a link in an answer of the MCP bridge in seconds.
-_LINK_SECONDS = 86400.0
+_PAGE = Path(__file__).parent / "page"
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @web.middleware
-async def trace_request(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
+async def trace_request(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Serve a request in a span with OpenTelemetry's conventions for HTTP. Reading requests are traced only if the
     client sends a trace context.
 
     The span has the route, never the path, which may hold the signature of a link."""
-    if not is_tracing() or (request.method in _READING and "traceparent" not in request.headers):
+    is_reading = request.method in ("GET", "HEAD", "OPTIONS")
+    if not is_tracing() or (is_reading and "traceparent" not in request.headers):
         return await handler(request)
     method = request.method if request.method in METH_ALL else "_OTHER"
-    resource = request.match_info.route.resource
-    route = resource.canonical if resource else ""
+    route = _route(request)
     attributes = {"http.request.method": method, "url.scheme": request.scheme, "http.route": route}
     carrier = {name.lower(): value for name, value in request.headers.items()}
     with continue_trace(carrier), span(f"{method} {route}".rstrip(), attributes, "server"):
@@ -88,8 +83,10 @@ async def trace_request(
         return response
 
 
-_PAGE = Path(__file__).parent / "page"
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+def _route(request: web.Request) -> str:
+    """Return the pattern of the request's route; empty if there is none."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource else ""
 
 
 class Site:
@@ -134,7 +131,9 @@ class Site:
         resources, runs, views, fetch = self._resources, self._runs, self._views, authorized(artifacts.fetch)
 
         async def fetch_or_link(request: web.Request) -> web.StreamResponse:
-            return await (artifacts.fetch_by_link(request) if "link" in request.query else fetch(request))
+            if "link" in request.query:
+                return await artifacts.fetch_by_link(request)
+            return await fetch(request)
 
         app.add_routes(
             [
@@ -187,11 +186,14 @@ class Site:
         """Refuse foreign hosts and origins, convert errors to JSON, and count requests. Origins of views have their
         sandbox and nothing else."""
         try:
-            response = await self._views.sandbox(request) or await self._own(request, handler)
+            response: web.StreamResponse | None = await self._views.sandbox(request)
+            if response is None:
+                self._access.check_origin(request)
+                response = await handler(request)
         except ABPError as error:
             response = error_response(error)
         except web.HTTPException as error:
-            headers = {name: error.headers[name] for name in ("Allow",) if name in error.headers}
+            headers = {name: value for name, value in error.headers.items() if name == "Allow"}
             code = "INVALID_PARAMS" if error.status < 500 else "INTERNAL_ERROR"
             response = error_response(RequestRefused(error.status, code, error.reason, headers=headers))
         except (ConnectionError, RequestPayloadError):  # the client has disconnected
@@ -201,15 +203,9 @@ class Site:
             response = error_response(
                 ABPError(f"this should not have happened ({type(error).__name__}); the log has more")
             )
-        resource = request.match_info.route.resource
-        route = resource.canonical if resource else "none"
         method = request.method if request.method in METH_ALL else "other"  # clients may not add time series
-        self._metrics.requests.labels(method, route, str(response.status)).inc()
+        self._metrics.requests.labels(method, _route(request) or "none", str(response.status)).inc()
         return response
-
-    async def _own(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        self._access.check_origin(request)
-        return await handler(request)
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
         body, response = await read_json(request), web.Response(status=204)
@@ -257,7 +253,9 @@ async def _asset(request: web.Request) -> web.StreamResponse:
 def _static(name: str, frames: str = "") -> web.StreamResponse:
     """Return a file of the page, which may also show ``frames``. Names are looked up in a listing of the folder, so
     that none leads out of it."""
-    files = {file.name: file for file in _PAGE.iterdir() if file.is_file()} if _PAGE.is_dir() else {}
+    files: dict[str, Path] = {}
+    if _PAGE.is_dir():
+        files = {file.name: file for file in _PAGE.iterdir() if file.is_file()}
     if name not in files:
         raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
     headers = {"Content-Security-Policy": _PAGE_POLICY.format(frames), "Cache-Control": "no-cache"}
@@ -294,7 +292,7 @@ class Served:
 
     def link(self, ref: ArtifactRef) -> str:
         """Return a URL that opens an artifact without a token, for a day."""
-        return self.public_url.rstrip("/") + self.signer.link_path(ref.id, self.signer.clock() + _LINK_SECONDS)
+        return self.public_url.rstrip("/") + self.signer.link_path(ref.id, self.signer.clock() + _DAY)
 
 
 @asynccontextmanager
@@ -329,7 +327,8 @@ async def serve(
             "machine alone"
         )
     token = options.token or secrets.token_urlsafe()
-    activity = Activity() if activity is None else activity
+    if activity is None:
+        activity = Activity()
     signer = signer or Signer(options.key or _key())
     watcher = StoreWatcher(store, activity.store_changed)
     apps = Apps(store, keeping(connect, options.evidence), activity, limit=options.max_apps)
@@ -351,42 +350,53 @@ async def serve(
         stack.push_async_callback(served_runs.aclose)
         activity.on_artifacts = watcher.check_now
         stack.push_async_callback(apps.aclose)
-        app = site.app()
-
-        @web.middleware
-        async def serving(
-            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-        ) -> web.StreamResponse:
-            with connections.serving():
-                return await handler(request)
-
-        app.middlewares.insert(0, serving)
-        runner = web.AppRunner(
-            app,
-            access_log=None,
-            logger=_NO_LOG,
-            shutdown_timeout=_SHUTDOWN_TIMEOUT,
-            handle_signals=False,
-            handler_cancellation=True,  # stop work for clients that have disconnected
-        )
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
+        protocol_factory = await stack.enter_async_context(_running(site.app(), connections))
         stack.push_async_callback(calls.cancel_all)  # requests may wait for the end of a call
         stack.push_async_callback(site.aclose)
         try:
-            assert runner.server is not None
             # "localhost" would also listen on ::1, with port 0 on another port
-            listener = await asyncio.get_running_loop().create_server(
-                connections.protocol_factory(runner.server), "127.0.0.1" if host == "localhost" else host, port
-            )
+            address = "127.0.0.1" if host == "localhost" else host
+            listener = await asyncio.get_running_loop().create_server(protocol_factory, address, port)
         except OSError as error:
             raise cannot_listen(host, port, error, "--port") from error
         stack.callback(listener.close)
-        display_host = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-        url = f"http://{display_host}:{listener.sockets[0].getsockname()[1]}/"
+        url = f"http://{_url_host(host)}:{listener.sockets[0].getsockname()[1]}/"
         public_url = f"{options.public_url}/" if options.public_url else url
         stack.enter_context(registered(public_url, store.url))
         yield Served(url, token, apps, activity, signer, connections, calls, public_url)
+
+
+@asynccontextmanager
+async def _running(app: web.Application, connections: Connections) -> AsyncIterator[Callable[[], asyncio.Protocol]]:
+    """Yield the factory of the protocols that serve ``app``, each for one of the ``connections``."""
+
+    @web.middleware
+    async def serving(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        with connections.serving():
+            return await handler(request)
+
+    app.middlewares.insert(0, serving)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        # aiohttp's own would log the URLs of malformed requests, which may hold a signed link
+        logger=logging.Logger("aiohttp", logging.CRITICAL),
+        shutdown_timeout=_SHUTDOWN_TIMEOUT,
+        handle_signals=False,
+        handler_cancellation=True,  # stop work for clients that have disconnected
+    )
+    await runner.setup()
+    assert runner.server is not None
+    try:
+        yield connections.protocol_factory(runner.server)
+    finally:
+        await runner.cleanup()
+
+
+def _url_host(host: str) -> str:
+    if host in ("0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
 
 
 def _key() -> str:

@@ -28,31 +28,26 @@ from ...routing._router import Router
 from ...session._call import keeping_server_calls
 from ..shared._apps import App
 from ._access import Visitor, hostname
-from ._responses import RequestRefused, json_response, read_json
+from ._responses import RequestRefused, json_response, read_json, whole_number
 
 if TYPE_CHECKING:
     from ...mcp.views._host import Host
     from ...mcp.views._transport import OpenedTool
     from ...protocol.binary import BinaryData
-from ...protocol.messages import ServerCall
+    from ...protocol.messages import ServerCall
 
 logger = logging.getLogger("transports")
 
 #: Live views of one server; one more closes the oldest.
 _MAX_VIEWS = 8
 #: Largest document of a live view in characters, and its tool's arguments and result in bytes of JSON.
-_MAX_HTML, _MAX_GIVEN = 8 << 20, 16 << 20
-#: Reports of what the policy of one live view forbids, characters of each, and bytes of one as the browser sends it.
-_MAX_REPORTS, _MAX_REPORT, _MAX_REPORT_BYTES = 50, 300, 64 << 10
-#: Path of these reports at the origin of a view.
-_REPORTS = "/violations"
+_MAX_HTML, _MAX_INPUT = 8 << 20, 16 << 20
 #: Files that one live view may hand out.
 _MAX_FILES = 200
+#: Path of the reports of what a view's policy forbids, at the origin of the view.
+_REPORTS = "/violations"
 #: Seconds that a request waits for a view whose tool runs, and for the server's answer to a view.
 _WAIT, _RELAY_TIMEOUT = 60.0, 60.0
-#: Pixels of the sides of a view.
-_SIDES = range(1, 10_000)
-_NAME = re.compile(r"view-[0-9a-f]{16}\.localhost")
 
 _PROXY = """<!doctype html><meta charset="utf-8"><title>View</title>
 <style>html,body{margin:0;height:100%}iframe{display:block;border:0;width:100%;height:100%}</style><body><script>
@@ -84,14 +79,14 @@ _PROXY = """<!doctype html><meta charset="utf-8"><title>View</title>
 
 @dataclass(eq=False)
 class LiveView:
-    """View of one call. ``name`` is the host name of its origin, ``given`` the arguments and the result of its tool as
-    JSON, ``files`` the ids of the artifacts that it has handed out, and ``violations`` what its policy has forbidden,
-    as its browser says."""
+    """View of a call. ``name`` is the host name of its origin, ``tool_input`` the arguments and the result of its tool
+    as JSON, ``files`` the ids of the artifacts that it has handed out, and ``violations`` what its policy has
+    forbidden, as the browser reports."""
 
     name: str
     scope: Scope
     opened: OpenedTool
-    given: bytes
+    tool_input: bytes
     host: Host
     files: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
@@ -118,10 +113,10 @@ class ViewRoutes:
         """Call a capability that has a view, and keep what the view needs. Raises the errors of the call.
 
         If the view cannot be shown, the result has a warning."""
-        from ...session._views import ViewServer  # late: it needs the extra [mcp]
+        from ...session._views import ViewServer  # needs the extra [mcp]
 
         view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
-        view.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody asks
+        view.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be asked for
         self._views[call] = view
         if len(self._views) > _MAX_VIEWS:
             self._forget(next(iter(self._views)))
@@ -139,13 +134,11 @@ class ViewRoutes:
                 if not server_calls:
                     raise UsageError("the tool's result did not come from its server")
                 live = await self._live(app, capability, call, server_calls[-1])
-            except Exception as raised:  # the call has its result, whatever became of the view
-                failure = raised if isinstance(raised, ABPError) else ABPError(f"it failed: {first_line(raised)}")
-                if failure is not raised:
-                    logger.exception("the view of %s cannot be shown", capability)
-                if not view.done():
-                    view.set_exception(failure)
-                return replace(result, warnings=(*result.warnings, f"the view is not shown: {failure.message}"))
+            except ABPError as error:  # the call has its result
+                return _without_view(result, view, error)
+            except Exception as error:
+                logger.exception("the view of %s cannot be shown", capability)
+                return _without_view(result, view, ABPError(f"it failed: {first_line(error)}"))
             if not view.done():
                 view.set_result(live)
             return result
@@ -153,7 +146,7 @@ class ViewRoutes:
             if not view.done():
                 self._forget(call)
 
-    async def _live(self, app: App, capability: str, call: str, made: ServerCall) -> LiveView:
+    async def _live(self, app: App, capability: str, call: str, server_call: ServerCall) -> LiveView:
         from ...mcp.views._host import Host, HostContext, ViewHandlers
         from ...mcp.views._transport import OpenedTool
         from ...session._views import ViewServer
@@ -161,12 +154,13 @@ class ViewRoutes:
         server, store = ViewServer(app.session.transport), app.session.store
         uri = app.session.capabilities[capability].view or ""
         document = await server.document(uri, timeout=_RELAY_TIMEOUT)
-        given = await in_thread(encode_json, {"arguments": made.arguments, "result": made.result})
-        if len(document.html) > _MAX_HTML or len(given) > _MAX_GIVEN:
+        tool_input = {"arguments": server_call.arguments, "result": server_call.result}
+        encoded_input = await in_thread(encode_json, tool_input)
+        if len(document.html) > _MAX_HTML or len(encoded_input) > _MAX_INPUT:
             raise TooLarge(
-                f"the page shows views of {_MAX_HTML:,} characters and results of {_MAX_GIVEN:,} bytes at most"
+                f"the page shows views of {_MAX_HTML:,} characters and results of {_MAX_INPUT:,} bytes at most"
             )
-        opened = OpenedTool(made.tool, made.arguments, {}, document)
+        opened = OpenedTool(server_call.tool, server_call.arguments, {}, document)
 
         async def relay(method: str, params: Mapping[str, object]) -> Mapping[str, object]:
             return await server.relay(method, params, timeout=_RELAY_TIMEOUT)
@@ -181,11 +175,12 @@ class ViewRoutes:
 
         handlers = ViewHandlers(on_display_mode=lambda mode: mode == "inline")
         host = Host(HostContext(), opened.tool, handlers, relay=relay, save_file=save, current_call=lambda: call)
-        live = LiveView(f"view-{secrets.token_hex(8)}.localhost", store.scope, opened, given, host)
+        live = LiveView(f"view-{secrets.token_hex(8)}.localhost", store.scope, opened, encoded_input, host)
         return live
 
     def _forget(self, call: str) -> None:
-        if (view := self._views.pop(call, None)) is not None:
+        view = self._views.pop(call, None)
+        if view is not None:
             view.cancel()
 
     # --- routes -------------------------------------------------------------------------------------------------------
@@ -209,7 +204,7 @@ class ViewRoutes:
             "allow": "; ".join(document.permissions),
             **live.state,
         }
-        body = encode_json(about)[:-1] + b',"given":' + live.given + b"}"
+        body = encode_json(about)[:-1] + b',"given":' + live.tool_input + b"}"
         return web.Response(body=body, content_type="application/json")
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
@@ -249,36 +244,46 @@ class ViewRoutes:
         """Return the sandbox proxy for a request to the origin of a view, and ``None`` for any other origin. Takes the
         reports of its policy, too. Raises :class:`~._responses.RequestRefused` (404) for everything else there."""
         name = hostname(request.host)
-        if name is None or not _NAME.fullmatch(name):
+        if name is None or not re.fullmatch(r"view-[0-9a-f]{16}\.localhost", name):
             return None
-        known = (
-            view.result()
-            for view in self._views.values()
-            if view.done() and not view.cancelled() and not view.exception()
-        )
-        live = next((one for one in known if secrets.compare_digest(one.name, name)), None)
+        live = self._live_at(name)
         if live is not None and (request.method, request.path_qs) == ("POST", _REPORTS):
             return await _take_report(live, request)
         if live is None or request.method != "GET" or request.path_qs != "/":
             raise RequestRefused(404, "NOT_FOUND", "there is nothing here")
         port = request.host[len(name) :]
-        frames = " ".join(f"http://{host}{port}" for host in ("127.0.0.1", "localhost"))
-        own = (f"frame-ancestors {frames}", f"report-uri http://{live.name}{port}{_REPORTS}")
-        headers = {
-            **live.opened.document.policy_headers("declared", further=own),
-            "Origin-Agent-Cluster": "?1",
-        }
+        further = (
+            f"frame-ancestors http://127.0.0.1{port} http://localhost{port}",
+            f"report-uri http://{live.name}{port}{_REPORTS}",
+        )
+        headers = dict(live.opened.document.policy_headers("declared", further=further))
+        headers["Origin-Agent-Cluster"] = "?1"
         return web.Response(text=_PROXY, content_type="text/html", headers=headers)
+
+    def _live_at(self, name: str) -> LiveView | None:
+        for view in self._views.values():
+            if view.done() and not view.cancelled() and not view.exception():
+                live = view.result()
+                if secrets.compare_digest(live.name, name):
+                    return live
+        return None
+
+
+def _without_view(result: Result, view: asyncio.Future[LiveView], error: ABPError) -> Result:
+    if not view.done():
+        view.set_exception(error)
+    return replace(result, warnings=(*result.warnings, f"the view is not shown: {error.message}"))
 
 
 async def _take_report(live: LiveView, request: web.Request) -> web.Response:
-    """Keep a report of a browser about a policy (CSP 5.3). A view can forge one: it is shown as text."""
-    match await read_json(request, "application/csp-report", _MAX_REPORT_BYTES):
+    """Keep a report of a browser about a policy (CSP 5.3), 50 at most. A view can forge one: it is shown as text."""
+    match await read_json(request, "application/csp-report", 64 << 10):
         case {"csp-report": {"effective-directive": str(directive), "blocked-uri": str(blocked)}}:
-            from ...mcp.views._document import policy_remedy  # late: it needs the extra [mcp]
+            from ...mcp.views._document import policy_remedy  # needs the extra [mcp]
 
-            text = f"{f'{directive}, {blocked}'[:_MAX_REPORT]}; {policy_remedy(directive, blocked)}"
-            if len(live.violations) < _MAX_REPORTS and text not in live.violations:
+            violation = f"{directive}, {blocked}"[:300]
+            text = f"{violation}; {policy_remedy(directive, blocked)}"
+            if len(live.violations) < 50 and text not in live.violations:
                 live.violations.append(text)
             return web.Response(status=204)
     raise RequestRefused(400, "INVALID_PARAMS", "a report is {csp-report: {…}}")
@@ -287,7 +292,9 @@ async def _take_report(live: LiveView, request: web.Request) -> web.Response:
 def frames_of_views(request: web.Request) -> str:
     """Return the source of ``frame-src`` for views, empty where they cannot be shown."""
     port = _local_port(request)
-    return "" if port is None else f" http://*.localhost{port}"
+    if port is None:
+        return ""
+    return f" http://*.localhost{port}"
 
 
 def _local_port(request: web.Request) -> str | None:
@@ -300,11 +307,11 @@ def _local_port(request: web.Request) -> str | None:
 
 
 def _surroundings(query: Mapping[str, str]) -> dict[str, Any]:
-    sides = [int(text) for name in ("width", "height") if re.fullmatch(r"[0-9]{1,4}", text := query.get(name, ""))]
-    given: dict[str, Any] = {
-        "theme": "dark" if query.get("theme") == "dark" else "light",
-        **{name: query[name][:100] for name in ("locale", "timezone") if query.get(name)},
-    }
-    if len(sides) == 2 and all(side in _SIDES for side in sides):
-        given["size"] = tuple(sides)
-    return given
+    surroundings: dict[str, Any] = {"theme": "dark" if query.get("theme") == "dark" else "light"}
+    for name in ("locale", "timezone"):
+        if query.get(name):
+            surroundings[name] = query[name][:100]
+    width, height = whole_number(query.get("width", "")), whole_number(query.get("height", ""))
+    if width and height and max(width, height) < 10_000:
+        surroundings["size"] = (width, height)
+    return surroundings
