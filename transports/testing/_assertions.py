@@ -33,18 +33,18 @@ _MAX_TEXT, _MAX_LINES, _MAX_WIDTH = 200_000, 40, 300
 def assert_size(ref: ArtifactRef, exactly: int | None = None, *, at_least: int = 0, at_most: int | None = None) -> None:
     """Assert that the size of an artifact in bytes is ``exactly`` this, or between ``at_least`` and ``at_most``."""
     __tracebackhide__ = True
+    size = ref.size_bytes
     if exactly is not None:
-        at_least = at_most = exactly
-    wanted = f"exactly {exactly}" if exactly is not None else f"at least {at_least}, at most {at_most}"
-    fits = ref.size_bytes >= at_least and (at_most is None or ref.size_bytes <= at_most)
-    assert fits, f"{ref.filename} has {ref.size_bytes} bytes, not {wanted}"
+        assert size == exactly, f"{ref.filename} has {size} bytes, not exactly {exactly}"
+    fits = size >= at_least and (at_most is None or size <= at_most)
+    assert fits, f"{ref.filename} has {size} bytes, not at least {at_least}, at most {at_most}"
 
 
 def assert_schema(data: object, schema: Mapping[str, object]) -> None:
     """Assert that ``data`` (of a result, or any JSON) fits a JSON Schema. Content in ``data`` fits any schema."""
     __tracebackhide__ = True
-    found = check_output(schema, data, [item.path for item in find(data)])
-    assert not found, "; ".join(found)
+    faults = check_output(schema, data, [content.path for content in find(data)])
+    assert not faults, "; ".join(faults)
 
 
 class Golden:
@@ -71,23 +71,29 @@ class Golden:
         one by another test of this run.
         """
         __tracebackhide__ = True
-        data, golden = _bytes(actual), self.folder / name
+        data = _read_result(actual)
+        golden = self.folder / name
         if golden.resolve().parent != self.folder.resolve():
             raise UsageError(f"{name!r} is not a plain file name")
         if self._update is None:
-            if difference := self._compare(data, golden, tolerance, differing):
-                new = "if it is right, run pytest with --abp-update-golden"
-                raise AssertionError(f"{difference}; {'--abp-update-golden accepts it' if golden.is_file() else new}")
+            difference = self._compare(data, golden, tolerance, differing)
+            if difference:
+                advice = "if it is right, run pytest with --abp-update-golden"
+                if golden.is_file():
+                    advice = "--abp-update-golden accepts it"
+                raise AssertionError(f"{difference}; {advice}")
             return
-        notes, note = self._update, self._update / hashlib.sha256(os.fsencode(golden.resolve())).hexdigest()
-        notes.mkdir(parents=True, exist_ok=True)
+        self._update.mkdir(parents=True, exist_ok=True)
+        note = self._update / hashlib.sha256(os.fsencode(golden.resolve())).hexdigest()
         with FileLock(note.with_suffix(".lock"), timeout=_PATIENCE):
             writer = note.read_text() if note.exists() else self._test
             if writer == self._test:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 golden.write_bytes(data)
                 note.write_text(self._test)
-            elif difference := self._compare(data, golden, tolerance, differing):
+                return
+            difference = self._compare(data, golden, tolerance, differing)
+            if difference:
                 raise UsageError(
                     f"{writer} and {self._test} have different results for one golden file; give one of them "
                     f"another name\n{difference}"
@@ -97,7 +103,7 @@ class Golden:
         """Return a description of the difference between a result and a golden file, with the path of a copy of the
         result; an empty text if they are equal."""
         if not golden.is_file():
-            return f"there is no golden file {golden}; look at the result, {self._keep(data, golden)}"
+            return f"there is no golden file {golden}; look at the result, {self._keep_result(data, golden)}"
         expected = golden.read_bytes()
         if data == expected:
             return ""
@@ -108,9 +114,9 @@ class Golden:
             difference = _compare_pages(data, expected, golden)
         else:
             difference = _changed_lines(data, expected, golden) or f"{_first_difference(data, expected)} {golden}"
-        return difference and f"{difference}\nThe result is {self._keep(data, golden)}"
+        return difference and f"{difference}\nThe result is {self._keep_result(data, golden)}"
 
-    def _keep(self, data: bytes, golden: Path) -> Path:
+    def _keep_result(self, data: bytes, golden: Path) -> Path:
         """Write a copy of the result beside the report of the test and return its path."""
         self._output.mkdir(parents=True, exist_ok=True)
         result = self._output / f"{golden.stem}.result{golden.suffix}"
@@ -134,21 +140,21 @@ class Golden:
         if count <= pixels * differing:
             return ""
         self._output.mkdir(parents=True, exist_ok=True)
-        shown = self._output / f"{golden.stem}.difference.png"
-        picture.save(shown)
-        allowed = f", {int(pixels * differing)} pixels may differ by more" if differing else ""
-        return f"{count} of {pixels} pixels differ from {golden} (tolerance {tolerance}{allowed}); see {shown}"
+        difference = self._output / f"{golden.stem}.difference.png"
+        picture.save(difference)
+        allowed = f"tolerance {tolerance}"
+        if differing:
+            allowed += f", {int(pixels * differing)} pixels may differ by more"
+        return f"{count} of {pixels} pixels differ from {golden} ({allowed}); see {difference}"
 
 
-def _bytes(actual: ArtifactRef | Path | bytes) -> bytes:
+def _read_result(actual: ArtifactRef | Path | bytes) -> bytes:
     __tracebackhide__ = True
     if isinstance(actual, bytes):
         return actual
-    if isinstance(actual, Path):
-        path = actual
-    elif (path_of_artifact := actual.path) is not None:
-        path = path_of_artifact
-    else:
+    path = actual if isinstance(actual, Path) else actual.path
+    if path is None:
+        assert isinstance(actual, ArtifactRef)
         raise UsageError(
             f"{actual.filename} ({actual.uri}) has no file here; use a store in a folder, as abp_artifacts is"
         )
@@ -167,16 +173,22 @@ def _changed_lines(data: bytes, expected: bytes, golden: Path) -> str:
     except UnicodeDecodeError:
         return ""
     lines = [*difflib.unified_diff(old, new, str(golden), "the result", lineterm="", n=1)]
-    more = [f"… and {len(lines) - _MAX_LINES} more lines"] if len(lines) > _MAX_LINES else []
-    shown = (line if len(line) <= _MAX_WIDTH else f"{line[:_MAX_WIDTH]}…" for line in lines[:_MAX_LINES])
-    return "\n".join((f"the result differs from {golden}:", *shown, *more)) if lines else ""
+    if not lines:
+        return ""
+    shown = [f"the result differs from {golden}:"]
+    for line in lines[:_MAX_LINES]:
+        if len(line) > _MAX_WIDTH:
+            line = f"{line[:_MAX_WIDTH]}…"
+        shown.append(line)
+    if len(lines) > _MAX_LINES:
+        shown.append(f"… and {len(lines) - _MAX_LINES} more lines")
+    return "\n".join(shown)
 
 
 def _first_difference(data: bytes, expected: bytes) -> str:
-    at = next(
-        (at for at, (a, b) in enumerate(zip(data, expected, strict=False)) if a != b), min(len(data), len(expected))
-    )
-    return f"the result ({len(data)} bytes) differs from byte {at} on from the {len(expected)} bytes of"
+    both = zip(data, expected, strict=False)
+    same = next((index for index, (byte, other) in enumerate(both) if byte != other), min(len(data), len(expected)))
+    return f"the result ({len(data)} bytes) differs from byte {same} on from the {len(expected)} bytes of"
 
 
 def _difference(actual: Image, golden_image: Image, tolerance: int) -> tuple[Image, int]:
@@ -194,7 +206,7 @@ def _difference(actual: Image, golden_image: Image, tolerance: int) -> tuple[Ima
 
 def _compare_pages(data: bytes, expected: bytes, golden: Path) -> str:
     """Return a description of the difference between the texts of two PDFs, or an empty text."""
-    pages, golden_pages = _texts(data), _texts(expected)
+    pages, golden_pages = _page_texts(data), _page_texts(expected)
     if len(pages) != len(golden_pages):
         return f"the PDF has {len(pages)} pages, {golden} has {len(golden_pages)}"
     for number, (actual, golden_text) in enumerate(zip(pages, golden_pages, strict=True), 1):
@@ -203,7 +215,7 @@ def _compare_pages(data: bytes, expected: bytes, golden: Path) -> str:
     return ""
 
 
-def _texts(data: bytes) -> list[str]:
+def _page_texts(data: bytes) -> list[str]:
     """Return the text of every page, with white space collapsed."""
     with needing("pypdfium2", "test"):
         import pypdfium2

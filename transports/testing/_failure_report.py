@@ -58,7 +58,7 @@ class FailureReport:
         Without anything to write no folder is created. The sessions may still be open: a recording is valid up to its
         last whole line.
         """
-        written = [name for recording in self._sessions for name in self._keep(recording)]
+        written = [name for recording in self._sessions for name in self._keep_recording(recording)]
         if self._page is not None:
             (page, run), self._page = self._page, None
             with contextlib.suppress(Exception):  # the page itself may have failed
@@ -74,24 +74,27 @@ class FailureReport:
         written += sorted(file.name for file in self._folder.glob("view*.*"))
         traced, self._traced = self._traced, []
         for number, page_traced in enumerate(traced, 1):
-            SHARED.run(_stop(page_traced, self._folder / _numbered("trace.zip", number)))
+            SHARED.run(_stop_trace(page_traced, self._folder / _numbered("trace.zip", number)))
         for trace in sorted(self._folder.glob("trace*.zip")):
             written.append(f"{trace.name} (see it with: {shlex.join(('playwright', 'show-trace', str(trace)))})")
         if self._copy_artifacts():
             written.append("artifacts")
-        kept = (
-            f"kept in {self._folder}: {', '.join(written)}" if written else "nothing was kept: no app had answered yet"
-        )
-        return "\n".join([*(f"view: {note}" for note in notes), kept])
+        lines = [f"view: {note}" for note in notes]
+        if written:
+            lines.append(f"kept in {self._folder}: {', '.join(written)}")
+        else:
+            lines.append("nothing was kept: no app had answered yet")
+        return "\n".join(lines)
 
-    def _keep(self, recording: Path) -> list[str]:
+    def _keep_recording(self, recording: Path) -> list[str]:
         """Copy a recording with its content, write its log, and return their names; none for an empty recording."""
         if not recording.is_file() or recording.read_bytes().count(b"\n") < 2:  # no more than its header
             return []
         self._folder.mkdir(parents=True, exist_ok=True)
         copy = self._folder / recording.name
         shutil.copy2(recording, copy)
-        if (content := recording.with_name(f"{recording.name}.d")).is_dir():
+        content = recording.with_name(f"{recording.name}.d")
+        if content.is_dir():
             shutil.copytree(content, self._folder / content.name, dirs_exist_ok=True)
         log = copy.with_suffix(".txt")
         write_log(copy, log)
@@ -99,8 +102,9 @@ class FailureReport:
 
     def _copy_artifacts(self) -> bool:
         """Copy the files of the store without its bookkeeping, and return whether there were any."""
-        found = self._artifacts.iterdir() if self._artifacts.is_dir() else ()
-        files = [file for file in found if file.is_file() and not file.name.startswith(".")]
+        if not self._artifacts.is_dir():
+            return False
+        files = [file for file in self._artifacts.iterdir() if file.is_file() and not file.name.startswith(".")]
         for file in files:
             (self._folder / "artifacts").mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, self._folder / "artifacts" / file.name)
@@ -111,12 +115,17 @@ class FailureReport:
 
         ``run`` runs work in the session's loop.
         """
-        if (page := page_of(transport)) is not None:
+        page = page_of(transport)
+        if page is not None:
             self._page = page, run
 
     async def _write_problems(self, transport: HasPage) -> None:
         """Write script errors, failed requests and the last console lines of a page to ``page.txt``, if any."""
-        if transport.page is not None and (lines := (await read_problems(transport.page)).lines()):
+        if transport.page is None:
+            return
+        problems = await read_problems(transport.page)
+        lines = problems.lines()
+        if lines:
             self._folder.mkdir(parents=True, exist_ok=True)
             (self._folder / "page.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
@@ -143,7 +152,7 @@ class FailureReport:
         self._folder.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(Exception):  # it was not shown, or its page has gone; the test's own error matters
             file = self._folder / _numbered("view.json", number)
-            text = json.dumps(await asyncio.to_thread(_described, view), ensure_ascii=False, indent=2, default=str)
+            text = json.dumps(await asyncio.to_thread(_view_as_json, view), ensure_ascii=False, indent=2, default=str)
             file.write_text(f"{text}\n", encoding="utf-8")
             picture = self._folder / _numbered("view.png", number)
             await view.frame.page.screenshot(path=picture, timeout=_PICTURE_TIMEOUT)
@@ -153,15 +162,16 @@ class FailureReport:
 
         The trace ends with :meth:`write`, which keeps it, or with :meth:`discard_trace`.
         """
-        if (page := page_of(transport)) is not None:
-            SHARED.run(_start(page))
+        page = page_of(transport)
+        if page is not None:
+            SHARED.run(_start_trace(page))
             self._traced.append(page)
 
     def discard_trace(self) -> None:
         """End the traces without keeping them, unless they have been written."""
         traced, self._traced = self._traced, []
         for page in traced:
-            SHARED.run(_stop(page, None))
+            SHARED.run(_stop_trace(page, None))
 
     @contextlib.asynccontextmanager
     async def tracing(self, transport: Transport, *, passing: type[BaseException]) -> AsyncIterator[None]:
@@ -174,7 +184,7 @@ class FailureReport:
         if page is None:
             yield
             return
-        await _start(page)
+        await _start_trace(page)
         path: Path | None = None
         try:
             yield
@@ -184,13 +194,15 @@ class FailureReport:
                 await self._write_problems(page)
             raise
         finally:
-            await _stop(page, path)
+            await _stop_trace(page, path)
 
 
 def _numbered(name: str, number: int) -> str:
     """Return ``trace.zip``, ``trace-2.zip``, ``trace-3.zip``, …"""
+    if number == 1:
+        return name
     stem, ending = name.split(".")
-    return name if number == 1 else f"{stem}-{number}.{ending}"
+    return f"{stem}-{number}.{ending}"
 
 
 def _notes(view: View) -> list[str]:
@@ -199,7 +211,7 @@ def _notes(view: View) -> list[str]:
     return [plain_line(str(redactor.tree(note))) for note in (*view.violations, *view.warnings)[:_MAX_NOTES]]
 
 
-def _described(view: View) -> object:
+def _view_as_json(view: View) -> object:
     return Redactor((), (), known=KNOWN_SECRETS).tree(
         {
             "capabilities": sorted(view.capabilities),
@@ -223,15 +235,17 @@ def write_log(recording: Path, log: Path) -> None:
 
 
 def _log_line(entry: dict[str, Any]) -> str:
-    what = entry.pop("does")
-    direction = "→" if what == "ask" else "←"
+    action = entry.pop("does")
+    direction = "→" if action == "ask" else "←"
     names = " ".join(str(entry.pop(key)) for key in ("n", "kind", "type") if key in entry)
-    seconds, details = entry.pop("at", 0.0), json.dumps(entry, ensure_ascii=False)
-    cut = details if len(details) <= _MAX_CHARS else f"{details[:_MAX_CHARS]}… ({len(details)} characters)"
-    return f"{seconds:9.3f} {direction} {what} {names} {cut}"
+    seconds = entry.pop("at", 0.0)
+    details = json.dumps(entry, ensure_ascii=False)
+    if len(details) > _MAX_CHARS:
+        details = f"{details[:_MAX_CHARS]}… ({len(details)} characters)"
+    return f"{seconds:9.3f} {direction} {action} {names} {details}"
 
 
-async def _start(transport: HasPage) -> None:
+async def _start_trace(transport: HasPage) -> None:
     from playwright.async_api import Error
 
     if transport.page is not None:
@@ -239,7 +253,7 @@ async def _start(transport: HasPage) -> None:
             await transport.page.context.tracing.start(screenshots=True, snapshots=True)
 
 
-async def _stop(transport: HasPage, path: Path | None) -> None:
+async def _stop_trace(transport: HasPage, path: Path | None) -> None:
     from playwright.async_api import Error
 
     if transport.page is not None:

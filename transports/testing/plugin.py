@@ -45,22 +45,6 @@ if TYPE_CHECKING:
     from ._assertions import Golden
     from ._failure_report import FailureReport
 
-__all__ = [
-    "add_options",
-    "browser_options",
-    "check_options",
-    "evidence_option",
-    "is_server",
-    "new_run_name",
-    "number_option",
-    "output_folder",
-    "remove_older_runs",
-    "serve_fixture_app",
-    "serve_pages",
-    "starts_browser",
-    "traces_here",
-]
-
 #: Options that take a number and are ini keys too: name, unit, help.
 _NUMBERS = (
     ("timeout", "SECONDS", "Default timeout of abp_app and abp_app_async, for connecting and for each call."),
@@ -110,7 +94,8 @@ def add_options(parser: pytest.Parser) -> None:
 
 def check_options(config: pytest.Config) -> None:
     """Raise :class:`pytest.UsageError` for an invalid number or invalid kinds of evidence."""
-    if text := _evidence_text(config):
+    text = _evidence_text(config)
+    if text:
         from ..session._evidence import read_evidence
 
         try:
@@ -137,8 +122,10 @@ def number_option(config: pytest.Config, name: str) -> float | None:
 
 def browser_options(config: pytest.Config) -> dict[str, Any]:
     """Return the requested options of :class:`~transports.Browser`."""
+    options: dict[str, Any] = {}
     slow_mo = number_option(config, "slowmo")
-    options: dict[str, Any] = {} if slow_mo is None else {"slow_mo": slow_mo}
+    if slow_mo is not None:
+        options["slow_mo"] = slow_mo
     if config.getoption("--abp-headed") or config.getini("abp_headed"):
         options["headless"] = False
     return options
@@ -150,7 +137,8 @@ def _evidence_text(config: pytest.Config) -> str:
 
 def evidence_option(config: pytest.Config) -> dict[str, Any]:
     """Return the option ``evidence`` of :func:`transports.connect`, if evidence was requested."""
-    if not (text := _evidence_text(config)):
+    text = _evidence_text(config)
+    if not text:
         return {}
     from ..session._evidence import GeneralEvidence, read_evidence  # late: each run of pytest imports this module
 
@@ -243,7 +231,9 @@ def pytest_runtest_makereport(
     """Write the report of a failed test, and name it in pytest's own report.
 
     An error of this package is shown with the caller's lines only, unless pytest was started with ``--full-trace``."""
-    error = call.excinfo.value if call.excinfo is not None else None
+    error: BaseException | None = None
+    if call.excinfo is not None:
+        error = call.excinfo.value
     if (
         isinstance(error, ContextLost)
         and isinstance(item, pytest.Function)
@@ -272,10 +262,9 @@ def pytest_runtest_makereport(
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Insert :func:`_abp_no_running_loop` before all fixtures of a test with its own event loop."""
     if isinstance(item, pytest.Function) and _NO_LOOP not in item.fixturenames:
-        own = any(name.startswith("abp_") for name in item.fixturenames)
-        if {"abp_app_async", "abp_open_view_async"} & set(item.fixturenames) or (
-            own and inspect.iscoroutinefunction(item.obj)
-        ):
+        opens_async = {"abp_app_async", "abp_open_view_async"} & set(item.fixturenames)
+        uses_plugin = any(name.startswith("abp_") for name in item.fixturenames)
+        if opens_async or (uses_plugin and inspect.iscoroutinefunction(item.obj)):
             item.fixturenames.insert(0, _NO_LOOP)
 
 
@@ -291,7 +280,7 @@ def _abp_no_running_loop(request: pytest.FixtureRequest) -> Iterator[None]:
             f"{request.node.nodeid}: `page` of pytest-playwright blocks, so a test with an event loop cannot use it: "
             "make it a plain function with `page` and `abp_app`, or leave `page` out and take `abp_app_async`"
         )
-    suspended = asyncio._get_running_loop()
+    suspended = asyncio._get_running_loop()  # both are in asyncio.events.__all__, for those that run a loop
     asyncio._set_running_loop(None)
     yield
     asyncio._set_running_loop(suspended)
@@ -318,7 +307,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def abp_transport(request: pytest.FixtureRequest) -> str:
     """Return the name of the transport: the test's parameter, the marker's ``transport``, or ``auto``."""
     marker = request.node.get_closest_marker("abp")
-    return str(marker.kwargs.get("transport", "auto")) if marker is not None else "auto"
+    if marker is None:
+        return "auto"
+    return str(marker.kwargs.get("transport", "auto"))
 
 
 @pytest.fixture
@@ -329,21 +320,25 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
     file is a recording to replay. Override the fixture for an app whose address is known only at run time.
     """
     marker = request.node.get_closest_marker("abp")
-    given = marker.args[0] if marker is not None and marker.args else request.config.getoption("--abp-target")
-    if given:
-        file = request.path.parent / str(given)
-        if file.suffix not in _FILES or ":" in str(given):
-            return str(given)
+    target = request.config.getoption("--abp-target")
+    if marker is not None and marker.args:
+        target = marker.args[0]
+    if target:
+        file = request.path.parent / str(target)
+        if file.suffix not in _FILES or ":" in str(target):
+            return str(target)
         if not file.is_file():
             raise UsageError(f"{request.node.nodeid}: no such file beside the test: {file}")
         if file.suffix == ".py":
             return f"mcp+stdio:{shlex.join((sys.executable, str(file)))}"
-        return f"replay:{file}" if file.suffix == ".jsonl" else _abp_pages(file)
+        if file.suffix == ".jsonl":
+            return f"replay:{file}"
+        return _abp_pages(file)
     if "abp_fixture_app" not in request.fixturenames:
         raise UsageError(f"{request.node.nodeid}: which app is meant? Say it with {_WAYS_TO_NAME_AN_APP}")
-    served: Fixture = request.getfixturevalue("abp_fixture_app")
-    own = {"websocket": served.ws_url, "postmessage": served.embed_url, "webmcp": served.webmcp_url}
-    return own.get(abp_transport, served.url)
+    fixture: Fixture = request.getfixturevalue("abp_fixture_app")
+    addresses = {"websocket": fixture.ws_url, "postmessage": fixture.embed_url, "webmcp": fixture.webmcp_url}
+    return addresses.get(abp_transport, fixture.url)
 
 
 @pytest.fixture(scope="session")
@@ -380,11 +375,14 @@ def abp_golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     """Return the golden files in the folder ``golden`` beside the test: ``abp_golden.check(ref, "report.pdf")``."""
     from ._assertions import Golden
 
-    base = tmp_path_factory.getbasetemp()
-    notes = (base.parent if hasattr(request.config, "workerinput") else base) / "abp-golden"  # xdist's workers share it
-    update = notes if request.config.getoption("--abp-update-golden") else None
-    folder, output = request.path.parent / "golden", _report_folder(request)
-    return Golden(folder, test=request.node.nodeid, update=update, output=output)
+    update: Path | None = None
+    if request.config.getoption("--abp-update-golden"):
+        base = tmp_path_factory.getbasetemp()
+        if hasattr(request.config, "workerinput"):
+            base = base.parent  # xdist's workers share it
+        update = base / "abp-golden"
+    folder = request.path.parent / "golden"
+    return Golden(folder, test=request.node.nodeid, update=update, output=_report_folder(request))
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
@@ -434,9 +432,9 @@ def abp_app_async(
         options = {**defaults, **marked, **options}
         shows_views = "abp_open_view_async" in request.fixturenames and is_server(abp_target)
         async with contextlib.AsyncExitStack() as stack:
-            wanted = browser_options(request.config)
-            if wanted and starts_browser(abp_target, options, shows_views=shows_views):
-                options["browser"] = await stack.enter_async_context(browsers.Browser(**wanted))
+            requested = browser_options(request.config)
+            if requested and starts_browser(abp_target, options, shows_views=shows_views):
+                options["browser"] = await stack.enter_async_context(browsers.Browser(**requested))
             app = await stack.enter_async_context(connect(abp_target, transport=abp_transport, **options))
             if traces_here(options):
                 await stack.enter_async_context(report.tracing(app.transport, passing=pytest.skip.Exception))
@@ -494,11 +492,14 @@ def abp_open_view_async(
 
 
 def _options(request: pytest.FixtureRequest, target: str, transport: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    timeout = number_option(request.config, "timeout")
+    if timeout is not None:
+        options["timeout"] = timeout
     marker = request.node.get_closest_marker("abp")
-    options: Mapping[str, Any] = marker.kwargs if marker is not None else {}
-    options = {name: value for name, value in options.items() if name != "transport"}
-    if (timeout := number_option(request.config, "timeout")) is not None:
-        options = {"timeout": timeout, **options}
+    if marker is not None:
+        options |= marker.kwargs
+        options.pop("transport", None)
     if is_page(target) and transport in ("auto", "playwright", "webmcp") and "page" in request.fixturenames:
         return {**options, "page": request.getfixturevalue("page")}
     options = {**evidence_option(request.config), **options}
