@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...artifacts._query import Query
+from ...artifacts._retention import Retention
+from ...artifacts._search import find as find_page, is_named, search, versions
+from ...artifacts._sweeping import reindex as reindex_store
+from ...errors import ABPError, ArtifactNotFound, StoreError, UsageError
 from ...protocol._plain_text import plain_text
+from ...protocol._times import parse_duration
+from ...session._settings import Settings, retention_settings
+from ...session._stores import open_configured_store
 from ._options import Json, Output, seconds_between, spread_groups
 from ._output import asynchronous, print_error, print_json, print_note, print_rows, print_text
 
@@ -64,8 +72,6 @@ async def find(store: ArtifactStore, name: str) -> ArtifactRef:
 
     Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` if several artifacts
     match."""
-    from ...artifacts._search import is_named
-    from ...errors import ArtifactNotFound, UsageError
 
     try:
         return await store.stat(name)
@@ -111,7 +117,6 @@ class QueryOptions:
 
     def query(self, limit: int | None) -> Query:
         """Return the options as a query. Raises :class:`~transports.errors.UsageError`."""
-        from ...artifacts._query import Query
 
         given = asdict(self)
         given |= {"since": _time(self.since, "--since"), "until": _time(self.until, "--until")}
@@ -119,8 +124,6 @@ class QueryOptions:
 
 
 def _time(text: str | None, option: str) -> datetime | None:
-    from ...errors import UsageError
-    from ...protocol._times import parse_duration
 
     if text is None:
         return None
@@ -135,8 +138,6 @@ def _time(text: str | None, option: str) -> datetime | None:
 
 def store_at(url: str | None, retention: Retention | None = None) -> ArtifactStore:
     """Return the store at ``url``. URL and retention default to the settings."""
-    from ...session._settings import Settings, retention_settings
-    from ...session._stores import open_configured_store
 
     return open_configured_store(Settings.load(), url, retention=retention or retention_settings())
 
@@ -180,7 +181,6 @@ async def gc(
 
 
 def _retention_by_age(ttl: float | None) -> Retention | None:
-    from ...artifacts._retention import Retention
 
     if ttl is None:
         return None
@@ -216,7 +216,6 @@ async def fsck(
 @asynchronous
 async def reindex(output: Output = None, as_json: Json = False) -> None:
     """Build or correct the index of an object store."""
-    from ...artifacts._sweeping import reindex as reindex_store
 
     async with store_at(output) as store:
         report = await reindex_store(store)
@@ -245,7 +244,6 @@ async def list_(
 
     Prints id, bytes, type, time of first storage, and name of each. An object store with an index is read from the
     index."""
-    from ...artifacts._search import find as find_page
 
     query = wanted.query(limit)
     async with store_at(output) as store:
@@ -264,7 +262,6 @@ async def versions_(
     as_json: Json = False,
 ) -> None:
     """List the artifacts of one file name, latest last."""
-    from ...artifacts._search import versions
 
     async with store_at(output) as store:
         print_list(await versions(store, name), as_json, f"nothing was stored as {name} in {store.url}")
@@ -278,7 +275,6 @@ async def search_(
     as_json: Json = False,
 ) -> None:
     """List the texts that contain all of these words, oldest first. ABP_SEARCH_INDEX=true makes an index for that."""
-    from ...artifacts._search import search
 
     async with store_at(output) as store:
         print_list(await search(store, " ".join(words)), as_json, f"no text in {store.url} has these words")
@@ -307,7 +303,6 @@ async def get(
     output: Output = None,
 ) -> int:
     """Copy the bytes of one artifact, checked against their hash."""
-    from ...errors import UsageError
 
     async with store_at(output) as store:
         ref = await find(store, artifact_id)
@@ -340,7 +335,6 @@ async def _show(chunks: AsyncIterator[bytes]) -> None:
 
 async def _save(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
     """Write the file completely or not at all. A device or a pipe is written to, never replaced."""
-    from ...errors import StoreError
 
     if path.exists() and not path.is_file():
         with path.open("wb") as device:
@@ -356,7 +350,6 @@ async def _save(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
 @asynchronous
 async def open_(artifact_id: Id, output: Output = None) -> None:
     """Open an artifact, as a double click does."""
-    from ...errors import ABPError, UsageError
 
     async with store_at(output) as store:
         ref = await find(store, artifact_id)
@@ -389,7 +382,6 @@ async def rm(
     output: Output = None,
 ) -> int:
     """Remove artifacts and their files."""
-    from ...errors import ArtifactNotFound
 
     async with store_at(output) as store:
         found: dict[str, ArtifactRef] = {}

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
 import typer
 
-from ..._internal.tasks import begin
+from ..._internal.tasks import begin, in_thread
 from ...errors import UsageError
+from ..shared._listening import parse_address
 from ._options import (
     OUT,
     AdapterFile,
@@ -351,7 +352,6 @@ async def _metrics_at(address: str | None) -> AsyncIterator[None]:
     if address is None:
         yield
         return
-    from ..shared._listening import parse_address
     from ..shared._metrics_server import serve_metrics
 
     async with serve_metrics(*parse_address(address, "--metrics"), f"--metrics {address}") as url:
@@ -477,7 +477,6 @@ def run_(
             return await run(source)
 
     async def run(source: Path) -> int:
-        from ..._internal.tasks import in_thread
         from ...batch.ledger._ledger import open_ledger  # late: it is imported while the driver starts
         from ...batch.running._batch import add_input
         from ...batch.running._outputs import export_run, input_notes

@@ -9,12 +9,16 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from io import StringIO
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...artifacts._ref import Scope
 from ...errors import ABPError, UsageError
+from ...session._settings import Settings
+from ...session._stores import open_configured_store
 from ._calls import fitting
 from ._options import OUT, ConnectionOptions, Json, Target, Timeout, open_app, spread_groups
 from ._output import ProgressBar, print_json, print_note, print_text, run_async, with_quoted_parameter
@@ -84,9 +88,6 @@ def bench(
 async def _store(url: str | None) -> AsyncIterator[ArtifactStore]:
     """Open the store for the results, by default in a temporary folder. The results have a scope of their own, so that
     removing them never removes other artifacts."""
-    from ...artifacts._ref import Scope
-    from ...session._settings import Settings
-    from ...session._stores import open_configured_store
 
     with nullcontext(url) if url else TemporaryDirectory(prefix="abp-bench-") as place:
         async with open_configured_store(Settings.load(), place, retention=None) as store:
@@ -122,7 +123,6 @@ def _figures(measured: Measurement) -> dict[str, str]:
 
 def _print(measured: Measurement) -> None:
     """Print the figures as tables, then errors."""
-    from io import StringIO
 
     from rich.console import Console
     from rich.table import Table

@@ -13,18 +13,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ABPError, ProtocolError, UsageError
-from ...protocol._plain_text import plain_line
-from ...protocol._strict_json import decode_json
+from ...protocol._capabilities import find_capability
+from ...protocol._find_content import set_path
+from ...protocol._plain_text import plain_line, redact_url
+from ...protocol._strict_json import decode_json, json_lines
+from ...protocol.binary import BinaryData
 from ...protocol.schema import check_output, declared_parameters, is_file
-from ._detached import Detach, ServerUrl, start_detached
+from ...session._settings import Settings, read_config, routing_of
 from ._options import (
     ConnectionOptions,
+    Detach,
     EvidenceText,
     InlineData,
     Json,
     OnOff,
     Output,
     RecordFile,
+    ServerUrl,
     Target,
     Timeout,
     open_app,
@@ -119,7 +124,6 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 
 def _example(capability: Capability, target: Sequence[str]) -> str:
     """Return an example call, with the app's own example of parameters or the smallest valid required parameters."""
-    from ...protocol.binary import BinaryData
     from ...testing.conformance._inputs import CannotGenerate, generated_params
 
     words, schema = [*target, capability.name], capability.input_schema
@@ -158,7 +162,6 @@ def _placeholder(name: str, schema: Mapping[str, Any]) -> str:
 def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
     """Return the number and the parameters of each non-empty line of a JSON Lines file. Raises
     :class:`~transports.errors.UsageError` for a line that is not a JSON object."""
-    from ...protocol._strict_json import json_lines
 
     try:
         with file.open("rb") as lines:
@@ -233,9 +236,7 @@ def routing_of_options(preset: str | None, given: Sequence[str] | None) -> Routi
     preset. Raises :class:`~transports.errors.UsageError`, which names the key at fault."""
     if not given:
         return preset
-    from ...protocol._find_content import set_path  # late: `abp --help` need not wait for these
     from ...routing._policy import RoutingConfig
-    from ...session._settings import read_config, routing_of
 
     table: dict[str, Any] = {}
     for option in given:
@@ -293,6 +294,8 @@ def call(
 
     With --detach a running `abp serve` makes the call (--server, --token); see `abp calls`."""
     if detach or server:
+        from ._detached import start_detached  # late: it loads an HTTP client
+
         refused = {
             "--each": each,
             "--out": output,
@@ -377,8 +380,6 @@ def capabilities(
     connection = options.connection()
 
     async def work() -> int:
-        from ...protocol._capabilities import find_capability
-        from ...protocol._plain_text import redact_url
 
         async with open_app(target, connection, store="none:") as app:
             known = app.capabilities
@@ -435,9 +436,7 @@ async def discover(
     """Read an app's manifest without a browser.
 
     The manifest lists its capabilities."""
-    from ...protocol._plain_text import redact_url
     from ...session._manifest import discover
-    from ...session._settings import Settings
 
     found = await discover(url, allow_private=Settings.load().allow_private_addresses)
     if found.reason is not None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...protocol._plain_text import plain_line, plain_text
+from ...protocol._strict_json import encode_json
 from ._options import (
     AdapterFile,
     BrowserName,
@@ -72,7 +73,6 @@ async def conformance(
     Capabilities are really called, with small parameters made from their inputSchema (or its `examples`): exclude with
     --skip those that must not run.
     """
-    from ...protocol._strict_json import encode_json
     from ...testing.conformance import check_app
     from ...testing.conformance._evidence import Plan
 

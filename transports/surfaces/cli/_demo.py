@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...errors import BinaryError
 from ..shared._listening import cannot_listen
 from ._options import OUT, local_folder
 from ._output import asynchronous, print_json, print_note, print_text
@@ -81,7 +82,6 @@ async def _step(app: Session, results: list[Result], capability: str, params: Ma
 
 
 async def _large(app: Session, results: list[Result], params: Mapping[str, object]) -> None:
-    from ...errors import BinaryError
 
     data = await _step(app, results, "file.generate", {"digest": True, **params})
     if data["sha256"] != results[-1].artifacts["file"].sha256:
@@ -90,7 +90,6 @@ async def _large(app: Session, results: list[Result], params: Mapping[str, objec
 
 async def _repeat(app: Session, megabytes: int, results: list[Result]) -> None:
     """Repeat two calls over another transport: the same table, which must give the same file, and a large file."""
-    from ...errors import BinaryError
 
     first = next(result for result in results if result.capability == "data.csv")
     await _step(app, results, "data.csv", _TABLE)

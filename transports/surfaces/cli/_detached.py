@@ -1,18 +1,28 @@
-"""``abp calls`` and ``abp call --detach``: detached calls, which a running `abp serve` makes without this command."""
+"""``abp calls`` and ``abp call --detach``: detached calls, which a running `abp serve` makes without this command.
+
+The commands come first, then the client of the server (:func:`open_server`)."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlsplit
 
+import aiohttp
 import typer
 
-from ...errors import ABPError, CapabilityError, OutcomeUnknown, UsageError
-from ._options import Json
+from ...artifacts._ref import ArtifactRef
+from ...errors import ABPError, CapabilityError, ConnectFailed, OutcomeUnknown, ProtocolError, UsageError
+from ...protocol._plain_text import is_page, origin_of
+from ...protocol._strict_json import decode_json
+from ...protocol.binary import BinaryData, LocalFile
+from ...protocol.messages import Effect
+from ._options import Json, ServerUrl, read_token
 from ._output import asynchronous, print_json, print_note, print_result, print_rows, print_text, run_async
 from ._params import ParamOptions
 
@@ -25,12 +35,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Detach = Annotated[
-    bool, typer.Option("--detach", help="Have a running server make the call, and print its id at once.")
-]
-ServerUrl = Annotated[
-    str | None, typer.Option("--server", metavar="URL", help="Address of the server, as `abp serve` prints it.")
-]
 _Token = Annotated[
     str | None,
     typer.Option(
@@ -62,13 +66,12 @@ def start_detached(
     for name, value in refused.items():
         if value:
             raise UsageError(f"{name} is for a call that this command makes itself; leave it out with --detach")
-    values, given = replace(params, files=None).read(), _flat(ParamOptions(files=params.files).read())
+    values = replace(params, files=None).read()
+    files = _flatten(ParamOptions(files=params.files).read())
 
     async def work() -> int:
-        from ._server import open_server
-
-        async with open_server(server, token or os.environ.get("ABP_SERVE_TOKEN")) as opened:
-            call = await opened.start(target, capability, values, given, transport=transport, timeout=timeout)
+        async with open_server(server, token or os.environ.get("ABP_SERVE_TOKEN")) as client:
+            call = await client.start(target, capability, values, files, transport=transport, timeout=timeout)
         if as_json:
             print_json({"success": True, "call": call})
         else:
@@ -79,22 +82,23 @@ def start_detached(
     return run_async(work)
 
 
-def _flat(files: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the files in parameters by their paths, with dots between the keys."""
-    out: dict[str, Any] = {}
-    for key, value in files.items():
-        out |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return out
+    files: dict[str, Any] = {}
+    for key, value in params.items():
+        if isinstance(value, dict):
+            files |= _flatten(value, f"{prefix}{key}.")
+        else:
+            files[prefix + key] = value
+    return files
 
 
 @app.command("list")
 @asynchronous
 async def list_calls(server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> None:
     """List the calls, newest first."""
-    from ._server import open_server
-
-    async with open_server(server, token) as opened:
-        calls = await opened.calls()
+    async with open_server(server, token) as client:
+        calls = await client.calls()
     if as_json:
         print_json({"success": True, "calls": calls})
         return
@@ -114,17 +118,20 @@ async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_j
 
     It is printed as `abp call` would."""
     from ...session._call import CallStatus
-    from ._server import open_server
 
-    asked = False
-    async with open_server(server, token) as opened:
-        while not (status := CallStatus((ended := await opened.wait(call))["status"])).final:
-            if status is CallStatus.INPUT_REQUIRED and not asked:
-                asked = True
+    notified = False
+    async with open_server(server, token) as client:
+        while True:
+            record = await client.wait(call)
+            status = CallStatus(record["status"])
+            if status.final:
+                break
+            if status is CallStatus.INPUT_REQUIRED and not notified:
+                notified = True
                 print_note("the app asks a question; answer it in the gallery", always=True)
-    document = ended["result"]
+    document = record["result"]
     if status is not CallStatus.COMPLETED:
-        raise _error(ended)
+        raise _error_of(record)
     if document is None:
         raise UsageError(f"call {call}: its answer was kept for a day at most and is gone", code="CALL_EXPIRED")
     if as_json:
@@ -137,17 +144,15 @@ async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_j
 @asynchronous
 async def cancel(call: _Call, server: ServerUrl = None, token: _Token = None, as_json: Json = False) -> None:
     """Cancel a call, in the app too. A call that has ended stays as it is."""
-    from ._server import open_server
-
-    async with open_server(server, token) as opened:
-        record = await opened.cancel(call)
+    async with open_server(server, token) as client:
+        record = await client.cancel(call)
     if as_json:
         print_json({"success": True, "call": record})
     else:
         print_text(f"{record['id']}  {record['status']}")
 
 
-def _error(call: Mapping[str, Any]) -> ABPError:
+def _error_of(call: Mapping[str, Any]) -> ABPError:
     """Return the error of a call without a result."""
     problem = (call["result"] or {}).get("error") or call["error"] or {}
     message = str(problem.get("message") or f"{call['capability']}: {call['status']}")
@@ -161,34 +166,33 @@ def _error(call: Mapping[str, Any]) -> ABPError:
 
 def result_of(document: Mapping[str, Any]) -> Result:
     """Return the result that a document of ``abp call --json`` describes, as far as it is printed."""
-    from ...artifacts._ref import ArtifactRef
-    from ...protocol.messages import Effect
     from ...routing._result import Result
 
-    def reference(one: Mapping[str, Any]) -> ArtifactRef:
-        said = {name: one[name] for name in ("truncated", "warning", "preview") if name in one}
-        named = {name: one[name] for name in ("id", "filename", "mime_type", "size_bytes", "sha256")}
-        return ArtifactRef(uri=one["uri"] or "", local_path=one["path"], source=said, **named)
+    def reference(stored: Mapping[str, Any]) -> ArtifactRef:
+        source = {name: stored[name] for name in ("truncated", "warning", "preview") if name in stored}
+        fields = {name: stored[name] for name in ("id", "filename", "mime_type", "size_bytes", "sha256")}
+        return ArtifactRef(uri=stored["uri"] or "", local_path=stored["path"], source=source, **fields)
 
     data = document["data"]
-    artifacts = {one["field"]: reference(one) for one in document["artifacts"]}
-    inline = frozenset(place for place, ref in artifacts.items() if _holds(data, place, ref.id))
-    first = {re.split(r"(?<!\\)\.", place)[0] for place in inline}
-    beside = data if isinstance(data, dict) and artifacts.keys() != {""} else {}
+    artifacts = {stored["field"]: reference(stored) for stored in document["artifacts"]}
+    inline = frozenset(place for place, ref in artifacts.items() if _holds_reference(data, place, ref.id))
+    first_keys = {re.split(r"(?<!\\)\.", place)[0] for place in inline}
+    metadata = data if isinstance(data, dict) and artifacts.keys() != {""} else {}
+    effects = document.get("effects", ())
     return Result(
         document["capability"],
         data,
         artifacts,
         warnings=tuple(document["warnings"]),
-        effects=tuple(Effect(one["kind"], one["call"], one["detail"]) for one in document.get("effects", ())),
-        metadata={key: value for key, value in beside.items() if key.replace(".", "\\.") not in first},
+        effects=tuple(Effect(effect["kind"], effect["call"], effect["detail"]) for effect in effects),
+        metadata={key: value for key, value in metadata.items() if key.replace(".", "\\.") not in first_keys},
         inline_fields=inline,
-        evidence={one["kind"]: reference(one) for one in document.get("evidence", ())},
+        evidence={stored["kind"]: reference(stored) for stored in document.get("evidence", ())},
     )
 
 
-def _holds(data: Any, place: str, artifact_id: str) -> bool:
-    """Return whether the reference of an artifact stands at its place in the data."""
+def _holds_reference(data: Any, place: str, artifact_id: str) -> bool:
+    """Return whether the reference of an artifact is at its place in the data."""
     for step in re.split(r"(?<!\\)\.", place) if place else ():
         key = re.sub(r"\\(.)", r"\1", step)
         if isinstance(data, list) and key.isdigit() and int(key) < len(data):
@@ -198,3 +202,127 @@ def _holds(data: Any, place: str, artifact_id: str) -> bool:
         else:
             return False
     return isinstance(data, dict) and data.get("id") == artifact_id
+
+
+#: Timeout of a request in seconds, without its ``wait``.
+_TIMEOUT = 30.0
+#: Largest answer in bytes.
+_MAX_ANSWER = 16 << 20
+#: Seconds that one request waits for the end of a call.
+_WAIT = 20
+
+
+@asynccontextmanager
+async def open_server(url: str | None, token: str | None) -> AsyncIterator[ServerClient]:
+    """Yield a client of the server at ``url``; ``token`` may be ``@FILE``. Raises
+    :class:`~transports.errors.UsageError` without an address or a token."""
+    if url is None or not is_page(url) or origin_of(url) is None:
+        raise UsageError(
+            "name the server with --server, such as http://127.0.0.1:8000/; `abp serve` prints its address"
+        )
+    if not token:
+        raise UsageError("the server wants a token: give --token, or set ABP_SERVE_TOKEN; `abp serve` prints it")
+    headers = {"Authorization": f"Bearer {read_token(token)}"}
+    async with aiohttp.ClientSession(headers=headers) as http:
+        parts = urlsplit(url)
+        address = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        try:
+            yield ServerClient(http, address)
+        # another program at the address: its JSON lacks the keys and types that the methods read
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise ProtocolError(f"{address} did not answer like an `abp serve` ({error!r})") from None
+
+
+class ServerClient:
+    """Client of one server, with one token. Methods raise errors of the server as :class:`~transports.errors.ABPError`,
+    and :class:`~transports.errors.ConnectFailed` if it does not answer."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
+        self._http = http
+        self._url = url
+
+    async def start(
+        self,
+        target: str,
+        capability: str,
+        params: Mapping[str, object],
+        files: Mapping[str, BinaryData],
+        *,
+        transport: str = "auto",
+        timeout: float | None = None,
+    ) -> Mapping[str, Any]:
+        """Start a call and return its record. ``files`` are uploaded first.
+
+        ``target`` is a session of the server, or the address of an app, which is connected there if necessary."""
+        apps = (await self._request("GET", "/apps"))["apps"]
+        session = target
+        if all(target != app["session"] for app in apps):
+            # `reuse`: the list shows redacted addresses, so only the server can find a connected app
+            app = await self._request("POST", "/apps", json={"url": target, "transport": transport, "reuse": True})
+            session = app["session"]
+        uploads = [{"param": param, "artifact": await self._upload(file)} for param, file in files.items()]
+        body = {"capability": capability, "params": params, "files": uploads, "timeout": timeout}
+        record: Mapping[str, Any] = await self._request("POST", f"/apps/{quote(session)}/calls", json=body)
+        return record
+
+    async def _upload(self, file: BinaryData) -> str:
+        assert isinstance(file.content, LocalFile)
+        name = quote(file.filename or file.content.path.name)
+        with file.content.path.open("rb") as content:
+            stored = await self._request(
+                "POST",
+                f"/artifacts?filename={name}",
+                data=content,
+                headers={"Content-Type": file.mime_type or "application/octet-stream"},
+            )
+        return str(stored["artifacts"][0]["id"])
+
+    async def calls(self) -> list[Mapping[str, Any]]:
+        """Return the detached calls, newest first."""
+        calls: list[Mapping[str, Any]] = (await self._request("GET", "/calls?limit=1000"))["calls"]
+        return [call for call in calls if call["detached"]]
+
+    async def wait(self, call: str) -> Mapping[str, Any]:
+        """Return a call with its ``result`` once it has ended, or its current record after 20 seconds."""
+        record: Mapping[str, Any] = await self._request(
+            "GET", f"/calls/{quote(call, safe='')}?wait={_WAIT}", wait=_WAIT
+        )
+        return record
+
+    async def cancel(self, call: str) -> Mapping[str, Any]:
+        """Cancel a call and return its record."""
+        record: Mapping[str, Any] = await self._request("DELETE", f"/calls/{quote(call, safe='')}")
+        return record
+
+    async def _request(self, method: str, path: str, *, wait: float = 0.0, **options: Any) -> Any:
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=_TIMEOUT + wait, sock_connect=_TIMEOUT)
+        body = b""
+        try:
+            async with self._http.request(
+                method, self._url + path, timeout=timeout, allow_redirects=False, **options
+            ) as response:
+                async for chunk in response.content.iter_any():
+                    body += chunk
+                    if len(body) > _MAX_ANSWER:
+                        break
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ConnectFailed(
+                f"{self._url} does not answer ({type(error).__name__}); does `abp serve` run?"
+            ) from None
+        document: Any = None
+        if len(body) <= _MAX_ANSWER:
+            with suppress(ProtocolError):
+                document = decode_json(body)
+        if isinstance(document, dict) and response.status < 400:
+            return document
+        problem = document.get("error") if isinstance(document, dict) else None
+        if not isinstance(problem, dict):
+            raise ProtocolError(f"{self._url} answered {response.status} and no JSON object; is it an `abp serve`?")
+        code = str(problem.get("code"))
+        if response.status == 401:
+            raise ABPError(
+                f"the server refused the token; give the one that `abp serve` printed at {self._url}, with --token or "
+                "ABP_SERVE_TOKEN",
+                code=code,
+            )
+        raise ABPError(str(problem.get("message")), code=code, retryable=problem.get("retryable") is True)

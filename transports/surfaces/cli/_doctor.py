@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.resources import files
 from itertools import zip_longest
 from textwrap import wrap
@@ -21,6 +22,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
+from ...artifacts._opening import open_store
+from ...artifacts._ref import Scope
+from ...artifacts.local._store import LocalStore
+from ...artifacts.local._tree import PosixFolder
+from ...errors import ABPError, BinaryError, StoreError
+from ...playwright._find import HOW_TO_INSTALL, find_browser, find_ffmpeg, no_ffmpeg
+from ...protocol._plain_text import redact_url
+from ...session._settings import Settings, settings_variables, unknown_variables
 from ._options import Json
 from ._output import asynchronous, print_json, print_note, print_text, version_of
 
@@ -36,8 +45,6 @@ async def doctor(
     """Check the installation, from versions to a self-test.
 
     Include the output in a report of a problem; it holds no secrets. Exit status 1 if anything is missing."""
-    from ...errors import ABPError
-    from ...playwright._find import find_browser
 
     facts: Facts = {}
     problems: list[ABPError] = []
@@ -66,8 +73,6 @@ async def doctor(
 
 def browser_version() -> str:
     """Return the path and the version of the browser that would be started, as one line."""
-    from ...errors import ABPError
-    from ...playwright._find import HOW_TO_INSTALL, find_browser
 
     try:
         choice = find_browser()
@@ -189,7 +194,6 @@ async def _versions(facts: Facts) -> None:
 
 async def _optional(facts: Facts) -> None:
     """Look for what works without: the program that makes videos, extras and plug-ins."""
-    from ...playwright._find import find_ffmpeg, no_ffmpeg
 
     ffmpeg, there = find_ffmpeg()
     facts["video"] = Fact(f"yes, by {ffmpeg}" if there else no_ffmpeg(), there)
@@ -220,7 +224,6 @@ def _broken(words: Iterable[str]) -> str:
 
 
 def _installed(distribution: str) -> str | None:
-    from importlib.metadata import PackageNotFoundError, version  # late: it takes 20 ms to load
 
     try:
         return version(distribution)
@@ -229,7 +232,6 @@ def _installed(distribution: str) -> str | None:
 
 
 def _plugins() -> list[dict[str, str | None]]:
-    from importlib.metadata import entry_points  # as above
 
     groups = entry_points()
     points = [point for group in groups.groups if group.startswith("abp.") for point in groups.select(group=group)]
@@ -245,7 +247,6 @@ def _plugins() -> list[dict[str, str | None]]:
 
 
 async def _system(facts: Facts) -> None:
-    from ...artifacts.local._tree import PosixFolder
 
     name, links = platform.system(), PosixFolder.is_possible()
     known = _SYSTEMS.get(name, "not run; please report what fails")
@@ -264,7 +265,6 @@ async def _settings(facts: Facts) -> None:
 
 def _unknown() -> dict[str, str | None]:
     """Return the variables that nothing reads, each with the known one that was probably meant."""
-    from ...session._settings import settings_variables, unknown_variables
     from . import _mcp as mcp, _serve as serve
 
     known = {*settings_variables(), *serve.variables()}
@@ -278,11 +278,6 @@ def _unknown() -> dict[str, str | None]:
 
 async def _store(facts: Facts) -> None:
     """Write, read and delete a file in the store, in a scope of its own."""
-    from ...artifacts._opening import open_store
-    from ...artifacts._ref import Scope
-    from ...errors import StoreError
-    from ...protocol._plain_text import redact_url
-    from ...session._settings import Settings
 
     settings = Settings.load()
     store = open_store(settings.store or settings.output_dir)
@@ -305,9 +300,6 @@ async def _store(facts: Facts) -> None:
 
 
 async def _folder(facts: Facts) -> None:
-    from ...artifacts._opening import open_store
-    from ...artifacts.local._store import LocalStore
-    from ...session._settings import Settings
 
     store = open_store(Settings.load().output_dir)
     if isinstance(store, LocalStore) and (path := store.root).is_dir():
@@ -318,7 +310,6 @@ async def _folder(facts: Facts) -> None:
 
 
 async def _ports(facts: Facts) -> None:
-    from ...errors import ABPError
 
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"hello")
@@ -343,7 +334,6 @@ async def _ports(facts: Facts) -> None:
 
 async def _browser(facts: Facts) -> None:
     from ...playwright._browser import Browser
-    from ...playwright._find import find_browser
 
     root = sys.platform == "linux" and os.geteuid() == 0
     facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if root else "on", not root)
@@ -361,7 +351,6 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
     """Send a file to a small app in a local page, which echoes it, and compare the bytes."""
     from aiohttp import web
 
-    from ...errors import BinaryError
     from ...playwright._transport import PlaywrightTransport
     from ...session._connect import connect
 

@@ -10,6 +10,9 @@ from typing import Annotated
 
 import typer
 
+from ...errors import UsageError
+from ...protocol._plain_text import redact_url
+from ...session._settings import read_config
 from ._options import Json
 from ._output import asynchronous, print_json, print_note, print_text
 
@@ -24,10 +27,7 @@ async def login(
     as_json: Json = False,
 ) -> None:
     """Sign in to an app in a visible browser, for later calls."""
-    from ...errors import UsageError
-    from ...protocol._plain_text import redact_url
     from ...session._named_apps import find_app, is_app_name
-    from ...session._settings import read_config
     from ...session._sign_in import sign_in
 
     file = read_config(config)

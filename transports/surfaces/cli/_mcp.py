@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..._internal.privacy._redaction import Redactor
+from ...artifacts._ref import Scope
+from ...errors import UsageError
+from ...session._settings import read_config, trust_found_file
+from ..shared._listening import parse_address
 from ._options import AdapterFile, InlineData, Limits, OnOff, Output, SharedBrowsers, State, Ttl, open_limited_store
 from ._output import print_note, print_text, run_async
 from ._signals import expect_signal
@@ -31,12 +36,10 @@ def variables() -> set[str]:
     return {f"ABP_MCP_{name.upper()}" for name in Options.model_fields}
 
 
-def trust_found_file() -> int:
+def _trust_and_print() -> int:
     """Trust the settings file of the working folder as it is now, and print it. The bridge is not started: a
     ``--trust`` left in a client's configuration would otherwise trust every later version of the file."""
-    from ..._internal.privacy._redaction import Redactor
     from ...session._named_apps import app_entries
-    from ...session._settings import read_config, trust_found_file
     from ..mcp._options import Options
 
     found = Path("abp.toml")
@@ -100,17 +103,14 @@ def mcp(
 ) -> int:
     """Serve apps as tools of MCP, on stdin and stdout."""
     if trust:
-        return trust_found_file()
+        return _trust_and_print()
 
     async def work() -> int:
         from ...artifacts._sweeping import sweeping
-        from ...errors import UsageError
         from ...session._connect import connect
         from ...session._named_apps import app_entries
-        from ...session._settings import read_config
         from ..shared._apps import pooled
         from ..shared._detached import CallLedger, DetachedCalls
-        from ..shared._listening import parse_address
 
         try:
             from ..mcp._access import parse_tokens
@@ -177,7 +177,6 @@ async def _gallery(
     store: ArtifactStore, users: Mapping[str, str], connect: Connect, ledger: CallLedger, named: Collection[str]
 ) -> AsyncIterator[Served]:
     """Serve the gallery beside the bridge. Each user of the bridge sees their own artifacts, with the same token."""
-    from ...artifacts._ref import Scope
     from ..web._options import Options
     from ..web._server import serve as serve_web
 

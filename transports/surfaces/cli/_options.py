@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 import typer
 
 from ...errors import ConnectFailed, UsageError
+from ...playwright._find import find_running, require_listener
 from ...protocol._plain_text import folder_of, is_page
 from ...protocol._times import MAX_TIMEOUT, format_duration, parse_duration
+from ...session._settings import Settings, read_config, retention_settings
 from ._output import at_terminal, print_note
 from ._params import read_text, refuse_file_name
 
@@ -75,8 +77,6 @@ def attached_to(attach: bool, cdp_url: str | None) -> str | None:
     Raises :class:`~transports.errors.UsageError` if there is none, or several and no terminal to ask at."""
     if not attach:
         return cdp_url
-    from ...errors import UsageError
-    from ...playwright._find import find_running
 
     if cdp_url is not None:
         raise UsageError("--attach finds a browser and --cdp-url names one; give one of them")
@@ -226,6 +226,12 @@ InlineData = Annotated[
     OnOff | None,
     typer.Option("--inline-data", help="off: small data is in a file, too, and only its place is shown."),
 ]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Have a running server make the call, and print its id at once.")
+]
+ServerUrl = Annotated[
+    str | None, typer.Option("--server", metavar="URL", help="Address of the server, as `abp serve` prints it.")
+]
 Timeout = Annotated[
     float | None,
     typer.Option(
@@ -285,7 +291,6 @@ async def start_driver(target: str, stack: AsyncExitStack) -> None:
     a listener, are left for connecting to report."""
     if not is_page(target):
         return
-    from ...playwright._find import require_listener
     from ...playwright._process import driver_ahead
 
     with suppress(ConnectFailed, ValueError):
@@ -369,7 +374,6 @@ def open_limited_store(
 
     If they do not stay, one line on stderr says for how long they do.
     """
-    from ...session._settings import Settings, read_config, retention_settings
     from ...session._stores import open_configured_store
 
     settings = Settings.load()

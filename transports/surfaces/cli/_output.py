@@ -27,6 +27,9 @@ from ..._internal.telemetry import use_global_providers
 from ..._internal.telemetry._instruments import is_tracing
 from ...errors import ABPError, CapabilityError, NotRecorded, StoredFile, UsageError
 from ...protocol._plain_text import plain_json, plain_line, plain_text, similar_names
+from ...protocol._strict_json import encode_json
+from ...session._settings import Settings, settings_variables, unknown_variables, unread
+from ..shared._columns import aligned_rows
 from ._signals import on_signal
 
 if TYPE_CHECKING:
@@ -225,7 +228,6 @@ def print_text(text: str) -> None:
 
 def print_rows(rows: Iterable[Sequence[str]], *, indent: str = "", numbers: Collection[int] = ()) -> None:
     """Print rows in aligned columns on stdout; the columns ``numbers`` are aligned to the right."""
-    from ..shared._columns import aligned_rows  # late: only for lists
 
     for line in aligned_rows(rows, numbers=numbers):
         print_text(indent + line)
@@ -234,7 +236,6 @@ def print_rows(rows: Iterable[Sequence[str]], *, indent: str = "", numbers: Coll
 def print_json(document: Mapping[str, object]) -> None:
     """Print the one JSON document of ``--json`` on stdout, in UTF-8 and without control characters for a terminal. A
     second document is dropped."""
-    from ...protocol._strict_json import encode_json
 
     global _printed
     if not _has_stdout() or _printed:
@@ -249,7 +250,6 @@ def print_json(document: Mapping[str, object]) -> None:
 
 def print_event(document: Mapping[str, object]) -> None:
     """Print one JSON line of a command that prints several, such as events."""
-    from ...protocol._strict_json import encode_json
 
     if _has_stdout():
         _write(sys.stdout.buffer, _plain(encode_json(document)) + b"\n")
@@ -300,12 +300,6 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
 
     The part of ``work`` before it returns its coroutine runs outside the loop, where a signal ends it at once. Waiting
     for stdin belongs there."""
-    from ...session._settings import (  # late: `abp --help` need not wait
-        Settings,
-        settings_variables,
-        unknown_variables,
-        unread,
-    )
 
     level = log_level(Settings.load().log_level)
     for name, meant in unknown_variables(settings_variables).items():

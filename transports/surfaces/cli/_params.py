@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ProtocolError, UsageError
+from ...protocol._find_content import prepare_params, set_path
 from ...protocol._plain_text import plain_line
+from ...protocol._strict_json import decode_given, decode_json
+from ...protocol.binary import BinaryData
+from ...protocol.schema import fits_at
 from ._output import print_note
 
 if TYPE_CHECKING:
@@ -42,8 +46,6 @@ class Params(dict[str, object]):
     def fitting(self, schema: Mapping[str, object]) -> dict[str, object]:
         """Return the parameters for a capability with this schema: a text where it takes text, though the text is JSON,
         such as ``-p phone=12345``."""
-        from ...protocol._find_content import prepare_params, set_path
-        from ...protocol.schema import fits_at
 
         fitting: dict[str, Any] = dict(self)
         for path, text in self.texts.items() if schema else ():
@@ -100,7 +102,6 @@ def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) ->
 def read_file(path: str, source: str) -> BinaryData:
     """Return a file as a parameter. Raises :class:`~transports.errors.UsageError`, with ``source`` in its message, if
     it is not a regular file: a pipe has no size and cannot be read twice."""
-    from ...protocol.binary import BinaryData
 
     file = Path(path)
     if file.exists() and not file.is_file():
@@ -134,7 +135,6 @@ def refuse_file_name(out: str) -> None:
 
 
 def _document(text: str) -> dict[str, Any]:
-    from ...protocol._strict_json import decode_given
 
     source, data = _read(text)
     fix = "quote it for the shell: --params '{\"key\": 1}'" if source == "--params" else "correct it"
@@ -190,7 +190,6 @@ def _split(pair: str, form: str, example: str) -> tuple[list[str], str]:
 
 def parse_value(text: str) -> object:
     """Return ``text`` decoded as JSON, or unchanged if it is not JSON."""
-    from ...protocol._strict_json import decode_json
 
     try:
         return decode_json(text)
@@ -253,7 +252,6 @@ def shell_word(text: str) -> str:
 def set_param(params: dict[str, Any], key: Sequence[str], value: object, given: set[tuple[str, ...]]) -> None:
     """Set the parameter at the path ``key``, and add the path to ``given``. Raises
     :class:`~transports.errors.UsageError` if it would replace a parameter in ``given``."""
-    from ...protocol._find_content import set_path
 
     path = tuple(key)
     replaced = next((other for other in given if other[: len(path)] == path), None)

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..._internal.extras import needing
 from ...errors import UsageError
+from ...protocol._strict_json import encode_json
+from ..shared._listening import parse_address
 from ._options import Headers, Json, Limits, Output, Ttl, headers_of, open_limited_store
 from ._output import asynchronous, print_line, print_note, print_text
 
@@ -108,7 +111,6 @@ async def proxy(
 
 async def _open_server(server: Server) -> Upstream:
     """Start a server, or prepare to speak with one behind an address."""
-    from ..._internal.extras import needing
     from ..mcp.proxy._upstream import open_upstream
 
     try:
@@ -120,8 +122,6 @@ async def _open_server(server: Server) -> Upstream:
 
 def _address_and_users(http: str, token: str | None) -> tuple[tuple[str, int], Mapping[str, str]]:
     """Return the address to listen on, and the users by their tokens. A new token is printed."""
-    from ..._internal.extras import needing
-    from ..shared._listening import parse_address
 
     try:
         with needing("the MCP SDK", "mcp"):
@@ -170,7 +170,6 @@ def _all_stats(*, as_json: bool, wanted: bool) -> int:
 def _print(
     document: object, servers: Mapping[str, Mapping[str, Count]], *, as_json: bool, out: Callable[[str], None]
 ) -> None:
-    from ...protocol._strict_json import encode_json
     from ..mcp.proxy._stats import table
 
     for line in [encode_json(document).decode()] if as_json else table(servers):

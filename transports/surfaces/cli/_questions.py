@@ -16,7 +16,10 @@ from ..._internal.files import read_regular
 from ..._internal.privacy._redaction import Redactor
 from ...errors import UsageError
 from ...protocol._elicitation import DECLINED, default_answer
+from ...protocol._payloads import ElicitationRequest
 from ...protocol._plain_text import plain_text
+from ...protocol.schema import check_params
+from ..shared._question import question_of, question_text
 from ._output import print_line, print_note
 
 if TYPE_CHECKING:
@@ -38,7 +41,6 @@ class _Declined(Exception):
 
 def _question_line(params: Mapping[str, object]) -> str:
     """Return the text of a question as one line, for a note."""
-    from ..shared._question import question_text
 
     text = " ".join(question_text(params).split())
     return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"
@@ -48,8 +50,6 @@ def _question_line(params: Mapping[str, object]) -> str:
 async def noting_questions(app: Session) -> AsyncIterator[None]:
     """Print each question of the app and its default answer on stderr while the context lasts. Closes the session at
     the end, so that no question is missed."""
-
-    from ...protocol._payloads import ElicitationRequest
 
     async def note(events: AsyncIterator[Event]) -> None:
         async for event in events:
@@ -97,7 +97,6 @@ class Questions:
                 return answer
 
     async def _ask(self, request: ElicitationRequest) -> Mapping[str, object]:
-        from ..shared._question import question_of, question_text
 
         params = request.params
         if request.method == "elicitation/resource":
@@ -198,7 +197,6 @@ class _Field:
     def read(self, text: str) -> object:
         """Parse a typed answer; ``None`` leaves the field out. Raises :class:`~transports.errors.UsageError` if it is
         not valid."""
-        from ...protocol.schema import check_params
 
         if not text.strip():
             if self.schema.get("default") is not None or not self.needed:
@@ -265,7 +263,6 @@ def _resource(path: Path, data: bytes) -> dict[str, object]:
 
 def _prompt_text(params: Mapping[str, object]) -> str:
     """Return the text of the task and the messages for a model."""
-    from ..shared._question import question_text
 
     texts = [params.get("systemPrompt", params.get("system"))]
     messages = params.get("messages")

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ...session._settings import read_config
 from ._options import AdapterFile, Limits, Output, SharedBrowsers, State, Ttl, open_limited_store
 from ._output import asynchronous, print_json, print_text
 from ._signals import expect_signal
@@ -54,7 +55,6 @@ async def serve(
     from ...artifacts._sweeping import sweeping
     from ...session._connect import connect
     from ...session._named_apps import app_entries
-    from ...session._settings import read_config
     from ..shared._apps import adapter_options, pooled
     from ..shared._detached import CallLedger
     from ..web._options import Options

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from ..._internal.tasks import cancel_and_wait
 from ...errors import UsageError
-from ._calls import fitting
+from ...protocol._capabilities import find_capability
+from ...protocol._strict_json import decode_given, parser_limits
+from ._calls import fitting, print_capabilities, print_capability
 from ._options import ConnectionOptions, Output, Target, Timeout, open_app, spread_groups
 from ._output import ProgressBar, at_terminal, print_note, print_result, print_text, report_error, run_async
 from ._params import Params, read_file, set_param, set_value
@@ -121,8 +123,6 @@ class _Shell:
             await self._run_call(name, params)
 
     def _help(self, name: str) -> None:
-        from ...protocol._capabilities import find_capability
-        from ._calls import print_capabilities, print_capability
 
         if not name:
             print_capabilities(self._app.info, self._app.capabilities.values())
@@ -185,7 +185,6 @@ def parse_line(line: str) -> tuple[str, Params]:
 
 
 def _json_object(text: str) -> dict[str, object]:
-    from ...protocol._strict_json import decode_given
 
     params = decode_given(text, "this")
     assert isinstance(params, dict)
@@ -202,8 +201,6 @@ def _value(rest: str, key: str, *, is_file: bool) -> tuple[str, bool, str]:
             raise UsageError(f"{key}: the quote ' does not end, or something follows it without a space")
         return text, True, after.strip()
     if rest[:1] in ('"', "{", "["):
-        from ...protocol._strict_json import parser_limits
-
         try:
             with parser_limits(rest):
                 decoded, end = _DECODER.raw_decode(rest)

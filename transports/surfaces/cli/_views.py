@@ -12,6 +12,7 @@ import typer
 import typer.core
 
 from ...errors import ABPError
+from ...protocol._capabilities import find_capability
 from ...protocol._plain_text import plain_line
 from ._calls import fitting, print_names
 from ._options import ConnectionOptions, Json, Output, RecordFile, Target, Timeout, open_app, spread_groups
@@ -144,7 +145,6 @@ def view(
         return answer(first.read(), [(name, given.read()) for name, given in zip(call or (), later, strict=True)])
 
     async def answer(given: Params, calls: Sequence[tuple[str, Params]]) -> int:
-        from ...protocol._capabilities import find_capability
 
         with ProgressBar(tool) as bar:
             async with open_app(target, connection, store=output, record=record, pause=bar.pause) as app:
