@@ -162,7 +162,7 @@ async def test_a_slow_comparison_undoes_no_writers_work(open_indexed: OpenIndexe
     index = catalog._index
     ref = await store.put_bytes(b"x")
     assert await store.list() == [ref]  # the index is built
-    old, seen = await catalog._read(ref.id), await index.e_tags([ref.id])
+    old, seen = await catalog._read_object(ref.id), await index.e_tags([ref.id])
     assert old and seen
     renamed = await store.put_bytes(b"x", filename="renamed.txt")
     await index.correct([old], [], seen)
@@ -213,7 +213,7 @@ async def test_an_artifact_that_is_deleted_while_an_index_is_built_is_not_listed
     catalog = store._catalog
     assert isinstance(catalog, IndexedCatalog)
     ref = await plain.put_bytes(b"x")
-    found = await catalog._read(ref.id)
+    found = await catalog._read_object(ref.id)
     await store.delete(ref.id)
     assert found
     await catalog._index.correct([found], [], {})  # a comparison has read it before

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PART = 5 << 20  # bytes, the smallest part that S3 accepts. Larger content is uploaded in parts of this size
-_PARTS = 9000  # S3 accepts 10,000
-_CONCURRENCY = 4  # parts uploaded at once
-_DAY = timedelta(days=1)
-_THREAD_GRACE = 0.2  # seconds at the end of the program
 _REFUSALS = {
     "SignatureDoesNotMatch",
     "InvalidAccessKeyId",
@@ -79,7 +74,7 @@ class Bucket:
         try:
             self._store = open_url(url, client_options={**options, "timeout": half}, retry_config=retries)
             # a download may take any time as long as bytes arrive
-            streaming = {**options, "timeout": _DAY, "read_timeout": half}
+            streaming = {**options, "timeout": timedelta(days=1), "read_timeout": half}
             self._streaming_store = open_url(url, client_options=streaming, retry_config=retries)
         except (ValueError, self._errors.BaseError) as error:
             raise UsageError(f"cannot use {url}: {first_line(error)[:200]}") from None
@@ -88,18 +83,19 @@ class Bucket:
         """Upload an object, whole or not at all, and return its ETag ("" if the server has none). A
         :class:`~pathlib.Path` is read piece by piece."""
         size = len(data) if isinstance(data, bytes) else data.stat().st_size
-        part = max(_PART, size // _PARTS + 1)
+        part = max(5 << 20, size // 9000 + 1)  # S3 accepts parts of 5 MiB and more, and 10,000 of them
+        concurrency = 4
         work = self._obstore.put_async(
             self._store,
             key,
             data,
             attributes={"Content-Type": mime_type, "Content-Disposition": "attachment"},
             chunk_size=part,
-            max_concurrency=_CONCURRENCY,
+            max_concurrency=concurrency,
         )
         # each part has its own limit; this one is for all parts in sequence
-        done = await self._call(work, f"store {key}", self._timeout * (1 + size // (part * _CONCURRENCY)))
-        return done["e_tag"] or ""
+        answer = await self._call(work, f"store {key}", self._timeout * (1 + size // (part * concurrency)))
+        return answer["e_tag"] or ""
 
     async def get(self, key: str) -> tuple[bytes, str]:
         """Return the content of a small object, and its ETag ("" if the server has none)."""
@@ -122,8 +118,8 @@ class Bucket:
                 chunk = memoryview(await self._call(anext(chunks), action, self._timeout))  # type: ignore[arg-type]
             except StopAsyncIteration:
                 return
-            for at in range(0, len(chunk), chunk_size):
-                yield bytes(chunk[at : at + chunk_size])
+            for start in range(0, len(chunk), chunk_size):
+                yield bytes(chunk[start : start + chunk_size])
 
     async def sign(self, key: str, seconds: float) -> str:
         """Return a signed URL that gives any client the object for that many seconds."""
@@ -138,8 +134,8 @@ class Bucket:
                 page = await self._call(anext(pages), f"list {prefix}", self._timeout)
             except StopAsyncIteration:
                 return
-            for one in page:
-                yield ListedObject(one["path"], one["size"], one["last_modified"], one["e_tag"] or "")
+            for item in page:
+                yield ListedObject(item["path"], item["size"], item["last_modified"], item["e_tag"] or "")
 
     async def delete(self, key: str) -> None:
         """Delete an object if it exists."""
@@ -186,7 +182,7 @@ class Bucket:
 def _outlive_threads() -> None:
     """Wait 0.2 s at exit: threads of the library release Python objects shortly after they have answered, which aborts
     an interpreter that is shutting down."""
-    atexit.register(time.sleep, _THREAD_GRACE)
+    atexit.register(time.sleep, 0.2)
 
 
 def _library() -> tuple[ModuleType, Callable[..., ObjectStore]]:

@@ -22,17 +22,12 @@ from ._index import Indexed, NotBuilt, StoreIndex
 
 logger = logging.getLogger("transports.artifacts")
 
-_CONCURRENCY = 16  # requests for metadata at once
-_PAGE = 1000  # listed objects of one step
 T = TypeVar("T")
 #: Seconds between two searches for changes that the index lacks, and the age from which an announcement is followed up.
 _INTERVAL = 60.0
 #: Seconds after which the writer of an announced change is certain to have ended.
 _GIVEN_UP = 900.0
-#: Artifacts of one page of a full listing, and size of the cache of metadata for reading content.
-_INDEX_PAGE, _MAX_REMEMBERED = 5000, 10_000
-#: Times that an index is built for one query.
-_ATTEMPTS = 3
+_INDEX_PAGE = 5000  # artifacts of one page of a full listing
 _UNINDEXED = "unindexed/"
 
 
@@ -71,23 +66,23 @@ class Catalog:
 
     async def load(self, key: str) -> Metadata | None:
         """Return the metadata of an artifact; ``None`` if there is none. Raises :class:`~transports.errors.Corrupt`."""
-        found = await self._read(key)
-        if found is None:
+        record = await self._read_object(key)
+        if record is None:
             self._metadata.pop(key, None)
             return None
-        self._remember(found)
-        return found.metadata
+        self._remember(record)
+        return record.metadata
 
     async def content_of(self, key: str) -> str | None:
         """Return the key of the content of an artifact, as it was when the metadata was read last."""
-        if known := self._metadata.get(key):
-            return known.metadata.blob
+        if key in self._metadata:
+            return self._metadata[key].metadata.blob
         metadata = await self.load(key)
         return metadata.blob if metadata else None
 
     async def write(self, metadata: Metadata) -> None:
         """Make an artifact visible."""
-        self._remember(await self._put(metadata))
+        self._remember(await self._write_object(metadata))
         self._used[metadata.id] = metadata.stored
 
     async def remove(self, key: str) -> None:
@@ -103,11 +98,11 @@ class Catalog:
         """Record the use of an artifact, in memory."""
         self._used[key] = stamp()
 
-    async def _put(self, metadata: Metadata) -> Indexed:
+    async def _write_object(self, metadata: Metadata) -> Indexed:
         e_tag = await self._bucket.put(f"meta/{metadata.id}.json", metadata.encode(), "application/json")
         return Indexed(metadata, e_tag)
 
-    async def _read(self, key: str) -> Indexed | None:
+    async def _read_object(self, key: str) -> Indexed | None:
         try:
             data, e_tag = await self._bucket.get(f"meta/{key}.json")
             return Indexed(Metadata.decode(data, key), e_tag)
@@ -116,38 +111,39 @@ class Catalog:
         except ValueError as error:
             raise damaged_metadata(key, error) from error
 
-    def _remember(self, found: Indexed) -> None:
-        self._metadata[found.metadata.id] = found
+    def _remember(self, record: Indexed) -> None:
+        self._metadata[record.metadata.id] = record
 
     # --- all artifacts ------------------------------------------------------------------------------------------------
 
     async def all(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
         """Return the metadata that ``scope`` covers, oldest first. Ids of unreadable metadata are added to
         ``unreadable``."""
-        found: list[Metadata] = []
+        covered: list[Metadata] = []
         async for page in self._listing():
             # an object is read again only if its ETag has changed
-            known = [self._metadata.get(one.key) for one in page]
-            changed = [
-                one.key
-                for one, old in zip(page, known, strict=True)
-                if not (one.e_tag and old and old.e_tag == one.e_tag)
-            ]
-            read = await self._read_all(changed, unreadable)
+            changed = [key for key, e_tag in page if not self._is_current(key, e_tag)]
+            records = await self._read_all(changed, unreadable)
             for key in changed:
                 self._metadata.pop(key, None)
-            for fresh in read:
-                self._remember(fresh)
-            found += [one.metadata for key, _ in page if (one := self._metadata.get(key))]
-        covered = [one for one in found if scope.covers(one.scope)]
-        return sorted(covered, key=lambda one: one.age_key)
+            for record in records:
+                self._remember(record)
+            for key, _ in page:
+                if key in self._metadata and scope.covers(self._metadata[key].metadata.scope):
+                    covered.append(self._metadata[key].metadata)
+        return sorted(covered, key=lambda metadata: metadata.age_key)
+
+    def _is_current(self, key: str, e_tag: str) -> bool:
+        record = self._metadata.get(key)
+        return record is not None and e_tag != "" and record.e_tag == e_tag
 
     async def entries(self, scope: Scope) -> list[Entry]:
         """Return the entries of ``scope``, the input of a retention."""
-        return [
-            Entry(one.id, one.size_bytes, one.stored, max(one.stored, self._used.get(one.id, 0.0)), one.scope)
-            for one in await self.all(scope)
-        ]
+        entries = []
+        for metadata in await self.all(scope):
+            used = max(metadata.stored, self._used.get(metadata.id, 0.0))
+            entries.append(Entry(metadata.id, metadata.size_bytes, metadata.stored, used, metadata.scope))
+        return entries
 
     async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
         """Return the entries of ``scope`` that ``policy`` may remove, perhaps with others."""
@@ -165,40 +161,41 @@ class Catalog:
     async def compare(self) -> Compared:
         """Compare the index, if there is one, with all metadata objects, and correct it."""
         unreadable: list[str] = []
-        found = await self.all(Scope(), unreadable)
-        return Compared(len(found), [], unreadable)
+        readable = await self.all(Scope(), unreadable)
+        return Compared(len(readable), [], unreadable)
 
     async def contents(self) -> set[str]:
         """Return the keys of all content with metadata."""
-        return {one.blob for one in await self.all(Scope())}
+        return {metadata.blob for metadata in await self.all(Scope())}
 
     async def _listing(self) -> AsyncIterator[list[Listed]]:
         """Yield the metadata objects in the bucket, a page at a time."""
         page: list[Listed] = []
-        async for one in self._bucket.list("meta/"):
-            key = one.key.rpartition("/")[2].removesuffix(".json")
+        async for item in self._bucket.list("meta/"):
+            key = item.key.rpartition("/")[2].removesuffix(".json")
             if ID.fullmatch(key):
-                page.append(Listed(key, one.e_tag))
-            if len(page) == _PAGE:
+                page.append(Listed(key, item.e_tag))
+            if len(page) == 1000:
                 yield page
                 page = []
         yield page
 
     async def _read_all(self, keys: Iterable[str], unreadable: list[str] | None = None) -> list[Indexed]:
         """Return the readable metadata of these ids."""
-        slots = asyncio.Semaphore(_CONCURRENCY)
+        slots = asyncio.Semaphore(16)
 
         async def read(key: str) -> Indexed | None:
             async with slots:
                 try:
-                    return await self._read(key)
+                    return await self._read_object(key)
                 except Corrupt as error:
                     logger.warning("%s", error.message)
                     if unreadable is not None:
                         unreadable.append(key)
                     return None
 
-        return [one for one in await asyncio.gather(*map(read, keys)) if one]
+        records = await asyncio.gather(*map(read, keys))
+        return [record for record in records if record]
 
 
 class IndexedCatalog(Catalog):
@@ -216,7 +213,7 @@ class IndexedCatalog(Catalog):
         self._index = index
         self._caught_up = -_INTERVAL  # monotonic
         self._catching_up = asyncio.Lock()
-        self._untold: set[str] = set()
+        self._missed: set[str] = set()  # ids of changes that the index could not be told
 
     async def aclose(self) -> None:
         """Close the connection to the index; the next query opens another one."""
@@ -227,15 +224,15 @@ class IndexedCatalog(Catalog):
     async def write(self, metadata: Metadata) -> None:
         """Make an artifact visible, with or without the index."""
         announced = await self._announce(metadata.id)
-        found = await self._put(metadata)
-        self._remember(found)
-        await self._tell(metadata.id, self._index.put(found, announced))
+        record = await self._write_object(metadata)
+        self._remember(record)
+        await self._update_index(metadata.id, self._index.put(record, announced))
 
     async def remove(self, key: str) -> None:
         """Make an artifact invisible, with or without the index."""
         announced = await self._announce(key)
         await super().remove(key)
-        await self._tell(key, self._index.remove(key, announced))
+        await self._update_index(key, self._index.remove(key, announced))
 
     async def differs(self, key: str) -> None:
         """Correct the row of an artifact."""
@@ -248,54 +245,53 @@ class IndexedCatalog(Catalog):
 
     async def _announce(self, key: str) -> int:
         """Announce a change and return the number of the announcement; 0 if the index could not be reached."""
-        announced = await self._tell(key, self._index.announce(key))
+        announced = await self._update_index(key, self._index.announce(key))
         if announced is None:
             await self._bucket.put(f"{_UNINDEXED}{key}", b"", "text/plain")
         return announced or 0
 
-    async def _tell(self, key: str, work: Awaitable[T]) -> T | None:
+    async def _update_index(self, key: str, work: Awaitable[T]) -> T | None:
         """Await ``work`` on the index; return ``None`` and remember ``key`` if the index cannot be reached."""
         try:
             return await work
         except StoreUnavailable as error:
-            if not self._untold:  # once, not with every artifact
+            if not self._missed:  # once, not with every artifact
                 logger.warning("%s. Artifacts are stored all the same, and listed when it is back", error.message)
-            self._untold.add(key)
+            self._missed.add(key)
             return None
 
-    def _remember(self, found: Indexed) -> None:
-        super()._remember(found)
-        if len(self._metadata) > _MAX_REMEMBERED:
+    def _remember(self, record: Indexed) -> None:
+        super()._remember(record)
+        if len(self._metadata) > 10_000:
             del self._metadata[next(iter(self._metadata))]
 
     # --- all artifacts ------------------------------------------------------------------------------------------------
 
     async def all(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
         """Return the metadata that ``scope`` covers, oldest first."""
-        found: list[Metadata] = []
+        newest_first: list[Metadata] = []
         cursor: str | None = None
         while True:
             page, cursor = await self.find(scope, Query(limit=_INDEX_PAGE, cursor=cursor))
-            found += page
+            newest_first += page
             if cursor is None:
-                found.reverse()
-                return found
+                return newest_first[::-1]
 
     async def find(self, scope: Scope, query: Query) -> tuple[Sequence[Metadata], str | None]:
         """Return the artifacts of one page, the newest first, and the cursor of the next one."""
-        return await self._ask(lambda: self._index.find(scope, query))
+        return await self._query_index(lambda: self._index.find(scope, query))
 
     async def entries(self, scope: Scope) -> list[Entry]:
         """Return the entries of ``scope``, the input of a retention."""
-        return await self._ask(lambda: self._index.entries(scope))
+        return await self._query_index(lambda: self._index.entries(scope))
 
     async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
         """Return the entries of ``scope`` that ``policy`` may remove, and whole sessions and traces over a limit."""
-        return await self._ask(lambda: self._index.candidates(scope, policy))
+        return await self._query_index(lambda: self._index.candidates(scope, policy))
 
     async def change_token(self) -> int:
         """Return the change counter of the index."""
-        return await self._ask(self._index.change_token)
+        return await self._query_index(self._index.change_token)
 
     async def compare(self) -> Compared:
         """Compare the index with all metadata objects, and correct it. An object is read only if its ETag differs or
@@ -305,13 +301,13 @@ class IndexedCatalog(Catalog):
         wrong: list[str] = []
         unreadable: list[str] = []
         async for page in self._listing():
-            keys = [one.key for one in page]
-            seen = await self._index.e_tags(keys)
-            changed = [key for key, e_tag in page if not e_tag or seen.get(key) != e_tag]
-            found = await self._read_all(changed, unreadable)
-            there = {one.metadata.id for one in found}
-            await self._index.correct(found, [key for key in changed if key not in there], seen)
-            wrong += [one.metadata.id for one in found if seen.get(one.metadata.id) != one.e_tag]
+            keys = [key for key, _ in page]
+            e_tags = await self._index.e_tags(keys)
+            changed = [key for key, e_tag in page if not e_tag or e_tags.get(key) != e_tag]
+            records = await self._read_all(changed, unreadable)
+            read = {record.metadata.id for record in records}
+            await self._index.correct(records, [key for key in changed if key not in read], e_tags)
+            wrong += [record.metadata.id for record in records if e_tags.get(record.metadata.id) != record.e_tag]
             listed.update(keys)
         async for rows in self._index.keys():
             gone = [key for key in rows if key not in listed]
@@ -323,10 +319,6 @@ class IndexedCatalog(Catalog):
         await self._index.mark_built(number)
         return Compared(len(listed), wrong if built else [], unreadable)
 
-    async def contents(self) -> set[str]:
-        """Return the keys of all content with metadata."""
-        return {one.blob for one in await self.all(Scope())}
-
     async def _correct(
         self, keys: Sequence[str], *, always: bool = False, unreadable: list[str] | None = None
     ) -> list[str]:
@@ -335,23 +327,27 @@ class IndexedCatalog(Catalog):
         Returns the ids without an object. Ids whose object cannot be read are added to ``unreadable``.
         """
         gone: list[str] = []
-        for at in range(0, len(keys), _INDEX_PAGE):
-            part = keys[at : at + _INDEX_PAGE]
-            seen = await self._index.e_tags(part)
-            found = await self._read_all(part, unreadable)
-            there = {one.metadata.id for one in found}
-            missing = [key for key in part if key not in there]
-            changed = [one for one in found if always or not one.e_tag or seen.get(one.metadata.id) != one.e_tag]
-            await self._index.correct(changed, missing, seen)
+        for start in range(0, len(keys), _INDEX_PAGE):
+            part = keys[start : start + _INDEX_PAGE]
+            e_tags = await self._index.e_tags(part)
+            records = await self._read_all(part, unreadable)
+            read = {record.metadata.id for record in records}
+            missing = [key for key in part if key not in read]
+            changed = [
+                record
+                for record in records
+                if always or not record.e_tag or e_tags.get(record.metadata.id) != record.e_tag
+            ]
+            await self._index.correct(changed, missing, e_tags)
             gone += missing
         return gone
 
-    async def _ask(self, question: Callable[[], Awaitable[T]]) -> T:
+    async def _query_index(self, query: Callable[[], Awaitable[T]]) -> T:
         """Bring the index up to date and answer a query from it. An index that was lost meanwhile is rebuilt."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(3):
             await self._catch_up()
             try:
-                return await question()
+                return await query()
             except NotBuilt:
                 self._caught_up = -_INTERVAL
         raise StoreUnavailable("the index keeps disappearing; find out what deletes it, and try again", retryable=True)
@@ -364,19 +360,21 @@ class IndexedCatalog(Catalog):
         async with self._catching_up:
             if not self._is_due():
                 return
-            began, untold = time.monotonic(), [*self._untold]
-            if not (await self._index.state())[1]:
+            began = time.monotonic()
+            missed = [*self._missed]
+            _, is_built = await self._index.state()
+            if not is_built:
                 logger.info("the index of %s is built from its metadata, which takes a while", self._bucket.url)
                 await self.compare()
-            await self._correct([*untold, *await self._index.announced(_INTERVAL)])
+            await self._correct([*missed, *await self._index.announced(_INTERVAL)])
             await self._index.give_up(_GIVEN_UP)
-            noted = [one async for one in self._bucket.list(_UNINDEXED)]
-            await self._correct([one.key.removeprefix(_UNINDEXED) for one in noted])
-            for one in noted:
-                if time.time() - one.modified.timestamp() > _GIVEN_UP:
-                    await self._bucket.delete(one.key)
+            notes = [note async for note in self._bucket.list(_UNINDEXED)]
+            await self._correct([note.key.removeprefix(_UNINDEXED) for note in notes])
+            for note in notes:
+                if time.time() - note.modified.timestamp() > _GIVEN_UP:
+                    await self._bucket.delete(note.key)
             self._caught_up = began
-            self._untold.difference_update(untold)
+            self._missed.difference_update(missed)
 
     def _is_due(self) -> bool:
-        return bool(self._untold) or time.monotonic() - self._caught_up >= _INTERVAL
+        return bool(self._missed) or time.monotonic() - self._caught_up >= _INTERVAL

@@ -36,17 +36,8 @@ COLUMNS = (
     "id", "e_tag", "metadata", "size", "mime", "created", "stored", "used", "capability", "app",
     "tenant", '"user"', "session", "trace",
 )  # fmt: skip
-#: Characters of an indexed value: an entry of a PostgreSQL index has 2.7 KB at most.
-_LONGEST = 200
-#: The largest code point: ends a range query by prefix.
-_END = "\U0010ffff"
 T = TypeVar("T")
-#: Seconds of attempts to reopen a lost connection, and of the pause after them in which the index is not used.
-_PATIENCE, _PAUSE = 3.0, 10.0
-#: The last relations that :func:`tables` creates: if both exist, all do.
-_RELATIONS = ("abp_artifacts_1_session", "abp_artifact_changes_2")
-#: Rows that one statement reads.
-_PAGE = 5000
+_PAUSE = 10.0  # seconds in which the index is not used after it could not be reached
 _INSERT = (
     f"INSERT INTO abp_artifacts_1 (store, {', '.join(COLUMNS)}) VALUES ({', '.join('?' * (1 + len(COLUMNS)))}) "
     "ON CONFLICT (store, id) DO "
@@ -103,18 +94,32 @@ def tables(text: str) -> tuple[str, ...]:
 
 def row_of(indexed: Indexed) -> tuple[Value, ...]:
     """Return the row of an artifact."""
-    one = indexed.metadata
-    text = msgspec.json.format(one.encode(), indent=-1).decode()
-    found = (one.source.get(name) for name in ("capability", "app"))
-    names = [key_of(value) if isinstance(value, str) else "" for value in found]
-    owner = one.scope.tenant, one.scope.user, one.scope.session, one.scope.trace
-    head = (one.id, indexed.e_tag, text, one.size_bytes, key_of(one.mime_type), key_of(one.age_key[0]))
-    return (*head, one.stored, one.stored, *names, *owner)
+    metadata = indexed.metadata
+    capability = metadata.source.get("capability")
+    app = metadata.source.get("app")
+    scope = metadata.scope
+    return (
+        metadata.id,
+        indexed.e_tag,
+        msgspec.json.format(metadata.encode(), indent=-1).decode(),
+        metadata.size_bytes,
+        key_of(metadata.mime_type),
+        key_of(metadata.age_key[0]),
+        metadata.stored,
+        metadata.stored,
+        key_of(capability) if isinstance(capability, str) else "",
+        key_of(app) if isinstance(app, str) else "",
+        scope.tenant,
+        scope.user,
+        scope.session,
+        scope.trace,
+    )
 
 
 def key_of(text: str) -> str:
-    """Return a text as it is indexed: without NUL, at most 200 characters."""
-    return (without_nul(text) or "")[:_LONGEST]
+    """Return a text as it is indexed: without NUL, at most 200 characters, since an entry of a PostgreSQL index has
+    2.7 KB at most."""
+    return (without_nul(text) or "")[:200]
 
 
 def metadata_of(text: Value, key: Value) -> Metadata | None:
@@ -138,25 +143,30 @@ def condition(scope: Scope, query: Query) -> tuple[str, list[Value]]:
     """Return the SQL condition for artifacts of ``scope`` that match ``query``, to follow another, and its values."""
     text, values = scope_condition(scope)
     since, until = query.times
-    mime = query.mime_type
-    kind = mime is not None and mime[-1:] == "/"
-    wanted: tuple[tuple[str, Value], ...] = (
-        ("capability = ?", None if query.capability is None else key_of(query.capability)),
-        ("app = ?", None if query.app is None else key_of(query.app)),
-        ("mime >= ?" if kind else "mime = ?", None if mime is None else key_of(mime)),
-        ("mime < ?", f"{key_of(mime or '')}{_END}" if kind else None),
+    filters: list[tuple[str, Value]] = [
         ("created >= ?", since),
         ("created < ?", until),
         ("size >= ?", query.min_bytes),
         ("size <= ?", query.max_bytes),
-    )
-    for one, value in wanted:
+    ]
+    if query.capability is not None:
+        filters.append(("capability = ?", key_of(query.capability)))
+    if query.app is not None:
+        filters.append(("app = ?", key_of(query.app)))
+    if query.mime_type is not None:
+        mime = key_of(query.mime_type)
+        if query.mime_type.endswith("/"):
+            largest = "\U0010ffff"  # code point
+            filters += [("mime >= ?", mime), ("mime < ?", mime + largest)]
+        else:
+            filters.append(("mime = ?", mime))
+    for comparison, value in filters:
         if value is not None:
-            text += f" AND {one}"
+            text += f" AND {comparison}"
             values.append(value)
-    if after := query.after:
+    if query.after is not None:
         text += " AND (created, id) < (?, ?)"
-        values += [*map(key_of, after)]
+        values += [key_of(value) for value in query.after]
     return text, values
 
 
@@ -190,7 +200,7 @@ class IndexTables:
             if self._failed and time.monotonic() < self._failed[0]:
                 raise StoreUnavailable(self._failed[1], retryable=True)
             if self._transactions is None:
-                self._transactions = Transactions(self._database, _PATIENCE)
+                self._transactions = Transactions(self._database, 3.0)  # seconds of attempts to reopen a connection
             numbered = partial(self._numbered, work, built)
             try:
                 if not self._prepared:
@@ -213,13 +223,15 @@ class IndexTables:
     def _prepare(self, cursor: Cursor) -> bool:
         """Create the tables and the number of this store if they are missing. Return whether any was."""
         self._database.lock(cursor, "artifact index")
-        if not (there := all(self._is_there(cursor, name) for name in _RELATIONS)):
+        # the last relations that `tables` creates: if both exist, all do
+        exist = all(self._exists(cursor, name) for name in ("abp_artifacts_1_session", "abp_artifact_changes_2"))
+        if not exist:
             for statement in tables(self._database.text):
                 cursor.execute(statement)
             cursor.execute("DELETE FROM abp_artifact_stores_1")  # the rows may have been lost alone
         cursor.execute("SELECT 1 FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
         if cursor.fetchall():
-            return not there
+            return not exist
         cursor.execute(
             # a rebuilt index must not repeat a number or a change token of the old one
             "INSERT INTO abp_artifact_stores_1 (url, number, changes) VALUES (?, ?, ?)",
@@ -227,19 +239,20 @@ class IndexTables:
         )
         return True
 
-    def _is_there(self, cursor: Cursor, name: str) -> bool:
+    def _exists(self, cursor: Cursor, name: str) -> bool:
         cursor.execute(self._database.find_relation, (name,))
         return bool(cursor.fetchall())
 
     def _numbered(self, work: Callable[[Cursor, int], T], built: bool, cursor: Cursor) -> T:
         # read each time: recreated tables have other numbers
         cursor.execute("SELECT number, built FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
-        found = cursor.fetchall()
-        if not found:
+        rows = cursor.fetchall()
+        if not rows:
             raise self._database.error(f"{self._database.name} has no row for this store any more")
-        if built and found[0][1] is None:
+        number, built_at = rows[0]
+        if built and built_at is None:
             raise NotBuilt
-        return work(cursor, cast(int, found[0][0]))
+        return work(cursor, cast(int, number))
 
 
 class StoreIndex:
@@ -300,18 +313,18 @@ class StoreIndex:
 
         await self._run(work)
 
-    async def correct(self, found: Sequence[Indexed], gone: Iterable[str], seen: dict[str, str]) -> None:
-        """Write the rows of ``found`` artifacts and remove those of ``gone`` ones. A row whose ETag is no longer the
-        one that was ``seen`` stays: a writer changed it since."""
-        new = [one for one in found if one.metadata.id not in seen]
-        changed = [(one, seen[one.metadata.id]) for one in found if one.metadata.id in seen]
-        dropped = [(key, seen[key]) for key in gone if key in seen]
+    async def correct(self, records: Sequence[Indexed], gone: Iterable[str], e_tags: dict[str, str]) -> None:
+        """Write the rows of ``records`` and remove those of ``gone`` ids. A row whose ETag is no longer the one in
+        ``e_tags`` stays: a writer changed it since."""
+        new = [record for record in records if record.metadata.id not in e_tags]
+        changed = [(record, e_tags[record.metadata.id]) for record in records if record.metadata.id in e_tags]
+        dropped = [(key, e_tags[key]) for key in gone if key in e_tags]
 
         def work(cursor: Cursor, store: int) -> None:
-            cursor.executemany(f"{_INSERT} NOTHING", [(store, *row_of(one)) for one in new])
+            cursor.executemany(f"{_INSERT} NOTHING", [(store, *row_of(record)) for record in new])
             if changed:
                 cursor.executemany(
-                    _UPDATE, [(*row_of(one)[1:], store, one.metadata.id, e_tag) for one, e_tag in changed]
+                    _UPDATE, [(*row_of(record)[1:], store, record.metadata.id, e_tag) for record, e_tag in changed]
                 )
             if dropped:
                 cursor.executemany(
@@ -326,8 +339,8 @@ class StoreIndex:
     async def touch(self, key: str) -> None:
         """Record the use of an artifact."""
         sql = "UPDATE abp_artifacts_1 SET used = ? WHERE store = ? AND id = ? AND used < ?"
-        at = stamp()
-        await self._run(lambda cursor, store: cursor.execute(sql, (at, store, key, at)))
+        used = stamp()
+        await self._run(lambda cursor, store: cursor.execute(sql, (used, store, key, used)))
 
     # --- completeness of the index ------------------------------------------------------------------------------------
 
@@ -361,15 +374,15 @@ class StoreIndex:
     async def keys(self) -> AsyncIterator[dict[str, bool]]:
         """Yield the ids of all rows, some thousand at once, and whether their metadata can be read."""
         after = ""
-        sql = f"SELECT id, metadata FROM abp_artifacts_1 WHERE store = ? AND id > ? ORDER BY id LIMIT {_PAGE}"
+        sql = "SELECT id, metadata FROM abp_artifacts_1 WHERE store = ? AND id > ? ORDER BY id LIMIT 5000"
 
         def work(cursor: Cursor, store: int) -> dict[str, bool]:
             cursor.execute(sql, (store, after))
             return {str(key): metadata_of(text, key) is not None for key, text in cursor.fetchall()}
 
-        while found := await self._run(work, write=False):
-            yield found
-            after = [*found][-1]
+        while rows := await self._run(work, write=False):
+            yield rows
+            after = [*rows][-1]
 
     async def change_token(self) -> int:
         """Return the change counter, which every change increments."""
@@ -390,15 +403,19 @@ class StoreIndex:
             cursor.execute(sql, (store, *values))
             rows = cursor.fetchall()
             page = rows[: query.limit]
-            more = f"{page[-1][2]}~{page[-1][1]}" if len(rows) > len(page) else None
-            return [one for text, key, _ in page if (one := metadata_of(text, key))], more
+            cursor_of_next = None
+            if len(rows) > len(page):
+                _, key, created = page[-1]
+                cursor_of_next = f"{created}~{key}"
+            readable = [metadata_of(text, key) for text, key, _ in page]
+            return [metadata for metadata in readable if metadata], cursor_of_next
 
         return await self._run(work, write=False, built=True)
 
     async def entries(self, scope: Scope) -> list[Entry]:
         """Return the entries of ``scope``, the input of a retention."""
         text, values = scope_condition(scope)
-        return [_entry(row) for row in await self._select(f"{_ENTRY}{text}", *values, built=True)]
+        return [_entry_of_row(row) for row in await self._select(f"{_ENTRY}{text}", *values, built=True)]
 
     async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
         """Return all entries of ``scope`` that ``policy`` may remove: possibly expired ones, and all entries of each
@@ -406,19 +423,20 @@ class StoreIndex:
         text, values = scope_condition(scope)
 
         def work(cursor: Cursor, store: int) -> list[Entry]:
-            found: dict[str, Entry] = {}
+            entries: dict[str, Entry] = {}
             if policy.ttl_seconds is not None:
-                at = now()
+                time_now = now()
                 # artifacts of the future, by a clock that was set back: included, to track their age early
                 cursor.execute(
-                    f"{_ENTRY}{text} AND (stored < ? OR stored > ?)", (store, *values, at - policy.ttl_seconds, at)
+                    f"{_ENTRY}{text} AND (stored < ? OR stored > ?)",
+                    (store, *values, time_now - policy.ttl_seconds, time_now),
                 )
-                found = {str(row[0]): _entry(row) for row in cursor.fetchall()}
+                entries = {str(row[0]): _entry_of_row(row) for row in cursor.fetchall()}
             for group in _groups_over(cursor, store, policy, text, values):
-                inner, owner = scope_condition(group)
-                cursor.execute(f"{_ENTRY}{inner}", (store, *owner))
-                found |= {str(row[0]): _entry(row) for row in cursor.fetchall()}
-            return [*found.values()]
+                group_text, group_values = scope_condition(group)
+                cursor.execute(f"{_ENTRY}{group_text}", (store, *group_values))
+                entries |= {str(row[0]): _entry_of_row(row) for row in cursor.fetchall()}
+            return [*entries.values()]
 
         return await self._run(work, write=False, built=True)
 
@@ -446,7 +464,7 @@ def _count_change(cursor: Cursor, store: int) -> None:
     cursor.execute("UPDATE abp_artifact_stores_1 SET changes = changes + 1 WHERE number = ?", (store,))
 
 
-def _entry(row: tuple[Value, ...]) -> Entry:
+def _entry_of_row(row: tuple[Value, ...]) -> Entry:
     key, size, stored, used, *owner = row
     scope = Scope(*cast("list[str | None]", owner))
     return Entry(str(key), cast(int, size), cast(float, stored), cast(float, used), scope)
@@ -454,18 +472,18 @@ def _entry(row: tuple[Value, ...]) -> Entry:
 
 def _groups_over(cursor: Cursor, store: int, policy: Retention, text: str, values: Sequence[Value]) -> list[Scope]:
     """Return the sessions and traces that are over a limit of ``policy``."""
-    found = []
-    for names in ('tenant, "user", session, trace', 'tenant, "user", session'):
-        max_bytes, max_count = policy.limits(names.rpartition(" ")[2])
+    groups = []
+    for level, names in (("trace", 'tenant, "user", session, trace'), ("session", 'tenant, "user", session')):
+        max_bytes, max_count = policy.limits(level)
         if policy.cleanup_strategy == "none" or (max_bytes is None and max_count is None):
             continue
         cursor.execute(
-            f"SELECT {names} FROM abp_artifacts_1 WHERE store = ?{text} AND {names.rpartition(' ')[2]} IS NOT NULL "
+            f"SELECT {names} FROM abp_artifacts_1 WHERE store = ?{text} AND {level} IS NOT NULL "
             f"GROUP BY {names} HAVING sum(size) > ? OR count(*) > ?",
             (store, *values, *(1 << 62 if limit is None else limit for limit in (max_bytes, max_count))),
         )
-        found += [Scope(*cast("tuple[str | None, ...]", row)) for row in cursor.fetchall()]
-    return found
+        groups += [Scope(*cast("tuple[str | None, ...]", row)) for row in cursor.fetchall()]
+    return groups
 
 
 def split_index(url: str) -> tuple[str, str | None]:
@@ -474,7 +492,9 @@ def split_index(url: str) -> tuple[str, str | None]:
     Everything after ``?index=`` belongs to the index, its own query too. It may be percent-encoded as a whole.
     """
     store, mark, index = url.partition("?index=")
-    return store, (index if "://" in index else unquote(index)) if mark else None
+    if not mark:
+        return store, None
+    return store, index if "://" in index else unquote(index)
 
 
 def open_index(address: str) -> tuple[Connection, str]:

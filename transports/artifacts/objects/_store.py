@@ -9,7 +9,7 @@ import hashlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
@@ -38,10 +38,6 @@ from ._bucket import Bucket
 from ._catalog import Catalog, IndexedCatalog
 from ._index import StoreIndex, open_index
 
-_IN_MEMORY = 1 << 20  # bytes kept in memory before a temporary file is made
-_MAX_AGE = 3600.0  # seconds that content may wait for its metadata
-_QUARANTINE = 86400.0  # seconds that damaged objects are kept for inspection
-
 
 class ObjectStaged(SpooledFile):
     """A staged file in memory while it is small, then in a temporary file.
@@ -56,13 +52,13 @@ class ObjectStaged(SpooledFile):
         self._chunks: list[bytes] = []
         self._in_memory = 0
         self._file: IO[bytes] | None = None
-        self._blob = f"-{secrets.token_hex(8)}"
+        self._suffix = f"-{secrets.token_hex(8)}"
 
     def _store_chunk(self, chunk: memoryview) -> None:
         if self._file is None:
             self._chunks.append(bytes(chunk))
             self._in_memory += len(chunk)
-            if self._in_memory <= _IN_MEMORY:
+            if self._in_memory <= 1 << 20:
                 return
             chunk = memoryview(b"".join(self._chunks))
             with map_os_errors("make a temporary file", self._scratch()):
@@ -72,10 +68,13 @@ class ObjectStaged(SpooledFile):
             write_all(self._file.fileno(), chunk)
 
     async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
-        data = self.external_file or (self._scratch() / "written" if self._file else b"".join(self._chunks))
-        return await self._store.publish(
-            meter, description, data, f"content/{meter.sha256}{self._blob}", self.check_external_file
-        )
+        data: bytes | Path = b"".join(self._chunks)
+        if self.external_file:
+            data = self.external_file
+        elif self._file:
+            data = self._scratch() / "written"
+        blob = f"content/{meter.sha256}{self._suffix}"
+        return await self._store.publish(meter, description, data, blob, self.check_external_file)
 
     async def aclose(self) -> None:
         if self._file:
@@ -95,23 +94,24 @@ class Maintenance:
     async def sweep(self, *, dry_run: bool) -> list[Removal]:
         """Remove content without metadata after an hour, and quarantined objects after a day."""
         now = time.time()
-        found = [one async for one in self._bucket.list("content/") if now - one.modified.timestamp() > _MAX_AGE]
+        hour, day = 3600.0, 86400.0
+        old = [blob async for blob in self._bucket.list("content/") if now - blob.modified.timestamp() > hour]
         compared = await self._catalog.compare()
-        used = await self._catalog.contents() if found else set()
+        used = await self._catalog.contents() if old else set()
         # unreadable metadata may name any content that begins with the digits of its id
-        perhaps = tuple(_content(key) for key in compared.unreadable)
-        out = [
-            Removal("content", one.key, one.size, "orphan")
-            for one in found
-            if one.key not in used and not one.key.startswith(perhaps) and not self._reading[one.key]
+        perhaps_used = tuple(_content_prefix(key) for key in compared.unreadable)
+        removals = [
+            Removal("content", blob.key, blob.size, "orphan")
+            for blob in old
+            if blob.key not in used and not blob.key.startswith(perhaps_used) and not self._reading[blob.key]
         ]
-        async for one in self._bucket.list("quarantine/"):
-            if now - one.modified.timestamp() > _QUARANTINE:
-                out.append(Removal("quarantine", one.key, one.size, "expired"))
+        async for damaged in self._bucket.list("quarantine/"):
+            if now - damaged.modified.timestamp() > day:
+                removals.append(Removal("quarantine", damaged.key, damaged.size, "expired"))
         if not dry_run:
-            for swept in out:
-                await self._bucket.delete(swept.id)
-        return out
+            for removal in removals:
+                await self._bucket.delete(removal.id)
+        return removals
 
     async def check(self, *, repair: bool) -> list[Problem]:
         """Return the unreadable metadata, and the wrong rows of the index, which are corrected. ``repair`` moves
@@ -123,16 +123,21 @@ class Maintenance:
         for key in compared.unreadable:
             detail = "; delete the artifact, store it again, or --repair"
             if repair:
-                await self._bucket.move(f"meta/{key}.json", f"quarantine/{key}.json")
-                for one in [one async for one in self._bucket.list("content/") if one.key.startswith(_content(key))]:
-                    if one.key not in used:
-                        await self._bucket.move(one.key, one.key.replace("content/", "quarantine/", 1))
+                await self._quarantine(key, used)
                 detail = "; it was put into quarantine"
             problems.append(Problem("metadata", key, f"its metadata cannot be read{detail}"))
         return problems
 
+    async def _quarantine(self, key: str, used: Container[str]) -> None:
+        """Move unreadable metadata, and the content that only this may name."""
+        await self._bucket.move(f"meta/{key}.json", f"quarantine/{key}.json")
+        blobs = [blob.key async for blob in self._bucket.list("content/")]
+        for blob in blobs:
+            if blob.startswith(_content_prefix(key)) and blob not in used:
+                await self._bucket.move(blob, blob.replace("content/", "quarantine/", 1))
 
-def _content(key: str) -> str:
+
+def _content_prefix(key: str) -> str:
     """Return the prefix of the keys of the content of an id."""
     return f"content/{digest_prefix(key)}"
 
@@ -179,9 +184,9 @@ class ObjectStore(ArtifactStore):
         self._bucket = Bucket(self.url, timeout)
         self._catalog = Catalog(self._bucket)
         if index is not None:
-            database, shown = open_index(index)
+            database, displayed = open_index(index)
             self._catalog = IndexedCatalog(self._bucket, StoreIndex(database, self.url))
-            self.url += f"?index={shown}"
+            self.url += f"?index={displayed}"
         self._state = _State()
         self._maintenance = Maintenance(self._bucket, self._catalog, self._state.reading)
 
@@ -223,15 +228,18 @@ class ObjectStore(ArtifactStore):
         return metadata.ref(), metadata.stored
 
     async def _list(self, scope: Scope) -> list[ArtifactRef]:
-        return [one.ref() for one in await self._catalog.all(scope)]
+        return [metadata.ref() for metadata in await self._catalog.all(scope)]
 
     async def _find(self, query: Query) -> Page:
-        if (found := await self._catalog.find(self.scope, query)) is None:
+        result = await self._catalog.find(self.scope, query)
+        if result is None:
             return await super()._find(query)
-        page, cursor = found
-        policy, expired = self.retention, self._evictor.is_expired
-        kept = [one for one in page if not (policy and expired(policy, one.id, one.stored, one.scope))]
-        return Page([one.ref() for one in kept], cursor)
+        page, cursor = result
+        return Page([metadata.ref() for metadata in page if not self._is_expired(metadata)], cursor)
+
+    def _is_expired(self, metadata: Metadata) -> bool:
+        policy = self.retention
+        return policy is not None and self._evictor.is_expired(policy, metadata.id, metadata.stored, metadata.scope)
 
     async def _entries(self, scope: Scope) -> list[Entry]:
         return await self._catalog.entries(scope)
@@ -249,7 +257,8 @@ class ObjectStore(ArtifactStore):
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         blob = await self._content_of(ref.id)
         self._state.reading[blob] += 1
-        digest, position = hashlib.sha256(), start
+        digest = hashlib.sha256()
+        position = start
         try:
             while position < end:
                 try:
@@ -293,8 +302,8 @@ class ObjectStore(ArtifactStore):
         await self._bucket.move(blob, blob.replace("content/", "quarantine/", 1))
         raise self._corrupt(ref, "its content no longer matches its hash and was put into quarantine")
 
-    def _corrupt(self, ref: ArtifactRef, what: str) -> Corrupt:
-        return Corrupt(f"artifact {ref.id} is damaged: {what}; store it again", details={"id": ref.id})
+    def _corrupt(self, ref: ArtifactRef, reason: str) -> Corrupt:
+        return Corrupt(f"artifact {ref.id} is damaged: {reason}; store it again", details={"id": ref.id})
 
     async def presigned(self, artifact_id: str, seconds: float) -> str | None:
         """Return a signed URL, valid for ``seconds``. S3 allows seven days at most."""
@@ -347,5 +356,5 @@ class ObjectStore(ArtifactStore):
         """Check the content, and without a scope also the metadata; ``repair`` moves unreadable metadata and its
         content to quarantine."""
         problems = [] if self.scope else await self._maintenance.check(repair=repair)
-        found = await super().fsck()
-        return replace(found, problems=(*found.problems, *problems))
+        report = await super().fsck()
+        return replace(report, problems=(*report.problems, *problems))
