@@ -57,7 +57,8 @@ def map_os_errors(action: str, folder: Path, *, other: str | None = None) -> Ite
         yield
     except OSError as error:
         other = other or other_folder()
-        code, reason = error.errno or 0, error.strerror or str(error)
+        code = error.errno or 0
+        reason = error.strerror or str(error)
         details: dict[str, object] = {"folder": str(folder), "errno": errno.errorcode.get(code, str(code))}
         if code in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull(
@@ -65,18 +66,25 @@ def map_os_errors(action: str, folder: Path, *, other: str | None = None) -> Ite
             ) from error
         advice = _ADVICE.get(code, "check the folder, or {other}").format(other=other)
         if code in (errno.EACCES, errno.EPERM):
-            there = next((one for one in (folder, *folder.parents) if os.access(one.parent, os.X_OK)), folder)
-            if (owner := foreign_owner(folder / ".abp")) is not None:  # in a folder that was opened to all
-                advice = (
-                    f"the store in it belongs to {owner}, who alone can use it; share it with `abp serve`, or {other}"
-                )
-            elif (owner := foreign_owner(there)) is not None:
-                advice = f"{'the folder' if there == folder else there} belongs to {owner}; {other}"
+            advice = _advice_on_owner(folder, other) or advice
         raise StoreError(
             f"cannot {action} in {folder}: {reason}; {advice}",
             retryable=code in (errno.EMFILE, errno.ENFILE),
             details=details,
         ) from error
+
+
+def _advice_on_owner(folder: Path, other: str) -> str | None:
+    """Return advice on a folder without access that belongs to another user."""
+    owner = foreign_owner(folder / ".abp")
+    if owner is not None:  # in a folder that was opened to all
+        return f"the store in it belongs to {owner}, who alone can use it; share it with `abp serve`, or {other}"
+    reachable = next((path for path in (folder, *folder.parents) if os.access(path.parent, os.X_OK)), folder)
+    owner = foreign_owner(reachable)
+    if owner is None:
+        return None
+    place = "the folder" if reachable == folder else reachable
+    return f"{place} belongs to {owner}; {other}"
 
 
 def write_all(fd: int, data: memoryview) -> None:
@@ -106,20 +114,16 @@ OPEN_FILES_MOVE = os.name == "posix"
 
 T = TypeVar("T")
 
-#: Seconds of waiting for a file that another program has open, and between two tries.
-_PATIENCE, _PAUSE = 1.0, 0.01
+_PATIENCE = 1.0  # seconds of waiting for a file that another program has open
 
 #: Flags, where the system has them: no symlinks, no inheritance, no waiting for a pipe's writer, no text mode.
 _SAFE = sum(getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))
-_CAN_REFUSE_LINKS = hasattr(os, "O_NOFOLLOW")
-#: Reparse tag of a junction on Windows, which any user may make (symlinks need a privilege).
-_JUNCTION = 0xA0000003
 
 
 def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> int:
     """Return a descriptor for bytes, as :func:`os.open` does. A symlink is not followed but raises :class:`OSError`
     with ``ELOOP``. On a system without ``O_NOFOLLOW``, the path is checked before it is opened."""
-    if not _CAN_REFUSE_LINKS and is_link(path):
+    if not hasattr(os, "O_NOFOLLOW") and is_link(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
     return os.open(path, flags | _SAFE, mode)
 
@@ -127,10 +131,11 @@ def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> in
 def is_link(path: str | os.PathLike[str]) -> bool:
     """Return whether the path is a symlink or a junction."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISLNK(found.st_mode) or getattr(found, "st_reparse_tag", 0) == _JUNCTION
+    junction = 0xA0000003  # on Windows any user may make one, while symlinks need a privilege
+    return stat.S_ISLNK(status.st_mode) or getattr(status, "st_reparse_tag", 0) == junction
 
 
 def patiently(work: Callable[[], T]) -> T:
@@ -145,7 +150,7 @@ def patiently(work: Callable[[], T]) -> T:
         except PermissionError:
             if time.monotonic() > end:
                 raise
-        time.sleep(_PAUSE)
+        time.sleep(0.01)
 
 
 def replace_file(source: Path, target: Path) -> None:
@@ -213,19 +218,19 @@ else:
         return True
 
 
-def belongs_to_us(found: os.stat_result) -> bool:
+def belongs_to_us(status: os.stat_result) -> bool:
     """Return whether this user owns a file. ``True`` on a system without owners in the file status."""
     user: Callable[[], int] | None = getattr(os, "geteuid", None)
-    return user is None or found.st_uid == user()
+    return user is None or status.st_uid == user()
 
 
 def foreign_owner(path: Path) -> str | None:
     """Return the name of the user who owns ``path``; ``None`` if that is this user, or unknown."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    return None if belongs_to_us(found) else user_name(found.st_uid)
+    return None if belongs_to_us(status) else user_name(status.st_uid)
 
 
 def user_name(uid: int) -> str:
@@ -238,9 +243,9 @@ def user_name(uid: int) -> str:
         return f"uid {uid}"
 
 
-def others_may_read(found: os.stat_result) -> bool:
+def others_may_read(status: os.stat_result) -> bool:
     """Return whether other users have any access to a file. ``False`` on a system without file modes."""
-    return hasattr(os, "geteuid") and found.st_mode & 0o077 != 0
+    return hasattr(os, "geteuid") and status.st_mode & 0o077 != 0
 
 
 def state_folder(*below: str) -> Path:
@@ -251,13 +256,6 @@ def state_folder(*below: str) -> Path:
     folder = Path(platformdirs.user_state_dir("abp-transports", appauthor=False), *below)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
-
-
-_NAME = re.compile(r"\.abp-[0-9a-f]{16}")
-#: Age in seconds from which an unlocked file is removed on Windows: a writer closes its file before it renames it.
-_GRACE = 60.0
-#: Folders remembered as searched for leftovers by this process.
-_FOLDERS = 1000
 
 
 class Replacement:
@@ -275,11 +273,11 @@ class Replacement:
         while True:
             self._temporary = temporary_path(path)
             self.fd = open_file(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            if self._lock():
+            if self._lock_new():
                 return
             os.close(self.fd)  # another process is removing it as a leftover
 
-    def _lock(self) -> bool:
+    def _lock_new(self) -> bool:
         try:
             # another process may remove the file as a leftover between its creation and the lock
             return try_lock(self.fd) and os.fstat(self.fd).st_nlink > 0
@@ -290,19 +288,19 @@ class Replacement:
         """Sync the content to the disk, rename the file to ``path`` over an older one, and close it."""
         os.fsync(self.fd)
         if not OPEN_FILES_MOVE:
-            self._close()
+            self._close_file()
         replace_file(self._temporary, self._path)
-        self._close()
+        self._close_file()
 
     def close(self) -> None:
         """Close the file, and remove it unless it was committed; idempotent."""
-        self._close()
+        self._close_file()
         with suppress(OSError):
             self._temporary.unlink(missing_ok=True)
 
-    def _close(self) -> None:
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
+    def _close_file(self) -> None:
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
             os.close(fd)
 
 
@@ -328,26 +326,26 @@ def remove_left(folder: Path) -> None:
     """Remove the half-written files of killed processes in a folder, as far as possible. It reads all names there."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if _NAME.fullmatch(entry.name):
+            if re.fullmatch(r"\.abp-[0-9a-f]{16}", entry.name):
                 with suppress(OSError):
                     _remove_unlocked(Path(entry.path))
 
 
-_remove_left_once = lru_cache(_FOLDERS)(remove_left)
+_remove_left_once = lru_cache(1000)(remove_left)
 
 
 def _remove_unlocked(path: Path) -> None:
     fd = open_file(path, os.O_RDWR)
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or not try_lock(fd):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or not try_lock(fd):
             return
         if OPEN_FILES_MOVE:
             path.unlink()  # while locked: a writer that cannot lock its new file makes another one
             return
     finally:
         os.close(fd)
-    if time.time() - found.st_mtime > _GRACE:
+    if time.time() - status.st_mtime > 60:  # on Windows a writer closes its file before it renames it
         path.unlink()
 
 
@@ -410,7 +408,7 @@ class ExportFile:
         Raises :class:`~transports.errors.UsageError` if the destination is not a regular file, or is the artifact's own
         file.
         """
-        with self._errors():
+        with self._map_errors():
             self._path = self._path.resolve()
             if self._names_folder:
                 raise UsageError(f"cannot save to {self._path}{os.sep}: it is a folder; name a file in it")
@@ -422,20 +420,20 @@ class ExportFile:
 
     def _existing_mode(self) -> int | None:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
             return None
-        if not stat.S_ISREG(found.st_mode):
-            kind = "a folder; name a file in it" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder; name a file in it" if stat.S_ISDIR(status.st_mode) else "not a regular file"
             raise UsageError(f"cannot save to {self._path}: it is {kind}")
         if self._original is not None and self._original.exists() and self._original.samefile(self._path):
             raise UsageError(f"cannot save to {self._path}: it is the artifact's own file; choose another name")
-        return stat.S_IMODE(found.st_mode)
+        return stat.S_IMODE(status.st_mode)
 
     def write(self, chunk: bytes) -> None:
         """Append to the temporary file."""
         assert self._new is not None
-        with self._errors():
+        with self._map_errors():
             write_all(self._new.fd, memoryview(chunk))
         self._written += len(chunk)
         self._digest.update(chunk)
@@ -452,7 +450,7 @@ class ExportFile:
                 details={"id": self._id, "size": self._size, "actual": self._written},
             )
         assert self._new is not None
-        with self._errors():
+        with self._map_errors():
             self._new.commit()
         return self._path
 
@@ -462,7 +460,7 @@ class ExportFile:
             self._new.close()
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -493,11 +491,11 @@ def copy_out(source: Path, file: ExportFile) -> Path:
         opened = open_regular(source)
     with opened, closing(file):
         file.open()
-        while chunk := _read(opened, source):
+        while chunk := _read_piece(opened, source):
             file.write(chunk)
         return file.commit()
 
 
-def _read(opened: FileIO, source: Path) -> bytes:
+def _read_piece(opened: FileIO, source: Path) -> bytes:
     with map_os_errors("read an artifact", source.parent):
         return opened.read(PIECE)

@@ -32,15 +32,11 @@ from ._spool import BufferedFile
 _STORE = ("put_bytes", "put_text", "get", "delete", "exists")
 _FACADE = ("upload", "download", "get_metadata", "exists", "delete")
 T = TypeVar("T")
-#: References of stored artifacts that are remembered: many hosts can neither list nor describe their artifacts.
-_REMEMBERED = 10_000
 _REDACTOR = Redactor(known=NO_SECRETS)
 Ref = TypeVar("Ref")
 list_ = list  # the host's protocol has a method of that name
 #: Key of a host's namespace in ``source``: the head of an id cannot hold every namespace.
 _NAMESPACE = "host.namespace"
-#: Heads of ids that are not namespaces.
-_NO_NAMESPACE = (NO_NAMESPACE, "truncated")
 
 
 @runtime_checkable
@@ -118,15 +114,15 @@ class HostFacade(Protocol):
 
 def is_host_store(value: object) -> bool:
     """Return whether ``value`` has the methods of :class:`HostStore` or of :class:`HostFacade`."""
-    return _has(value, _STORE) or _has(value, _FACADE)
+    return _has_methods(value, _STORE) or _has_methods(value, _FACADE)
 
 
 def is_facade(value: object) -> TypeGuard[HostFacade]:
     """Return whether ``value`` is a facade and not a store."""
-    return _has(value, _FACADE) and not _has(value, _STORE)
+    return _has_methods(value, _FACADE) and not _has_methods(value, _STORE)
 
 
-def _has(value: object, methods: tuple[str, ...]) -> bool:
+def _has_methods(value: object, methods: tuple[str, ...]) -> bool:
     return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in methods)
 
 
@@ -175,9 +171,13 @@ def keywords_of(function: Callable[..., object]) -> frozenset[str] | None:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None
-    if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        return None
-    return frozenset(one.name for one in parameters if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD))
+    names = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            return None
+        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    return frozenset(names)
 
 
 # --- references -------------------------------------------------------------------------------------------------------
@@ -189,39 +189,40 @@ def _field(ref: object, name: str) -> object:
 
 def id_of(ref: object) -> str:
     """Return the id of a host's reference. Raises :class:`~transports.errors.StoreError` if it has none."""
-    found = _field(ref, "id")
-    if not isinstance(found, str) or not found:
+    key = _field(ref, "id")
+    if not isinstance(key, str) or not key:
         raise StoreError(
             f"the store of the host returned a {type(ref).__name__} without an id; it cannot be used as a reference"
         )
-    return found
+    return key
 
 
 def text_of(ref: object, name: str) -> str | None:
     """Return a field of a host's reference if it is non-empty text; ``None`` otherwise."""
-    found = _field(ref, name)
-    return found if isinstance(found, str) and found else None
+    text = _field(ref, name)
+    return text if isinstance(text, str) and text else None
 
 
 def size_of(ref: object) -> int | None:
     """Return the size in bytes in a host's reference; ``None`` without one."""
-    found = _field(ref, "size_bytes")
-    return found if isinstance(found, int) else None
+    size = _field(ref, "size_bytes")
+    return size if isinstance(size, int) else None
 
 
 def source_of(ref: object) -> dict[str, object]:
     """Return the ``source`` of a host's reference; empty without one."""
-    found = _field(ref, "source")
-    return dict(found) if isinstance(found, Mapping) else {}
+    source = _field(ref, "source")
+    return dict(source) if isinstance(source, Mapping) else {}
 
 
 def scope_of(ref: object) -> Scope | None:
     """Return the scope of a host's reference, empty if it has no owner; ``None`` if references of this host have no
     scope."""
-    if not (("scope" in ref) if isinstance(ref, Mapping) else hasattr(ref, "scope")):
+    has_scope = "scope" in ref if isinstance(ref, Mapping) else hasattr(ref, "scope")
+    if not has_scope:
         return None
-    found = _field(ref, "scope")
-    return Scope() if found is None else scope_from_host(found)
+    scope = _field(ref, "scope")
+    return Scope() if scope is None else scope_from_host(scope)
 
 
 class FacadeStore:
@@ -233,7 +234,8 @@ class FacadeStore:
         self.get_ref = facade.get_metadata
         self.exists = facade.exists
         self.delete = facade.delete
-        if callable(listing := getattr(facade, "list", None)):
+        listing = getattr(facade, "list", None)
+        if callable(listing):
             self.list = listing
 
     @property
@@ -288,7 +290,7 @@ class HostedStore(ArtifactStore):
         put: Callable[..., object] = self._host.put_bytes
         self._takes_scope = "scope" in (keywords_of(put) or ())
         self._make_scope = scope_class(put)
-        self._known: OrderedDict[str, dict[Scope, ArtifactRef]] = OrderedDict()  # shared by all views
+        self._remembered: OrderedDict[str, dict[Scope, ArtifactRef]] = OrderedDict()  # shared by all views
 
     def __repr__(self) -> str:
         return f"HostedStore({self.url.removeprefix('host:')})"
@@ -308,30 +310,32 @@ class HostedStore(ArtifactStore):
         return _Staged(self)
 
     async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
-        if ref := next(self._remembered(artifact_id, self.scope), None):
-            if await self._still_there(artifact_id):
+        ref = next(self._remembered_refs(artifact_id, self.scope), None)
+        if ref:
+            if await self._still_exists(artifact_id):
                 return ref, 0.0
             raise not_found(artifact_id)
         get_ref = getattr(self._host, "get_ref", None)
         if get_ref is None:
             return await self._to_ours(artifact_id, None), 0.0
-        found = await self._ask(get_ref(artifact_id))
-        if found is None:
+        host_ref = await self._call_host(get_ref(artifact_id))
+        if host_ref is None:
             raise not_found(artifact_id)
-        return await self._to_ours(artifact_id, found), 0.0
+        return await self._to_ours(artifact_id, host_ref), 0.0
 
     async def _list(self, scope: Scope) -> Sequence[ArtifactRef]:
         refs: dict[str, ArtifactRef] = {}
-        if listing := getattr(self._host, "list", None):
+        listing = getattr(self._host, "list", None)
+        if listing:
             options = {"scope": scope_to_host(scope, self._make_scope)} if self._takes_scope else {}
-            for found in await self._ask(listing(**options)):
-                ref = await self._to_ours(id_of(found), found)
+            for host_ref in await self._call_host(listing(**options)):
+                ref = await self._to_ours(id_of(host_ref), host_ref)
                 if scope.covers(ref.scope):
                     refs[ref.id] = ref
-        for artifact_id in list(self._known):
-            known = next(self._remembered(artifact_id, scope), None)
-            if known and artifact_id not in refs and await self._still_there(artifact_id):
-                refs[artifact_id] = known
+        for artifact_id in list(self._remembered):
+            remembered = next(self._remembered_refs(artifact_id, scope), None)
+            if remembered and artifact_id not in refs and await self._still_exists(artifact_id):
+                refs[artifact_id] = remembered
         return sorted(refs.values(), key=age_key)
 
     async def _entries(self, scope: Scope) -> Sequence[Entry]:
@@ -341,52 +345,56 @@ class HostedStore(ArtifactStore):
         pass
 
     async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
-        data = await self._content(ref.id)
+        data = await self._read_content(ref.id)
         if len(data) != ref.size_bytes or await in_thread(_sha256, data) != ref.sha256:
             raise Corrupt(f"artifact {ref.id} is damaged: the host returned different content", details={"id": ref.id})
-        for at in range(start, end, chunk_size):
-            yield data[at : min(at + chunk_size, end)]
+        for position in range(start, end, chunk_size):
+            yield data[position : min(position + chunk_size, end)]
 
     async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
-        owners = self._known.get(artifact_id, {})
-        for ref in list(self._remembered(artifact_id, self.scope)):
+        owners = self._remembered.get(artifact_id, {})
+        for ref in list(self._remembered_refs(artifact_id, self.scope)):
             del owners[ref.scope]
         if owners:
             return True  # the host has one copy for several scopes, and another scope still needs it
-        self._known.pop(artifact_id, None)
-        return bool(await self._ask(self._host.delete(artifact_id)))
+        self._remembered.pop(artifact_id, None)
+        return bool(await self._call_host(self._host.delete(artifact_id)))
 
     # --- the host -----------------------------------------------------------------------------------------------------
 
     async def publish(self, content: bytes | str, meter: Meter, description: Description) -> ArtifactRef:
         """Store measured content in the host and return its reference. Raises
         :class:`~transports.errors.StoreError`."""
-        scope, namespace, meta = self.scope, description.namespace, dict(description.source)
+        scope = self.scope
+        namespace = description.namespace
+        meta = dict(description.source)
         options: dict[str, object] = {}
         if isinstance(self._host, FacadeStore):
             scope = self._host.upload_scope
         elif self._takes_scope:
             options["scope"] = scope_to_host(scope, self._make_scope)
         if self.scope and not self._takes_scope:
-            meta["scope"], namespace = dict(self.scope.items()), _apart(namespace, self.scope)
-        found = await self._put(content, description, namespace, meta, options)
-        if scope and (owner := scope_of(found)) is not None and owner != scope:
+            meta["scope"] = dict(self.scope.items())
+            namespace = _namespace_of_scope(namespace, self.scope)
+        host_ref = await self._put(content, description, namespace, meta, options)
+        if scope and scope_of(host_ref) not in (None, scope):
             # the host merged equal content and returned an artifact of another scope, which this view may not see
-            found = await self._put(content, description, _apart(namespace, scope), meta, options)
-        if text_of(found, "sha256") not in (None, meter.sha256) or size_of(found) not in (None, meter.size):
+            namespace = _namespace_of_scope(namespace, scope)
+            host_ref = await self._put(content, description, namespace, meta, options)
+        if text_of(host_ref, "sha256") not in (None, meter.sha256) or size_of(host_ref) not in (None, meter.size):
             raise StoreError(
                 f"the store of the host ({self.url}) returned a reference to different content: "
-                f"{size_of(found)} bytes instead of {meter.size}, or another hash; check the limits of that store"
+                f"{size_of(host_ref)} bytes instead of {meter.size}, or another hash; check the limits of that store"
             )
         ref = ArtifactRef(
-            id=id_of(found),
-            uri=f"artifact://{id_of(found)}",
+            id=id_of(host_ref),
+            uri=f"artifact://{id_of(host_ref)}",
             local_path=None,
             filename=description.name,
             mime_type=description.mime_type,
             size_bytes=meter.size,
             sha256=meter.sha256,
-            source=description.source | source_of(found),
+            source=description.source | source_of(host_ref),
             scope=self.scope or scope,
         )
         self._remember(ref)
@@ -401,36 +409,47 @@ class HostedStore(ArtifactStore):
         options: dict[str, object],
     ) -> object:
         put = self._host.put_text if isinstance(content, str) else self._host.put_bytes
-        given = {"mime_type": description.mime_type, "filename": description.name, "namespace": namespace, "meta": meta}
-        return await self._ask(put(content, **given, **options))
+        return await self._call_host(
+            put(
+                content,
+                mime_type=description.mime_type,
+                filename=description.name,
+                namespace=namespace,
+                meta=meta,
+                **options,
+            )
+        )
 
-    async def _ask(self, answer: Awaitable[T]) -> T:
+    async def _call_host(self, call: Awaitable[T]) -> T:
         """Await a call of the host, and map its errors to :class:`~transports.errors.StoreError`."""
         try:
-            return await answer
+            return await call
         except ABPError:
             raise
         except Exception as error:  # a host may raise any exception
             reason = _REDACTOR.text(first_line(error))
             raise StoreError(f"the store of the host ({self.url}) failed: {type(error).__name__}: {reason}") from error
 
-    async def _content(self, artifact_id: str) -> bytes:
-        data: bytes | None = await self._ask(self._host.get(artifact_id))
+    async def _read_content(self, artifact_id: str) -> bytes:
+        data: bytes | None = await self._call_host(self._host.get(artifact_id))
         if data is None:
             raise not_found(artifact_id)
         return data
 
-    async def _to_ours(self, artifact_id: str, found: object) -> ArtifactRef:
+    async def _to_ours(self, artifact_id: str, host_ref: object) -> ArtifactRef:
         """Return a host's reference as an :class:`ArtifactRef`, with missing fields measured from the content."""
-        mime_type, size, sha256 = text_of(found, "mime_type"), size_of(found), text_of(found, "sha256")
+        mime_type = text_of(host_ref, "mime_type")
+        size = size_of(host_ref)
+        sha256 = text_of(host_ref, "sha256")
         if mime_type is None or size is None or sha256 is None:
-            data = await self._content(artifact_id)
+            data = await self._read_content(artifact_id)
             meter = Meter(len(data))
             await in_thread(meter.add, memoryview(data))
-            named = describe(meter, mime_type=mime_type, namespace=artifact_id)
-            mime_type, size, sha256 = named.mime_type, meter.size, meter.sha256
+            mime_type = describe(meter, mime_type=mime_type, namespace=artifact_id).mime_type
+            size = meter.size
+            sha256 = meter.sha256
         mime_type = normalise_mime(mime_type) or OCTET_STREAM
-        filename = text_of(found, "filename") or artifact_id + extension_for(mime_type)
+        filename = text_of(host_ref, "filename") or artifact_id + extension_for(mime_type)
         return ArtifactRef(
             id=artifact_id,
             uri=f"artifact://{artifact_id}",
@@ -439,27 +458,27 @@ class HostedStore(ArtifactStore):
             mime_type=mime_type,
             size_bytes=size,
             sha256=sha256,
-            source=source_of(found),
-            scope=scope_of(found) or Scope(),
+            source=source_of(host_ref),
+            scope=scope_of(host_ref) or Scope(),
         )
 
     # --- references of this process -----------------------------------------------------------------------------------
 
     def _remember(self, ref: ArtifactRef) -> None:
-        self._known.setdefault(ref.id, {})[ref.scope] = ref
-        self._known.move_to_end(ref.id)
-        while len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        self._remembered.setdefault(ref.id, {})[ref.scope] = ref
+        self._remembered.move_to_end(ref.id)
+        while len(self._remembered) > 10_000:  # many hosts can neither list nor describe their artifacts
+            self._remembered.popitem(last=False)
 
-    def _remembered(self, artifact_id: str, scope: Scope) -> Iterator[ArtifactRef]:
-        return (ref for ref in self._known.get(artifact_id, {}).values() if scope.covers(ref.scope))
+    def _remembered_refs(self, artifact_id: str, scope: Scope) -> Iterator[ArtifactRef]:
+        return (ref for ref in self._remembered.get(artifact_id, {}).values() if scope.covers(ref.scope))
 
-    async def _still_there(self, artifact_id: str) -> bool:
+    async def _still_exists(self, artifact_id: str) -> bool:
         """Return whether the host still has an artifact; its own rules may have removed it."""
-        there = bool(await self._ask(self._host.exists(artifact_id)))
-        if not there:
-            self._known.pop(artifact_id, None)
-        return there
+        exists = bool(await self._call_host(self._host.exists(artifact_id)))
+        if not exists:
+            self._remembered.pop(artifact_id, None)
+        return exists
 
 
 class _Staged(BufferedFile):
@@ -472,7 +491,7 @@ class _Staged(BufferedFile):
         return await self._store.publish(data if self.text is None else self.text, meter, description)
 
 
-def _apart(namespace: str, scope: Scope) -> str:
+def _namespace_of_scope(namespace: str, scope: Scope) -> str:
     """Return ``namespace`` with a suffix for one scope."""
     return f"{namespace}_{_sha256(json.dumps(scope.items()).encode())[:8]}"
 
@@ -564,7 +583,7 @@ class StoreForHost(Generic[Ref]):
     def _to_host(self, ref: ArtifactRef) -> Ref:
         source = dict(ref.source)
         head = ref.id.rpartition("_")[0]
-        namespace = source.pop(_NAMESPACE, None if head in _NO_NAMESPACE else head)
+        namespace = source.pop(_NAMESPACE, None if head in (NO_NAMESPACE, "truncated") else head)
         fields: dict[str, object] = {
             "id": ref.id,
             "mime_type": ref.mime_type,
@@ -592,5 +611,7 @@ class StoreForHost(Generic[Ref]):
 def _options(
     mime_type: str | None, filename: str | None, namespace: str | None, meta: Mapping[str, object] | None
 ) -> PutOptions:
-    given = {_NAMESPACE: namespace} if namespace is not None else {}
-    return {"mime_type": mime_type, "filename": filename, "namespace": namespace, "meta": {**(meta or {}), **given}}
+    meta = dict(meta or {})
+    if namespace is not None:
+        meta[_NAMESPACE] = namespace
+    return {"mime_type": mime_type, "filename": filename, "namespace": namespace, "meta": meta}

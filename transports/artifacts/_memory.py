@@ -47,7 +47,8 @@ class MemoryStore(ArtifactStore):
 
     def publish(self, meter: Meter, description: Description, data: bytes, scope: Scope) -> ArtifactRef:
         """Publish measured content as an artifact of ``scope``."""
-        contents, digest = self._contents, meter.sha256
+        contents = self._contents
+        digest = meter.sha256
         for key in candidate_ids(description.namespace, digest, scope):
             old = contents.metadata.get(key)
             if old is None or old.sha256 == digest:
@@ -65,15 +66,16 @@ class MemoryStore(ArtifactStore):
         return metadata.ref(), metadata.stored
 
     async def _list(self, scope: Scope) -> list[ArtifactRef]:
-        found = [one for one in self._contents.metadata.values() if scope.covers(one.scope)]
-        return [one.ref() for one in sorted(found, key=lambda one: one.age_key)]
+        covered = [metadata for metadata in self._contents.metadata.values() if scope.covers(metadata.scope)]
+        covered.sort(key=lambda metadata: metadata.age_key)
+        return [metadata.ref() for metadata in covered]
 
     async def _entries(self, scope: Scope) -> list[Entry]:
         contents = self._contents
         return [
-            Entry(key, one.size_bytes, one.stored, contents.used[key], one.scope)
-            for key, one in contents.metadata.items()
-            if scope.covers(one.scope)
+            Entry(key, metadata.size_bytes, metadata.stored, contents.used[key], metadata.scope)
+            for key, metadata in contents.metadata.items()
+            if scope.covers(metadata.scope)
         ]
 
     async def _touch(self, artifact_id: str) -> None:

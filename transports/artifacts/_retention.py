@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
 from ..errors import StoreFull, TooLarge, UsageError, checked_fields
@@ -86,10 +87,10 @@ class Retention:
     on_removal: Callable[[Removal], object] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for one in fields(self)[:6]:
-            value = getattr(self, one.name)
+        for limit in fields(self)[:6]:
+            value = getattr(self, limit.name)
             if value is not None and not value >= 0:
-                raise UsageError(f"retention: {one.name} must not be negative (it is {value})")
+                raise UsageError(f"retention: {limit.name} must not be negative (it is {value})")
         if self.cleanup_strategy not in ("lru", "fifo", "none"):
             raise UsageError("retention: cleanup_strategy is one of lru, fifo, none")
 
@@ -145,32 +146,33 @@ class Retention:
         Raises :class:`~transports.errors.TooLarge` if ``incoming`` alone is over a limit, and
         :class:`~transports.errors.StoreFull` if room is needed and the strategy is ``none``.
         """
-        kept: list[Entry] = []
-        out: list[Removal] = []
+        remaining: list[Entry] = []
+        removals: list[Removal] = []
         for entry in entries:
             if self.expired(entry.stored, now, entry.scope) and not (incoming and incoming.id == entry.id):
-                out.append(Removal("artifact", entry.id, entry.size, "expired"))
+                removals.append(Removal("artifact", entry.id, entry.size, "expired"))
             else:
-                kept.append(entry)
+                remaining.append(entry)
         for level in ("trace", "session"):  # removals for a trace limit make room in its session, too
-            evicted = self._over(kept, level, *self.limits(level), incoming)
-            out += [Removal("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in evicted]
-            kept = [entry for entry in kept if entry not in evicted]
-        return out
+            evicted = self._choose_evicted(remaining, level, *self.limits(level), incoming)
+            removals += [Removal("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in evicted]
+            remaining = [entry for entry in remaining if entry not in evicted]
+        return removals
 
-    def _over(
+    def _choose_evicted(
         self, entries: list[Entry], level: str, max_bytes: int | None, max_count: int | None, incoming: Incoming | None
     ) -> set[Entry]:
         groups: dict[object, list[Entry]] = defaultdict(list)
         for entry in entries:
             if getattr(entry.scope, level) is not None:
                 groups[_group(entry.scope, level)].append(entry)
-        own_group = None
+        group_of_incoming = None
         if incoming and getattr(incoming.scope, level) is not None:
-            groups[own_group := _group(incoming.scope, level)]  # makes the group of a first artifact
+            group_of_incoming = _group(incoming.scope, level)
+            groups.setdefault(group_of_incoming, [])
         evicted: set[Entry] = set()
         for group, members in groups.items():
-            new = incoming if group == own_group else None
+            new = incoming if group == group_of_incoming else None
             if new and max_bytes is not None and new.size > max_bytes:
                 raise TooLarge(
                     f"the content has {new.size:,} bytes, over the limit of {max_bytes:,} of a whole {level}; "
@@ -178,10 +180,13 @@ class Retention:
                     details={"limit": max_bytes, "size": new.size},
                 )
             others = [entry for entry in members if not (new and entry.id == new.id)]
-            total, count = sum(entry.size for entry in others), len(others)
+            total = sum(entry.size for entry in others)
+            count = len(others)
             if new:
-                total, count = total + new.size, count + 1
-            others.sort(key=lambda entry: entry.used if self.cleanup_strategy == "lru" else entry.stored, reverse=True)
+                total += new.size
+                count += 1
+            time_of = attrgetter("used" if self.cleanup_strategy == "lru" else "stored")
+            others.sort(key=time_of, reverse=True)
             while (max_bytes is not None and total > max_bytes) or (max_count is not None and count > max_count):
                 if self.cleanup_strategy == "none":
                     if new:
@@ -194,7 +199,8 @@ class Retention:
                     break
                 oldest = others.pop()
                 evicted.add(oldest)
-                total, count = total - oldest.size, count - 1
+                total -= oldest.size
+                count -= 1
         return evicted
 
 

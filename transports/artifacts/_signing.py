@@ -55,7 +55,7 @@ class Signer:
 
     def link_opens(self, signed: str, artifact_id: str) -> bool:
         """Return whether ``signed``, from the query of a link, opens this artifact. Raises :class:`Expired`."""
-        content = self._read(self._links, signed)
+        content = self._read_signed(self._links, signed)
         return content is not None and content[0] == artifact_id
 
     def scope_token(self, scope: str, expires_at: float) -> str:
@@ -65,7 +65,7 @@ class Signer:
     def read_scope_token(self, token: str) -> tuple[str, int] | None:
         """Return the scope and the time of expiry of a token; ``None`` for a token that is not signed with this key.
         Raises :class:`Expired`."""
-        return self._read(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
+        return self._read_signed(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
 
     def cookie(self, holder: str, expires_at: float) -> str:
         """Return the value of a cookie for ``holder``. It stays valid after a restart of the server."""
@@ -74,9 +74,9 @@ class Signer:
     def read_cookie(self, cookie: str) -> tuple[str, int] | None:
         """Return the holder and the time of expiry of a cookie; ``None`` for a cookie that is not signed with this key.
         Raises :class:`Expired`."""
-        return self._read(self._cookies, cookie)
+        return self._read_signed(self._cookies, cookie)
 
-    def _read(self, serializer: URLSafeSerializer, signed: str) -> tuple[str, int] | None:
+    def _read_signed(self, serializer: URLSafeSerializer, signed: str) -> tuple[str, int] | None:
         if not signed.isascii():  # loads() would raise another error for header bytes that are not text
             return None
         try:
@@ -139,13 +139,13 @@ def registered(url: str, store: str) -> Iterator[None]:
 
 def find_server(store: str) -> str | None:
     """Return the URL of the newest running server of ``store``, or ``None``. Remove the files of dead servers."""
-    return _newest(lambda served: served == store)
+    return _newest_server(lambda served: served == store)
 
 
 def download_link(file: Path, artifact_id: str, seconds: float) -> str | None:
     """Return a URL that downloads the artifact in ``file`` for ``seconds``, from the newest running server of the store
     in a folder above it; ``None`` without a server."""
-    address = _newest(lambda served: _holds(served, file))
+    address = _newest_server(lambda served: _holds(served, file))
     if address is None:
         return None
     try:
@@ -160,11 +160,11 @@ def _holds(store: str, file: Path) -> bool:
     return parts.scheme == "file" and file.is_relative_to(url2pathname(parts.path))
 
 
-def _newest(serves: Callable[[str], bool]) -> str | None:
+def _newest_server(serves: Callable[[str], bool]) -> str | None:
     """Return the URL of the newest running server whose store fits, and remove the files of dead servers."""
     from psutil import Process, Error  # isort: skip
 
-    found: list[tuple[float, str]] = []
+    servers: list[tuple[float, str]] = []
     with suppress(OSError):
         for path in state_folder(_SERVERS).glob("*.json"):
             with suppress(OSError, ValueError, KeyError, TypeError):
@@ -177,5 +177,5 @@ def _newest(serves: Callable[[str], bool]) -> str | None:
                 if not running:
                     path.unlink()
                 elif serves(str(entry["store"])):
-                    found.append((written, str(entry["url"])))
-    return max(found)[1] if found else None
+                    servers.append((written, str(entry["url"])))
+    return max(servers)[1] if servers else None

@@ -21,7 +21,6 @@ from ._base import ArtifactStore, StagedFile
 from ._content import Meter, as_bytes, measure_file, nothing_written
 from ._files import belongs_to_us, map_os_errors, may_be_running, open_file
 
-_NAME = re.compile(r"abp-spool-([0-9]{1,9})-")
 #: Bytes whose hashing is faster than the hand-over to a thread.
 HASHED_AT_ONCE = 256 << 10
 
@@ -52,7 +51,7 @@ class SpooledFile(StagedFile):
     def _scratch(self) -> Path:
         if self._folder is None:
             with map_os_errors("make a temporary folder", Path(tempfile.gettempdir())):
-                _sweep()
+                _remove_left_folders()
                 self._folder = Path(tempfile.mkdtemp(prefix=f"abp-spool-{os.getpid()}-"))
         return self._folder
 
@@ -85,8 +84,10 @@ class SpooledFile(StagedFile):
         self._start()
 
     async def _measure(self, declared: int | None) -> Meter:
-        given = self._written or (self._folder is not None and await in_thread(self._measure_external_file))
-        if not given and declared != 0:
+        exists = self._written
+        if not exists and self._folder is not None:
+            exists = await in_thread(self._measure_external_file)
+        if not exists and declared != 0:
             raise nothing_written()
         return self._meter
 
@@ -132,22 +133,24 @@ class BufferedFile(SpooledFile):
     async def read_all(self) -> bytes:
         """Return the measured content, written or external. Raises :class:`~transports.errors.StoreError` if an
         external file has changed since it was measured."""
-        data = await in_thread(self.external_file.read_bytes) if self.external_file else b"".join(self._chunks)
+        if self.external_file is None:
+            return b"".join(self._chunks)
+        data = await in_thread(self.external_file.read_bytes)
         self.check_external_file()
         return data
 
 
 @cache
-def _sweep() -> None:
+def _remove_left_folders() -> None:
     """Remove the folders of killed processes, once per process."""
     for folder in Path(tempfile.gettempdir()).glob("abp-spool-*"):
-        name = _NAME.match(folder.name)
+        writer = re.match(r"abp-spool-([0-9]{1,9})-", folder.name)
         with suppress(OSError):
             status = folder.lstat()
-            ours = stat.S_ISDIR(status.st_mode) and belongs_to_us(status)
-            if name and ours and not may_be_running(int(name[1]), status.st_mtime):
+            is_ours = stat.S_ISDIR(status.st_mode) and belongs_to_us(status)
+            if writer and is_ours and not may_be_running(int(writer[1]), status.st_mtime):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fingerprint(found: os.stat_result) -> tuple[int, int, int]:
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _fingerprint(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -14,10 +14,6 @@ from ._ref import ReindexReport
 
 logger = logging.getLogger("transports.artifacts")
 
-#: Seconds between two sweeps. Every 60th sweep also looks for leftovers, which takes longer.
-_INTERVAL = 60.0
-_LEFTOVERS_EVERY = 60
-
 
 @asynccontextmanager
 async def sweeping(
@@ -29,7 +25,7 @@ async def sweeping(
     (:meth:`.ArtifactStore.gc`). A failed sweep is logged and does not stop the next one. ``sleep`` replaces
     :func:`asyncio.sleep` in tests.
     """
-    task = begin(_sweep(store, sleep)) if store.retention else None
+    task = begin(_sweep_forever(store, sleep)) if store.retention else None
     try:
         yield
     finally:
@@ -37,22 +33,26 @@ async def sweeping(
             await cancel_and_wait((task,))
 
 
-async def _sweep(store: ArtifactStore, sleep: Callable[[float], Awaitable[object]]) -> None:
-    sweeps, failing = 0, False
+async def _sweep_forever(store: ArtifactStore, sleep: Callable[[float], Awaitable[object]]) -> None:
+    sweeps = 0
+    failing = False
     while True:
         try:
-            removed = await (store.enforce_retention() if sweeps % _LEFTOVERS_EVERY else store.gc())
+            if sweeps % 60 == 0:
+                removed = await store.gc()  # looks for leftovers, too, which takes longer
+            else:
+                removed = await store.enforce_retention()
             if removed:
-                size = sum(one.size_bytes for one in removed)
+                size = sum(removal.size_bytes for removal in removed)
                 logger.info("the retention removed %d artifacts of %d bytes from %s", len(removed), size, store.url)
             failing = False
         except Exception as error:
             if not failing:  # once, not with every sweep
-                expected = isinstance(error, ABPError)
-                logger.warning("%s cannot be swept: %s", store.url, error, exc_info=None if expected else error)
+                traceback = None if isinstance(error, ABPError) else error
+                logger.warning("%s cannot be swept: %s", store.url, error, exc_info=traceback)
             failing = True
         sweeps += 1
-        await sleep(_INTERVAL)
+        await sleep(60.0)
 
 
 async def reindex(store: ArtifactStore) -> ReindexReport:
