@@ -122,7 +122,8 @@ def _strict_branch(schema: object, level: int) -> Schema:
     """Return an alternative. It has no optional members: which alternative a null belongs to would not be known."""
     strict = _strict(schema, level)
     if isinstance(schema, Mapping) and "object" in _kinds(schema):
-        required, members = schema.get("required"), cast(Schema, strict.get("properties", {}))
+        required = schema.get("required")
+        members = cast(Schema, strict.get("properties", {}))
         if not isinstance(required, list) or not members.keys() <= {*map(str, required)}:
             raise _NotStrict
     return strict

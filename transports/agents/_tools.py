@@ -303,7 +303,8 @@ class AppTools:
         pictures = await read_pictures(chosen, self.app.store, _IMAGES)
         attached = [attachment(picture) for picture in pictures.shown]
         notes = [pictures.note] if pictures.note else []
-        left, too_large = _MAX_FILES, 0
+        left = _MAX_FILES
+        too_large = 0
         for ref in chosen:
             if ref.mime_type.startswith("image/"):
                 continue
@@ -336,7 +337,8 @@ async def _data_text(result: Result) -> str:
 
 
 async def _error_answer(error: ABPError) -> Answer:
-    lines, result = error_lines(error, _ADVICE), None
+    lines = error_lines(error, _ADVICE)
+    result = None
     if isinstance(error.result, Result):  # part of the answer is in the store
         result = error.result
         lines += ["Stored all the same:", await _data_text(result)]

@@ -230,7 +230,8 @@ class Apps(dict[str, App]):
         :class:`~transports.errors.Disconnected` if ``opener`` is disconnected meanwhile."""
         self._check_limit()
         app = App(new_session_key(), uri)
-        app.opened_by, app.view = opener, view
+        app.opened_by = opener
+        app.view = view
         return await self._opened(app, view)
 
     def _check_limit(self) -> None:

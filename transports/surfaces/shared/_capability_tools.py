@@ -31,7 +31,8 @@ def tool_name(capability: str) -> str:
 def free_tool_name(capability: str, taken: Collection[str]) -> str:
     """Return the name of a capability's tool, with a number if it is among ``taken``."""
     base = tool_name(capability)
-    name, count = base, 1
+    name = base
+    count = 1
     while name in taken:
         count += 1
         name = f"{base[: _MAX_NAME - 5]}_{count}"

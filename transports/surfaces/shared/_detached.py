@@ -185,7 +185,8 @@ class CallLedger:
     async def add(self, record: CallRecord) -> None:
         """Add a call before it is sent. Raises :class:`~transports.errors.UsageError` (``LIMIT_REACHED``) if its owner
         has the maximum number of running calls."""
-        owner, scope = _owner(record.scope), record.scope
+        owner = _owner(record.scope)
+        scope = record.scope
 
         def work(cursor: Cursor) -> None:
             self._note_lost(cursor)
@@ -208,7 +209,8 @@ class CallLedger:
 
     async def finish(self, record: CallRecord, answer: bytes, content: bytes | None = None) -> None:
         """Save the outcome of a call, and expire older answers."""
-        owner, (code, message) = _owner(record.scope), record.error or (None, None)
+        owner = _owner(record.scope)
+        code, message = record.error or (None, None)
         files = {"artifacts": record.artifacts, "evidence": dict(record.evidence)}
 
         def work(cursor: Cursor) -> None:
@@ -432,7 +434,9 @@ class DetachedCalls:
         return live
 
     async def _run_call(self, live: LiveCall, work: Awaitable[Result], content: MakeContent | None) -> None:
-        started, result, error = time.perf_counter(), None, None
+        started = time.perf_counter()
+        result = None
+        error = None
         capability = live.record.capability
         try:
             result = await work

@@ -24,7 +24,8 @@ async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]
     ``host`` is a loopback address. Requests for other host names are refused, so that foreign web pages cannot read the
     metrics (DNS rebinding). Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address is
     not available; ``option`` is the option for it."""
-    exposition, connections = Exposition(package_version()), Connections()
+    exposition = Exposition(package_version())
+    connections = Connections()
 
     @web.middleware
     async def checked(

@@ -376,7 +376,8 @@ def _model_names(schema: Schema) -> dict[str, str]:
         if _NAME.fullmatch(name):
             continue
         base = _UNSAFE.sub("_", name).strip("_")[:60] or "parameter"
-        free, count = base, 1
+        free = base
+        count = 1
         while free in app_names or free in names:
             count += 1
             free = f"{base}_{count}"

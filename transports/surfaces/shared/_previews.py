@@ -86,7 +86,8 @@ async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limit
 
 def _shares(refs: Sequence[ArtifactRef], limits: ImageLimits) -> list[int]:
     """Return the size limit of each image in bytes. Small images leave their unused share to larger ones."""
-    shares, left = [0] * len(refs), limits.total
+    shares = [0] * len(refs)
+    left = limits.total
     by_size = sorted(enumerate(refs), key=lambda item: (item[1].mime_type in _CONVERTED, item[1].size_bytes))
     for position, (index, ref) in enumerate(by_size):
         shares[index] = min(limits.each, left // (len(refs) - position))
@@ -295,7 +296,8 @@ async def _pdf_beginning(ref: ArtifactRef, store: ArtifactStore, limit: int) -> 
     if reading is None:
         return ""
     about, data = reading
-    text, pages = data.decode(), about["pages"]
+    text = data.decode()
+    pages = about["pages"]
     if not text.strip():
         return f"{ref.filename} has {pages} pages and no text in the first {about['read']}"
     if about["read"] == pages and len(text) < limit:

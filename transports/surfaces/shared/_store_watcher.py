@@ -75,7 +75,8 @@ class StoreWatcher:
         self._check_wanted.set()
 
     async def _watch(self) -> None:
-        pause, failing = _INTERVAL, False
+        pause = _INTERVAL
+        failing = False
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
@@ -87,7 +88,8 @@ class StoreWatcher:
             except Exception as error:
                 if not failing:  # log only the first of several failures
                     logger.warning("cannot watch the store: %s", error, exc_info=not isinstance(error, ABPError))
-                pause, failing = _RETRY_INTERVAL, True
+                pause = _RETRY_INTERVAL
+                failing = True
 
     async def _check(self) -> float:
         """Check for changes, and return the seconds until the next check."""
@@ -108,7 +110,8 @@ class StoreWatcher:
         return await self._store.change_token()
 
     def _report(self, refs: list[ArtifactRef]) -> None:
-        before, now = self._seen, {ref.id: _seen(ref) for ref in refs}
+        before = self._seen
+        now = {ref.id: _seen(ref) for ref in refs}
         self._seen = now
         stored = tuple(ref for ref in refs if ref.id not in before)
         updated = tuple(ref for ref in refs if before.get(ref.id, now[ref.id]) != now[ref.id])

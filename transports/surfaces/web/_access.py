@@ -79,7 +79,8 @@ class Access:
         self._requests: Counter[Scope] = Counter()
         self._host = host.strip("[]").lower()
         public = urlsplit(public_url or "")
-        self._public_host, self._public_origin = public.hostname, f"{public.scheme}://{public.netloc}".lower()
+        self._public_host = public.hostname
+        self._public_origin = f"{public.scheme}://{public.netloc}".lower()
         #: Signed-out cookies that have not expired, oldest first.
         self._ended_cookies: OrderedDict[str, None] = OrderedDict()
 

@@ -123,7 +123,8 @@ class ArtifactRoutes:
 
     async def _matching(self, query: Mapping[str, str], visitor: Visitor) -> list_[ArtifactRef]:
         """Return the visitor's artifacts that match the filters of a query, newest first."""
-        view, session = self.view(visitor), query.get("session")
+        view = self.view(visitor)
+        session = query.get("session")
         if session:
             if visitor.scope.session not in (None, session):
                 return []
@@ -163,7 +164,8 @@ class ArtifactRoutes:
     async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /artifacts/{id}/verify``: read the whole content and compare its size and SHA-256."""
         view, ref, _ = await self._find(request, visitor)
-        digest, size = hashlib.sha256(), 0
+        digest = hashlib.sha256()
+        size = 0
         try:
             async with aclosing(view.open(ref.id)) as pieces:
                 async for piece in pieces:

@@ -92,7 +92,8 @@ class AppRoutes:
 
     async def capability(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /apps/{session}/capabilities/{name}`` with the app's declaration of the capability."""
-        session, name = self.find(request, visitor).app.session, request.match_info["name"]
+        session = self.find(request, visitor).app.session
+        name = request.match_info["name"]
         declaration = find_capability(session.info.name, name, session.capabilities)
         return json_response(declaration.model_dump(by_alias=True))
 
@@ -193,7 +194,8 @@ class CallRoutes:
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /calls``, newest first."""
-        session, limit = request.query.get("session"), whole_number(request.query.get("limit", "100"))
+        session = request.query.get("session")
+        limit = whole_number(request.query.get("limit", "100"))
         if limit is None:
             raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number")
         records = [
@@ -207,11 +209,13 @@ class CallRoutes:
         """Answer ``GET /calls/{id}?wait=S`` with the record and the result of a call, after waiting up to ``S`` seconds
         for its end."""
         call = request.match_info["id"]
-        record, result = self._activity.calls.get(call), None
+        record = self._activity.calls.get(call)
+        result = None
         wait = _seconds(request.query.get("wait", "0"))
         if record is None or record.detached:
             kept_call = await self._calls.get(call, visitor.scope, wait=wait)
-            record, result = self._activity.calls.get(call, kept_call.record), kept_call.answer
+            record = self._activity.calls.get(call, kept_call.record)
+            result = kept_call.answer
         if not visitor.scope.covers(record.scope):
             raise _not_found()
         result = result or self._activity.result(call) or b"null"  # JSON already, and it may be long
@@ -231,7 +235,8 @@ class CallRoutes:
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /calls/{id}/answer``: pass the body to the app as the answer to its question."""
-        call, body = request.match_info["id"], await read_json(request)
+        call = request.match_info["id"]
+        body = await read_json(request)
         if not isinstance(body.get("success"), bool):
             message = "an answer is {success: true, data: {…}} or {success: false}"
             raise RequestRefused(400, "INVALID_PARAMS", message)

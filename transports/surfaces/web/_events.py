@@ -103,7 +103,8 @@ class EventStream:
         response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         response.content_type = "text/event-stream"
         response.charset = "utf-8"
-        task, transport = asyncio.current_task(), request.transport
+        task = asyncio.current_task()
+        transport = request.transport
         assert task is not None
         if transport is None:  # the client has disconnected already
             return response

@@ -45,7 +45,8 @@ class ResourceRoutes:
     async def read(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /resources/{namespace}/{uri}`` with the contents of the resource: short text inline, other
         contents as artifacts. They come from the session's cache unless the query has ``fresh``."""
-        app, uri = self._find(request, visitor).app, request.match_info["uri"]
+        app = self._find(request, visitor).app
+        uri = request.match_info["uri"]
         try:
             result = await app.session.resources.read(uri, fresh="fresh" in request.query)
         except CapabilityError as error:
@@ -59,7 +60,8 @@ class ResourceRoutes:
     async def watch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /resources/{namespace}`` with the body ``{watch: URI}`` or ``{unwatch: URI}``: start or stop to
         report the server's changes of the resource as events."""
-        resources, body = self._find(request, visitor).app.session.resources, await read_json(request)
+        resources = self._find(request, visitor).app.session.resources
+        body = await read_json(request)
         try:
             match body:
                 case {"watch": str(uri)} if len(body) == 1:

@@ -106,7 +106,8 @@ async def read_json(
     # against CSRF: a form of a foreign page cannot send this type
     if normalise_mime(request.headers.get("Content-Type")) != media_type:
         raise RequestRefused(415, "INVALID_PARAMS", f"send JSON, with `Content-Type: {media_type}`")
-    data, counter = bytearray(), ValueCounter()
+    data = bytearray()
+    counter = ValueCounter()
     try:
         async with asyncio.timeout(_BODY_TIMEOUT):
             async for chunk in request.content.iter_any():

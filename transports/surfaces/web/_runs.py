@@ -256,7 +256,8 @@ class RunRoutes:
     async def jobs(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``GET /runs/{run}/jobs`` with a page of jobs. Filters are ``state`` (by default all final ones), the
         error ``code``, and the text ``q``, which may be the id of a ``copy``; paging is by ``limit`` and ``after``."""
-        run, query = await self._run(request, visitor), request.query
+        run = await self._run(request, visitor)
+        query = request.query
         states = FINAL
         if query.get("state"):
             try:

@@ -109,11 +109,11 @@ class Site:
         self._signer = signer
         self._activity = activity
         #: Metrics of this server; :func:`serve` records them.
-        self.metrics = self._metrics = Metrics()
-        self._artifacts = ArtifactRoutes(store, watcher, signer, self._metrics, runs, options.public_url)
+        self.metrics = Metrics()
+        self._artifacts = ArtifactRoutes(store, watcher, signer, self.metrics, runs, options.public_url)
         self._thumbnails = ThumbnailRoutes(self._artifacts)
-        self._uploads = UploadRoutes(self._artifacts, watcher, options, self._metrics)
-        self._events = EventStream(activity, self._metrics, max_listeners=options.max_listeners)
+        self._uploads = UploadRoutes(self._artifacts, watcher, options, self.metrics)
+        self._events = EventStream(activity, self.metrics, max_listeners=options.max_listeners)
         self._apps = AppRoutes(activity, apps, named)
         self._views = ViewRoutes()
         self._calls = CallRoutes(
@@ -121,18 +121,18 @@ class Site:
         )
         self._resources = ResourceRoutes(activity)
         self._runs = RunRoutes(runs)
-        self._metrics.apps.set_function(lambda: len(activity.apps))
+        self.metrics.apps.set_function(lambda: len(activity.apps))
 
     def app(self) -> web.Application:
-        """Return the application. Call :meth:`aclose` before its shutdown: open event streams would delay it."""
+        """Return the application. Call :meth:`close_streams` before its shutdown, which they would delay."""
         app = web.Application(middlewares=[trace_request, self._middleware])
         app.on_response_prepare.append(_add_security_headers)
-        authorized, artifacts, calls, apps = self._access.authorized, self._artifacts, self._calls, self._apps
-        resources, runs, views, fetch = self._resources, self._runs, self._views, authorized(artifacts.fetch)
+        authorized = self._access.authorized
+        fetch = authorized(self._artifacts.fetch)
 
         async def fetch_or_link(request: web.Request) -> web.StreamResponse:
             if "link" in request.query:
-                return await artifacts.fetch_by_link(request)
+                return await self._artifacts.fetch_by_link(request)
             return await fetch(request)
 
         app.add_routes(
@@ -144,40 +144,40 @@ class Site:
                 web.post("/login", self._login),
                 web.post("/logout", self._logout),
                 web.post("/tokens", authorized(self._make_token)),
-                web.get("/resources/{namespace}", authorized(resources.list)),
-                web.post("/resources/{namespace}", authorized(resources.watch)),
-                web.get("/resources/{namespace}/{uri:.+}", authorized(resources.read), allow_head=False),
-                web.get("/runs", authorized(runs.list)),
-                web.get("/runs/{run}", authorized(runs.show)),
-                web.get("/runs/{run}/jobs", authorized(runs.jobs)),
-                web.get("/runs/{run}/jobs/{key}", authorized(runs.job)),
+                web.get("/resources/{namespace}", authorized(self._resources.list)),
+                web.post("/resources/{namespace}", authorized(self._resources.watch)),
+                web.get("/resources/{namespace}/{uri:.+}", authorized(self._resources.read), allow_head=False),
+                web.get("/runs", authorized(self._runs.list)),
+                web.get("/runs/{run}", authorized(self._runs.show)),
+                web.get("/runs/{run}/jobs", authorized(self._runs.jobs)),
+                web.get("/runs/{run}/jobs/{key}", authorized(self._runs.job)),
                 web.get("/metrics", authorized(self._show_metrics)),
                 web.get("/events", authorized(self._events.listen), allow_head=False),
-                web.get("/artifacts", authorized(artifacts.list)),
+                web.get("/artifacts", authorized(self._artifacts.list)),
                 web.post("/artifacts", authorized(self._uploads.accept)),
                 web.get("/artifacts/{id}", fetch_or_link),
-                web.delete("/artifacts/{id}", authorized(artifacts.delete)),
-                web.get("/artifacts/{id}/meta", authorized(artifacts.meta)),
+                web.delete("/artifacts/{id}", authorized(self._artifacts.delete)),
+                web.get("/artifacts/{id}/meta", authorized(self._artifacts.meta)),
                 web.get("/artifacts/{id}/thumbnail", authorized(self._thumbnails.show)),
-                web.post("/artifacts/{id}/verify", authorized(artifacts.verify)),
-                web.post("/artifacts/{id}/link", authorized(artifacts.link)),
-                web.get("/calls", authorized(calls.list)),
-                web.get("/calls/{id}", authorized(calls.show)),
-                web.delete("/calls/{id}", authorized(calls.cancel)),
-                web.post("/calls/{id}/answer", authorized(calls.answer)),
-                web.get("/views/{call}", authorized(views.show), allow_head=False),
-                web.post("/views/{call}", authorized(views.answer)),
-                web.delete("/views/{call}", authorized(views.close)),
-                web.get("/apps", authorized(apps.list)),
-                web.post("/apps", authorized(apps.connect)),
-                web.delete("/apps/{session}", authorized(apps.disconnect)),
-                web.get("/apps/{session}/capabilities/{name}", authorized(apps.capability)),
-                web.post("/apps/{session}/calls", authorized(calls.make)),
+                web.post("/artifacts/{id}/verify", authorized(self._artifacts.verify)),
+                web.post("/artifacts/{id}/link", authorized(self._artifacts.link)),
+                web.get("/calls", authorized(self._calls.list)),
+                web.get("/calls/{id}", authorized(self._calls.show)),
+                web.delete("/calls/{id}", authorized(self._calls.cancel)),
+                web.post("/calls/{id}/answer", authorized(self._calls.answer)),
+                web.get("/views/{call}", authorized(self._views.show), allow_head=False),
+                web.post("/views/{call}", authorized(self._views.answer)),
+                web.delete("/views/{call}", authorized(self._views.close)),
+                web.get("/apps", authorized(self._apps.list)),
+                web.post("/apps", authorized(self._apps.connect)),
+                web.delete("/apps/{session}", authorized(self._apps.disconnect)),
+                web.get("/apps/{session}/capabilities/{name}", authorized(self._apps.capability)),
+                web.post("/apps/{session}/calls", authorized(self._calls.make)),
             ]
         )
         return app
 
-    async def aclose(self) -> None:
+    def close_streams(self) -> None:
         """End all event streams."""
         self._events.close()
 
@@ -204,11 +204,12 @@ class Site:
                 ABPError(f"this should not have happened ({type(error).__name__}); the log has more")
             )
         method = request.method if request.method in METH_ALL else "other"  # clients may not add time series
-        self._metrics.requests.labels(method, _route(request) or "none", str(response.status)).inc()
+        self.metrics.requests.labels(method, _route(request) or "none", str(response.status)).inc()
         return response
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
-        body, response = await read_json(request), web.Response(status=204)
+        body = await read_json(request)
+        response = web.Response(status=204)
         self._access.login(request, response, str(body.get("token", "")))
         return response
 
@@ -229,10 +230,10 @@ class Site:
 
     async def _show_metrics(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
         visitor.require_operator()
-        self._metrics.calls.clear()
+        self.metrics.calls.clear()
         for record in self._activity.calls.values():
-            self._metrics.calls.labels(record.status).inc()
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+            self.metrics.calls.labels(record.status).inc()
+        return web.Response(body=self.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
 
 async def _add_security_headers(_: web.Request, response: web.StreamResponse) -> None:
@@ -352,7 +353,7 @@ async def serve(
         stack.push_async_callback(apps.aclose)
         protocol_factory = await stack.enter_async_context(_running(site.app(), connections))
         stack.push_async_callback(calls.cancel_all)  # requests may wait for the end of a call
-        stack.push_async_callback(site.aclose)
+        stack.callback(site.close_streams)
         try:
             # "localhost" would also listen on ::1, with port 0 on another port
             address = "127.0.0.1" if host == "localhost" else host

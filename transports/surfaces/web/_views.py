@@ -151,7 +151,8 @@ class ViewRoutes:
         from ...mcp.views._transport import OpenedTool
         from ...session._views import ViewServer
 
-        server, store = ViewServer(app.session.transport), app.session.store
+        server = ViewServer(app.session.transport)
+        store = app.session.store
         uri = app.session.capabilities[capability].view or ""
         document = await server.document(uri, timeout=_RELAY_TIMEOUT)
         tool_input = {"arguments": server_call.arguments, "result": server_call.result}
@@ -210,7 +211,8 @@ class ViewRoutes:
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         """Answer ``POST /views/{call}``, a message of the view as ``{method, params, request}``, with the ``answer`` of
         the host, ``null`` for a notification, the ids of all ``files`` of the view, and its ``warnings``."""
-        live, body = await self._find(request, visitor), await read_json(request)
+        live = await self._find(request, visitor)
+        body = await read_json(request)
         match body:
             case {"method": str(method), "params": dict(params), "request": bool(is_request)}:
                 answer = await live.host.answer(method, encode_json(params).decode(), is_request=is_request)
