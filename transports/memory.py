@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ._internal.tasks import Deadlines, cancel_and_wait
+from ._internal.tasks import cancel_and_wait
 from .artifacts._base import ArtifactStore
 from .base import Features, Transport
 from .errors import (
@@ -85,7 +85,6 @@ class MemoryTransport(Transport):
         self._answers = answers or {}
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._running: dict[str, asyncio.Task[object]] = {}
-        self._deadlines = Deadlines()
         self._elicitations: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._held: dict[str, bytes] = {}
         self._handle_ids = itertools.count()
@@ -114,8 +113,6 @@ class MemoryTransport(Transport):
         self._closed = True
         self._events.put_nowait(None)
         await cancel_and_wait(self._running.values())
-        if not self._running:
-            self._deadlines.clear()
 
     async def request(self, message: Message, *, timeout: float) -> Message:
         """Answer a request as an app would: ``initialize``, ``capabilities/list``, ``…/call`` or ``…/cancel``."""
@@ -155,12 +152,11 @@ class MemoryTransport(Transport):
         task = asyncio.ensure_future(_run_handler(self._handlers[name], payload["params"], call))
         self._running[call_id] = task
         task.add_done_callback(partial(self._ended, call_id, done))
-        self._deadlines.add(done, timeout, no_answer, "", timeout)
         try:
-            answer = await done
-        finally:
-            self._deadlines.discard(done)
-            done.cancel()
+            async with asyncio.timeout(timeout):
+                answer = await done
+        except TimeoutError:
+            raise no_answer("", timeout) from None
         if self._closed:
             raise Disconnected("the transport was closed during the call")
         if isinstance(answer, ABPError):

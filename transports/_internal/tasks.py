@@ -1,18 +1,15 @@
-"""Helpers for tasks, threads and event loops: begin, cancel, work off the loop, deadlines, back-off, owners."""
+"""Helpers for tasks, threads and event loops: begin, cancel, work off the loop, back-off, owners."""
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
-import math
 import os
 import random
-import types
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 from ..errors import ABPError, UsageError
 
@@ -25,8 +22,6 @@ T = TypeVar("T")
 MAX_DELAY = 30.0
 #: Back-off in seconds after the first failed attempt.
 _FIRST_DELAY = 0.1
-#: Seconds between two checks of all deadlines at least: thousands of deadlines must not cost a check each.
-_TIMER_STEP = 0.005
 #: Seconds that a cancelled task gets to end.
 _GRACE = 1.0
 
@@ -100,196 +95,15 @@ async def finished(task: asyncio.Future[T]) -> T:
         raise
 
 
-async def ending(work: Awaitable[T], ended: asyncio.Future[None]) -> T:
-    """Return the result of ``work``, and complete ``ended`` when it has returned or raised.
-
-    Run as a task, it wakes a waiter on ``ended`` one turn of the event loop sooner than :func:`asyncio.wait` would."""
-    try:
-        return await work
-    finally:
-        if not ended.done():
-            ended.set_result(None)
-
-
-def drop(work: Awaitable[object], task: asyncio.Future[Any] | None = None) -> None:
-    """Discard ``work`` that will not be awaited, and its ended ``task``, without warnings.
+def drop(work: Awaitable[object]) -> None:
+    """Discard ``work`` that will not be awaited, without warnings. A task is cancelled.
 
     Python would warn of a coroutine that was never awaited, asyncio of an exception that was never retrieved."""
     if asyncio.iscoroutine(work):
         work.close()
     elif asyncio.isfuture(work):
         work.cancel()
-    if task is not None and not task.cancelled():
-        task.exception()
-
-
-class Wait(Generic[T]):
-    """A wait for ``work`` in the caller's own task, which :meth:`set_exception` ends from outside::
-
-        result = await Wait(work)
-
-    The work begins in the turn of the event loop in which it is awaited, in a copy of the caller's context. When the
-    wait is ended, or its caller cancelled, the work is cancelled. Work that goes on all the same does so in a task of
-    its own, and its outcome is ignored. A task for all work would take two turns of the event loop more.
-
-    For libraries that read the stack of each call, as Playwright does, the work begins in a turn of its own: down to
-    that, its stack has none of the caller's functions.
-    """
-
-    __slots__ = ("_caller", "_cancelled", "_context", "_error", "_future", "_over", "_raised", "_steps")
-
-    def __init__(self, work: Awaitable[T]) -> None:
-        caller = asyncio.current_task()
-        assert caller is not None
-        self._caller: asyncio.Task[Any] = caller
-        self._cancelled = caller.cancelling()  # how often it was before
-        self._steps = work.__await__()
-        self._context = contextvars.copy_context()
-        self._future: asyncio.Future[Any] | None = None  # what the work waits for
-        self._error: BaseException | None = None
-        self._raised: BaseException | None = None  # by the first step of the work
-        self._over = False
-
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop of the caller."""
-        return self._caller.get_loop()
-
-    def done(self) -> bool:
-        """Return whether the wait is over or was ended."""
-        return self._over or self._error is not None
-
-    def set_exception(self, error: BaseException) -> None:
-        """End the wait with ``error``, unless the work returns in this turn of the event loop."""
-        self._error = error
-        if self._future is not None:
-            self._future.cancel()
-
-    def __await__(self) -> Generator[Any, None, T]:
-        run, steps, stopped = self._context.run, self._steps, False
-        asyncio.Handle(self._begin, (), self.get_loop(), self._context)._run()
-        try:
-            if self._raised is not None:
-                raise self._raised
-            future = self._future
-            while self._error is None and self._caller.cancelling() == self._cancelled:
-                self._future = future
-                try:
-                    yield future
-                except BaseException as raised:  # noqa: BLE001 - raised in the work
-                    stopped = isinstance(raised, asyncio.CancelledError)
-                    future = run(steps.throw, raised)
-                else:
-                    future = run(steps.send, None)
-            if not stopped:
-                future = run(steps.throw, asyncio.CancelledError())
-            self._leave(future)
-            raise asyncio.CancelledError
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        except BaseException:
-            if self._error is None or self._caller.cancelling() != self._cancelled:
-                raise
-            raise self._error from None
-        finally:
-            self._over, self._future, self._raised = True, None, None
-
-    def _begin(self) -> None:
-        try:
-            self._future = self._steps.send(None)
-        except BaseException as raised:  # noqa: BLE001 - raised in the caller
-            self._raised = raised
-
-    def _leave(self, future: asyncio.Future[Any] | None) -> None:
-        """Let the work go on in a task, from its wait for ``future``."""
-        task = self.get_loop().create_task(_go_on(self._steps, future), context=self._context)
-        task.add_done_callback(partial(drop, task))
-
-
-async def _go_on(steps: Generator[Any, None, object], future: asyncio.Future[Any] | None) -> None:
-    await _stepping(steps, future)
-
-
-@types.coroutine
-def _stepping(steps: Generator[Any, None, object], future: asyncio.Future[Any] | None) -> Generator[Any, None, None]:
-    with suppress(StopIteration):
-        while True:
-            try:
-                yield future
-            except BaseException as raised:  # noqa: BLE001 - raised in the work
-                future = steps.throw(raised)
-            else:
-                future = steps.send(None)
-
-
-class Ending(Protocol):
-    """Protocol for what has a deadline: a future, or a :class:`Wait`."""
-
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        """Return its event loop."""
-
-    def done(self) -> bool:
-        """Return whether it has ended."""
-
-    def set_exception(self, error: BaseException, /) -> None:
-        """End it with an error."""
-
-
-class Deadlines:
-    """Deadlines of many futures with one timer for all: 0.3 µs a call, against 3.3 µs of ``asyncio.timeout``.
-
-    A future without a result at its deadline gets the exception ``error(*args)``, at most :data:`_TIMER_STEP` later.
-    For use in one event loop.
-    """
-
-    def __init__(self) -> None:
-        self._due: dict[Ending, tuple[float, Callable[..., BaseException], tuple[Any, ...]]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._next = math.inf  # when it fires
-
-    def add(
-        self,
-        future: Ending,
-        seconds: float,
-        error: Callable[P, BaseException],
-        *args: P.args,
-        **_: P.kwargs,
-    ) -> None:
-        """Watch ``future`` until :meth:`discard`; ``math.inf`` seconds are no deadline."""
-        if seconds == math.inf:
-            return
-        loop = future.get_loop()
-        due = loop.time() + seconds
-        self._due[future] = due, error, args
-        if due < self._next:
-            self._start(loop, due)
-
-    def discard(self, future: Ending) -> None:
-        """Stop watching ``future``. The timer stays: the next future needs a timer, too."""
-        self._due.pop(future, None)
-
-    def clear(self) -> None:
-        """Stop watching all futures, and cancel the timer, which would keep its owner in memory until it fires."""
-        self._due.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer, self._next = None, math.inf
-
-    def _start(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._next = loop.call_at(due, self._expire, loop), due
-
-    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer, self._next = None, math.inf
-        now = loop.time()
-        for future, (due, error, args) in [*self._due.items()]:
-            if due <= now:
-                del self._due[future]
-                if not future.done():
-                    future.set_exception(error(*args))
-        if self._due:
-            self._start(loop, max(min(due for due, *_ in self._due.values()), now + _TIMER_STEP))
+        work.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
 
 def backoff_delay(attempt: int, max_delay: float = MAX_DELAY) -> float:

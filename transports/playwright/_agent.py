@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from playwright.async_api import Error as PlaywrightError
 
-from .._internal.tasks import Deadlines, Wait, drop
+from .._internal.tasks import drop
 from ..errors import (
     BrowserCrashed,
     CallTimeout,
@@ -402,8 +402,6 @@ class PageAgent(Agent):
         self._on_navigated: Callable[[], object] | None = None
         self._target: dict[str, Any] | None = None
         self._lost: asyncio.Future[TransportError] = asyncio.get_running_loop().create_future()
-        self._waiting: set[Wait[Any]] = set()
-        self._deadlines = Deadlines()
         self._browser = page.context.browser
         page.on("crash", self._on_crash)
         page.on("close", self._on_close)
@@ -541,32 +539,34 @@ class PageAgent(Agent):
             reason = self._on_loss(error)  # may call this method: it notifies all sessions of the browser
             if not self._lost.done():
                 self._lost.set_result(reason)
-                for wait in self._waiting:
-                    if not wait.done():
-                        wait.set_exception(self.loss())
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
         """Await ``work`` as :meth:`Agent.with_deadline` does, until the page is lost."""
         if self._lost.done():
             drop(work)
             raise self.loss()
-        wait = Wait(work)
-        self._waiting.add(wait)
-        self._deadlines.add(wait, timeout, no_answer, action, timeout)
+        # in a task, whose stack has no functions of ours: Playwright reads the stack of each call
+        task = asyncio.ensure_future(work)
         try:
-            return await wait
+            await asyncio.wait((task, self._lost), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            if self._lost.done():
+                raise self.loss()
+            raise no_answer(action, timeout)
         except PlaywrightError as error:
             if any(text in error.message for text in (*_CLOSED_MESSAGES, *_NAVIGATED_MESSAGES)):
                 await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)  # an event may bring the real reason
             raise self._map_error(error) from None
         except Exception as error:
-            if _DRIVER_CLOSED_MESSAGE not in str(error):
-                raise
-            self.mark_lost(BrowserCrashed("the browser's driver is gone"))
-            raise self.loss() from None
+            if _DRIVER_CLOSED_MESSAGE in str(error):
+                self.mark_lost(BrowserCrashed("the browser's driver is gone"))
+            if self._lost.done():
+                raise self.loss() from None
+            raise
         finally:
-            self._waiting.discard(wait)
-            self._deadlines.discard(wait)
+            if not task.done():
+                drop(task)
 
     def loss(self, *, sent: bool | None = None) -> TransportError:
         """Return a new error with the reason of the loss."""

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from typing import Any, Literal, TypeAlias
 
-from ..._internal.tasks import Deadlines, cancel_and_wait, ending, finished, spawn
+from ..._internal.tasks import cancel_and_wait, finished, spawn
 from ...errors import (
     ABPError,
     BrowserCrashed,
@@ -63,7 +63,6 @@ class Leases:
         self._open_timeout = open_timeout
         self._closed = False
         self._clearing: set[asyncio.Task[None]] = set()
-        self._deadlines = Deadlines()
 
     async def aclose(self) -> None:
         """Close all sessions and browsers. Running and waiting calls fail. Takes seconds at most."""
@@ -131,18 +130,16 @@ class Leases:
         member = slot.member
         member.calls += 1
         self.calls += 1
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
-        task = loop.create_task(ending(work, ended))
+        task = asyncio.create_task(work)
         healthy = False
         try:
-            self._deadlines.add(ended, seconds, _lease_ended, capability, seconds)
-            await ended
+            await asyncio.wait((task,), timeout=seconds)
+            if not task.done():
+                raise _lease_ended(capability, seconds)
             error = None if task.cancelled() else task.exception()
             healthy = not task.cancelled() and _survives(error)
             return task.result()
         finally:
-            self._deadlines.discard(ended)
             try:
                 if not task.done():  # shielded: a second cancellation of the call must not keep its slot leased
                     await finished(asyncio.ensure_future(cancel_and_wait((task,))))
