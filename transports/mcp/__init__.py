@@ -6,3 +6,9 @@
 * :mod:`._connection` — one initialized connection over stdio or HTTP, with repair of tool lists.
 * :mod:`._transport` — the transport: requests, reconnection, the Transport contract.
 """
+
+from __future__ import annotations
+
+from .._internal.lazy import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -11,7 +11,7 @@
 * :mod:`._evidence` — recordings of a call: trace, video, HAR, console, screenshot.
 * :mod:`._page_tools` — HTML to PDF, screenshots; :mod:`._diagnosis` — why a page did not load or is no app.
 
-The names here are those that other rooms use before Playwright is loaded.
+The names here are those that other rooms use before Playwright is loaded, and ``find_browser``.
 """
 
 from __future__ import annotations

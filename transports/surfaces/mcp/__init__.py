@@ -3,3 +3,9 @@
 Supports protocol versions with a handshake (until 2025-11-25) and 2026-07-28, which has none. Needs the extra ``mcp``;
 a name that needs it raises :class:`ImportError` without the extra.
 """
+
+from __future__ import annotations
+
+from ..._internal.lazy import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -1,0 +1,1 @@
+from ._transport import MCPTransport as MCPTransport

@@ -1,0 +1,2 @@
+from ._bridge import Bridge as Bridge
+from ._options import Options as Options
