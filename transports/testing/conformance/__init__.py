@@ -64,14 +64,17 @@ async def check_app(
         headers=headers,
     )
     checks = {"webmcp": WEBMCP_CHECKS, "mcp": VIEW_CHECKS}.get(evidence.kind, CHECKS)
-    left_out = ANSWERED_BY_KIT if evidence.is_adapted else frozenset()
-    judged = [check for check in checks if not {check.id, check.theme} & left_out]
-    about = evidence.session_info.get("app")
-    named = [str(about[key]) for key in ("name", "version") if about.get(key)] if isinstance(about, dict) else []
+    judged = list(checks)
+    if evidence.is_adapted:
+        judged = [check for check in checks if not {check.id, check.theme} & ANSWERED_BY_KIT]
+    app = evidence.session_info.get("app")
+    names: list[str] = []
+    if isinstance(app, dict):
+        names = [str(app[key]) for key in ("name", "version") if app.get(key)]
     return Report(
         target=redact_url(target) or target,
         kind=evidence.kind,
-        app=" ".join(named),
+        app=" ".join(names),
         outcomes=tuple(check.outcome(evidence) for check in judged),
         left_out=tuple(check.id for check in checks if check not in judged),
         called=tuple(dict.fromkeys(trial.name for trial, _ in evidence.called)),

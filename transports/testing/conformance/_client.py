@@ -28,7 +28,7 @@ from ...protocol.binary import BinaryData, Download, Handle, verify_size
 from ...protocol.messages import Effect, Message, Sender, initialize_params
 from ...routing.http._downloads import download
 from ...routing.http._request import cookies_of
-from ._evidence import ContentItem, Exchange
+from ._evidence import ContentItem, Exchange, as_mapping
 
 #: Seconds beyond a call's timeout that the client still waits for the answer.
 GRACE = 1.0
@@ -90,14 +90,16 @@ class Client:
     async def initialize(self) -> Exchange:
         """Send ``initialize``. Every later connection begins with it too."""
         self._initialize_again = False
-        if (broken := await self._reconnected()) is not None:
+        broken = await self._reconnect()
+        if broken is not None:
             return broken
         self._initialize_again = True
         return await self._exchange(Message("initialize", initialize_params("abp-conformance")), self._timeout)
 
     async def request(self, kind: str, payload: object = None) -> Exchange:
         """Send a request of the type ``kind``, which the app should answer at once."""
-        if (broken := await self._reconnected()) is not None:
+        broken = await self._reconnect()
+        if broken is not None:
             return broken
         return await self._exchange(Message(kind, payload), self._timeout)
 
@@ -108,7 +110,8 @@ class Client:
 
         The connection is closed if there is no answer :data:`GRACE` seconds later. ``call_id`` is random by default.
         """
-        if (broken := await self._reconnected()) is not None:
+        broken = await self._reconnect()
+        if broken is not None:
             return broken
         identity = call_id or str(uuid.uuid4())
         options = {"timeout": round(timeout * 1000), "progressToken": identity, "callId": identity}
@@ -127,7 +130,7 @@ class Client:
             exchange.error = error
         return exchange
 
-    async def _reconnected(self) -> Exchange | None:
+    async def _reconnect(self) -> Exchange | None:
         """Reconnect after a break. Return the failed exchange, or ``None`` if there is a connection."""
         if self._transport is not None:
             return None
@@ -135,11 +138,16 @@ class Client:
             await self.connect()
         except ABPError as error:
             return Exchange(error=error)
-        initialized = await self.initialize() if self._initialize_again else Exchange()
-        return initialized if initialized.error is not None else None
+        if not self._initialize_again:
+            return None
+        initialized = await self.initialize()
+        if initialized.error is None:
+            return None
+        return initialized
 
     async def _exchange(self, message: Message, timeout: float) -> Exchange:
-        exchange, started = Exchange(), time.perf_counter()
+        exchange = Exchange()
+        started = time.perf_counter()
         transport = self.transport
         self._progress, self._effects = exchange.progress, exchange.effects
         try:
@@ -164,8 +172,10 @@ class Client:
                 case "progress":
                     self._progress.append(message.payload)
                 case "effect" if isinstance(message.payload, Effect):
-                    outside = message.payload.call is None
-                    (self.effects_outside_calls if outside else self._effects).append(message.payload)
+                    if message.payload.call is None:
+                        self.effects_outside_calls.append(message.payload)
+                    else:
+                        self._effects.append(message.payload)
                 case "elicitation/request":
                     with contextlib.suppress(ABPError):
                         request = parse(ElicitationRequest, message.payload, "an elicitation request")
@@ -185,14 +195,14 @@ async def measured_content(
     nested deeper than docs/protocol.md 1.3 allows.
     """
     measure = _Measure(transport, sender, timeout, allow_private)
-    return [await measure.item(found, _descriptor(data, found)) for found in find(data)]
+    return [await measure.item(content, _descriptor(data, content)) for content in find(data)]
 
 
-def _descriptor(data: object, found: Found) -> Mapping[str, object]:
+def _descriptor(data: object, content: Found) -> Mapping[str, object]:
     node = data
-    for step in found.path:
+    for step in content.path:
         node = node[step]  # type: ignore[index]
-    return node if isinstance(node, Mapping) else {}
+    return as_mapping(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +212,11 @@ class _Measure:
     timeout: float
     allow_private: bool
 
-    async def item(self, found: Found, node: Mapping[str, object]) -> ContentItem:
-        binary = found.binary
+    async def item(self, content: Found, node: Mapping[str, object]) -> ContentItem:
+        binary = content.binary
         if isinstance(binary, ABPError):
-            return ContentItem(found.field, node, None, binary)
-        item = ContentItem(found.field, node, binary)
+            return ContentItem(content.field, node, None, binary)
+        item = ContentItem(content.field, node, binary)
         try:
             await self._measure(item, binary)
             verify_size(binary.size, item.size)
@@ -218,8 +228,10 @@ class _Measure:
         content = binary.content
         if isinstance(content, Download) and not content.url.lower().startswith("blob:"):
             await self._download(item, binary, content)
-        elif isinstance(content, Handle | Download):
-            await self._save(item, content if isinstance(content, Handle) else Handle(content.url))
+        elif isinstance(content, Download):
+            await self._save(item, Handle(content.url))
+        elif isinstance(content, Handle):
+            await self._save(item, content)
         else:
             chunks = await asyncio.to_thread(lambda: list(binary.chunks()))
             item.size = sum(map(len, chunks))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ...errors import ABPError, UsageError
 from ...playwright._extension import extension_folder
@@ -59,7 +59,7 @@ class Exchange:
     @property
     def fields(self) -> Mapping[str, object]:
         """Answer if it is an object, otherwise an empty object."""
-        return self.answer if isinstance(self.answer, Mapping) else {}
+        return as_mapping(self.answer)
 
     @property
     def succeeded(self) -> bool:
@@ -224,9 +224,13 @@ class Evidence:
     @property
     def session_info(self) -> Mapping[str, object]:
         """Answer to ``initialize`` if it is an object, unwrapped from ``{success, data}`` (docs/protocol.md 2.6)."""
-        answer = self.initialize_answer if isinstance(self.initialize_answer, Mapping) else {}
+        answer = self.initialize_answer
+        if not isinstance(answer, Mapping):
+            return {}
         data = answer.get("data")
-        return data if isinstance(data, Mapping) and "sessionId" not in answer else answer
+        if isinstance(data, Mapping) and "sessionId" not in answer:
+            return data
+        return answer
 
     @property
     def called(self) -> list[tuple[Trial, Exchange]]:
@@ -268,7 +272,19 @@ class Plan:
             return "no capability was to be called"
         if self.only and not _matches(name, self.only):
             return "only others were to be called"
-        return "it was to be skipped" if _matches(name, self.skip) else ""
+        if _matches(name, self.skip):
+            return "it was to be skipped"
+        return ""
+
+
+def as_mapping(value: object) -> Mapping[str, Any]:
+    """Return a JSON object, or an empty one in place of any other value."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """Return a JSON array, or an empty one in place of any other value."""
+    return value if isinstance(value, list) else []
 
 
 def kind_of(target: str, transport: str) -> Kind:
@@ -277,13 +293,13 @@ def kind_of(target: str, transport: str) -> Kind:
     Raises :class:`~transports.errors.UsageError` for a target that is not an app, or that ``transport`` does not reach.
     """
     if extension_folder(target) is not None:
-        found: Kind = "extension"
+        kind: Kind = "extension"
     elif target.lower().startswith(("ws://", "wss://")):
-        found = "websocket"
+        kind = "websocket"
     elif is_mcp_server(target):
-        found = "mcp"
+        kind = "mcp"
     elif is_page(target):
-        found = {"postmessage": "embedded", "webmcp": "webmcp"}.get(transport, "page")  # type: ignore[assignment]
+        kind = {"postmessage": "embedded", "webmcp": "webmcp"}.get(transport, "page")  # type: ignore[assignment]
     else:
         raise UsageError(
             f"{target!r} is not an app; give http(s)://…, ws(s)://…, mcp+stdio:COMMAND or extension:FOLDER; a file has "
@@ -291,11 +307,11 @@ def kind_of(target: str, transport: str) -> Kind:
         )
     names = {"page": "playwright", "extension": "playwright", "embedded": "postmessage", "websocket": "websocket"}
     names |= {"webmcp": "webmcp", "mcp": "mcp"}
-    if transport not in ("auto", names[found]):
+    if transport not in ("auto", names[kind]):
         raise UsageError(
-            f"{target!r} cannot be reached by {transport!r}; leave --transport out, or say {names[found]!r}"
+            f"{target!r} cannot be reached by {transport!r}; leave --transport out, or say {names[kind]!r}"
         )
-    return found
+    return kind
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
@@ -325,9 +341,17 @@ class Outcome:
 
     def as_dict(self) -> dict[str, object]:
         """Return the outcome as JSON values, with ``fix`` only for breaches."""
-        fix = {"fix": "; ".join(self.fixes)} if self.fixes else {}
-        about = {"id": self.check.id, "level": self.check.level, "title": self.check.title}
-        return {**about, "source": self.check.source, "status": self.status, "findings": list(self.findings), **fix}
+        document: dict[str, object] = {
+            "id": self.check.id,
+            "level": self.check.level,
+            "title": self.check.title,
+            "source": self.check.source,
+            "status": self.status,
+            "findings": list(self.findings),
+        }
+        if self.fixes:
+            document["fix"] = "; ".join(self.fixes)
+        return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,16 +376,20 @@ class Check:
         fixes: dict[str, str] = {}
         try:
             for finding in islice(self.judge(evidence), 10 * _MAX_FINDINGS):
-                text, fix = finding if isinstance(finding, Finding) else (finding, "")
+                if not isinstance(finding, Finding):
+                    finding = Finding(finding, self.fix)
+                text, fix = finding
                 fixes.setdefault(_one_line(text), fix or self.fix)
         except NotApplicable as reason:
             return Outcome(self, "not-applicable", (str(reason),))
         if not fixes:
             return Outcome(self, "passed")
-        shown = [*fixes][:_MAX_FINDINGS]
-        more = (f"… and {len(fixes) - len(shown)} more",) if len(fixes) > len(shown) else ()
-        advice = tuple(dict.fromkeys(fixes[text] for text in shown))
-        return Outcome(self, "failed" if self.level == "MUST" else "warning", (*shown, *more), advice)
+        findings = [*fixes][:_MAX_FINDINGS]
+        advice = tuple(dict.fromkeys(fixes[text] for text in findings))
+        if len(fixes) > len(findings):
+            findings.append(f"… and {len(fixes) - len(findings)} more")
+        status: Status = "failed" if self.level == "MUST" else "warning"
+        return Outcome(self, status, tuple(findings), advice)
 
 
 class Rules(list[Check]):
@@ -377,4 +405,6 @@ class Rules(list[Check]):
 
 def _one_line(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _MAX_LENGTH else line[: _MAX_LENGTH - 1] + "…"
+    if len(line) > _MAX_LENGTH:
+        line = line[: _MAX_LENGTH - 1] + "…"
+    return line

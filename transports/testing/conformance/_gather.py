@@ -40,7 +40,7 @@ from ...session._settings import Settings
 from ...session._targets import reject_options
 from ...websocket._transport import WebSocketTransport
 from ._client import Client, measured_content
-from ._evidence import Cancellation, Evidence, Exchange, Kind, Plan, ProbeStep, Trial, kind_of
+from ._evidence import Cancellation, Evidence, Exchange, Kind, Plan, ProbeStep, Trial, as_list, kind_of
 from ._inputs import CannotGenerate, generated_params, with_wrong_type, without_required
 
 if TYPE_CHECKING:
@@ -87,7 +87,6 @@ async def probe_page(
     ``{name, params, timeout, after}`` in milliseconds, and is cancelled ``after`` that time. ``adapter`` runs before
     the page's first script.
     """
-    own = browser.context is None
     state: Any = storage_state
     context = browser.context or await browser.playwright.new_context(storage_state=state)
     page = await context.new_page()
@@ -109,7 +108,10 @@ async def probe_page(
     finally:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_STEP_TIMEOUT):
-                await (context.close() if own else page.close())
+                if context is browser.context:
+                    await page.close()
+                else:
+                    await context.close()
     return steps
 
 
@@ -165,7 +167,9 @@ class StrictWebSocket(WebSocketTransport):
 
     def _close_error(self, closed: ConnectionClosed) -> ABPError:
         """Return the error for the end of the connection, and record the app's fault, if any, once."""
-        code = closed.sent.code if closed.sent is not None and not closed.rcvd_then_sent else None
+        code: int | None = None
+        if closed.sent is not None and not closed.rcvd_then_sent:
+            code = closed.sent.code
         if code in _CLOSED_BY_US:
             finding = reason = _CLOSED_BY_US[code]
         elif closed.rcvd is None:
@@ -189,7 +193,8 @@ class StrictWebSocket(WebSocketTransport):
         except ProtocolError as error:
             note(f"it sent text that is not JSON ({error.message.partition(': ')[2][:80]})")
             return True
-        if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
+        kind = envelope.get("type") if isinstance(envelope, dict) else None
+        if not isinstance(envelope, dict) or not isinstance(kind, str):
             note("it sent JSON that is not an envelope: {type, id?, timestamp, payload}")
             return True
         timestamp = envelope.get("timestamp")
@@ -197,8 +202,10 @@ class StrictWebSocket(WebSocketTransport):
             self._untimed.append(kind[:40])
         elif isinstance(timestamp, bool) or not isinstance(timestamp, int | float):
             note(f"the timestamp of a {kind[:40]} is not a number (Unix milliseconds)")
+        message = Message(kind, envelope.get("payload"))
         identity = envelope.get("id")
-        message = Message(kind, envelope.get("payload"), id=str(identity) if isinstance(identity, str | int) else None)
+        if isinstance(identity, str | int):
+            message.id = str(identity)
         outcome = self._pending.deliver(message)
         if outcome == "duplicate":
             note(f"it answered the same {kind} twice")
@@ -224,13 +231,15 @@ async def gather(
 ) -> Evidence:
     """Collect the evidence about the app at ``target``. The parameters and errors are those of :func:`.check_app`."""
     evidence = Evidence(target, kind_of(target, transport), plan.timeout)
-    page_options: dict[str, Any] = {"adapter": adapter} if adapter is not None else {}
+    page_options: dict[str, Any] = {}
+    script: Adapter | None = None
+    if adapter is not None:
+        page_options["adapter"] = adapter
     if evidence.kind not in ("page", "webmcp"):
         reject_options(page_options, "an app that is not a top page")
     if evidence.kind == "mcp":
-        reject_options(
-            {"storage_state": storage_state} if storage_state else {}, f"an MCP server; give {spelled('headers=')}"
-        )
+        if storage_state:
+            reject_options({"storage_state": storage_state}, f"an MCP server; give {spelled('headers=')}")
         try:
             with needing("the MCP SDK", "mcp"):
                 from ._gather_views import gather_views
@@ -238,7 +247,8 @@ async def gather(
             raise UsageError(f"an MCP server: {error}") from error
         await gather_views(evidence, plan, browser=browser, headless=headless, headers=headers)
         return evidence
-    script = read_adapter(adapter, target) if adapter is not None else None
+    if adapter is not None:
+        script = read_adapter(adapter, target)
     if evidence.kind == "page" and transport == "auto":
         page_options["protocol"] = "auto"
     async with contextlib.AsyncExitStack() as stack:
@@ -247,8 +257,9 @@ async def gather(
             noting = partial(StrictWebSocket, findings=evidence.transport_findings, untimed=evidence.untimed)
             await _drive(evidence, plan, lambda: noting(target, timeout=opening, headers=headers))
             return evidence
-        reject_options({"headers": headers} if headers else {}, f"a page; sign in with {spelled('storage_state=')}")
-        shared = await _browser(stack, target, browser, headless)
+        if headers:
+            reject_options({"headers": headers}, f"a page; sign in with {spelled('storage_state=')}")
+        shared = await _open_browser(stack, target, browser, headless)
         if evidence.kind != "extension" and script is None:  # an adapter's page knows nothing of the app
             plan.on_step("manifest")
             evidence.discovery = await discover(target, allow_private=plan.allow_private)
@@ -257,17 +268,18 @@ async def gather(
             "webmcp": WebMcpTransport,
         }
         transport_class = classes.get(evidence.kind, PlaywrightTransport)
-        made: list[PageTransport] = []
+        transports: list[PageTransport] = []
 
         def make_transport() -> Transport:
-            made.append(
-                transport_class(target, browser=shared, storage_state=storage_state, timeout=opening, **page_options)
+            transport = transport_class(
+                target, browser=shared, storage_state=storage_state, timeout=opening, **page_options
             )
-            return made[-1]
+            transports.append(transport)
+            return transport
 
         address = await _drive(evidence, plan, make_transport)
-        embedded = [one for one in made if isinstance(one, PostMessageTransport)]
-        foreign = sum(one.counts.get("foreign", 0) for one in embedded)
+        embedded = [transport for transport in transports if isinstance(transport, PostMessageTransport)]
+        foreign = sum(transport.counts.get("foreign", 0) for transport in embedded)
         evidence.transport_findings = ["a message of another window or origin"] * foreign
         if not embedded and evidence.kind != "webmcp" and address is not None:
             plan.on_step("page object")
@@ -284,18 +296,21 @@ async def gather(
     return evidence
 
 
-async def _browser(
-    stack: contextlib.AsyncExitStack, target: str, given: Browser | str | None, headless: bool | None
+async def _open_browser(
+    stack: contextlib.AsyncExitStack, target: str, browser: Browser | str | None, headless: bool | None
 ) -> Browser:
-    if isinstance(given, Browser):
-        return given
-    options: dict[str, Any] = {"headless": Settings.load().headless if headless is None else headless}
-    if (folder := extension_folder(target)) is None:
+    if isinstance(browser, Browser):
+        return browser
+    if headless is None:
+        headless = Settings.load().headless
+    options: dict[str, Any] = {"headless": headless}
+    folder = extension_folder(target)
+    if folder is None:
         await require_listener(target)
     else:
         temporary = tempfile.TemporaryDirectory(prefix="abp-conformance-", ignore_cleanup_errors=True)
         options |= {"extensions": [folder], "profile": Path(stack.enter_context(temporary))}
-    return await stack.enter_async_context(Browser(name=given, **options))
+    return await stack.enter_async_context(Browser(name=browser, **options))
 
 
 async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Transport]) -> str | None:
@@ -320,7 +335,8 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
         evidence.initialize_answer, evidence.open_error = initialized.answer, initialized.error
         if initialized.error is not None:
             return address
-        evidence.listed = await client.request("capabilities/list") if lists else None
+        if lists:
+            evidence.listed = await client.request("capabilities/list")
         evidence.second_initialize = await client.initialize()
         evidence.unknown_call = await client.call(UNKNOWN_NAME, {}, plan.timeout)
         await _try_capabilities(evidence, plan, client)
@@ -355,28 +371,32 @@ async def _reconnected(client: Client) -> bool:
 
     A harmless request is the test.
     """
-    return (await client.request("capabilities/cancel", {"callId": UNKNOWN_NAME, "reason": "a check"})).error is None
+    exchange = await client.request("capabilities/cancel", {"callId": UNKNOWN_NAME, "reason": "a check"})
+    return exchange.error is None
 
 
 async def _try_capabilities(evidence: Evidence, plan: Plan, client: Client) -> None:
-    listed = evidence.listed.answer if evidence.listed is not None else None
-    declared = evidence.discovery.manifest.capabilities if evidence.discovery and evidence.discovery.manifest else ()
     initial = evidence.session_info.get("capabilities")
-    known = Capabilities().merge(initial).merge(listed).with_manifest(declared)
+    listed = evidence.listed.answer if evidence.listed is not None else None
+    capabilities = Capabilities().merge(initial).merge(listed)
+    if evidence.discovery and evidence.discovery.manifest:
+        capabilities = capabilities.with_manifest(evidence.discovery.manifest.capabilities)
     entries = {str(entry.get("name")): entry for source in (initial, listed) for entry in _objects(source)}
-    for name in known:
-        trial = Trial(known[name], entries.get(name, {}), plan.excluded(name))
-        if not trial.skipped and not known[name].available:
+    for name in capabilities:
+        trial = Trial(capabilities[name], entries.get(name, {}), plan.excluded(name))
+        if not trial.skipped and not capabilities[name].available:
             trial.skipped = "it is not available now"
-        if not trial.skipped:
-            plan.on_step(name)
-        evidence.trials += [trial] if trial.skipped else await _try(trial, plan, client)
+        if trial.skipped:
+            evidence.trials.append(trial)
+            continue
+        plan.on_step(name)
+        evidence.trials += await _try(trial, plan, client)
 
 
 def _objects(source: object) -> Iterable[Mapping[str, object]]:
     if isinstance(source, Mapping):
         source = source.get("data", source.get("capabilities"))
-    return [entry for entry in source if isinstance(entry, Mapping)] if isinstance(source, list) else []
+    return [entry for entry in as_list(source) if isinstance(entry, Mapping)]
 
 
 async def _try(trial: Trial, plan: Plan, client: Client) -> list[Trial]:
@@ -388,20 +408,28 @@ async def _try(trial: Trial, plan: Plan, client: Client) -> list[Trial]:
         trial.skipped = str(reason)
         return [trial]
     await _call(trial, first, plan, client)
-    if (faulty := without_required(schema, first)) is not None:
-        trial.without_required = faulty[0], await client.call(trial.name, faulty[1], plan.timeout)
-    if (faulty := with_wrong_type(schema, first)) is not None:
-        trial.with_wrong_type = faulty[0], await client.call(trial.name, faulty[1], plan.timeout)
-    more = [Trial(trial.capability, trial.entry) for _ in others]
-    for one, params in zip(more, others, strict=True):
-        await _call(one, params, plan, client)
-    return [trial, *more]
+    faulty = without_required(schema, first)
+    if faulty is not None:
+        name, params = faulty
+        trial.without_required = name, await client.call(trial.name, params, plan.timeout)
+    faulty = with_wrong_type(schema, first)
+    if faulty is not None:
+        name, params = faulty
+        trial.with_wrong_type = name, await client.call(trial.name, params, plan.timeout)
+    trials = [trial]
+    for other_params in others:
+        other = Trial(trial.capability, trial.entry)
+        await _call(other, other_params, plan, client)
+        trials.append(other)
+    return trials
 
 
 async def _call(trial: Trial, params: Mapping[str, object], plan: Plan, client: Client) -> None:
     trial.params = params
     trial.call = await client.call(trial.name, params, plan.timeout)
-    transport = client.transport if trial.call.error is None else None
+    transport: Transport | None = None
+    if trial.call.error is None:
+        transport = client.transport
     try:
         trial.contents = await measured_content(
             trial.call.fields.get("data"),
@@ -446,7 +474,8 @@ async def _cancel_running(client: Client, trial: Trial, timeout: float) -> Cance
     await _reconnected(client)
     call = asyncio.ensure_future(client.call(trial.name, trial.params, timeout, call_id))
     await asyncio.wait((call,), timeout=_RUNNING)
-    first, again, answered = Exchange(), Exchange(), time.perf_counter()
+    first, again = Exchange(), Exchange()
+    answered = time.perf_counter()
     if not call.done():
         cancel = {"callId": call_id, "reason": "a check"}
         first = await client.request("capabilities/cancel", cancel)

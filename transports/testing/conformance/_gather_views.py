@@ -32,7 +32,7 @@ from ...protocol.messages import Message
 from ...session._settings import Settings
 from ...session._targets import transport_for
 from ._client import Client
-from ._evidence import Evidence, Exchange, Finding, Plan, Trial, ViewTrial
+from ._evidence import Evidence, Exchange, Finding, Plan, Trial, ViewTrial, as_list, as_mapping
 from ._inputs import CannotGenerate, generated_params
 
 if TYPE_CHECKING:
@@ -114,9 +114,10 @@ class StrictView(ViewTransport):
         return self._heard.is_set()
 
     async def _ask_for_tools(self, timeout: float) -> Exchange:
-        asked = Message("capabilities/list", id=str(uuid.uuid4()))
+        request = Message("capabilities/list", id=str(uuid.uuid4()))
         try:
-            return Exchange(answer=(await super(ViewTransport, self).request(asked, timeout=timeout)).payload)
+            reply = await super(ViewTransport, self).request(request, timeout=timeout)
+            return Exchange(answer=reply.payload)
         except ABPError as error:
             return Exchange(error=error)
 
@@ -139,10 +140,9 @@ async def gather_views(
 ) -> None:
     """Collect the evidence about an MCP server. Raises the errors of :func:`.check_app`."""
     settings = Settings.load()
-    shown = settings.headless if headless is None else headless
 
     def make_transport() -> MCPTransport:
-        made = transport_for(
+        transport = transport_for(
             evidence.target,
             "mcp",
             settings=settings,
@@ -152,8 +152,8 @@ async def gather_views(
             browser_options={},
             request_options={"headers": headers} if headers else {},
         )
-        assert isinstance(made, MCPTransport)
-        return made
+        assert isinstance(transport, MCPTransport)
+        return transport
 
     async with contextlib.AsyncExitStack() as stack, Client(make_transport, timeout=plan.timeout) as client:
         plan.on_step("tools")
@@ -167,24 +167,31 @@ async def gather_views(
         views.tools = server.tools
         plan.on_step("resources")
         views.resources = await _listed_resources(server, plan.timeout)
-        addresses = {name: address for name, tool in views.tools.items() if (address := _address(tool)) is not None}
+        addresses: dict[str, str] = {}
+        for name, tool in views.tools.items():
+            address = _view_address(tool)
+            if address is not None:
+                addresses[name] = address
         for uri in dict.fromkeys(addresses.values()):
-            views.documents[uri] = await _read(server, uri, plan.timeout)
+            views.documents[uri] = await _read_document(server, uri, plan.timeout)
         shared: Browser | None = browser if isinstance(browser, Browser) else None
         for trial in _trials(evidence, plan):
             plan.on_step(trial.name)
-            arguments, result = await _called(client, trial, plan.timeout)
+            arguments, result = await _call_tool(client, trial, plan.timeout)
             if result is not None and not result.get("isError"):
                 views.results[trial.name] = result
             uri = addresses[trial.name]
-            if any(one.uri == uri for one in views.trials):
+            if any(view.uri == uri for view in views.trials):
                 continue
             view = ViewTrial(trial.name, uri)
             views.trials.append(view)
             if shared is None and views.documents[uri].error is None:
-                shared = await stack.enter_async_context(Browser(name=browser, headless=shown))  # type: ignore[arg-type]
-            opened = (views.tools[trial.name], arguments, result or _failed(trial))
-            await _open(view, views.documents[uri], opened, _server(client), plan.timeout, PageSource(browser=shared))
+                is_headless = settings.headless if headless is None else headless
+                shared = await stack.enter_async_context(Browser(name=browser, headless=is_headless))  # type: ignore[arg-type]
+            opened = (views.tools[trial.name], arguments, result or _failed_result(trial))
+            await _open_view(
+                view, views.documents[uri], opened, _server(client), plan.timeout, PageSource(browser=shared)
+            )
 
 
 def _server(client: Client) -> MCPTransport:
@@ -192,45 +199,48 @@ def _server(client: Client) -> MCPTransport:
     return client.transport
 
 
-def _address(tool: Mapping[str, Any]) -> str | None:
+def _view_address(tool: Mapping[str, Any]) -> str | None:
     """Return the address of a tool's view, whatever its scheme."""
     meta = tool.get("_meta")
     if not isinstance(meta, Mapping):
         return None
-    ui = meta.get("ui")
-    given = ui.get("resourceUri") if isinstance(ui, Mapping) else None
-    found = given if given is not None else meta.get("ui/resourceUri", meta.get("openai/outputTemplate"))
-    return found if isinstance(found, str) else None
+    address = as_mapping(meta.get("ui")).get("resourceUri")
+    if address is None:
+        address = meta.get("ui/resourceUri", meta.get("openai/outputTemplate"))
+    return address if isinstance(address, str) else None
 
 
 async def _listed_resources(server: MCPTransport, timeout: float) -> list[Mapping[str, Any]]:
     """Return the list of resources. A server may leave those of views out, or have no list at all."""
-    found: list[Mapping[str, Any]] = []
+    resources: list[Mapping[str, Any]] = []
+    if not server.features.resources:
+        return resources
     cursor: str | None = None
     with contextlib.suppress(ABPError):
-        for _ in range(_MAX_PAGES if server.features.resources else 0):
-            page = await _ask(server, "resources/list", {"cursor": cursor}, timeout)
-            listed = page.get("resources")
-            found += [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
+        for _ in range(_MAX_PAGES):
+            page = await _request(server, "resources/list", {"cursor": cursor}, timeout)
+            resources += [entry for entry in as_list(page.get("resources")) if isinstance(entry, Mapping)]
             cursor = page.get("nextCursor")
             if cursor is None:
                 break
-    return found
+    return resources
 
 
-async def _ask(server: MCPTransport, method: str, params: Mapping[str, object], timeout: float) -> Mapping[str, Any]:
-    payload = (await server.request(Message(method, params), timeout=timeout)).payload
-    return payload if isinstance(payload, Mapping) else {}
+async def _request(
+    server: MCPTransport, method: str, params: Mapping[str, object], timeout: float
+) -> Mapping[str, Any]:
+    reply = await server.request(Message(method, params), timeout=timeout)
+    return as_mapping(reply.payload)
 
 
 async def _relay(
     server: MCPTransport, method: str, params: Mapping[str, object], *, timeout: float
 ) -> Mapping[str, object]:
     """Send a request of a view to the server."""
-    return await _ask(server, "view/request", {"method": method, "params": params}, timeout)
+    return await _request(server, "view/request", {"method": method, "params": params}, timeout)
 
 
-async def _read(server: MCPTransport, uri: str, timeout: float) -> Exchange:
+async def _read_document(server: MCPTransport, uri: str, timeout: float) -> Exchange:
     try:
         return Exchange(answer=await _relay(server, "resources/read", {"uri": uri}, timeout=timeout))
     except ABPError as error:
@@ -239,11 +249,10 @@ async def _read(server: MCPTransport, uri: str, timeout: float) -> Exchange:
 
 def _trials(evidence: Evidence, plan: Plan) -> list[Trial]:
     """Return the tools with views that are to be called, with their parameters, and note the others as skipped."""
-    entries = evidence.session_info.get("capabilities")
     called: list[Trial] = []
-    for entry in entries if isinstance(entries, list) else ():
+    for entry in as_list(evidence.session_info.get("capabilities")):
         name = entry.get("name")
-        if name not in evidence.views.tools or _address(evidence.views.tools[name]) is None:
+        if name not in evidence.views.tools or _view_address(evidence.views.tools[name]) is None:
             continue
         trial = Trial(Capability.model_validate(entry), entry, plan.excluded(name))
         evidence.trials.append(trial)
@@ -256,24 +265,31 @@ def _trials(evidence: Evidence, plan: Plan) -> list[Trial]:
     return called
 
 
-async def _called(
+async def _call_tool(
     client: Client, trial: Trial, timeout: float
 ) -> tuple[Mapping[str, object], Mapping[str, Any] | None]:
     """Call a tool. Return arguments and result as MCP has them; ``None`` if there was no result."""
     trial.call = await client.call(trial.name, trial.params, timeout)
-    shown = trial.call.server_call
-    return (dict(trial.params), None) if shown is None else (shown.arguments, shown.result)
+    server_call = trial.call.server_call
+    if server_call is None:
+        return dict(trial.params), None
+    return server_call.arguments, server_call.result
 
 
-def _failed(trial: Trial) -> Mapping[str, object]:
+def _failed_result(trial: Trial) -> Mapping[str, object]:
     """Return the result that a host shows for a call that has none."""
     call = trial.call or Exchange()
     error = call.fields.get("error")
-    said = error.get("message") if isinstance(error, Mapping) else call.error.message if call.error else "no answer"
-    return {"isError": True, "content": [{"type": "text", "text": str(said)}]}
+    if isinstance(error, Mapping):
+        message = str(error.get("message"))
+    elif call.error is not None:
+        message = call.error.message
+    else:
+        message = "no answer"
+    return {"isError": True, "content": [{"type": "text", "text": message}]}
 
 
-async def _open(
+async def _open_view(
     view: ViewTrial,
     read: Exchange,
     opened: tuple[Mapping[str, Any], Mapping[str, object], Mapping[str, object]],
@@ -284,7 +300,7 @@ async def _open(
     async def tool_with_document() -> OpenedTool:
         if read.error is not None:
             raise read.error
-        listed = (await _ask(server, "view/listed", {"uri": view.uri, "read": read.fields}, timeout))["listed"]
+        listed = (await _request(server, "view/listed", {"uri": view.uri, "read": read.fields}, timeout))["listed"]
         return OpenedTool(*opened, read_document(view.uri, read.fields, listed))
 
     transport = StrictView(

@@ -18,6 +18,7 @@ from ...errors import UsageError
 from ...protocol._find_content import prepare_params
 from ...protocol.binary import BinaryData
 from ...protocol.schema import check_output, check_params
+from ._evidence import as_list, as_mapping
 
 #: Maximum levels of a schema that are followed, and examples that are used.
 _MAX_DEPTH, _MAX_EXAMPLES = 12, 5
@@ -56,11 +57,12 @@ def generated_params(name: str, schema: Mapping[str, object]) -> list[dict[str, 
     parameters: each the first of its ``examples`` or ``enum``, its ``const`` or ``default``, or the smallest value of
     its type. Binary parameters are a small PNG, PDF or text. Raises :class:`CannotGenerate`.
     """
-    given = schema.get("examples")
-    if isinstance(given, list) and given:
-        candidates = copy.deepcopy(given[:_MAX_EXAMPLES])
-    else:
-        candidates = [_sample(schema, schema, 0, "object")] if schema else [{}]
+    candidates: list[object] = [{}]
+    examples = as_list(schema.get("examples"))
+    if examples:
+        candidates = copy.deepcopy(examples[:_MAX_EXAMPLES])
+    elif schema:
+        candidates = [_sample(schema, schema, 0, "object")]
     return [_checked(name, schema, params) for params in candidates]
 
 
@@ -69,7 +71,7 @@ def _checked(name: str, schema: Mapping[str, object], params: object) -> dict[st
         raise CannotGenerate("its parameters are not an object")
     prepared, content = prepare_params(params)
     try:
-        check_params(name, schema, prepared, [found.path for found in content])
+        check_params(name, schema, prepared, [file.path for file in content])
     except UsageError as error:
         raise CannotGenerate(
             f"no parameters could be made from its inputSchema ({error.message}); give `examples`"
@@ -81,43 +83,47 @@ def without_required(
     schema: Mapping[str, object], params: Mapping[str, object]
 ) -> tuple[str, dict[str, object]] | None:
     """Return the name of a required parameter and ``params`` without it, or ``None`` if none is required."""
-    required = schema.get("required")
-    name = next((name for name in required if name in params), None) if isinstance(required, list) else None
-    return None if name is None else (name, {key: value for key, value in params.items() if key != name})
+    for name in as_list(schema.get("required")):
+        if isinstance(name, str) and name in params:
+            return name, {key: value for key, value in params.items() if key != name}
+    return None
 
 
 def with_wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
     """Return the name of a parameter and ``params`` with a value of a wrong type; ``None`` if none has a type."""
-    properties = schema.get("properties")
-    for name, inner in properties.items() if isinstance(properties, Mapping) else ():
-        kind = inner.get("type") if isinstance(inner, Mapping) else None
-        if isinstance(kind, str) and kind in _WRONG and not {"enum", "const"} & set(inner):
+    for name, inner in as_mapping(schema.get("properties")).items():
+        kind = as_mapping(inner).get("type")
+        if isinstance(kind, str) and kind in _WRONG and not {"enum", "const"} & set(as_mapping(inner)):
             return name, {**params, name: _WRONG[kind]}
     return None
 
 
 def _sample(schema: object, root: Mapping[str, object], depth: int, hint: str) -> object:
-    if schema is False or depth > _MAX_DEPTH:
-        raise CannotGenerate(
-            "its inputSchema allows no value" if schema is False else "its inputSchema is nested too deeply"
-        )
+    if schema is False:
+        raise CannotGenerate("its inputSchema allows no value")
+    if depth > _MAX_DEPTH:
+        raise CannotGenerate("its inputSchema is nested too deeply")
     if not isinstance(schema, Mapping):
         return _TEXT
-    if isinstance(pointer := schema.get("$ref"), str):
+    pointer = schema.get("$ref")
+    if isinstance(pointer, str):
         return _sample(_target(root, pointer), root, depth + 1, hint)
     for key in ("examples", "enum"):
-        if isinstance(given := schema.get(key), list) and given:
-            return copy.deepcopy(given[0])
+        values = as_list(schema.get(key))
+        if values:
+            return copy.deepcopy(values[0])
     for key in ("const", "default"):
         if key in schema:
             return copy.deepcopy(schema[key])
-    if isinstance(parts := schema.get("allOf"), list):
+    parts = schema.get("allOf")
+    if isinstance(parts, list):
         whole: Mapping[str, object] = {key: value for key, value in schema.items() if key != "allOf"}
         for part in parts:
             whole = _merged(whole, part)
         return _sample(whole, root, depth + 1, hint)
     for key in ("oneOf", "anyOf"):
-        if isinstance(branches := schema.get(key), list):
+        branches = schema.get(key)
+        if isinstance(branches, list):
             base = {name: value for name, value in schema.items() if name != key}
             return _first_of(branches, base, root, depth, hint)
     return _MAKERS[_kind(schema)](schema, root, depth, hint)
@@ -129,7 +135,8 @@ def _first_of(
     reason = CannotGenerate("its inputSchema has no alternatives")
     for branch in branches:
         try:
-            return _sample(branch if branch is False else _merged(base, branch), root, depth + 1, hint)
+            whole = False if branch is False else _merged(base, branch)
+            return _sample(whole, root, depth + 1, hint)
         except CannotGenerate as error:
             reason = error
     raise reason
@@ -140,23 +147,17 @@ def _merged(base: Mapping[str, object], more: object) -> Mapping[str, object]:
         return base
     both: dict[str, Any] = {**base, **more}
     for key in {"properties"} & set(base) & set(more):
-        both[key] = {**_mapping(base[key]), **_mapping(more[key])}
-    required = [*_list(base.get("required")), *_list(more.get("required"))]
-    return {**both, "required": required} if required else both
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+        both[key] = {**as_mapping(base[key]), **as_mapping(more[key])}
+    required = [*as_list(base.get("required")), *as_list(more.get("required"))]
+    if required:
+        both["required"] = required
+    return both
 
 
 def _target(root: Mapping[str, object], pointer: str) -> object:
     node: object = root
     for step in pointer.removeprefix("#").split("/")[1:]:
-        node = _mapping(node).get(step.replace("~1", "/").replace("~0", "~"))
+        node = as_mapping(node).get(step.replace("~1", "/").replace("~0", "~"))
     if not pointer.startswith("#") or node is None:
         raise CannotGenerate(f"its inputSchema refers to {pointer[:60]!r}")
     return node
@@ -165,7 +166,7 @@ def _target(root: Mapping[str, object], pointer: str) -> object:
 def _kind(schema: Mapping[str, object]) -> str:
     kind = schema.get("type")
     if isinstance(kind, list):
-        kind = next((one for one in kind if one != "null"), "null")
+        kind = next((name for name in kind if name != "null"), "null")
     if isinstance(kind, str) and kind in _MAKERS:
         return kind
     for keys, implied in (
@@ -179,16 +180,16 @@ def _kind(schema: Mapping[str, object]) -> str:
 
 
 def _object(schema: Mapping[str, Any], root: Mapping[str, object], depth: int, hint: str) -> object:
-    properties = _mapping(schema.get("properties"))
+    properties = as_mapping(schema.get("properties"))
     if {"content", "mimeType"} <= set(properties):
         return _binary(properties, hint)
-    required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
+    required = [name for name in as_list(schema.get("required")) if isinstance(name, str)]
     return {name: _sample(properties.get(name, {}), root, depth + 1, name) for name in required}
 
 
 def _binary(properties: Mapping[str, object], hint: str) -> BinaryData:
-    declared = _mapping(properties["mimeType"])
-    allowed = [declared.get("const"), *_list(declared.get("enum")), *_list(declared.get("examples"))]
+    declared = as_mapping(properties["mimeType"])
+    allowed = [declared.get("const"), *as_list(declared.get("enum")), *as_list(declared.get("examples"))]
     mime_type = next((name for name in allowed if isinstance(name, str)), "image/png")
     if mime_type.startswith("text/"):
         return BinaryData.from_bytes(_TEXT.encode(), mime_type=mime_type, filename=f"{hint}.txt")
@@ -206,10 +207,14 @@ def _array(schema: Mapping[str, Any], root: Mapping[str, object], depth: int, hi
 
 def _text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength", math.inf)
-    known = _FORMATS.get(schema.get("format", ""), "")
-    grown = ((text * max(shortest, 1))[: max(len(text), shortest)] for text in _CANDIDATES)
-    fitting = [known] if known else [*grown, ""]
-    if isinstance(pattern := schema.get("pattern"), str):
+    of_format = _FORMATS.get(schema.get("format", ""))
+    if of_format is not None:
+        fitting = [of_format]
+    else:
+        fitting = [(text * max(shortest, 1))[: max(len(text), shortest)] for text in _CANDIDATES]
+        fitting.append("")
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str):
         # This validator is safe for untrusted patterns. A pattern that it does not support matches nothing.
         fitting = [text for text in (*fitting, *_FORMATS.values()) if not check_output({"pattern": pattern}, text)]
     fitting = [text for text in fitting if shortest <= len(text) <= longest]
@@ -221,7 +226,8 @@ def _text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _
 def _number(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
     whole = _kind(schema) == "integer"
     low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
-    step, gap = schema.get("multipleOf") or (1 if whole else 0), 1 if whole else 0.5
+    default_step, gap = (1, 1.0) if whole else (0, 0.5)
+    step = schema.get("multipleOf") or default_step
     if "exclusiveMinimum" in schema:
         low = max(low, schema["exclusiveMinimum"] + gap)
     if "exclusiveMaximum" in schema:

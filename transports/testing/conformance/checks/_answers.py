@@ -9,7 +9,7 @@ from ....errors import ABPError, CallTimeout, ProtocolError, TransportError
 from ....protocol._find_content import find
 from ....protocol._strict_json import encode_json
 from .._client import GRACE
-from .._evidence import Evidence, Exchange, NotApplicable, Rules, Trial
+from .._evidence import Evidence, Exchange, NotApplicable, Rules, Trial, as_mapping
 
 RULES = Rules()
 _NATIVE = {"dialog", "popup", "filechooser", "download", "share", "notification"}
@@ -144,8 +144,12 @@ def _is_status_only(data: object) -> bool:
     return (
         any(_is_done(members.get(name)) for name in _TEXT_FIELDS)
         or any(_is_event(members.get(name)) for name in _STATE_FIELDS)
-        or any(isinstance(place := members.get(name), str) and _PATH_LIKE.fullmatch(place) for name in _PATH_FIELDS)
+        or any(_is_path(members.get(name)) for name in _PATH_FIELDS)
     )
+
+
+def _is_path(text: object) -> bool:
+    return isinstance(text, str) and _PATH_LIKE.fullmatch(text) is not None
 
 
 def _is_done(text: object) -> bool:
@@ -176,9 +180,9 @@ def _native(app: Evidence) -> Iterator[str]:
         for effect in call.effects:
             if effect.kind in _NATIVE:
                 yield f"{trial.name}: {effect.kind} {dict(effect.detail)}"
-    yield from (
-        f"outside any call: {one.kind} {dict(one.detail)}" for one in app.effects_outside_calls if one.kind in _NATIVE
-    )
+    for effect in app.effects_outside_calls:
+        if effect.kind in _NATIVE:
+            yield f"outside any call: {effect.kind} {dict(effect.detail)}"
 
 
 @RULES(
@@ -192,7 +196,9 @@ def _clipboard(app: Evidence) -> Iterator[str]:
     if app.kind == "websocket":
         raise NotApplicable("the clipboard of an app behind a WebSocket cannot be observed")
     for trial, call in _called(app):
-        yield from (f"{trial.name}: {dict(one.detail)}" for one in call.effects if one.kind == "clipboard")
+        for effect in call.effects:
+            if effect.kind == "clipboard":
+                yield f"{trial.name}: {dict(effect.detail)}"
 
 
 @RULES(
@@ -207,13 +213,18 @@ def _size(app: Evidence) -> Iterator[str]:
         for item in trial.contents:
             if item.size > _LARGE and "downloadUrl" not in item.node:
                 yield f"{trial.name}: {item.place} has {item.size:,} bytes"
-        if call.succeeded and not trial.contents and (length := _length(call.fields.get("data"))) > _LARGE:
-            yield f"{trial.name} answered {length:,} bytes of JSON"
+        if call.succeeded and not trial.contents:
+            length = _length(call.fields.get("data"))
+            if length > _LARGE:
+                yield f"{trial.name} answered {length:,} bytes of JSON"
 
 
 def _length(value: object) -> int:
+    """Return the bytes of an answer as JSON; 0 if it holds content, which other checks measure."""
     try:
-        return 0 if find(value, heuristics=None) else len(encode_json(value))
+        if find(value, heuristics=None):
+            return 0
+        return len(encode_json(value))
     except (ABPError, TypeError, ValueError):
         return 0
 
@@ -230,7 +241,7 @@ def _progress(app: Evidence) -> Iterator[str]:
     if not reports:
         raise NotApplicable("no call reported progress")
     for trial, payload in reports:
-        fields = payload if isinstance(payload, Mapping) else {}
+        fields = as_mapping(payload)
         if not isinstance(fields.get("operationId"), str):
             yield f"{trial.name}: without operationId: {str(payload)[:80]}"
         for name in ("progress", "total", "percentage"):

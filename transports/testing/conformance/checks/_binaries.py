@@ -23,10 +23,10 @@ def _contents(app: Evidence) -> list[tuple[str, ContentItem]]:
 
 
 def _downloads(app: Evidence) -> list[tuple[str, ContentItem]]:
-    found = [(name, item) for name, item in app.contents if isinstance(item.node.get("downloadUrl"), str)]
-    if not found:
+    downloads = [(name, item) for name, item in app.contents if isinstance(item.node.get("downloadUrl"), str)]
+    if not downloads:
         raise NotApplicable("no answer held a downloadUrl")
-    return found
+    return downloads
 
 
 @RULES(
@@ -121,10 +121,15 @@ def _encoding(app: Evidence) -> Iterator[str]:
 )
 def _alphabet(app: Evidence) -> Iterator[str]:
     for name, item in _contents(app):
-        content = item.binary.content if item.binary is not None else None
-        text = content.text if isinstance(content, Encoded) and content.encoding == "base64" else None
-        if item.error is None and isinstance(text, str) and (len(text) % 4 or not _STANDARD.fullmatch(text)):
-            yield f"{name}: {'without padding' if len(text) % 4 else 'in the URL-safe alphabet'}"
+        if item.error is not None or item.binary is None:
+            continue
+        content = item.binary.content
+        if not isinstance(content, Encoded) or content.encoding != "base64" or not isinstance(content.text, str):
+            continue
+        if len(content.text) % 4:
+            yield f"{name}: without padding"
+        elif not _STANDARD.fullmatch(content.text):
+            yield f"{name}: in the URL-safe alphabet"
 
 
 @RULES(
@@ -136,9 +141,10 @@ def _alphabet(app: Evidence) -> Iterator[str]:
 )
 def _type(app: Evidence) -> Iterator[str]:
     for name, item in _contents(app):
-        declared, found = item.node.get("mimeType"), sniff(item.head)
-        if isinstance(declared, str) and found is not None and contradicts(declared, found):
-            yield f"{name} is declared {declared[:60]!r} and begins like {found}"
+        declared = item.node.get("mimeType")
+        sniffed = sniff(item.head)
+        if isinstance(declared, str) and sniffed is not None and contradicts(declared, sniffed):
+            yield f"{name} is declared {declared[:60]!r} and begins like {sniffed}"
 
 
 @RULES(
@@ -153,10 +159,13 @@ def _filename(app: Evidence) -> Iterator[str]:
         suggested = item.node.get("filename")
         if suggested is None:
             continue
-        declared = item.node.get("mimeType")
-        mime_type = declared if isinstance(declared, str) else None
-        safe = safe_filename(suggested, fallback="", mime_type=mime_type) if isinstance(suggested, str) else None
-        if not suggested or suggested != safe:
+        mime_type = item.node.get("mimeType")
+        if not isinstance(mime_type, str):
+            mime_type = None
+        is_plain = isinstance(suggested, str) and suggested == safe_filename(
+            suggested, fallback="", mime_type=mime_type
+        )
+        if not suggested or not is_plain:
             yield f"{name}: {suggested!r:.80}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ....protocol._declarations import Manifest
 from ....protocol.messages import PROTOCOL_VERSION
 from ....routing.http._headers import is_json
-from .._evidence import Evidence, NotApplicable, Rules
+from .._evidence import Evidence, NotApplicable, Rules, as_mapping
 
 RULES = Rules()
 
@@ -93,11 +93,12 @@ def _agrees(app: Evidence) -> Iterator[str]:
     manifest = _manifest(app)
     if app.open_error is not None:
         raise NotApplicable("the app could not be initialized")
-    identity = app.session_info.get("app")
-    running = identity if isinstance(identity, dict) else {}
+    running = as_mapping(app.session_info.get("app"))
     for name in ("id", "name", "version"):
         declared = getattr(manifest.app, name)
         if declared and running.get(name) not in (None, declared):
             yield f"app.{name} is {declared!r} in the manifest and {running.get(name)!r} in the app"
     offered = {trial.name for trial in app.trials}
-    yield from (f"{one.name} is in the manifest only" for one in manifest.capabilities if one.name not in offered)
+    for capability in manifest.capabilities:
+        if capability.name not in offered:
+            yield f"{capability.name} is in the manifest only"

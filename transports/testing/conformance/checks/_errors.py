@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ....errors import ProtocolError
-from .._evidence import Evidence, Exchange, NotApplicable, Rules, Trial
+from .._evidence import Evidence, Exchange, NotApplicable, Rules, Trial, as_mapping
 
 RULES = Rules()
 _CODE = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -185,7 +185,7 @@ def _forms(app: Evidence) -> Iterator[str]:
         raise NotApplicable("there is no page object with cancel")
     for name, form in (("cancelText", "cancel(callId, reason)"), ("cancelObject", "cancel({callId, reason})")):
         step = app.page_steps[name]
-        fields = step.value if isinstance(step.value, Mapping) else {}
+        fields = as_mapping(step.value)
         if step.threw is not None:
             yield f"{form} threw: {step.threw}"
         elif not isinstance(fields.get("cancelled"), bool) or not isinstance(fields.get("callId"), str):
@@ -200,19 +200,27 @@ def _forms(app: Evidence) -> Iterator[str]:
     fix="stop the work, and settle the call with {success: false, cancelled: true}",
 )
 def _running(app: Evidence) -> Iterator[str]:
-    tried = [one for one in app.cancellations if one.first.answer is not None or one.call.error is not None]
+    tried = [
+        cancellation
+        for cancellation in app.cancellations
+        if cancellation.first.answer is not None or cancellation.call.error is not None
+    ]
     if not tried:
         raise NotApplicable("no call ran long enough to be cancelled")
-    for one in tried:
+    for cancellation in tried:
+        name, first, call = cancellation.name, cancellation.first, cancellation.call
+        accepted = first.fields.get("cancelled") is True
         # An embedding page settles the call by itself, regardless of the app.
-        settled = one.call.fields.get("cancelled") is True
-        if one.first.fields.get("cancelled") is not True and (settled or one.ran_on > _ENDING):
-            outcome = one.first.error.message if one.first.error is not None else str(one.first.answer)[:80]
-            yield f"{one.name}: cancelling it while it ran: {outcome}"
-        if one.call.error is not None:
-            yield f"{one.name}: the call was cancelled and never answered ({one.call.error.message})"
-        elif one.first.fields.get("cancelled") is True and one.call.fields.get("cancelled") is not True:
-            yield f"{one.name}: the cancelled call answered {str(one.call.answer)[:80]}"
+        settled = call.fields.get("cancelled") is True
+        if not accepted and (settled or cancellation.ran_on > _ENDING):
+            answer = str(first.answer)[:80]
+            if first.error is not None:
+                answer = first.error.message
+            yield f"{name}: cancelling it while it ran: {answer}"
+        if call.error is not None:
+            yield f"{name}: the call was cancelled and never answered ({call.error.message})"
+        elif accepted and not settled:
+            yield f"{name}: the cancelled call answered {str(call.answer)[:80]}"
 
 
 @RULES(
@@ -223,21 +231,23 @@ def _running(app: Evidence) -> Iterator[str]:
     fix="remember the ids of cancelled calls, and answer the second cancel as the first",
 )
 def _again(app: Evidence) -> Iterator[str]:
-    tried = [one for one in app.cancellations if one.first.fields.get("cancelled") is True]
+    accepted = [
+        cancellation for cancellation in app.cancellations if cancellation.first.fields.get("cancelled") is True
+    ]
     probed = (app.page_steps or {}).get("cancelAgain")
-    if not tried and probed is None:
+    if not accepted and probed is None:
         raise NotApplicable("no call was cancelled")
-    for one in tried:
-        if one.again.error is not None:
-            yield f"{one.name}: {one.again.error.message}"
-        elif one.again.fields.get("cancelled") is not True:
-            yield f"{one.name}: the second time it answered {str(one.again.answer)[:80]}"
+    for cancellation in accepted:
+        again = cancellation.again
+        if again.error is not None:
+            yield f"{cancellation.name}: {again.error.message}"
+        elif again.fields.get("cancelled") is not True:
+            yield f"{cancellation.name}: the second time it answered {str(again.answer)[:80]}"
     if probed is None:
         return
-    fields = probed.value if isinstance(probed.value, Mapping) else {}
     if probed.threw is not None:
         yield f"the second time it threw: {probed.threw}"
-    elif not tried and fields.get("cancelled") is not True:
+    elif not accepted and as_mapping(probed.value).get("cancelled") is not True:
         yield f"the second time it answered {str(probed.value)[:80]}"
 
 
@@ -256,7 +266,9 @@ def _cancel_early(app: Evidence) -> Iterator[str]:
         reason = probed.threw
     elif app.kind == "websocket" and app.shutdowns:
         exchange = app.cancel_after_shutdown
-        reason = exchange.error.message if exchange.error is not None else None
+        reason = None
+        if exchange.error is not None:
+            reason = exchange.error.message
     else:
         raise NotApplicable("the app's own answer cannot be seen")
     if reason is not None:

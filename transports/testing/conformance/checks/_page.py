@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .._evidence import Evidence, NotApplicable, ProbeStep, Rules
+from .._evidence import Evidence, NotApplicable, ProbeStep, Rules, as_mapping
 
 RULES = Rules()
 
@@ -57,17 +57,16 @@ def _members(app: Evidence) -> Iterator[str]:
         broke = steps.get("broke", ProbeStep(threw="the probe did not run")).threw
         yield f"the page object could not be inspected: {broke}"
         return
-    found = steps["members"].value
-    kinds = found if isinstance(found, Mapping) else {}
+    kinds = as_mapping(steps["members"].value)
     for name in ("initialize", "shutdown", "call"):
         if kinds.get(name) != "function":
             yield f"{name} is {kinds.get(name)}, not a function"
     version = steps["protocolVersion"]
     if not isinstance(version.value, str) or not version.value:
         yield f"protocolVersion is {version.threw or repr(version.value)}, not text"
-    identity = steps["app"].value
+    identity = as_mapping(steps["app"].value)
     for name in ("id", "name", "version"):
-        if not isinstance(identity, Mapping) or not isinstance(identity.get(name), str):
+        if not isinstance(identity.get(name), str):
             yield f"app.{name} is missing"
 
 
@@ -82,9 +81,9 @@ def _describe(app: Evidence) -> Iterator[str]:
     unknown = _step(app, "describeUnknown", "the page object has no describeCapability")
     if unknown.threw is not None or unknown.value is not None:
         yield f"an unknown name: {unknown.threw or f'answered {str(unknown.value)[:80]}'}"
-    known = _steps(app).get("describeKnown")
-    if known is not None and not (isinstance(known.value, Mapping) and isinstance(known.value.get("name"), str)):
-        yield f"a known name: {known.threw or f'answered {str(known.value)[:80]}'}"
+    step = _steps(app).get("describeKnown")
+    if step is not None and not isinstance(as_mapping(step.value).get("name"), str):
+        yield f"a known name: {step.threw or f'answered {str(step.value)[:80]}'}"
 
 
 @RULES(

@@ -10,7 +10,7 @@ import jsonschema_rs
 from ....errors import ProtocolError, first_line
 from ....protocol._find_content import find
 from ....protocol.schema import check_output
-from .._evidence import Evidence, NotApplicable, Rules
+from .._evidence import Evidence, NotApplicable, Rules, as_list, as_mapping
 
 RULES = Rules()
 #: Keywords that describe a place indirectly. They are not followed here.
@@ -46,8 +46,9 @@ def _valid(app: Evidence) -> Iterator[str]:
     for trial in app.trials:
         for key in ("inputSchema", "outputSchema"):
             schema = trial.entry.get(key)
-            if schema is not None and (reason := _schema_error(schema)) is not None:
-                yield f"{trial.name}: {key}: {reason}"
+            reason = None if schema is None else _schema_error(schema)
+        if reason is not None:
+            yield f"{trial.name}: {key}: {reason}"
 
 
 @RULES(
@@ -110,10 +111,10 @@ def _result(app: Evidence) -> Iterator[str]:
             continue
         data = call.fields.get("data")
         try:
-            content = [found.path for found in find(data)]
+            places = [content.path for content in find(data)]
         except ProtocolError:
             continue  # the check answers.readable reports it
-        yield from (f"{trial.name}: {text}" for text in check_output(schema, data, content))
+        yield from (f"{trial.name}: {text}" for text in check_output(schema, data, places))
 
 
 @RULES(
@@ -135,11 +136,11 @@ def _content(app: Evidence) -> Iterator[str]:
         }
         if not described or not call.succeeded or (schema and _schema_error(schema) is not None):
             continue
-        for found in find(call.fields.get("data")):
-            keys = described.get(found.field)
-            if keys is not None and not _describes_content(schema, found.path, keys):
-                place, named = found.field or "the answer", " and ".join(sorted(keys))
-                yield f"{trial.name}: outputSchema does not say that {place} is content with {named}"
+        for content in find(call.fields.get("data")):
+            keys = described.get(content.field)
+            if keys is not None and not _describes_content(schema, content.path, keys):
+                place, listed = content.field or "the answer", " and ".join(sorted(keys))
+                yield f"{trial.name}: outputSchema does not say that {place} is content with {listed}"
 
 
 def _describes_content(schema: object, path: Sequence[str | int], keys: Set[str]) -> bool:
@@ -148,23 +149,15 @@ def _describes_content(schema: object, path: Sequence[str | int], keys: Set[str]
         return False
     if any(key in schema for key in _INDIRECT):
         return True
-    properties = schema.get("properties")
-    inner: object = None
+    properties = as_mapping(schema.get("properties"))
     if not path:
-        required = schema.get("required")
-        return (
-            isinstance(properties, Mapping)
-            and keys <= properties.keys()
-            and isinstance(required, Sequence)
-            and "mimeType" in required
-        )
-    if isinstance(path[0], str):
-        named = properties.get(path[0]) if isinstance(properties, Mapping) else None
-        inner = schema.get("additionalProperties") if named is None else named
+        return keys <= properties.keys() and "mimeType" in as_list(schema.get("required"))
+    step = path[0]
+    if isinstance(step, str):
+        inner = properties.get(step, schema.get("additionalProperties"))
     else:
-        first = schema.get("prefixItems")
-        named = first[path[0]] if isinstance(first, Sequence) and path[0] < len(first) else None
-        inner = schema.get("items") if named is None else named
+        prefix = as_list(schema.get("prefixItems"))
+        inner = prefix[step] if step < len(prefix) else schema.get("items")
     return _describes_content(inner, path[1:], keys)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from ....protocol.messages import PROTOCOL_VERSION
-from .._evidence import Evidence, Exchange, NotApplicable, Rules
+from .._evidence import Evidence, Exchange, NotApplicable, Rules, as_list
 
 RULES = Rules()
 #: Namespaces of capabilities that wrap ways of the browser to deliver content.
@@ -20,8 +20,12 @@ def _session_info(app: Evidence) -> Mapping[str, object]:
 
 
 def _names(capabilities: object) -> list[str]:
-    listed = capabilities if isinstance(capabilities, list) else []
-    return [str(entry.get("name") if isinstance(entry, Mapping) else entry) for entry in listed]
+    names: list[str] = []
+    for entry in as_list(capabilities):
+        if isinstance(entry, Mapping):
+            entry = entry.get("name")
+        names.append(str(entry))
+    return names
 
 
 @RULES(
@@ -172,7 +176,9 @@ def _shutdown(app: Evidence) -> Iterator[str]:
     _session_info(app)
     if not app.shutdowns:
         raise NotApplicable("the connection to the app was lost")
-    yield from (f"shutdown: {one.error.message}" for one in app.shutdowns if one.error is not None)
+    for exchange in app.shutdowns:
+        if exchange.error is not None:
+            yield f"shutdown: {exchange.error.message}"
     for name in ("shutdown", "shutdownAgain"):
         step = (app.page_steps or {}).get(name)
         if step is not None and step.threw is not None:

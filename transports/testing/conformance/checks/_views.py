@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 
 import pybase64
 
-from .._evidence import Evidence, Finding, NotApplicable, Rules, ServerViews, ViewTrial
+from .._evidence import Evidence, Finding, NotApplicable, Rules, ServerViews, ViewTrial, as_list, as_mapping
 
 RULES = Rules()
 
@@ -56,8 +56,7 @@ def _is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def _ui(entry: Mapping[str, Any]) -> object:
-    meta = entry.get("_meta")
-    return meta.get("ui") if _is_object(meta) else None
+    return as_mapping(entry.get("_meta")).get("ui")
 
 
 def _views(app: Evidence) -> ServerViews:
@@ -69,32 +68,32 @@ def _views(app: Evidence) -> ServerViews:
 def _addresses(app: Evidence) -> Iterator[tuple[str, object]]:
     """Yield each tool that has a view with its address, of any key."""
     for name, tool in app.views.tools.items():
-        if (address := _address(tool)) is not None:
+        address = _address(tool)
+        if address is not None:
             yield name, address
 
 
 def _address(tool: Mapping[str, Any]) -> object:
-    ui, meta = _ui(tool), tool.get("_meta")
-    current = ui.get("resourceUri") if _is_object(ui) else None
-    older = [meta[key] for key in _LEGACY if key in meta] if _is_object(meta) else []
-    return next((address for address in (current, *older) if address is not None), None)
+    meta = as_mapping(tool.get("_meta"))
+    addresses = [as_mapping(meta.get("ui")).get("resourceUri"), *(meta.get(key) for key in _LEGACY)]
+    return next((address for address in addresses if address is not None), None)
 
 
 def _contents(app: Evidence) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the contents of the documents that could be read, each with its address."""
     for uri, exchange in _views(app).documents.items():
-        contents = exchange.fields.get("contents")
-        for content in contents if isinstance(contents, list) else ():
+        for content in as_list(exchange.fields.get("contents")):
             if _is_object(content):
                 yield uri, content
 
 
 def _metadata(app: Evidence) -> Iterator[tuple[str, object]]:
     """Yield the metadata of resources, listed and read."""
-    views = _views(app)
-    listed = [(str(one.get("uri")), one) for one in views.resources if str(one.get("uri")).startswith("ui://")]
-    for uri, entry in (*listed, *_contents(app)):
-        if (ui := _ui(entry)) is not None:
+    listed = [(str(resource.get("uri")), resource) for resource in _views(app).resources]
+    of_views = [(uri, resource) for uri, resource in listed if uri.startswith("ui://")]
+    for uri, entry in (*of_views, *_contents(app)):
+        ui = _ui(entry)
+        if ui is not None:
             yield uri, ui
 
 
@@ -122,9 +121,9 @@ def _scheme(app: Evidence) -> Iterator[str]:
     for name, address in _addresses(app):
         if isinstance(address, str) and not address.startswith("ui://"):
             yield f"the tool {name} has the view {address}"
-    for one in app.views.resources:
-        uri = str(one.get("uri"))
-        if not uri.startswith("ui://") and (_ui(one) is not None or one.get("mimeType") == VIEW_TYPE):
+    for resource in app.views.resources:
+        uri = str(resource.get("uri"))
+        if not uri.startswith("ui://") and (_ui(resource) is not None or resource.get("mimeType") == VIEW_TYPE):
             yield f"the resource {uri} is a view by its type or its metadata"
 
 
@@ -136,9 +135,10 @@ def _scheme(app: Evidence) -> Iterator[str]:
     fix="answer this type, without a space, in resources/list and resources/read; hosts show no other",
 )
 def _type(app: Evidence) -> Iterator[str]:
-    for one in _views(app).resources:
-        if str(one.get("uri")).startswith("ui://") and one.get("mimeType") != VIEW_TYPE:
-            yield f"{one.get('uri')}: the listed type is {one.get('mimeType')!r}"
+    for resource in _views(app).resources:
+        uri, mime_type = str(resource.get("uri")), resource.get("mimeType")
+        if uri.startswith("ui://") and mime_type != VIEW_TYPE:
+            yield f"{uri}: the listed type is {mime_type!r}"
     for uri, content in _contents(app):
         if content.get("mimeType") != VIEW_TYPE:
             yield f"{uri}: the type is {content.get('mimeType')!r}"
@@ -235,33 +235,38 @@ def _faults_of_tool(tool: Mapping[str, Any]) -> Iterator[str]:
         yield from _misspelt_keys("_meta.ui", ui, ("visibility",))
     elif ui is not None:
         yield f"_meta.ui is {_kind(ui)}"
-    place = _misplaced_address("_meta", tool.get("_meta")) if _address(tool) is None else None
+    if _address(tool) is not None:
+        return
+    place = _misplaced_address("_meta", tool.get("_meta"))
     if place is not None:
         yield f"no host reads {place}, so its view was not checked; did you mean _meta.ui.resourceUri?"
 
 
 def _misplaced_address(place: str, metadata: object) -> str | None:
     """Return the place of a text in a tool's metadata that is likely meant as the address of its view."""
-    for key, value in metadata.items() if _is_object(metadata) else ():
+    for key, value in as_mapping(metadata).items():
         inner = f"{place}.{key}" if key.isidentifier() else f'{place}["{key}"]'
         if isinstance(value, str) and (value.startswith("ui://") or _similar_key(key, _KEYS_OF_VIEWS) is not None):
             return inner
-        if (deeper := _misplaced_address(inner, value)) is not None:
+        deeper = _misplaced_address(inner, value)
+        if deeper is not None:
             return deeper
     return None
 
 
-def _misspelt_keys(place: str, declared: Mapping[str, Any], known: Sequence[str]) -> Iterator[str]:
+def _misspelt_keys(place: str, declared: Mapping[str, Any], keys: Sequence[str]) -> Iterator[str]:
     for key in declared:
-        meant = None if key in known else _similar_key(key, known)
-        if meant is not None:
+        meant = _similar_key(key, keys)
+        if key not in keys and meant is not None:
             yield f"{place}.{key} is not known; did you mean {meant}?"
 
 
-def _similar_key(key: str, known: Iterable[str]) -> str | None:
-    by_letters = {_letters(name): name for name in known}
+def _similar_key(key: str, keys: Iterable[str]) -> str | None:
+    by_letters = {_letters(name): name for name in keys}
     close = difflib.get_close_matches(_letters(key), by_letters, n=1, cutoff=_LIKENESS)
-    return by_letters[close[0]] if close else None
+    if not close:
+        return None
+    return by_letters[close[0]]
 
 
 def _letters(key: str) -> str:
@@ -290,7 +295,7 @@ def _faults_of_metadata(ui: object) -> Iterator[str]:
     else:
         for key in _DOMAINS:
             domains = csp.get(key, [])
-            if not isinstance(domains, list) or not all(isinstance(one, str) for one in domains):
+            if not isinstance(domains, list) or not all(isinstance(domain, str) for domain in domains):
                 yield f"csp.{key} is not a list of texts"
         yield from _misspelt_keys("csp", csp, _DOMAINS)
     if not _is_object(permissions):
@@ -315,11 +320,10 @@ def _faults_of_metadata(ui: object) -> Iterator[str]:
 )
 def _origins(app: Evidence) -> Iterator[str]:
     for uri, ui in _metadata(app):
-        csp = ui.get("csp") if _is_object(ui) else None
-        for key, domains in csp.items() if _is_object(csp) else ():
-            for one in domains if isinstance(domains, list) else ():
-                if isinstance(one, str) and not _ORIGIN.fullmatch(one):
-                    yield f"{uri}: csp.{key} has {one[:80]!r}"
+        for key, domains in as_mapping(as_mapping(ui).get("csp")).items():
+            for domain in as_list(domains):
+                if isinstance(domain, str) and not _ORIGIN.fullmatch(domain):
+                    yield f"{uri}: csp.{key} has {domain[:80]!r}"
 
 
 @RULES(
@@ -335,8 +339,10 @@ def _degrades(app: Evidence) -> Iterator[str]:
         raise NotApplicable("no tool with a view was called, or none succeeded")
     for name, result in results.items():
         content = result.get("content")
-        if not any(map(_is_meaningful, content if isinstance(content, list) else ())):
-            yield f"{name} answered no content" if not content else f"{name} answered empty texts alone"
+        if not content:
+            yield f"{name} answered no content"
+        elif not any(map(_is_meaningful, as_list(content))):
+            yield f"{name} answered empty texts alone"
 
 
 def _is_meaningful(block: object) -> bool:
@@ -353,11 +359,9 @@ def _is_meaningful(block: object) -> bool:
 def _visibility(app: Evidence) -> Iterator[str]:
     unknown: list[str] = []
     for name, tool in app.views.tools.items():
-        ui = _ui(tool)
-        visibility = ui.get("visibility") if _is_object(ui) else None
-        for one in visibility if isinstance(visibility, list) else ():
-            if one not in ("model", "app"):
-                unknown.append(f"{name}: {one!r}")
+        for audience in as_list(as_mapping(_ui(tool)).get("visibility")):
+            if audience not in ("model", "app"):
+                unknown.append(f"{name}: {audience!r}")
     if not unknown:
         _views(app)
     yield from unknown
@@ -368,18 +372,20 @@ def _visibility(app: Evidence) -> Iterator[str]:
 
 def _opened(app: Evidence) -> Sequence[ViewTrial]:
     _views(app)
-    found = [one for one in app.views.trials if one.opened]
-    if not found:
-        reasons = [f"{one.uri}: {one.error.message}" for one in app.views.trials if one.error is not None]
-        raise NotApplicable(f"no view was opened{': ' + reasons[0] if reasons else ''}")
-    return found
+    opened = [view for view in app.views.trials if view.opened]
+    if opened:
+        return opened
+    for view in app.views.trials:
+        if view.error is not None:
+            raise NotApplicable(f"no view was opened: {view.uri}: {view.error.message}")
+    raise NotApplicable("no view was opened")
 
 
 def _begun(app: Evidence) -> Sequence[ViewTrial]:
-    found = [one for one in _opened(app) if one.asked("ui/initialize")]
-    if not found:
+    begun = [view for view in _opened(app) if view.asked("ui/initialize")]
+    if not begun:
         raise NotApplicable("no view sent ui/initialize")
-    return found
+    return begun
 
 
 @RULES(

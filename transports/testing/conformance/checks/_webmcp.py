@@ -18,12 +18,15 @@ _MIN_DESCRIPTION = 10
 
 def _facts(app: Evidence, part: str) -> list[Mapping[str, Any]]:
     if not app.tool_facts:
-        raise NotApplicable(f"the tools could not be inspected: {app.open_error}" if app.open_error else "no tools")
-    found = app.tool_facts[part]
-    assert isinstance(found, list)
-    if not found:
-        raise NotApplicable(f"the page has no {'forms that are tools' if part == 'forms' else 'tools of scripts'}")
-    return found
+        if app.open_error:
+            raise NotApplicable(f"the tools could not be inspected: {app.open_error}")
+        raise NotApplicable("no tools")
+    facts = app.tool_facts[part]
+    assert isinstance(facts, list)
+    if not facts:
+        kind = "forms that are tools" if part == "forms" else "tools of scripts"
+        raise NotApplicable(f"the page has no {kind}")
+    return facts
 
 
 @RULES(
