@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +28,7 @@ from ..._internal.files import read_regular
 from ...artifacts._ref import Scope
 from ...errors import ProtocolError, UsageError, first_line
 from ...protocol._plain_text import is_loopback, is_page, origin_of, plain_line
-from ...protocol._strict_json import decode_json, parser_limits
+from ...protocol._strict_json import decode_json
 from ...session._app_tables import AppEntry
 from ..shared._apps import App
 from ..shared._capability_tools import tool_name
@@ -247,7 +246,7 @@ def all_scopes(options: Options, apps: Mapping[str, AppEntry]) -> list[str]:
     return sorted({*options.required_scopes, *named})
 
 
-def scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> set[str]:
+def _scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> set[str]:
     """Return the scopes that a call of a tool needs: those of the tool, those of the capability's tool if ``abp_call``
     or ``abp_open_view`` calls it, and those of the app."""
     names = {tool}
@@ -291,7 +290,7 @@ def require_scopes(user: User, options: Options, tool: str, arguments: Mapping[s
     that the call needs. Without a token, over stdio, everything may be called."""
     token = get_access_token()
     if token is not None:
-        _require_granted(token, tool, scopes_for(user, options, tool, arguments))
+        _require_granted(token, tool, _scopes_for(user, options, tool, arguments))
 
 
 def require_app_scopes(user: User, tool: str, app: App) -> None:
@@ -319,7 +318,8 @@ def _scopes_of_app(user: User, app: App) -> set[str]:
 
 class ScopeChallenge:
     """ASGI middleware that answers a call with too few scopes with 403 and a header with the needed scopes (RFC 6750
-    3.1), so that a client can ask its user for them. It must run after authentication.
+    3.1), so that a client can ask its user for them. It must run after :class:`~._messages.MessageCheck`, which hands
+    on a body as a whole.
 
     ``check`` takes a tool, its arguments and the session id (empty without one), and raises
     :class:`~transports.errors.UsageError` if the token lacks scopes. ``metadata_url`` is the address of the resource's
@@ -342,30 +342,22 @@ class ScopeChallenge:
         if scope["type"] != "http" or scope["method"] != "POST" or not is_authenticated:
             await self._app(scope, receive, send)
             return
-        messages: list[Message] = []
-        size = 0
-        complete = False
-        # the bridge checks a larger call too, but its answer lacks the header that asks the client for more scopes
-        while not complete and size <= 256 * 1024:
-            message = await receive()
-            messages.append(message)
-            size += len(message.get("body", b""))
-            complete = message["type"] != "http.request" or not message.get("more_body", False)
-        if complete:
-            error = self._scope_error(scope, b"".join(message.get("body", b"") for message in messages))
-            if error is not None:
-                await self._challenge(error)(scope, receive, send)
-                return
+        unread = [await receive()]
+        error = self._scope_error(scope, unread[0].get("body", b""))
+        if error is not None:
+            await self._challenge(error)(scope, receive, send)
+            return
 
         async def replay() -> Message:
-            return messages.pop(0) if messages else await receive()
+            return unread.pop() if unread else await receive()
 
         await self._app(scope, replay, send)
 
     def _scope_error(self, scope: HttpScope, body: bytes) -> UsageError | None:
+        if len(body) > 256 * 1024:  # the bridge checks this call, but does not name the scopes to the client
+            return None
         try:
-            with parser_limits(body):
-                call = json.loads(body)
+            call = decode_json(body)
             if isinstance(call, dict) and call.get("method") == "tools/call":
                 params = call["params"]
                 arguments = params.get("arguments")
@@ -375,7 +367,7 @@ class ScopeChallenge:
                 self._check(str(params["name"]), arguments, connection)
         except UsageError as error:
             return error
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ProtocolError, KeyError, TypeError, AttributeError):
             pass  # the server reports the invalid request
         return None
 

@@ -96,7 +96,7 @@ _FILE_INSTRUCTIONS = (
 _READY_TIMEOUT = 10.0
 
 
-class SdkServer(Server[None]):
+class _SdkServer(Server[None]):
     """Low-level server of the SDK that declares changing lists."""
 
     def create_initialization_options(
@@ -141,10 +141,10 @@ class Bridge:
         self._calls = calls or DetachedCalls()
         self._owns_calls = calls is None
         self._users = Users(store, connect, options, self._calls, activity, named)
-        self.server: Server[None] = SdkServer(
+        self.server: Server[None] = _SdkServer(
             "abp",
             version=package_version(),
-            instructions=instructions(files=options.enable_file_tools, retention=store.retention),
+            instructions=_instructions(files=options.enable_file_tools, retention=store.retention),
             lifespan=self._lifespan,
             on_list_tools=self._list_tools,
             on_list_resources=self._list_resources,
@@ -160,7 +160,7 @@ class Bridge:
         self.server.add_request_handler("logging/setLevel", SetLevelRequestParams, self._set_level)
         self.server.add_request_handler("tools/call", CallToolRequestParams, self._call_tool)
         add_tasks(self.server, self._registered, options, self._view)
-        observe(self.server)
+        _observe(self.server)
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=self.server.name)
         )
@@ -217,7 +217,7 @@ class Bridge:
         for tool in capability_tools(user.apps, files=self.options.enable_file_tools).values():
             if self.options.shows(*tool.names):
                 tools.append(tool.definition())
-        return tool_page(tools, params.cursor if params else None)
+        return _tool_page(tools, params.cursor if params else None)
 
     async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> Answer:
         reporter = ProgressReporter(ctx, self.options.heartbeat_seconds)
@@ -298,15 +298,15 @@ class Bridge:
     async def _list_prompts(self, ctx: Context, _: PaginatedRequestParams | None) -> ListPromptsResult:
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
-        return list_prompts(user.apps, files=self.options.enable_file_tools)
+        return _list_prompts(user.apps, files=self.options.enable_file_tools)
 
     async def _get_prompt(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
         user = self._registered(ctx)
         await user.ready()
-        return get_prompt(user.apps, params.name, params.arguments or {}, files=self.options.enable_file_tools)
+        return _get_prompt(user.apps, params.name, params.arguments or {}, files=self.options.enable_file_tools)
 
     async def _complete(self, ctx: Context, params: CompleteRequestParams) -> CompleteResult:
-        return await complete(self._registered(ctx), params)
+        return await _complete(self._registered(ctx), params)
 
     async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         await self._registered(ctx).subscribers.subscribe(ctx, params.uri)
@@ -324,7 +324,7 @@ class Bridge:
         return EmptyResult()
 
 
-def instructions(*, files: bool, retention: object) -> str:
+def _instructions(*, files: bool, retention: object) -> str:
     """Return the server's instructions for models; with ``files`` they explain artifacts, and with ``retention`` its
     limits."""
     text = _INSTRUCTIONS
@@ -335,7 +335,7 @@ def instructions(*, files: bool, retention: object) -> str:
     return text
 
 
-def tool_page(tools: Sequence[Tool], cursor: str | None) -> ListToolsResult:
+def _tool_page(tools: Sequence[Tool], cursor: str | None) -> ListToolsResult:
     """Return the page of 100 ``tools`` at ``cursor``, or the first. Raises :class:`MCPError` for an invalid cursor."""
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 9):
         raise MCPError(INVALID_PARAMS, "this cursor is not of this server; list the tools from the beginning")
@@ -355,7 +355,7 @@ _ARGUMENTS = [
 _FILE_ARGUMENT = PromptArgument(name="artifact", description="Id of an artifact to hand over as a file.")
 
 
-def list_prompts(apps: Apps, *, files: bool) -> ListPromptsResult:
+def _list_prompts(apps: Apps, *, files: bool) -> ListPromptsResult:
     """Return a prompt for each connected app; with ``files``, calls take files."""
     arguments = [*_ARGUMENTS, _FILE_ARGUMENT] if files else _ARGUMENTS
     prompts = [
@@ -370,7 +370,7 @@ def list_prompts(apps: Apps, *, files: bool) -> ListPromptsResult:
     return ListPromptsResult(prompts=prompts, ttl_ms=0)
 
 
-def get_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> GetPromptResult:
+def _get_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> GetPromptResult:
     """Return the text of a prompt. Raises :class:`MCPError` if its app is not connected (any more)."""
     app = _apps_by_prompt(apps).get(name)
     if app is None:
@@ -420,7 +420,7 @@ def _apps_by_prompt(apps: Apps) -> dict[str, App]:
 # --- completions ------------------------------------------------------------------------------------------------------
 
 
-async def complete(user: User, params: CompleteRequestParams) -> CompleteResult:
+async def _complete(user: User, params: CompleteRequestParams) -> CompleteResult:
     """Return completions for an argument of a prompt or of the artifact template: capabilities, parameters, values of a
     parameter, sessions, and ids of artifacts. Other arguments have none."""
     typed = params.argument.value.lower()
@@ -486,7 +486,7 @@ class _Failed(dict[str, Any]):
         self.error = error
 
 
-def observe(server: Server[None]) -> None:
+def _observe(server: Server[None]) -> None:
     """Record traces and metrics of the requests of ``server``, with two middlewares: outside the SDK's span to continue
     a trace, and inside the span for attributes and durations."""
 

@@ -120,7 +120,7 @@ class DetachedTools:
         kept_call = await self._user.calls.get(call, self._scope, wait=wait)
         if latest is not None:
             kept_call = replace(kept_call, record=replace(kept_call.record, progress=latest))
-        return kept_result(kept_call, self._options.max_answer_bytes, self._view)
+        return _kept_result(kept_call, self._options.max_answer_bytes, self._view)
 
     async def cancel(self, arguments: Mapping[str, Any]) -> CallToolResult:
         """Answer `abp_cancel`."""
@@ -133,7 +133,7 @@ class DetachedTools:
         return [_call_document(record) for record in reversed(await self._user.calls.calls(self._scope, 20))]
 
 
-def kept_result(call: KeptCall, max_bytes: int, view: ArtifactView) -> CallToolResult:
+def _kept_result(call: KeptCall, max_bytes: int, view: ArtifactView) -> CallToolResult:
     """Return the result of a call, or its status while it is running. Raises :class:`~transports.errors.ABPError` if
     there is no result: the outcome is unknown, or the result has expired."""
     if call.content is not None:
@@ -172,13 +172,13 @@ def _call_document(record: CallRecord) -> dict[str, object]:
 TASK_AFTER = 2.0
 
 
-class TaskParams(RequestParams):
+class _TaskParams(RequestParams):
     """Parameters of ``tasks/get`` and ``tasks/cancel``."""
 
     task_id: str = Field(max_length=100)
 
 
-class UpdateTaskParams(TaskParams):
+class _UpdateTaskParams(_TaskParams):
     """Parameters of ``tasks/update``."""
 
     input_responses: InputResponses
@@ -206,7 +206,7 @@ def _task(record: CallRecord) -> dict[str, object]:
 def add_tasks(server: Server[None], user_of: Callable[[Context], User], options: Options, view: ArtifactView) -> None:
     """Declare the tasks extension on ``server`` and handle its requests. ``user_of`` returns the user of a request."""
 
-    async def get(ctx: Context, params: TaskParams) -> dict[str, Any]:
+    async def get(ctx: Context, params: _TaskParams) -> dict[str, Any]:
         user = _user(ctx)
         live = user.calls.live(params.task_id, user.store.scope)
         if live is not None and isinstance(live.pending, ToolCall) and live.pending.question is not None:
@@ -220,7 +220,7 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
         if call.record.status is CallStatus.CANCELLED:
             return task
         try:
-            result = kept_result(call, options.max_answer_bytes, view)
+            result = _kept_result(call, options.max_answer_bytes, view)
         except ABPError as error:
             return {**task, "status": "failed", "error": {"code": INTERNAL_ERROR, "message": str(error)}}
         return {
@@ -229,7 +229,7 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
             "result": result.model_dump(by_alias=True, mode="json", exclude_none=True),
         }
 
-    async def update(ctx: Context, params: UpdateTaskParams) -> dict[str, Any]:
+    async def update(ctx: Context, params: _UpdateTaskParams) -> dict[str, Any]:
         user = _user(ctx)
         await _existing(user.calls.get(params.task_id, user.store.scope))
         live = user.calls.live(params.task_id, user.store.scope)
@@ -237,7 +237,7 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
             live.pending.answer_with(params.input_responses)
         return {}
 
-    async def cancel(ctx: Context, params: TaskParams) -> dict[str, Any]:
+    async def cancel(ctx: Context, params: _TaskParams) -> dict[str, Any]:
         user = _user(ctx)
         await _existing(user.calls.cancel(params.task_id, user.store.scope))
         return {}
@@ -248,9 +248,9 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
         return user_of(ctx)
 
     server.extensions[TASKS] = {}
-    server.add_request_handler("tasks/get", TaskParams, get)
-    server.add_request_handler("tasks/update", UpdateTaskParams, update)
-    server.add_request_handler("tasks/cancel", TaskParams, cancel)
+    server.add_request_handler("tasks/get", _TaskParams, get)
+    server.add_request_handler("tasks/update", _UpdateTaskParams, update)
+    server.add_request_handler("tasks/cancel", _TaskParams, cancel)
 
 
 async def _existing(call: Awaitable[KeptCall]) -> KeptCall:

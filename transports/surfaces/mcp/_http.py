@@ -40,7 +40,7 @@ PATH = "/mcp"
 _SHUTDOWN_TIMEOUT = 1
 
 
-def metrics_route(exposition: Exposition, security: TransportSecuritySettings, scopes: Sequence[str]) -> Route:
+def _metrics_route(exposition: Exposition, security: TransportSecuritySettings, scopes: Sequence[str]) -> Route:
     """Return the route of Prometheus metrics. It needs a bearer token of the bridge with these scopes, and a ``Host``
     and ``Origin`` that ``security`` allows.
 
@@ -64,7 +64,7 @@ def local_security(host: str) -> TransportSecuritySettings:
     )
 
 
-def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exposition: Exposition) -> Starlette:
+def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exposition: Exposition) -> Starlette:
     """Return the ASGI application at the address ``url``. ``exposition`` is served at ``/metrics``, behind the same
     checks.
 
@@ -96,20 +96,19 @@ def http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, expo
         max_request_body_size=options.max_request_bytes,
         token_verifier=BearerVerifier(users, JwtVerifier(options, url) if options.jwt_issuer else None, scopes),
         auth=auth,
-        custom_starlette_routes=[metrics_route(exposition, security, auth.required_scopes or ())],
+        custom_starlette_routes=[_metrics_route(exposition, security, auth.required_scopes or ())],
     )
-    if auth.resource_server_url is not None:
-        described = create_protected_resource_routes(
-            auth.resource_server_url, [auth.issuer_url], scopes or None, resource_name="Web apps that speak ABP"
-        )
-        app.router.routes[:0] = described  # before the SDK's own route, which lacks the scopes of apps and tools
-        metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
-        # appended: it must run after authentication
-        app.user_middleware.append(Middleware(ScopeChallenge, check=bridge.require_scopes, metadata_url=metadata_url))
     # appended: it reads the bodies of authenticated users only
     app.user_middleware.append(
         Middleware(MessageCheck, max_bytes=options.max_request_bytes, max_file_bytes=options.max_file_bytes)
     )
+    if auth.resource_server_url is not None:
+        # before the SDK's own route, which lacks the scopes of apps and tools
+        app.router.routes[:0] = create_protected_resource_routes(
+            auth.resource_server_url, [auth.issuer_url], scopes or None, resource_name="Web apps that speak ABP"
+        )
+        metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
+        app.user_middleware.append(Middleware(ScopeChallenge, check=bridge.require_scopes, metadata_url=metadata_url))
     return app
 
 
@@ -145,7 +144,7 @@ async def serve_http(
             await bridge.aclose()  # first: running calls would delay the end of the server
 
     def app(url: str) -> Starlette:
-        return http_app(bridge, users, host, url, exposition)
+        return _http_app(bridge, users, host, url, exposition)
 
     await serve_app(app, host, port, on_started, running(), connections=connections)
 

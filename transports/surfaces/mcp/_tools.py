@@ -257,7 +257,7 @@ class Tools:
             max_bytes=self._options.max_answer_bytes,
             image_limits=ImageLimits(self._options.max_image_bytes, self._options.max_total_image_bytes),
             view=self._view,
-            opened=None if opened is None else opened_view(opened),
+            opened=None if opened is None else _opened_view(opened),
         )
 
     # --- apps ---------------------------------------------------------------------------------------------------------
@@ -470,7 +470,7 @@ async def _picture_of(view: View) -> ArtifactRef:
     return (await view.screenshot(timeout=10)).artifact()
 
 
-def opened_view(app: App) -> tuple[str, Mapping[str, object]]:
+def _opened_view(app: App) -> tuple[str, Mapping[str, object]]:
     """Return a view that was opened just now as text and as JSON."""
     view = app.view
     assert view is not None

@@ -1,7 +1,7 @@
 """Users of the bridge: their connections, suspended calls, and subscriptions to changes.
 
 :class:`Users` finds or makes the :class:`User` of a request, with :class:`Connections` (open apps, and closed ones
-that a call opens again), :class:`Subscribers` (clients that receive notifications), and :class:`ServerSubscriptions`
+that a call opens again), :class:`Subscribers` (clients that receive notifications), and :class:`_ServerSubscriptions`
 (subscriptions at connected MCP servers)."""
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class Connections:
             await asyncio.wait(self._writing)
 
 
-class ServerSubscriptions:
+class _ServerSubscriptions:
     """Subscriptions of one user at the MCP servers among ``apps``. For use in one event loop."""
 
     def __init__(self, apps: Apps) -> None:
@@ -471,7 +471,7 @@ class User:
         self.apps = Apps(store, keeping(connect, options.evidence), self, limit=options.max_sessions, counted=connected)
         self.calls = calls
         self.connections = Connections(self.apps, calls.ledger)
-        self.subscribers = Subscribers(store, ServerSubscriptions(self.apps).update)
+        self.subscribers = Subscribers(store, _ServerSubscriptions(self.apps).update)
         #: Calls under way that concern no app.
         self.pending_calls: list[PendingCall] = []
         self._options = options

@@ -91,7 +91,7 @@ _TOOL = msgspec.json.Decoder(_Tool)
 
 
 @dataclass(frozen=True, slots=True)
-class ToolFacts:
+class _ToolFacts:
     """The schema of a tool's results, and its parameters that are files."""
 
     output_schema: Mapping[str, object] | None
@@ -104,7 +104,7 @@ class Facts:
 
     version: str = ""
     has_resources: bool = True
-    tools: dict[str, ToolFacts] = field(default_factory=dict)
+    tools: dict[str, _ToolFacts] = field(default_factory=dict)
     tasks: OrderedDict[str, str] = field(default_factory=OrderedDict)
 
 
@@ -244,7 +244,7 @@ class Exchange:
             raw = await tool.files.filled(message, files, self._store, folders)
         return await read_message(raw)
 
-    def _tool_of(self, message: Message) -> ToolFacts | None:
+    def _tool_of(self, message: Message) -> _ToolFacts | None:
         if message.method != "tools/call":
             return None
         return self.facts.tools.get(message.params.name)
@@ -433,14 +433,14 @@ def _forget_oldest(entries: OrderedDict[Any, Any]) -> None:
         entries.popitem(last=False)
 
 
-def _tools_of(result: msgspec.Raw) -> dict[str, ToolFacts]:
-    tools: dict[str, ToolFacts] = {}
+def _tools_of(result: msgspec.Raw) -> dict[str, _ToolFacts]:
+    tools: dict[str, _ToolFacts] = {}
     for raw in msgspec.json.decode(result, type=_Tools).tools:
         try:
             tool = _TOOL.decode(raw)
         except ValueError:
             continue
-        tools[tool.name] = ToolFacts(tool.output_schema, FileParams.of(tool.input_schema))
+        tools[tool.name] = _ToolFacts(tool.output_schema, FileParams.of(tool.input_schema))
     return tools
 
 

@@ -54,7 +54,7 @@ async def serve_proxy(
     and ``Origin`` of this machine or of ``address``.
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
-    served: Endpoint = ReverseProxy(server, shared) if isinstance(server, HttpServer) else Sessions(server, shared)
+    served: Endpoint = ReverseProxy(server, shared) if isinstance(server, HttpServer) else _Sessions(server, shared)
     security = TransportSecurityMiddleware(local_security(address[0]))
 
     async def endpoint(scope: HttpScope, receive: Receive, send: Send) -> None:
@@ -78,7 +78,7 @@ async def serve_proxy(
     await serve_app(app, *address, on_started, served.running(), max_sessions=20)
 
 
-class Sessions:
+class _Sessions:
     """Servers that are started: one for each session of a client with a handshake, and one for each user of clients
     without."""
 
@@ -87,7 +87,7 @@ class Sessions:
         self._shared = shared
         self._bodies = Bodies()
         self._sessions: dict[tuple[str, str], Session] = {}
-        #: Sessions of users whose clients have none, which may still be starting.
+        #: _Sessions of users whose clients have none, which may still be starting.
         self._by_user: dict[str, asyncio.Task[Session]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
