@@ -74,7 +74,7 @@ async def test_a_failing_reader_or_writer_costs_one_call(tmp_path: Path, monkeyp
         with pytest.raises(ProtocolError, match="cannot be sent"):
             await app.call("fine")
         assert words(await app.call("fine")) == "fine"
-        monkeypatch.setattr(wire.LineReader, "split", fail)
+        monkeypatch.setattr(wire.MessageReader, "split", fail)
         with pytest.raises(Disconnected):
             await app.call("fine")
         assert words(await app.call("fine")) == "fine"

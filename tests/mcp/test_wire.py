@@ -8,7 +8,7 @@ import pytest
 from mcp_types import JSONRPCError, JSONRPCResponse
 
 from transports.mcp import _wire as wire
-from transports.mcp._wire import LineReader, with_content
+from transports.mcp._wire import MessageReader, with_content
 from transports.protocol.binary import BinaryData
 
 DEEP = "[" * 600 + "]" * 600
@@ -18,7 +18,7 @@ RUN = '{"type": "image", "mimeType": "image/png", "data": "' + "A" * 200_000 + '
 @pytest.mark.fault(21)
 async def test_a_long_run_beside_deep_nesting_is_read_or_fails_its_request() -> None:
     line = f'{{"jsonrpc": "2.0", "id": 7, "result": {{"content": [{RUN}], "more": {DEEP}}}}}'.encode()
-    (read,) = await LineReader(1_000_000).parse(line)
+    (read,) = await MessageReader(1_000_000).parse(line)
     assert isinstance(read.message, JSONRPCError | JSONRPCResponse) and read.message.id == 7
 
 
@@ -40,5 +40,5 @@ async def test_any_failure_of_a_line_is_the_error_of_its_request(monkeypatch: py
         raise RecursionError("too deep")
 
     monkeypatch.setattr(wire, "parse_message", fail)
-    (read,) = await LineReader(1000).parse(b'{"jsonrpc": "2.0", "id": 7, "result": {}}')
+    (read,) = await MessageReader(1000).parse(b'{"jsonrpc": "2.0", "id": 7, "result": {}}')
     assert isinstance(read.message, JSONRPCError) and read.message.id == 7

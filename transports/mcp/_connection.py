@@ -54,7 +54,7 @@ from ..protocol._strict_json import PARSED_ON_LOOP, is_larger, without_half_pair
 from ..protocol.messages import Message, package_version
 from ._process import CHUNK_BYTES, GRACE, end_process, end_stdout, exit_reason, start_process
 from ._servers import HttpServer, Server, StdioServer
-from ._wire import LineReader, Questions, encode_line, encode_message, parse_message, unreadable, unsent_error
+from ._wire import MessageReader, Questions, encode_line, encode_message, parse_message, unreadable, unsent_error
 
 logger = logging.getLogger("transports.mcp")
 
@@ -460,7 +460,7 @@ async def stdio_streams(
         tasks = [
             begin(work, lambda error: on_exit(f"the connection to {server} broke: {server.redact(repr(error))}"))
             for work in (
-                _read(process, LineReader(max_bytes), received, lose),
+                _read(process, MessageReader(max_bytes), received, lose),
                 _write(process, waiting, received),
                 _listen(process, stderr),
                 end_stdout(process),
@@ -481,7 +481,7 @@ async def stdio_streams(
 
 async def _read(
     process: asyncio.subprocess.Process,
-    lines: LineReader,
+    lines: MessageReader,
     received: MemoryObjectSendStream[SessionMessage | Exception],
     on_exit: Callable[[], None],
 ) -> None:

@@ -1,6 +1,6 @@
 """Translation between MCP and ABP.
 
-* :class:`LineReader`, :func:`parse_message` — lines of a stdio server as messages of the SDK (MCP "Transports": one
+* :class:`MessageReader`, :func:`parse_message` — lines of a stdio server as messages of the SDK (MCP "Transports": one
   JSON-RPC message a line), with long base64 kept out of the SDK.
 * :func:`to_capability`, :func:`to_arguments`, :func:`to_answer` — tools, arguments and results.
 * :class:`Questions` — elicitation and sampling: requests of the server that the client answers.
@@ -12,7 +12,6 @@ import asyncio
 import logging
 import re
 import uuid
-from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -47,6 +46,7 @@ from ..protocol.binary import BinaryData, Encoded
 from ..protocol.messages import Message
 from ..protocol.schema import check_output
 from ..websocket.envelope import decode_run, decode_with_runs, to_descriptor as descriptor
+from ._lines import Ends, LineReader
 
 logger = logging.getLogger("transports.mcp")
 
@@ -56,12 +56,9 @@ REPAIRED = "abp-transports/repaired"
 HALF_PAIR = "half of a surrogate pair became U+FFFD"
 #: Codes of this module's errors for answers that arrived but could not be read. Servers do not send them.
 OVER_LIMIT, UNREADABLE, TOO_MANY = -48001, -48002, -48003
-_END_BYTES = 4096
 _KEY = re.compile(rb'"(?:data|blob|content)"\s*:\s*"\Z')
 #: Characters of the URL-safe alphabet and of data: URLs. Such text is left to the general decoder.
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
-_ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\b')
-_ID_LAST = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
 #: Characters of a server's message that an error repeats, and warnings about the blocks of one answer.
 _MAX_TEXT, _MAX_WARNINGS = 2000, 5
 #: Characters of the address of a view.
@@ -84,15 +81,13 @@ class Base64Run(str):
         return run
 
 
-class LineReader:
-    """Reader that joins chunks into lines of at most ``max_bytes`` of content (base64 is a third longer)."""
+class MessageReader:
+    """Reader of the messages of a stdio server, each of at most ``max_bytes`` of content."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._limit = max_bytes * 4 // 3 + (1 << 20)  # base64 is a third longer; 1 MiB for the rest of the message
         self._max_bytes = max_bytes
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._tail = b""
+        # base64 is a third longer; 1 MiB for the rest of the message
+        self._lines = LineReader(max_bytes * 4 // 3 + (1 << 20))
         self._garbage = 0
 
     def split(self, chunk: bytes) -> Iterator[bytes | SessionMessage]:
@@ -101,32 +96,16 @@ class LineReader:
         A line over the limit is replaced by the error of the request that it answers, or left out if that request is
         unknown.
         """
-        start = 0
-        while (end := chunk.find(b"\n", start)) >= 0:
-            self._append(chunk[start:end])
-            whole, over = b"".join(self._parts), self._size > self._limit
-            tail, self._parts, self._size, self._tail = self._tail, [], 0, b""
-            start = end + 1
-            if over:
-                problem = f"a message over the limit of {self._max_bytes:,} bytes"
-                if (error := _error_message(whole[:_END_BYTES], tail, OVER_LIMIT, problem)) is not None:
-                    yield SessionMessage(error)
-                else:
-                    logger.warning("left out %s; the request that it answers is unknown", problem)
-            elif (line := whole.removeprefix(BOM_UTF8)).strip():
+        for line in self._lines.feed(chunk):
+            if isinstance(line, bytes):
                 yield line
-        self._append(chunk[start:])
-
-    def _append(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size <= self._limit:
-            self._parts.append(part)
-        else:  # the request's id may be in its beginning or its end
-            if len(self._parts) > 1 or len(self._parts[0] if self._parts else b"") > _END_BYTES:
-                self._parts = [b"".join(self._parts)[:_END_BYTES]]
-            elif not self._parts:
-                self._parts = [part[:_END_BYTES]]
-            self._tail = (self._tail + part)[-_END_BYTES:]
+                continue
+            problem = f"a message over the limit of {self._max_bytes:,} bytes"
+            error = _error_message(line, OVER_LIMIT, problem)
+            if error is None:
+                logger.warning("left out %s; the request that it answers is unknown", problem)
+            else:
+                yield SessionMessage(error)
 
     async def parse(self, line: bytes | SessionMessage) -> list[SessionMessage]:
         """Return the message of a line, as a list of one.
@@ -158,20 +137,14 @@ def unreadable(line: bytes, reason: Exception) -> JSONRPCError | None:
     if isinstance(reason, ProtocolError):
         problem = reason.message[:200]
         code = TOO_MANY if reason.code == TooLarge.code else UNREADABLE
-    return _error_message(line[:_END_BYTES], line[-_END_BYTES:], code, f"an answer that cannot be read: {problem}")
+    return _error_message(Ends(line, line), code, f"an answer that cannot be read: {problem}")
 
 
-def _error_message(head: bytes, tail: bytes, code: int, problem: str) -> JSONRPCError | None:
-    if (identity := request_id(head, tail)) is None:
+def _error_message(ends: Ends, code: int, problem: str) -> JSONRPCError | None:
+    if ends.has_method or not ends.identity.isdigit():  # the SDK numbers its requests
         return None
     error = ErrorData(code=code, message=f"the server sent {problem}")
-    return JSONRPCError(jsonrpc="2.0", id=identity, error=error)
-
-
-def request_id(head: bytes, tail: bytes) -> int | None:
-    """Return the id at the beginning or the end of an unparsed message; ``None`` if it is elsewhere."""
-    found = _ID_FIRST.match(head[:_END_BYTES]) or _ID_LAST.search(tail[-_END_BYTES:])
-    return None if found is None else int(found[1])
+    return JSONRPCError(jsonrpc="2.0", id=int(ends.identity), error=error)
 
 
 def parse_message(line: bytes) -> JSONRPCMessage:

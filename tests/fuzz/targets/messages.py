@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from transports.errors import ABPError, CapabilityError
 from transports.mcp import _connection as http, _connection as tool_repair
-from transports.mcp._wire import LineReader, to_answer, to_capability, with_content
+from transports.mcp._lines import LineReader
+from transports.mcp._wire import MessageReader, to_answer, to_capability, with_content
 from transports.playwright._received import Held, parse_event, parse_json, parse_reply
 from transports.protocol._capabilities import Capabilities, deprecation_warnings, with_suggestions
 from transports.protocol._declarations import parse
@@ -124,8 +125,8 @@ def answer(data: bytes) -> None:
 
 def mcp(data: bytes) -> None:
     """Lines of a server over stdio, in two chunks."""
-    reader = LineReader(4096)
-    reader._limit = 2048
+    reader = MessageReader(4096)
+    reader._lines = LineReader(2048)
     middle = len(data) // 2
     for chunk in (data[:middle], data[middle:], b"\n"):
         for line in reader.split(chunk):

@@ -10,9 +10,10 @@ from typing import TypeAlias
 
 from transports.artifacts import open_store
 from transports.errors import ProtocolError
+from transports.mcp._lines import Ends, LineReader
 from transports.protocol._strict_json import MAX_JSON_DEPTH
 from transports.surfaces.mcp.proxy._exchange import Passed
-from transports.surfaces.mcp.proxy._messages import Ends, LineReader, key_of
+from transports.surfaces.mcp.proxy._messages import MAX_BYTES, key_of
 from transports.surfaces.mcp.proxy._running import ProxyOptions, relay, shared_by
 from transports.surfaces.mcp.proxy._stats import Stats
 
@@ -73,7 +74,7 @@ class _Talk:
     status, grace = 0, 1.0
 
     async def run(self, deliver: _Deliver) -> None:
-        reader = LineReader()
+        reader = LineReader(MAX_BYTES)
         while (chunk := await self._from_server.get()) is not None:
             for line in reader.feed(chunk):
                 await deliver(line)

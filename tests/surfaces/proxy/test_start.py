@@ -16,7 +16,7 @@ from tests.surfaces.proxy.test_stdio import environment
 #: Runs `abp` without these packages: an import of one raises ImportError.
 WITHOUT_SDK = """
 import sys
-for name in ("mcp", "mcp_types", "jwt", "httpx2", "starlette", "uvicorn", "playwright", "aiohttp", "pydantic", "rich"):
+for name in ("mcp", "mcp_types", "jwt", "httpx2", "starlette", "uvicorn", "playwright", "aiohttp", "rich"):
     sys.modules[name] = None
 from transports.surfaces.cli import main
 sys.exit(main(sys.argv[1:]))
@@ -77,7 +77,7 @@ def test_the_server_is_started_before_a_store_is_loaded(tmp_path: Path) -> None:
         loaded = set(json.loads(proxy.communicate(timeout=120)[0]))
     later = ("artifacts._base", "artifacts.local", "routing._policy", "surfaces.mcp.proxy._running")
     assert not loaded & {f"transports.{module}" for module in later}
-    assert not loaded & {"mcp", "mcp_types", "httpx2", "pydantic", "playwright", "sqlite3"}
+    assert not loaded & {"mcp", "mcp_types", "httpx2", "playwright", "sqlite3"}
 
 
 @pytest.mark.load

@@ -337,7 +337,6 @@ class ScopeChallenge:
         self._metadata_url = metadata_url
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         is_authenticated = getattr(scope.get("user"), "is_authenticated", False)
         if scope["type"] != "http" or scope["method"] != "POST" or not is_authenticated:
             await self._app(scope, receive, send)

@@ -451,7 +451,6 @@ async def _complete(user: User, params: CompleteRequestParams) -> CompleteResult
 
 
 def _parameters(apps: Iterable[App], capability: str) -> Mapping[str, object]:
-    """Return the parameters of a capability, with their schemas."""
     for app in apps:
         declared = app.session.capabilities.get(capability)
         if declared is not None:

@@ -173,14 +173,10 @@ TASK_AFTER = 2.0
 
 
 class _TaskParams(RequestParams):
-    """Parameters of ``tasks/get`` and ``tasks/cancel``."""
-
     task_id: str = Field(max_length=100)
 
 
 class _UpdateTaskParams(_TaskParams):
-    """Parameters of ``tasks/update``."""
-
     input_responses: InputResponses
 
 

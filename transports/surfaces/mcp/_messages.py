@@ -64,7 +64,6 @@ class MessageCheck:
         self._too_large = error_body(message, code=TooLarge.code, limit=max_file_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         is_post = scope["type"] == "http" and scope["method"] == "POST"
         if not (is_post and isinstance(scope.get("user"), AuthenticatedUser)):
             await self._app(scope, receive, send)

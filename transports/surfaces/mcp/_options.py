@@ -286,7 +286,6 @@ class Options(BaseSettings):
 
 
 def _split(value: object, separator: str) -> object:
-    """Return the parts of a variable's text; any other value as it is."""
     if not isinstance(value, str):
         return value
     return [part.strip() for part in value.split(separator) if part.strip()]

@@ -36,7 +36,6 @@ class UserLimits:
         self._sessions: defaultdict[str, OrderedDict[str, int]] = defaultdict(OrderedDict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         holder = scope.get("user")
         if scope["type"] != "http" or not isinstance(holder, AuthenticatedUser):
             await self._app(scope, receive, send)

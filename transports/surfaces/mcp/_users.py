@@ -663,7 +663,6 @@ class Users:
         return self._users[key]
 
     def _connected(self, name: str) -> int:
-        """Return the number of apps that a user has connected in all sessions."""
         return sum(user.apps.count for (owner, _), user in self._users.items() if owner == name)
 
     def _make_room(self, name: str) -> None:

@@ -10,15 +10,14 @@ from typing import TypeAlias
 
 from ...._internal.tasks import begin, cancel_and_wait
 from ....errors import ProtocolError, TooLarge
+from ....mcp._lines import Ends, ends_of
 from ....protocol._find_content import Place
 from ._exchange import Exchange, Passed, failure_of, refusal
 from ._messages import (
     INVALID_REQUEST,
     MAX_BYTES,
-    Ends,
     Key,
     Message,
-    ends_of,
     error_message,
     key_of,
     key_or_none,

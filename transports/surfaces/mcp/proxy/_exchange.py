@@ -20,6 +20,7 @@ from ...._internal.tasks import in_thread
 from ....artifacts._base import ArtifactStore
 from ....artifacts._ref import Scope
 from ....errors import ABPError, ProtocolError, TooLarge
+from ....mcp._lines import Ends, ends_of
 from ....protocol._capabilities import MAX_CAPABILITIES
 from ....protocol._find_content import Place
 from ....protocol._strict_json import encode_json
@@ -32,10 +33,8 @@ from ._messages import (
     PROTOCOL_VERSION,
     STATELESS_VERSIONS,
     SUBSCRIPTION_ID,
-    Ends,
     Key,
     Message,
-    ends_of,
     error_message,
     key_or_none,
     over_limit,
@@ -418,7 +417,6 @@ class Exchange:
                 self.facts.tools[name] = tool
 
     def _learn_task(self, result: msgspec.Raw, request: _Request) -> None:
-        """Remember the tool of a task that a call has made."""
         if request.method == "tools/call" and b'"task' in bytes(memoryview(result)[:4096]):
             try:
                 created = msgspec.json.decode(result, type=_Created)
@@ -472,7 +470,6 @@ def _client_capabilities(message: Message) -> Mapping[str, object]:
 
 
 def _is_stateless(meta: Mapping[str, msgspec.Raw]) -> bool:
-    """Return whether a request names a protocol version without sessions."""
     try:
         return msgspec.json.decode(meta.get(PROTOCOL_VERSION, b'""'), type=str) in STATELESS_VERSIONS
     except ValueError:

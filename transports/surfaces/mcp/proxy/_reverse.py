@@ -108,7 +108,6 @@ class ReverseProxy:
     async def _forward(
         self, request: Request, body: bytes, user: str, exchange: Exchange, message: Message | None
     ) -> Response:
-        """Send a request to the server and return its response."""
         try:
             response = await self._send(request, body)
             return await self._response(response, request, user, exchange, message)

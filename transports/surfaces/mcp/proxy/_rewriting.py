@@ -126,8 +126,6 @@ class Rewriter:
 
 
 class _Rewriting:
-    """Rewriting of one result."""
-
     def __init__(self, rewriter: Rewriter, caller: Caller) -> None:
         self._rewriter = rewriter
         self._limit = rewriter.max_inline
@@ -466,7 +464,6 @@ def _raw(value: object) -> msgspec.Raw:
 
 
 def _named(refs: Sequence[ArtifactRef]) -> str:
-    """Return a short text that names artifacts."""
     return ", ".join(f"{ref.uri} ({ref.mime_type}, {ref.size_bytes:,} bytes)" for ref in refs)
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 from ...._internal.tasks import cancel_and_wait
 from ....artifacts._base import ArtifactStore
 from ....artifacts._files import write_all
+from ....mcp._lines import LineReader
 from ....mcp._servers import Server
 from ....routing._policy import ABP, RoutingPolicy
 from .._stdin import Stdin, exit_within
 from ._duplex import Duplex
 from ._exchange import Passed, Shared
-from ._messages import LineReader
+from ._messages import MAX_BYTES
 from ._rewriting import Rewriter
 from ._stats import Stats
 from ._upstream import Upstream
@@ -114,7 +115,7 @@ async def relay(
 
 
 async def _read_client(chunks: AsyncIterable[bytes], duplex: Duplex) -> None:
-    reader = LineReader()
+    reader = LineReader(MAX_BYTES)
     async for chunk in chunks:
         for line in reader.feed(chunk):
             await duplex.from_client(line)

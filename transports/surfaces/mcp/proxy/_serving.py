@@ -124,7 +124,6 @@ class _Sessions:
                     spawn(session.aclose(), self._closing)
 
     async def serve(self, request: Request, user: str) -> Response:
-        """Answer one request."""
         is_modern = request.headers.get(VERSION) in STATELESS_VERSIONS
         name = request.headers.get(SESSION, "")
         session = self._sessions.get((user, name))

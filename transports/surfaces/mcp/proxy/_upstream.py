@@ -13,9 +13,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from ...._internal.tasks import begin, finished
+from ....mcp._lines import LineReader
 from ....mcp._process import CHUNK_BYTES, ServerProcess, end_process, end_stdout, exit_reason, start_process
 from ....mcp._servers import Server, StdioServer
-from ._messages import LineReader
+from ._messages import MAX_BYTES
 
 if TYPE_CHECKING:
     from ._duplex import Deliver
@@ -88,7 +89,7 @@ class ProcessServer:
 
     async def run(self, deliver: Deliver) -> None:
         """Deliver the server's lines until it closes its stdout."""
-        reader = LineReader()
+        reader = LineReader(MAX_BYTES)
         stdout = self._process.stdout
         assert stdout is not None
         ending = begin(end_stdout(self._process))
