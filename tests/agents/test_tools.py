@@ -68,7 +68,7 @@ async def test_tools_follow_the_app(app: Session) -> None:
     await tools.call("abp_app_toggle", {})
     await eventually(lambda: "abp_extra_hello" not in tools.tools)
     answer = await tools.call("abp_extra_hello", {})
-    assert answer.is_error and "there is no tool 'abp_extra_hello'" in answer.text
+    assert answer.is_error and "unknown tool 'abp_extra_hello'" in answer.text
 
 
 async def test_at_most_200_capabilities_have_a_tool(app_of: Connect) -> None:
@@ -360,7 +360,7 @@ async def test_what_was_stored_before_an_error_is_in_its_answer(app_of: Connect)
     async with app_of(MemoryTransport({"two": hang}, answers=answers)) as app:
         answer = await AppTools(app, {}).call("abp_two", {})
     assert answer.is_error and answer.result is not None
-    said, stored = answer.text.split("\nStored all the same:\n")
+    said, stored = answer.text.split("\nStored:\n")
     assert "[SIZE_MISMATCH]" in said and json.loads(stored)["data"]["a"]["uri"] == answer.result.artifact("a").uri
 
 

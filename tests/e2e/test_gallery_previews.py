@@ -151,7 +151,7 @@ async def test_previews_of_text_json_csv_and_bytes(shared: tuple[Gallery, Page])
     await page.keyboard.press("Escape")
 
     dialog = await opened(page, "broken.json")
-    await expect(dialog.get_by_text("no valid JSON")).to_be_visible()
+    await expect(dialog.get_by_text("not valid JSON")).to_be_visible()
     await page.keyboard.press("Escape")
 
     dialog = await opened(page, "c.csv")

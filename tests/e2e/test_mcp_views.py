@@ -125,7 +125,7 @@ async def test_a_client_opens_a_view_calls_its_tools_sees_it_and_closes_it(
         assert Image.open(io.BytesIO(pictures(answer)[-1])).size == (500, 300)  # after the tool's own picture
         assert (await called(client, "abp_echo", text="ü"))["data"] == {"text": "ü"}
         several = await client.call_tool("abp_fails", {})
-        assert several.is_error and "say which with `session`" in words(several)
+        assert several.is_error and "choose one with `session`" in words(several)
         refused = await client.call_tool("abp_fails", {"session": view["session"]})
         assert refused.is_error and "no such thing" in words(refused)
         handed = files_of(await called(client, "abp_hands"))

@@ -24,7 +24,7 @@ _BASE64_TEXT = "Base64, or the URI of a file that a tool has produced (artifact:
 
 
 def with_references(schema: Mapping[str, object], description: str, depth: int = 0) -> Schema:
-    """Return ``schema`` with a text in the place of each parameter for a file. ``description`` says what the text is;
+    """Return ``schema`` with a text instead of each parameter for a file. ``description`` says what the text is;
     it follows the parameter's own description."""
     if depth > _MAX_DEPTH:
         return dict(schema)
@@ -199,7 +199,7 @@ def _count_properties(schema: object) -> int:
 
 
 def without_nulls(schema: object, value: object) -> object:
-    """Return the arguments of a strict call without the nulls that stand for members that were left out, by the
+    """Return the arguments of a strict call without the nulls for members that were left out, by the
     schema from which the strict one was made."""
     if not isinstance(schema, Mapping):
         return value

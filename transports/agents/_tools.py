@@ -255,14 +255,14 @@ class AppTools:
             return await _error_answer(error)
 
     def _unknown_tool(self, name: str) -> UsageError:
-        message = f"there is no tool {name[:80]!r}"
+        message = f"unknown tool {name[:80]!r}"
         similar = similar_names(name, self.tools)
         if similar:
             message += f"; did you mean {similar[0]}?"
         return UsageError(message)
 
     async def _params(self, tool: AppTool, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the parameters of a capability, with each file in the place of the text that names it."""
+        """Return the parameters of a capability, with each file instead of the text that names it."""
         texts = dict(islice(given_files(tool.declared.schema, arguments), _MAX_GIVEN + 1))
         if not texts:
             return app_arguments(tool.declared, arguments)
@@ -341,7 +341,7 @@ async def _error_answer(error: ABPError) -> Answer:
     result = None
     if isinstance(error.result, Result):  # part of the answer is in the store
         result = error.result
-        lines += ["Stored all the same:", await _data_text(result)]
+        lines += ["Stored:", await _data_text(result)]
     return Answer(plain_text("\n".join(lines))[: 8 * 1024], (), result, error)
 
 

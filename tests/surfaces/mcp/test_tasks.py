@@ -103,7 +103,7 @@ async def test_a_call_that_takes_long_is_a_task_of_a_client_that_has_tasks(
                 request = TaskRequest(
                     method=method, params=TaskParams.model_validate({"taskId": "nothing", "inputResponses": {}})
                 )
-                with pytest.raises(MCPError, match="there is no call 'nothing'"):
+                with pytest.raises(MCPError, match="no call has the id 'nothing'"):
                     await client.session.send_request(request, Anything)
 
 
@@ -121,7 +121,7 @@ async def test_a_task_is_cancelled_and_found_after_a_restart_by_its_owner_alone(
         task = polling.seen[0]["taskId"]
         async with serve(extensions=[Polling()], user="bob") as other:
             for method in ("tasks/get", "tasks/cancel"):
-                with pytest.raises(MCPError, match="there is no call"):
+                with pytest.raises(MCPError, match="no call has the id"):
                     await ask_of(other, method, taskId=task)
         await ask_of(client, "tasks/cancel", taskId=task)
         assert (await waiting).is_error and polling.seen[-1]["status"] == "cancelled"

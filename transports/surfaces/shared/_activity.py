@@ -156,7 +156,7 @@ def _encoded(document: object) -> bytes:
         return encode_json(document)
     except UnicodeEncodeError:  # a path may hold bytes that are not UTF-8
         return json.dumps(document).encode()
-    except Exception as error:  # whoever waits for the end of the call must hear of it
+    except Exception as error:  # the end of the call must still be reported
         logger.exception("the outcome of a call cannot be shown")
         shown = ABPError(f"the outcome cannot be shown ({type(error).__name__}); the log has more")
         return encode_json({"success": False, "error": shown.as_dict(), "cancelled": False})

@@ -286,7 +286,8 @@ class Apps(dict[str, App]):
         if isinstance(key, str):
             if key in self:
                 return self[key]
-            raise UsageError(f"there is no session {key!r}; {self._listed()}", code="SESSION_INVALID")
+            advice = f"use one of {self._listed()}" if self else "no app is connected"
+            raise UsageError(f"unknown session {key!r}; {advice}", code="SESSION_INVALID")
         able = [app for app in self.values() if capability is None or capability in app.session.capabilities]
         if len(able) == 1:
             return able[0]
@@ -294,12 +295,10 @@ class Apps(dict[str, App]):
             return next(iter(self.values()))
         if not self:
             raise UsageError("no app is connected; connect one first, with its url", code="NOT_INITIALIZED")
-        raise UsageError(f"several apps are connected; say which with `session`: {self._listed()}")
+        raise UsageError(f"several apps are connected; choose one with `session`: {self._listed()}")
 
     def _listed(self) -> str:
-        if not self:
-            return "no app is connected"
-        return "there is " + ", ".join(f"{key} ({plain_line(app.session.info.name)})" for key, app in self.items())
+        return ", ".join(f"{key} ({plain_line(app.session.info.name)})" for key, app in self.items())
 
 
 @asynccontextmanager

@@ -505,7 +505,7 @@ class DetachedCalls:
         while True:  # for a call that runs on another server with the same state folder
             kept_call = await self.ledger.get(call, scope)
             if kept_call is None:
-                raise UsageError(f"there is no call {call[:100]!r} (any more)", code="CALL_NOT_FOUND")
+                raise UsageError(f"no call has the id {call[:100]!r}; it may have expired", code="CALL_NOT_FOUND")
             left = deadline - time.monotonic()
             if kept_call.record.status.final or left <= 0:
                 return kept_call

@@ -4,7 +4,7 @@ No I/O.
 * :func:`model_schema` — an app's schema repaired, folded at its root, and with names that models may use.
 * :func:`app_arguments` — the arguments of a model's call with the app's own names.
 
-A call is checked against the app's own schema, so that what is lost here is said by the error of a call."""
+A call is checked against the app's own schema, so that the error of a call names what is lost here."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def _names_in(value: object) -> list[str]:
 
 
 def _required(schema: Mapping[str, object]) -> list[str]:
-    """Return the required members: those of a list, and in the words of draft 3 those that say so themselves."""
+    """Return the required members: the names in ``required``, and members with ``required: true`` (draft 3)."""
     names = _names_in(schema.get("required"))
     properties = schema.get("properties")
     if isinstance(properties, Mapping):
@@ -410,7 +410,7 @@ def _each(part: object) -> list[object]:
 
 
 def _renamed(schema: object, names: Mapping[str, str]) -> Schema:
-    """Return a schema with ``names`` in the place of the app's."""
+    """Return a schema with ``names`` instead of the app's."""
     if not isinstance(schema, dict):
         return {}
     if not names:
@@ -442,7 +442,7 @@ def _renamed(schema: object, names: Mapping[str, str]) -> Schema:
 
 
 def _described(schema: Schema, name: str, names: Mapping[str, str]) -> Schema:
-    """Return the schema of a parameter; that of a renamed one says its own name, which the app's errors use."""
+    """Return the schema of a parameter. A renamed one names the app's own parameter, which the app's errors use."""
     if name not in names:
         return schema
     text = f"The app calls it {plain_line(name, _MAX_RULE)!r}."
@@ -453,7 +453,7 @@ def _described(schema: Schema, name: str, names: Mapping[str, str]) -> Schema:
 
 
 def app_arguments(model: ModelSchema, arguments: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of a call with the app's names in the place of those for models."""
+    """Return the arguments of a call with the app's names instead of the names for models."""
     if not model.names:
         return dict(arguments)
     renamed = _with_app_names(model.schema, arguments, model)

@@ -58,8 +58,8 @@ class ImageLimits:
 
 async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limits: ImageLimits) -> Pictures:
     """Return the first four images among ``refs`` within ``limits``. If Pillow is installed, large images are made
-    smaller, and types that clients do not show are converted. What is no image, or only a part of one, is not shown:
-    a model's API would refuse the request."""
+    smaller, and types that clients do not show are converted. A file that is not a whole image is not shown: a model's
+    API would refuse the request."""
     images = [ref for ref in refs if ref.mime_type in (*_SHOWN, *_CONVERTED)]
     result = Pictures()
     if not images or not limits.each or not limits.total:

@@ -134,7 +134,7 @@ class Access:
     @contextmanager
     def _counted(self, visitor: Visitor) -> Iterator[None]:
         if self._requests[visitor.scope] >= self._max_requests and not visitor.operator:
-            message = f"{self._max_requests} requests of yours are under way, which is the limit; wait for one to end"
+            message = f"your limit of {self._max_requests} running requests is reached; wait for one to end"
             raise RequestRefused(429, "LIMIT_REACHED", message)
         self._requests[visitor.scope] += 1
         try:

@@ -216,7 +216,7 @@ def _page_size(text: str) -> int:
 
 
 class ThumbnailRoutes:
-    """Handler for thumbnails. Each is made once, in a process of its own, and cached, also the absence of one."""
+    """Handler for thumbnails. Each is made once, in a process of its own, and cached, and so is the absence of one."""
 
     def __init__(self, artifacts: ArtifactRoutes) -> None:
         self._artifacts = artifacts
@@ -396,7 +396,7 @@ async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: 
     address = base or find_server(store.url)
     if address is None:
         raise UsageError(
-            "no server of this store runs here; start one with `abp serve`, or name the address of yours with --url"
+            "no server of this store runs on this machine; start one with `abp serve`, or give its address with --url"
         )
     if not is_page(address) or origin_of(address) is None:
         raise UsageError(f"--url {address}: give the address of a server, such as http://127.0.0.1:8000")

@@ -102,7 +102,7 @@ class AppRoutes:
         such app."""
         connected = self._activity.apps.get(request.match_info["session"])
         if connected is None or not visitor.scope.covers(connected.scope):
-            raise RequestRefused(404, "SESSION_INVALID", "there is no such app (any more)")
+            raise RequestRefused(404, "SESSION_INVALID", "no app has this session; it may be disconnected")
         return connected
 
 
@@ -288,7 +288,7 @@ class CallRoutes:
 
 
 def _not_found() -> RequestRefused:
-    return RequestRefused(404, "CALL_NOT_FOUND", "there is no such call (any more)")
+    return RequestRefused(404, "CALL_NOT_FOUND", "no call has this id; it may have expired")
 
 
 def _not_made_here() -> RequestRefused:

@@ -93,11 +93,11 @@ class EventStream:
         client to load everything again. The stream ends when the client disconnects, has read nothing for ten seconds
         or has missed entries, and when the visitor's token expires."""
         if len(self._listeners) >= self._max_listeners:
-            message = f"{self._max_listeners} clients listen already, which is the limit"
+            message = f"the limit of {self._max_listeners} clients of /events is reached"
             raise RequestRefused(503, "RATE_LIMITED", message)
         share = max(1, self._max_listeners // 4)
         if self._by_scope[visitor.scope] >= share and not visitor.operator:
-            message = f"{share} clients of yours listen already, which is the limit; end one of them first"
+            message = f"your limit of {share} clients of /events is reached; end one of them first"
             raise RequestRefused(429, "LIMIT_REACHED", message)
         position, missed = self._position(request.headers.get("Last-Event-ID"))
         response = web.StreamResponse(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})

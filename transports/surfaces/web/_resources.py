@@ -88,7 +88,7 @@ class ResourceRoutes:
             if namespace in (info.name, info.id):
                 named.append(server)
         if not named:
-            raise RequestRefused(404, "SESSION_INVALID", "there is no such server (any more)")
+            raise RequestRefused(404, "SESSION_INVALID", "no connected server has this name")
         if len(named) > 1:
             keys = ", ".join(server.app.key for server in named)
             raise RequestRefused(409, "INVALID_PARAMS", f"several servers have this name; name a session: {keys}")

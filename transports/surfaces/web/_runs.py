@@ -290,7 +290,7 @@ class RunRoutes:
         visitor.require_operator()
         run = await self._runs.get(request.match_info["run"])
         if run is None:
-            raise RequestRefused(404, "NOT_FOUND", "there is no such run (any more)")
+            raise RequestRefused(404, "NOT_FOUND", "no run has this id; it may have been removed")
         return run
 
 

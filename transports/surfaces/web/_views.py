@@ -227,7 +227,7 @@ class ViewRoutes:
 
     async def _find(self, request: web.Request, visitor: Visitor) -> LiveView:
         view = self._views.get(request.match_info["call"])
-        gone = RequestRefused(404, "NOT_FOUND", "the view of this call is not kept (any more); call again")
+        gone = RequestRefused(404, "NOT_FOUND", "the view of this call is no longer kept; call again")
         if view is None:
             raise gone
         await asyncio.wait((view,), timeout=_WAIT)

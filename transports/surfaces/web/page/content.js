@@ -97,7 +97,7 @@ export function json(meta) {
     try {
       box.append(tree(JSON.parse(source)));
     } catch {
-      box.append(h('p', { class: 'muted' }, 'This is no valid JSON; as text:'), h('pre', { class: 'text' }, source));
+      box.append(h('p', { class: 'muted' }, 'This is not valid JSON; as text:'), h('pre', { class: 'text' }, source));
     }
   });
   return [scroller('JSON', box), foot];

@@ -1,4 +1,4 @@
-// Theme: that of the system, light, or dark. A classic script in the head, so that the theme is set before the first paint.
+// Theme: light, dark, or the theme of the system. A classic script in the head, so that the theme is set before the first paint.
 (() => {
   const KEY = 'abp-gallery-theme';
   const NEXT = { auto: 'light', light: 'dark', dark: 'auto' };

@@ -182,7 +182,7 @@ function tick() {
 export function openCall(id) {
   const node = rows.get(id)?.node;
   if (!node) {
-    notice('that call is not among the latest; its files are in the gallery all the same');
+    notice('this call is not among the latest; the gallery still has its files');
     return;
   }
   node.open = true;
