@@ -149,7 +149,7 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
         (("call",), "missing argument 'TARGET'", "`abp call --help`"),
         (("call", URL, "x", "--bogus"), "no such option: --bogus", "`abp call --help`"),
         (("call", URL, "x", "--timeout", "soon"), "'--timeout'", "'soon' is not a time"),
-        (("call", URL, "x", "--timeout", "0"), "'--timeout'", "seconds from 0.001 to 1,000,000"),
+        (("call", URL, "x", "--timeout", "0"), "'--timeout'", "must be between 0.001 and 1,000,000 seconds"),
         (("call", URL, "x", "--timeout", "nan"), "'--timeout'", "'nan' is not a time"),
         (("call", URL, "x", "--transport", "pigeon"), "no transport is called 'pigeon'", "'playwright'"),
         (("call", URL, "x", "--params", "{html: 1}"), "--params is not JSON", """--params '{"key": 1}'"""),

@@ -267,7 +267,7 @@ def test_a_time_that_cannot_be_read_is_told_with_what_can(abp: CommandLine, give
     assert (
         ran.status == 2
         and "'--timeout'" in ran.err
-        and "0.001 to 1,000,000" in ran.err
+        and "0.001 and 1,000,000" in ran.err
         and "5s, 2m, 1h or 7d" in ran.err
     )
 

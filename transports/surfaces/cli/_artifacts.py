@@ -43,12 +43,14 @@ def print_list(refs: Sequence[ArtifactRef], as_json: bool, none: str) -> None:
     if as_json:
         print_json({"success": True, "artifacts": [document_of(ref) for ref in refs]})
         return
-    print_rows([(ref.id, f"{ref.size_bytes:,}", ref.mime_type, _date(ref), ref.filename) for ref in refs], numbers=(1,))
+    print_rows(
+        [(ref.id, f"{ref.size_bytes:,}", ref.mime_type, _stored_at(ref), ref.filename) for ref in refs], numbers=(1,)
+    )
     if not refs:
         print_note(none)
 
 
-def _date(ref: ArtifactRef) -> str:
+def _stored_at(ref: ArtifactRef) -> str:
     """Return the time when the artifact was first stored: local, to the minute, or empty if unknown."""
     try:
         return f"{datetime.fromisoformat(str(ref.source.get('created'))).astimezone():%Y-%m-%d %H:%M}"
@@ -77,17 +79,19 @@ async def find(store: ArtifactStore, name: str) -> ArtifactRef:
         return await store.stat(name)
     except ArtifactNotFound as error:
         refs = await store.list() if name else []
-        found = [ref for ref in refs if ref.id.startswith(name)] or [ref for ref in refs if is_named(ref, name)]
-        if not found:
+        matches = [ref for ref in refs if ref.id.startswith(name)] or [ref for ref in refs if is_named(ref, name)]
+        if not matches:
             message = f"there is no artifact {name!r} in {store.url}; `abp artifacts list` shows what there is"
             raise ArtifactNotFound(message, details=error.details) from None
-    if len(found) > 1:
-        ids = ", ".join(ref.id for ref in found[:_MAX_IDS]) + (", …" if len(found) > _MAX_IDS else "")
-        raise UsageError(f"{name!r} may be any of {len(found)} artifacts: {ids}; give more of the id")
-    return found[0]
+    if len(matches) > 1:
+        ids = [ref.id for ref in matches[:_MAX_IDS]]
+        if len(matches) > _MAX_IDS:
+            ids.append("…")
+        raise UsageError(f"{name!r} may be any of {len(matches)} artifacts: {', '.join(ids)}; give more of the id")
+    return matches[0]
 
 
-_TIME = "a date, a time (2026-01-31T12:00Z), or so long ago: 30m, 1h, 7d"
+_TIME_FORMS = "a date, a time (2026-01-31T12:00Z), or so long ago: 30m, 1h, 7d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,7 @@ class QueryOptions:
     ] = None
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="TIME", help=f"Only those that were stored first since then: {_TIME}."),
+        typer.Option("--since", metavar="TIME", help=f"Only those that were stored first since then: {_TIME_FORMS}."),
     ] = None
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Only those that were stored first before then.")
@@ -118,22 +122,21 @@ class QueryOptions:
     def query(self, limit: int | None) -> Query:
         """Return the options as a query. Raises :class:`~transports.errors.UsageError`."""
 
-        given = asdict(self)
-        given |= {"since": _time(self.since, "--since"), "until": _time(self.until, "--until")}
-        return Query(**given, limit=limit)
+        times = {"since": _parse_time(self.since, "--since"), "until": _parse_time(self.until, "--until")}
+        return Query(**{**asdict(self), **times}, limit=limit)
 
 
-def _time(text: str | None, option: str) -> datetime | None:
+def _parse_time(text: str | None, option: str) -> datetime | None:
 
     if text is None:
         return None
-    if text[-1:] in tuple("smhd") and (seconds := parse_duration(text)) is not None:
-        return datetime.now(UTC) - timedelta(seconds=seconds)
+    age = parse_duration(text) if text[-1:] in ("s", "m", "h", "d") else None
+    if age is not None:
+        return datetime.now(UTC) - timedelta(seconds=age)
     try:
-        found = datetime.fromisoformat(text)
-        return found.astimezone()  # a time without a zone is local
+        return datetime.fromisoformat(text).astimezone()  # a time without a zone is local
     except (ValueError, OverflowError, OSError):
-        raise UsageError(f"{option} takes {_TIME}; this is {text!r}") from None
+        raise UsageError(f"{option} takes {_TIME_FORMS}; this is {text!r}") from None
 
 
 def store_at(url: str | None, retention: Retention | None = None) -> ArtifactStore:
@@ -161,30 +164,25 @@ async def gc(
 
     These are leftovers of writers that died and content without metadata (both after an hour), and damaged content
     (after a day)."""
-    async with store_at(output, _retention_by_age(ttl)) as store:
+    retention = None if ttl is None else Retention.only(ttl_seconds=ttl)
+    async with store_at(output, retention) as store:
         removed = await store.gc(dry_run=dry_run)
-    size = sum(one.size_bytes for one in removed)
+    size = sum(stray.size_bytes for stray in removed)
     if as_json:
         print_json(
             {
                 "success": True,
                 "dry_run": dry_run,
-                "removed": [one._asdict() for one in removed],
+                "removed": [stray._asdict() for stray in removed],
                 "size_bytes": size,
             }
         )
         return 0
-    print_rows([(one.kind, one.id, f"{one.size_bytes:,}", one.reason) for one in removed], numbers=(2,))
-    files = f"{len(removed):,} file{'' if len(removed) == 1 else 's'}"
-    print_note(f"{'would remove' if dry_run else 'removed'} {files}, {size:,} bytes")
+    print_rows([(stray.kind, stray.id, f"{stray.size_bytes:,}", stray.reason) for stray in removed], numbers=(2,))
+    done = "would remove" if dry_run else "removed"
+    files = "file" if len(removed) == 1 else "files"
+    print_note(f"{done} {len(removed):,} {files}, {size:,} bytes")
     return 0
-
-
-def _retention_by_age(ttl: float | None) -> Retention | None:
-
-    if ttl is None:
-        return None
-    return Retention.only(ttl_seconds=ttl)
 
 
 @asynchronous
@@ -236,7 +234,7 @@ async def list_(
         int | None, typer.Option("--limit", metavar="N", min=1, max=10_000, help="Only the N that were stored last.")
     ] = None,
     *,
-    wanted: QueryOptions,
+    filters: QueryOptions,
     output: Output = None,
     as_json: Json = False,
 ) -> None:
@@ -245,11 +243,11 @@ async def list_(
     Prints id, bytes, type, time of first storage, and name of each. An object store with an index is read from the
     index."""
 
-    query = wanted.query(limit)
+    query = filters.query(limit)
     async with store_at(output) as store:
         page = await find_page(store, query)
-        such = "" if wanted == QueryOptions() else "such "
-        print_list(page.artifacts[::-1], as_json, f"there are no {such}artifacts in {store.url}")
+        artifacts = "artifacts" if filters == QueryOptions() else "such artifacts"
+        print_list(page.artifacts[::-1], as_json, f"there are no {artifacts} in {store.url}")
         if page.next:
             print_note(f"Showing the {len(page.artifacts)} most recent; `--limit` shows more")
 
@@ -308,7 +306,7 @@ async def get(
         ref = await find(store, artifact_id)
         if destination is not None and str(destination) != "-":
             path = destination / ref.filename if destination.is_dir() else destination
-            print_note(f"wrote {await _save(store, ref, path)}")
+            print_note(f"wrote {await _save_content(store, ref, path)}")
             return 0
         text = ref.mime_type.startswith("text/") or ref.mime_type in ("application/json", "image/svg+xml")
         if destination is None and not text and sys.stdout.isatty():
@@ -317,7 +315,7 @@ async def get(
                 f"abp artifacts get {artifact_id} {ref.filename}"
             )
         if destination is None and sys.stdout.isatty():
-            await _show(store.open(ref.id))
+            await _print_chunks(store.open(ref.id))
             return 0
         async for chunk in store.open(ref.id):
             sys.stdout.buffer.write(chunk)
@@ -325,7 +323,7 @@ async def get(
         return 0
 
 
-async def _show(chunks: AsyncIterator[bytes]) -> None:
+async def _print_chunks(chunks: AsyncIterator[bytes]) -> None:
     """Print an app's text on a terminal without control sequences, which the terminal would obey."""
     decode = getincrementaldecoder("utf-8")("replace").decode
     async for chunk in chunks:
@@ -333,7 +331,7 @@ async def _show(chunks: AsyncIterator[bytes]) -> None:
     sys.stdout.flush()
 
 
-async def _save(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
+async def _save_content(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
     """Write the file completely or not at all. A device or a pipe is written to, never replaced."""
 
     if path.exists() and not path.is_file():
@@ -357,12 +355,12 @@ async def open_(artifact_id: Id, output: Output = None) -> None:
         raise UsageError(
             f"{ref.id} is not a file on this machine; copy it first: abp artifacts get {ref.id} {ref.filename}"
         )
-    if not await _launch(ref.path):
+    if not await _open_with_desktop(ref.path):
         raise ABPError(f"no program is registered for {ref.mime_type}; open {ref.path} yourself")
     print_note(f"opened {ref.path}")
 
 
-async def _launch(path: Path) -> bool:
+async def _open_with_desktop(path: Path) -> bool:
     """Open a file with the desktop's program for it, and return whether that succeeded."""
     command = "open" if sys.platform == "darwin" else "xdg-open"
     null = asyncio.subprocess.DEVNULL
@@ -384,7 +382,7 @@ async def rm(
     """Remove artifacts and their files."""
 
     async with store_at(output) as store:
-        found: dict[str, ArtifactRef] = {}
+        refs: dict[str, ArtifactRef] = {}
         missing: list[ArtifactNotFound] = []
         for name in artifact_ids:
             try:
@@ -392,12 +390,12 @@ async def rm(
             except ArtifactNotFound as error:
                 missing.append(error)
             else:
-                found[ref.id] = ref
-        for one in missing:
-            print_error(one.code, f"{one.message}; nothing was removed", as_json=False)
+                refs[ref.id] = ref
+        for problem in missing:
+            print_error(problem.code, f"{problem.message}; nothing was removed", as_json=False)
         if missing:
             return 1
-        for ref in found.values():
+        for ref in refs.values():
             await store.delete(ref.id)
             print_note(f"removed {ref.id} ({ref.filename})")
         return 0
@@ -425,8 +423,9 @@ async def link(
     from ..web._artifacts import make_link
 
     async with store_at(output) as store:
-        made, until = await make_link(store, (await find(store, artifact_id)).id, expires, url)
+        ref = await find(store, artifact_id)
+        address, expires_at = await make_link(store, ref.id, expires, url)
     if as_json:
-        print_json({"success": True, "url": made, "expires_at": until})
+        print_json({"success": True, "url": address, "expires_at": expires_at})
     else:
-        print_text(made)
+        print_text(address)

@@ -76,10 +76,14 @@ _MAX_CELL, _MAX_CHOICES = 40, 200
 def flags_of(capability: Capability) -> str:
     """Return the flags of a capability, such as `` [deprecated]``: availability, maturity, hints of its effects, and
     whether it has a view."""
-    flags = "" if capability.available else " [unavailable]"
-    flags += " [view]" * (capability.view is not None)
-    flags += " [experimental]" * capability.experimental + " [deprecated]" * capability.deprecated
-    return flags + "".join(f" [{word}]" for hint, word in _HINTS.items() if capability.annotations.get(hint) is True)
+    flags = {
+        "unavailable": not capability.available,
+        "view": capability.view is not None,
+        "experimental": capability.experimental,
+        "deprecated": capability.deprecated,
+        **{word: capability.annotations.get(hint) is True for hint, word in _HINTS.items()},
+    }
+    return "".join(f" [{flag}]" for flag, is_set in flags.items() if is_set)
 
 
 def print_capability(capability: Capability, target: Sequence[str] = ()) -> None:
@@ -88,10 +92,10 @@ def print_capability(capability: Capability, target: Sequence[str] = ()) -> None
     print_text(f"{plain_line(capability.name)}{flags_of(capability)}")
     if capability.description:
         print_text(plain_line(capability.description))
-    rows = list(islice(_rows(capability.input_schema), _MAX_ROWS + 1))
+    rows = list(islice(_parameter_rows(capability.input_schema), _MAX_ROWS + 1))
+    if len(rows) > _MAX_ROWS:
+        rows[_MAX_ROWS:] = [("…", "", "", "", "and more")]
     if rows:
-        if len(rows) > _MAX_ROWS:
-            rows[_MAX_ROWS:] = [("…", "", "", "", "and more")]
         head = ("parameter", "type", "needed", "default", "description")
         print_text("")
         print_rows((head, *rows), indent="  ")
@@ -100,11 +104,12 @@ def print_capability(capability: Capability, target: Sequence[str] = ()) -> None
     print_text(f"\nexample: {plain_line(_example(capability, target))}")
 
 
-def _rows(schema: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    for place, declared, needed in declared_parameters(schema):
+def _parameter_rows(schema: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for path, declared, required in declared_parameters(schema):
+        needed = "yes" if required else ""
         default = _cut(json.dumps(declared["default"], ensure_ascii=False)) if "default" in declared else ""
-        about = str(declared.get("description", ""))
-        yield _cut(place), _type_of(declared), "yes" if needed else "", default, about
+        description = str(declared.get("description", ""))
+        yield _cut(path), _type_of(declared), needed, default, description
 
 
 def _cut(text: str) -> str:
@@ -118,7 +123,9 @@ def _type_of(schema: Mapping[str, Any]) -> str:
     values = schema.get("enum")
     if isinstance(values, list) and not is_file(schema):
         choices = " | ".join(map(str, values))
-        return choices if len(choices) <= _MAX_CHOICES else f"{_cut(choices)} ({len(values)})"
+        if len(choices) <= _MAX_CHOICES:
+            return choices
+        return f"{_cut(choices)} ({len(values)})"
     return _cut(type_name(schema))
 
 
@@ -126,23 +133,29 @@ def _example(capability: Capability, target: Sequence[str]) -> str:
     """Return an example call, with the app's own example of parameters or the smallest valid required parameters."""
     from ...testing.conformance._inputs import CannotGenerate, generated_params
 
-    words, schema = [*target, capability.name], capability.input_schema
+    schema = capability.input_schema
     try:
         params = generated_params(capability.name, schema)[0]
     except CannotGenerate:
         params = {}
     if not schema.get("examples"):
-        params |= {name: placeholder for name in params if (placeholder := _placeholder(name, schema))}
-    parts = [" ".join(map(shell_word, words))]
+        params = {name: _placeholder(name, schema) or value for name, value in params.items()}
+    words = [shell_word(word) for word in (*target, capability.name)]
     values: dict[str, object] = {}
     for name, value in params.items():
-        if isinstance(value, BinaryData):
-            file = name.upper() + Path(value.filename or "").suffix
-            parts.append(f"--file {shell_word(f'{name}={file}')}" if target else f"{name}@{file}")
-        else:
+        if not isinstance(value, BinaryData):
             values[name] = value
-    parts += example_words(values) if target else [f"{name}={json_line(value)}" for name, value in values.items()]
-    return " ".join(parts)
+            continue
+        file = name.upper() + Path(value.filename or "").suffix
+        if target:
+            words += ["--file", shell_word(f"{name}={file}")]
+        else:
+            words.append(f"{name}@{file}")
+    if target:
+        words += example_words(values)
+    else:
+        words += [f"{name}={json_line(value)}" for name, value in values.items()]
+    return " ".join(words)
 
 
 #: Keywords of a schema without which any text of some length fits, so that a generated one means nothing.
@@ -153,10 +166,12 @@ def _placeholder(name: str, schema: Mapping[str, Any]) -> str:
     """Return the name of a text parameter in capitals, to stand for a value in an example; empty if the schema says
     more than that it is a text."""
     properties = schema.get("properties")
-    one = properties.get(name) if isinstance(properties, Mapping) else None
-    if not isinstance(one, Mapping) or one.get("type") != "string" or any(key in one for key in _MEANINGFUL):
+    declared = properties.get(name) if isinstance(properties, Mapping) else None
+    if not isinstance(declared, Mapping) or declared.get("type") != "string":
         return ""
-    return "" if check_output(one, name.upper()) else name.upper()
+    if any(key in declared for key in _MEANINGFUL) or check_output(declared, name.upper()):
+        return ""
+    return name.upper()
 
 
 def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
@@ -165,13 +180,12 @@ def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
 
     try:
         with file.open("rb") as lines:
-            found = json_lines(lines, f"--each {file}", "of parameters")
-            out = [(number, params) for number, _, params in found]
+            numbered = [(number, params) for number, _, params in json_lines(lines, f"--each {file}", "of parameters")]
     except OSError as error:
         raise UsageError(f"--each {file}: cannot be read ({error.strerror}); correct the file name") from error
-    if not out:
+    if not numbered:
         raise UsageError(f"--each {file} has no lines")
-    return out
+    return numbered
 
 
 async def call_each(
@@ -208,7 +222,8 @@ async def call_each(
                 print_note(f"the session has ended; {len(lines) - count} lines were not called", always=True)
                 break
         else:
-            result = result if inline_data else result.by_reference()
+            if not inline_data:
+                result = result.by_reference()
             results.append({"line": number, **result.as_dict()})
             with bar.pause():
                 if as_json:
@@ -225,21 +240,23 @@ async def call_each(
 
 def fitting(params: Params, app: Session, capability: str) -> dict[str, object]:
     """Return ``params`` for a capability of the app, as its schema takes them."""
-    known = app.capabilities.get(capability)
-    return params.fitting(known.input_schema) if known is not None else params
+    declared = app.capabilities.get(capability)
+    if declared is None:
+        return params
+    return params.fitting(declared.input_schema)
 
 
-def routing_of_options(preset: str | None, given: Sequence[str] | None) -> RoutingConfig | str | None:
+def routing_of_options(preset: str | None, options: Sequence[str] | None) -> RoutingConfig | str | None:
     """Return the routing of ``--preset`` and ``--routing KEY=VALUE``, for :func:`transports.connect`.
 
     Dots in a key lead into tables, and a value is JSON, else text. Settings of a file hold besides, unless there is a
     preset. Raises :class:`~transports.errors.UsageError`, which names the key at fault."""
-    if not given:
+    if not options:
         return preset
     from ...routing._policy import RoutingConfig
 
     table: dict[str, Any] = {}
-    for option in given:
+    for option in options:
         key, equals, text = option.partition("=")
         if not equals or not key.strip():
             raise UsageError(f"--routing {option!r} is not of the form KEY=VALUE, such as max_inline_chars=2000")
@@ -319,27 +336,29 @@ def call(
             as_json=as_json,
             refused=refused,
         )
-    connection, shows_data = options.connection(evidence=evidence), inline_data is not OnOff.OFF
+    connection = options.connection(evidence=evidence)
+    shows_data = inline_data is not OnOff.OFF
     policy = routing_of_options(preset, routing)
 
     def work() -> Coroutine[object, object, int]:
         require_folder(record)
         values = params.read()
-        return answer(values, None if each is None else read_each(each))
+        return answer(values, read_each(each) if each is not None else None)
 
-    async def answer(given: Params, lines: list[tuple[int, dict[str, object]]] | None) -> int:
+    async def answer(params: Params, lines: list[tuple[int, dict[str, object]]] | None) -> int:
         with ProgressBar(capability) as bar:
             async with open_app(
                 target, connection, store=output, record=record, routing=policy, pause=bar.pause
             ) as app:
-                values = fitting(given, app, capability)
+                values = fitting(params, app, capability)
                 if lines is not None:
                     lines = [(number, values | line) for number, line in lines]
                     return await call_each(
                         app, capability, lines, timeout=timeout, bar=bar, as_json=as_json, inline_data=shows_data
                     )
                 result = await app.call(capability, values, timeout=timeout, on_progress=bar.on_progress)
-        result = result if shows_data else result.by_reference()
+        if not shows_data:
+            result = result.by_reference()
         if as_json:
             print_warnings(result)
             print_json(result.as_dict())
@@ -382,25 +401,25 @@ def capabilities(
     async def work() -> int:
 
         async with open_app(target, connection, store="none:") as app:
-            known = app.capabilities
-            chosen = known.values() if name is None else [find_capability(app.info.name, name, known)]
+            chosen = [*app.capabilities.values()]
+            if name is not None:
+                chosen = [find_capability(app.info.name, name, app.capabilities)]
             if as_json:
-                listed = [capability.model_dump(by_alias=True) for capability in chosen]
                 print_json(
                     {
                         "success": True,
                         "app": app.info.model_dump(exclude_none=True),
                         "features": dict(app.features),
                         "transport": app.transport.name,
-                        "capabilities": listed,
+                        "capabilities": [capability.model_dump(by_alias=True) for capability in chosen],
                     }
                 )
                 return 0
             if name is None:
-                print_capabilities(app.info, known.values())
+                print_capabilities(app.info, chosen)
             else:
-                way = [] if options.transport == "auto" else ["--transport", options.transport]
-                print_capability(known[name], ["abp", "call", *way, redact_url(target) or target])
+                transport = [] if options.transport == "auto" else ["--transport", options.transport]
+                print_capability(chosen[0], ["abp", "call", *transport, redact_url(target) or target])
         return 0
 
     return run_async(work)
@@ -409,8 +428,8 @@ def capabilities(
 def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:
     """Print one line for the app and one for each capability."""
     version = app.version if app.version != "0" else ""  # that of a page with an adapter, which has none
-    identity = (app.name, version, f"({app.id})" if app.id else "")
-    print_text(" ".join(filter(None, map(plain_line, identity))))
+    id_ = f"({app.id})" if app.id else ""
+    print_text(" ".join(plain_line(text) for text in (app.name, version, id_) if text))
     print_names(capabilities)
 
 
@@ -438,27 +457,28 @@ async def discover(
     The manifest lists its capabilities."""
     from ...session._manifest import discover
 
-    found = await discover(url, allow_private=Settings.load().allow_private_addresses)
-    if found.reason is not None:
-        raise found.reason
-    assert found.manifest is not None
-    for warning in found.warnings:
+    discovery = await discover(url, allow_private=Settings.load().allow_private_addresses)
+    if discovery.reason is not None:
+        raise discovery.reason
+    manifest = discovery.manifest
+    assert manifest is not None
+    for warning in discovery.warnings:
         print_note(warning)
     if as_json:
-        listed = [capability.model_dump(by_alias=True, include=_PRINTED) for capability in found.manifest.capabilities]
+        capabilities = [capability.model_dump(by_alias=True, include=_PRINTED) for capability in manifest.capabilities]
         print_json(
             {
                 "success": True,
-                "app": found.manifest.app.model_dump(exclude_none=True),
-                "abp": found.manifest.abp,
-                "title": found.title,
-                "page_url": found.page_url,
-                "manifest_url": found.manifest_url,
-                "capabilities": listed,
-                "warnings": list(found.warnings),
+                "app": manifest.app.model_dump(exclude_none=True),
+                "abp": manifest.abp,
+                "title": discovery.title,
+                "page_url": discovery.page_url,
+                "manifest_url": discovery.manifest_url,
+                "capabilities": capabilities,
+                "warnings": list(discovery.warnings),
             }
         )
         return 0
-    print_capabilities(found.manifest.app, found.manifest.capabilities)
-    print_text(f"ABP {found.manifest.abp or 'of an unknown version'}, from {redact_url(found.manifest_url or '')}")
+    print_capabilities(manifest.app, manifest.capabilities)
+    print_text(f"ABP {manifest.abp or 'of an unknown version'}, from {redact_url(discovery.manifest_url or '')}")
     return 0

@@ -97,11 +97,11 @@ async def conformance(
     if as_json:
         print_json(report.as_dict())
     else:
-        _print(report)
+        _print_report(report)
     return 0 if report.conformant else 1
 
 
-def _print(report: Report) -> None:
+def _print_report(report: Report) -> None:
     if not sys.stdout.isatty():
         print_text("\n".join(text for text, _ in report.lines()))
         return

@@ -63,7 +63,7 @@ def init_app(folder: Folder, as_json: Json = False) -> int:
     """Write a small app that speaks ABP into a folder.
 
     Its server and its tests come with it."""
-    return _write("new_app", folder, _AFTER_APP, as_json=as_json)
+    return _write_project("new_app", folder, _AFTER_APP, as_json=as_json)
 
 
 @app.command("view")
@@ -71,7 +71,7 @@ def init_view(folder: Folder, as_json: Json = False) -> int:
     """Write an MCP server with a tool and its view into a folder.
 
     A test of the view comes with it."""
-    return _write("new_view", folder, _AFTER_VIEW, as_json=as_json)
+    return _write_project("new_view", folder, _AFTER_VIEW, as_json=as_json)
 
 
 @app.command("adapter")
@@ -79,7 +79,7 @@ def init_adapter(folder: Folder, as_json: Json = False) -> int:
     """Write an adapter, which makes an app of any page, into a folder.
 
     A page to try it on and a test come with it."""
-    return _write("new_adapter", folder, _AFTER_ADAPTER, as_json=as_json)
+    return _write_project("new_adapter", folder, _AFTER_ADAPTER, as_json=as_json)
 
 
 @app.command("tests")
@@ -89,7 +89,7 @@ def init_tests(
     as_json: Json = False,
 ) -> int:
     """Write tests of an existing app into a folder."""
-    return _write("new_tests", folder, _AFTER_TESTS, as_json=as_json, target=target)
+    return _write_project("new_tests", folder, _AFTER_TESTS, as_json=as_json, target=target)
 
 
 @app.command("config")
@@ -100,15 +100,18 @@ def init_config(
     """Write abp.toml, a settings file, and its schema.
 
     Every setting is explained in it, and none is set."""
-    return _write("new_config", folder, _AFTER_CONFIG, as_json=as_json, beside=True)
+    return _write_project("new_config", folder, _AFTER_CONFIG, as_json=as_json, beside=True)
 
 
-def _write(kind: str, folder: Path, after: str, *, as_json: bool, target: str = _TARGET, beside: bool = False) -> int:
+def _write_project(
+    kind: str, folder: Path, after: str, *, as_json: bool, target: str = _TARGET, beside: bool = False
+) -> int:
     if not beside and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is not an empty folder; name a new one, so that nothing is overwritten")
-    written, templates = [], dict(_templates(files(__package__) / kind))
-    if there := [name for name in templates if (folder / name).exists()]:
-        raise UsageError(f"{folder / there[0]} exists; move it away, so that nothing is overwritten")
+    templates = dict(_find_templates(files(__package__) / kind))
+    for name in templates:
+        if (folder / name).exists():
+            raise UsageError(f"{folder / name} exists; move it away, so that nothing is overwritten")
     try:
         for name, source in templates.items():
             path = folder / name
@@ -117,26 +120,23 @@ def _write(kind: str, folder: Path, after: str, *, as_json: bool, target: str = 
             if target != _TARGET:
                 content = content.replace(json.dumps(_TARGET).encode(), json.dumps(target, ensure_ascii=False).encode())
             path.write_bytes(content)
-            written.append(name)
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be written ({error.strerror}); make room or the folder writable, or name another folder"
         ) from error
     if as_json:
-        print_json({"success": True, "folder": str(folder.absolute()), "files": written})
+        print_json({"success": True, "folder": str(folder.absolute()), "files": [*templates]})
     else:
-        print_text(
-            "\n".join(
-                [*(f"File saved: {folder / name}" for name in written), after.format(folder=shell_word(str(folder)))]
-            )
-        )
+        for name in templates:
+            print_text(f"File saved: {folder / name}")
+        print_text(after.format(folder=shell_word(str(folder))))
     return 0
 
 
-def _templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
+def _find_templates(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
     """Yield the name of each template, relative to the new folder, and the stored file."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_dir():
-            yield from _templates(entry, f"{prefix}{entry.name}/")
+            yield from _find_templates(entry, f"{prefix}{entry.name}/")
         else:
             yield prefix + entry.name.removesuffix(_STORED_SUFFIX), entry

@@ -39,14 +39,14 @@ async def login(
                 "the settings file"
             )
         raise UsageError(f"no app is called {name!r} in {file.path or 'abp.toml'}; add it: [apps.{name}] with its url")
-    kept = await sign_in(app, _enter, headless=headless)
+    place = await sign_in(app, _wait_for_enter, headless=headless)
     if as_json:
-        print_json({"success": True, "app": app.name, "kept": str(kept)})
+        print_json({"success": True, "app": app.name, "kept": str(place)})
     else:
-        print_text(f"Signed in to {app.name}; kept in {kept}")
+        print_text(f"Signed in to {app.name}; kept in {place}")
 
 
-async def _enter() -> None:
+async def _wait_for_enter() -> None:
     """Ask the user to sign in, and wait for a line on stdin; wait for ever if stdin ends without one. A daemon thread
     reads, so that it does not delay the end of the program."""
     print_note("sign in, then close the window or press Enter here", always=True)

@@ -79,25 +79,25 @@ def attached_to(attach: bool, cdp_url: str | None) -> str | None:
         return cdp_url
 
     if cdp_url is not None:
-        raise UsageError("--attach finds a browser and --cdp-url names one; give one of them")
-    found = asyncio.run(find_running())
-    if not found:
+        raise UsageError("--attach and --cdp-url are mutually exclusive")
+    browsers = asyncio.run(find_running())
+    if not browsers:
         raise UsageError(
             "--attach: no browser of yours runs with remote debugging; start one with --remote-debugging-port=9222 and "
             "a --user-data-dir of its own, or allow it at chrome://inspect/#remote-debugging"
         )
-    if len(found) == 1:
-        print_note(f"attaching to {found[0].where}")
-        return found[0].url
-    listed = [f"{number}  {one.where} ({one.url})" for number, one in enumerate(found, 1)]
+    if len(browsers) == 1:
+        print_note(f"attaching to {browsers[0].where}")
+        return browsers[0].url
+    choices = [f"{number}  {browser.where} ({browser.url})" for number, browser in enumerate(browsers, 1)]
     if not at_terminal():
-        raise UsageError("--attach: several browsers run; name one with --cdp-url: " + "; ".join(listed))
-    for line in listed:
+        raise UsageError("--attach: several browsers run; name one with --cdp-url: " + "; ".join(choices))
+    for line in choices:
         print_note(line, always=True)
     while True:
         answer = typer.prompt("Attach to which one", err=True)
-        if str(answer).isdigit() and 1 <= int(answer) <= len(found):
-            return found[int(answer) - 1].url
+        if str(answer).isdigit() and 1 <= int(answer) <= len(browsers):
+            return browsers[int(answer) - 1].url
 
 
 #: Names of the option for the place of the files.
@@ -107,18 +107,19 @@ OUT = ("--out", "--store")
 def seconds_between(least: float, most: float) -> Callable[[str], float]:
     """Return a reader of times on the command line: seconds, or with a unit (``5s``, ``2m``, ``1h``, ``7d``)."""
 
-    def read(text: str) -> float:
+    limits = f"between {least:g} and {most:,} seconds" if most < math.inf else f"{least:g} seconds or more"
+
+    def read_seconds(text: str) -> float:
+        seconds: float | None
         try:
             seconds = float(text)
         except ValueError:
-            found = parse_duration(text)
-            seconds = math.nan if found is None else found
-        if not least <= seconds <= most:
-            form = f"seconds from {least:g} to {most:,}" if most < math.inf else f"{least:g} seconds or more"
-            raise typer.BadParameter(f"{text!r} is not a time of {form}; write 5, 5s, 2m, 1h or 7d")
+            seconds = parse_duration(text)
+        if seconds is None or not least <= seconds <= most:
+            raise typer.BadParameter(f"must be {limits}, not {text!r}; write 5, 5s, 2m, 1h or 7d")
         return seconds
 
-    return read
+    return read_seconds
 
 
 Target = Annotated[
@@ -321,37 +322,43 @@ class ConnectionOptions:
         evidence."""
         from ...session._evidence import read_evidence  # late: `abp --help` need not wait for it
 
-        own = ("attach", "headed", "header", "token")
-        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in own}
-        given |= {
+        spelled_otherwise = ("attach", "headed", "header", "token")
+        options = {name: value for name, value in self._values().items() if name not in spelled_otherwise}
+        options |= {
             "cdp_url": attached_to(self.attach, self.cdp_url),
             "headless": False if self.headed else None,
             "headers": headers_of(self.token, self.header or ()),
             "evidence": read_evidence(evidence) if evidence else None,
             "accept_compression": True if self.accept_compression else None,
         }
-        return cast("ConnectOptions", {name: value for name, value in given.items() if value is not None})
+        return cast("ConnectOptions", {name: value for name, value in options.items() if value is not None})
+
+    def _values(self) -> dict[str, object]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def of_this_command(self) -> dict[str, object]:
         """Return the options by name, without those that ``--detach`` passes on to the server."""
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("transport", "token")}
-        return {f"--{name.replace('_', '-')}": value for name, value in own.items()}
+        return {
+            f"--{name.replace('_', '-')}": value
+            for name, value in self._values().items()
+            if name not in ("transport", "token")
+        }
 
 
 def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:
     """Return the headers of ``--token`` and ``--header``, or ``None`` without any. Raises
     :class:`~transports.errors.UsageError`, without values in its messages, as they are secrets."""
-    out: dict[str, str] = {}
+    values: dict[str, str] = {}
     for header in headers:
         name, colon, value = header.partition(":")
         if not colon or not name.strip():
             raise UsageError("a --header is not of the form 'NAME: VALUE', such as 'X-Team: blue'")
-        out[name.strip()] = value.strip()
+        values[name.strip()] = value.strip()
     if token is None:
-        return out or None
-    if any(name.casefold() == "authorization" for name in out):
+        return values or None
+    if any(name.casefold() == "authorization" for name in values):
         raise UsageError("--token and --header 'Authorization: …' are given; leave one out")
-    return {**out, "Authorization": f"Bearer {read_token(token)}"}
+    return {**values, "Authorization": f"Bearer {read_token(token)}"}
 
 
 def read_token(token: str) -> str:
@@ -396,10 +403,12 @@ def _retention_note(url: str, retention: Retention) -> str:
 
 
 def _retention_options(ttl: str | None, limits: Sequence[str] | None) -> Mapping[str, object]:
-    given: dict[str, object] = {}
+    options: dict[str, object] = {}
     for limit in limits or ():
         key, equals, value = limit.partition("=")
         if not equals:
             raise UsageError(f"--retention {limit}: give KEY=VALUE, such as max_session_bytes=500MB")
-        given[key.strip()] = value.strip()
-    return given if ttl is None else {**given, "ttl_seconds": ttl}
+        options[key.strip()] = value.strip()
+    if ttl is not None:
+        options["ttl_seconds"] = ttl
+    return options

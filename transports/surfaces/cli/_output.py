@@ -74,11 +74,15 @@ _READ_AS_JSON = re.compile(r"^params\.([\w.-]+): (-?[\d.]+|true|false|null) is n
 def with_quoted_parameter(error: E) -> E:
     """Return an error, changed in place: for a text parameter that was decoded as JSON, the message gains the ``-p``
     that quotes it."""
-    faults = error.details.get("faults") if isinstance(error, UsageError) else None
-    for fault in faults if isinstance(faults, list) else ():
-        if found := _READ_AS_JSON.match(str(fault)):
-            error.message += f"; as text: -p '{found[1]}=\"{found[2]}\"'"
-            break
+    if not isinstance(error, UsageError):
+        return error
+    faults = error.details.get("faults")
+    if isinstance(faults, list):
+        for fault in faults:
+            match = _READ_AS_JSON.match(str(fault))
+            if match is not None:
+                error.message += f"; as text: -p '{match[1]}=\"{match[2]}\"'"
+                break
     return error
 
 
@@ -86,12 +90,6 @@ _LEVELS = {-1: "ERROR", 1: "INFO", 2: "DEBUG"}
 
 #: -1 for ``-q``, otherwise the number of ``-v``.
 _verbosity = 0
-
-
-def reset() -> None:
-    """Reset the verbosity for a new command."""
-    global _verbosity
-    _verbosity = 0
 
 
 def is_quiet() -> bool:
@@ -142,14 +140,9 @@ def add_options(command: Any) -> None:
     """Add ``-v`` and ``-q`` to a command of Typer and, if it is a group, to every command in the group."""
     app = typer.Typer(add_completion=False)
     app.command()(_options)
-    made: Any = typer.main.get_command(app)
-    _add(command, made.params)
-
-
-def _add(command: Any, params: list[Any]) -> None:
-    command.params += params
-    for one in getattr(command, "commands", {}).values():
-        _add(one, params)
+    options: Any = typer.main.get_command(app)
+    for target in (command, *getattr(command, "commands", {}).values()):
+        target.params += options.params
 
 
 P = ParamSpec("P")
@@ -159,7 +152,7 @@ T = TypeVar("T")
 #: Characters of a note on stderr.
 _MAX_NOTE = 2000
 #: Characters of the summary of a result: enough for hundreds of files.
-_MAX_SUMMARY = 100_000
+MAX_SUMMARY = 100_000
 #: Exit status in a shell of a program that SIGPIPE ended.
 _READER_GONE = 141
 #: Codes of apps for invalid parameters. These are bad usage, whether the app or the kit finds them.
@@ -175,9 +168,9 @@ _lost = False
 
 def start_output() -> None:
     """Reset the state of the output for a new command: verbosity, and what was printed."""
-    global _printed, _lost
+    global _printed, _lost, _verbosity
     _printed = _lost = False
-    reset()
+    _verbosity = 0
 
 
 def require_output() -> None:
@@ -201,9 +194,11 @@ class _PlainFormatter(logging.Formatter):
     """Formatter of log messages: one line each, with a traceback below."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
+        message = super().formatMessage(record)
         trace = getattr(record, "otelTraceID", "0")  # set by OpenTelemetry inside a span
-        where = "" if trace == "0" else f" [trace_id={trace} span_id={record.otelSpanID}]"  # type: ignore[attr-defined]
-        return plain_line(super().formatMessage(record) + where)
+        if trace != "0":
+            message += f" [trace_id={trace} span_id={record.otelSpanID}]"  # type: ignore[attr-defined]
+        return plain_line(message)
 
     def format(self, record: logging.LogRecord) -> str:
         return plain_text(super().format(record))
@@ -223,7 +218,8 @@ def print_text(text: str) -> None:
     """Print text on stdout. Characters that its encoding lacks are replaced."""
     if _has_stdout():
         encoding = sys.stdout.encoding or "utf-8"
-        _write(sys.stdout, (plain_text(text) + "\n").encode(encoding, "replace").decode(encoding))
+        printable = plain_text(text).encode(encoding, "replace").decode(encoding)
+        _write_stdout(sys.stdout, printable + "\n")
 
 
 def print_rows(rows: Iterable[Sequence[str]], *, indent: str = "", numbers: Collection[int] = ()) -> None:
@@ -241,25 +237,27 @@ def print_json(document: Mapping[str, object]) -> None:
     if not _has_stdout() or _printed:
         return
     try:
-        data = _plain(encode_json(document))
+        data = _plain_bytes(encode_json(document))
     except UnicodeEncodeError:  # a path may hold bytes that are not UTF-8
-        data = _plain(json.dumps(document).encode())
+        data = _plain_bytes(json.dumps(document).encode())
     _printed = True
-    _write(sys.stdout.buffer, data + b"\n")
+    _write_stdout(sys.stdout.buffer, data + b"\n")
 
 
 def print_event(document: Mapping[str, object]) -> None:
     """Print one JSON line of a command that prints several, such as events."""
 
     if _has_stdout():
-        _write(sys.stdout.buffer, _plain(encode_json(document)) + b"\n")
+        _write_stdout(sys.stdout.buffer, _plain_bytes(encode_json(document)) + b"\n")
 
 
-def _plain(data: bytes) -> bytes:
-    return data if data.isascii() and b"\x7f" not in data else plain_json(data.decode()).encode()
+def _plain_bytes(data: bytes) -> bytes:
+    if data.isascii() and b"\x7f" not in data:
+        return data
+    return plain_json(data.decode()).encode()
 
 
-def _write(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
+def _write_stdout(stream: IO[str] | IO[bytes], data: str | bytes) -> None:
     try:
         stream.write(data)  # type: ignore[arg-type]
         stream.flush()
@@ -274,7 +272,9 @@ def print_note(text: str, *, always: bool = False) -> None:
     if is_quiet() and not always:
         return
     line = " ".join(text.split())
-    print_line("abp: " + (line if len(line) <= _MAX_NOTE else line[:_MAX_NOTE] + "…"))
+    if len(line) > _MAX_NOTE:
+        line = line[:_MAX_NOTE] + "…"
+    print_line(f"abp: {line}")
 
 
 def print_line(text: str) -> None:
@@ -335,12 +335,12 @@ def report_error(error: Exception, *, as_json: bool) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return _READER_GONE
     if hasattr(error, "format_message"):  # an error of the argument parser, whose class is private to Typer
-        error = UsageError(_usage(error))
+        error = UsageError(_usage_message(error))
     if isinstance(error, ABPError):
         failure = with_quoted_parameter(error)
     elif isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        failure = ABPError(f"the system refused: {where}{error.strerror or error}")
+        file = f"{error.filename}: " if error.filename else ""
+        failure = ABPError(f"the system refused: {file}{error.strerror or error}")
     else:
         logger.debug("the traceback:", exc_info=error)
         failure = ABPError(
@@ -364,9 +364,10 @@ def evidence_lines(evidence: Mapping[str, StoredFile]) -> list[str]:
     """Return a line for each evidence file of a call; that of a trace includes the command that shows it."""
     lines = []
     for kind, file in evidence.items():
-        where = str(file.path or file.uri)
-        shown = f" (playwright show-trace {shlex.quote(where)})" if kind == "trace" and file.path else ""
-        lines.append(f"Evidence, {kind}: {where}{shown}")
+        line = f"Evidence, {kind}: {file.path or file.uri}"
+        if kind == "trace" and file.path:
+            line += f" (playwright show-trace {shlex.quote(str(file.path))})"
+        lines.append(line)
     return lines
 
 
@@ -377,7 +378,7 @@ def print_result(result: Result) -> None:
     on_terminal = sys.stdout is not None and sys.stdout.isatty() and result.small_answer() is not None
     if on_terminal:
         _print_value(result.data)
-    print_text(replace(result, warnings=()).summary(max_chars=_MAX_SUMMARY, with_answer=not on_terminal))
+    print_text(replace(result, warnings=()).summary(max_chars=MAX_SUMMARY, with_answer=not on_terminal))
     for line in evidence_lines(result.evidence):
         print_text(line)
 
@@ -399,31 +400,35 @@ def _print_value(value: object) -> None:
     Console(file=sys.stdout).print(coloured, soft_wrap=True)
 
 
-def _usage(error: Exception) -> str:
+def _usage_message(error: Exception) -> str:
     """Return the message of the argument parser with a hint at the help of the command."""
     text: str = error.format_message().rstrip(".")  # type: ignore[attr-defined]
-    text = _CONDITION.sub(lambda found: _PLAIN_CONDITIONS[found[1] or ""], text[:1].lower() + text[1:])
+    text = _CONDITION.sub(lambda match: _PLAIN_CONDITIONS[match[1] or ""], text[:1].lower() + text[1:])
     context = getattr(error, "ctx", None)
     if context is None:
         return f"{text}; see `abp --help`"
     hint = f"see `{context.command_path} --help`"
-    if likely := _likely_option(error):
-        return f"no such option: {likely[0]}; did you mean {likely[1]}?; {hint}"
+    option = getattr(error, "option_name", None)
+    similar = similar_names(option, getattr(error, "possibilities", None) or (), most=1) if option else ()
+    if similar:
+        return f"no such option: {option}; did you mean {similar[0]}?; {hint}"
     if text.startswith("missing argument"):
         form = " ".join(re.sub("[{}]", "", context.get_usage()).split()[1:])
-        listed = "; `abp capabilities TARGET` lists them" if "'CAPABILITY'" in text else ""
-        return f"{text}{listed}; the form is `{form}`, {hint}"
-    if found := re.search(r"unexpected extra argument.*? \((@\S+)\)$", text):
-        return f"{text}; write --params {shlex.quote(found[1])}, {hint}"
+        if "'CAPABILITY'" in text:
+            text += "; `abp capabilities TARGET` lists them"
+        return f"{text}; the form is `{form}`, {hint}"
+    extra_file = re.search(r"unexpected extra argument.*? \((@\S+)\)$", text)
+    if extra_file:
+        return f"{text}; write --params {shlex.quote(extra_file[1])}, {hint}"
     extra = re.search(r"unexpected extra argument.*? \(([^\s=]{1,80}=)(.*)\)$", text, re.DOTALL)
     if extra and any("-p" in param.opts for param in context.command.params):
         # the parser joins the words with spaces, so a value with spaces cannot be told from several words
         pair = shlex.quote(extra[1] + extra[2]) if " " not in extra[2] else f"{extra[1]}…"
         return f"{text}; write -p {pair}, {hint}"
-    known = getattr(context.command, "list_commands", None)
+    list_commands = getattr(context.command, "list_commands", None)
     text = re.sub(r"\. Did you mean (.*)\?$", r"; did you mean \1?", text)
-    if known is not None and "command" in text and "did you mean" not in text:
-        return f"{text}; the commands are {', '.join(known(context))}, {hint}"
+    if list_commands is not None and "command" in text and "did you mean" not in text:
+        return f"{text}; the commands are {', '.join(list_commands(context))}, {hint}"
     return f"{text}; {hint}"
 
 
@@ -434,13 +439,6 @@ _PLAIN_CONDITIONS = {
     " less than or equal to": "it must be at most",
     " greater than or equal to": "it must be at least",
 }
-
-
-def _likely_option(error: Exception) -> tuple[str, str] | None:
-    """Return an unknown option and the one that was probably meant, as the parser lists similar ones by name."""
-    given, similar = getattr(error, "option_name", None), getattr(error, "possibilities", None)
-    found = similar_names(given, similar, most=1) if given and similar else ()
-    return (given, found[0]) if found and given else None
 
 
 def print_error(
@@ -464,8 +462,10 @@ def print_error(
 def _lines_below(code: str, document: Mapping[str, object] | None) -> str:
     """Return the extra lines of an error: the diff of a replay, or the invalid lines of a batch input."""
     details = document.get("details") if document else None
+    if not isinstance(details, Mapping):
+        return ""
     name = {NotRecorded.code: "diff", UsageError.code: "refused"}.get(code, "")
-    return str(details.get(name, "")) if isinstance(details, Mapping) else ""
+    return str(details.get(name, ""))
 
 
 def version_of(distribution: str) -> str:

@@ -48,16 +48,19 @@ class Params(dict[str, object]):
         such as ``-p phone=12345``."""
 
         fitting: dict[str, Any] = dict(self)
-        for path, text in self.texts.items() if schema else ():
+        if not schema:
+            return fitting
+        for path, text in self.texts.items():
             as_text = copy.deepcopy(fitting)
             set_path(as_text, path, text)
-            fits = []
-            for values in (fitting, as_text):
-                prepared, content = prepare_params(values)
-                fits.append(fits_at(schema, prepared, path, [found.path for found in content]))
-            if fits == [False, True]:
+            if not _fits(schema, fitting, path) and _fits(schema, as_text, path):
                 fitting = as_text
         return fitting
+
+
+def _fits(schema: Mapping[str, object], params: dict[str, Any], path: tuple[str, ...]) -> bool:
+    prepared, content = prepare_params(params)
+    return fits_at(schema, prepared, path, [place.path for place in content])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +91,14 @@ def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) ->
     ``text`` is the value of ``--params JSON|@FILE|-``. ``pairs`` are ``KEY=VALUE`` (see :func:`read_value`) and
     ``files`` are ``KEY=PATH``; a dot in KEY leads into an object. A key may be given once and overrides ``text``.
     May wait for stdin. Raises :class:`~transports.errors.UsageError` for anything that cannot be read."""
-    params = Params(None if text is None else _document(text))
-    given: set[tuple[str, ...]] = set()
+    params = Params(None if text is None else _read_object(text))
+    paths: set[tuple[str, ...]] = set()
     for pair in pairs:
-        key, value = _split(pair, "-p KEY=VALUE", "-p title=Report")
-        set_value(params, key, value, f"-p {pair}", given)
+        key, value = _split_pair(pair, "-p KEY=VALUE", "-p title=Report")
+        set_value(params, key, value, f"-p {pair}", paths)
     for pair in files:
-        key, value = _split(pair, "--file KEY=PATH", "--file image=photo.png")
-        set_param(params, key, read_file(value, f"--file {pair}"), given)
+        key, value = _split_pair(pair, "--file KEY=PATH", "--file image=photo.png")
+        set_param(params, key, read_file(value, f"--file {pair}"), paths)
     return params
 
 
@@ -134,23 +137,23 @@ def refuse_file_name(out: str) -> None:
     )
 
 
-def _document(text: str) -> dict[str, Any]:
+def _read_object(text: str) -> dict[str, Any]:
 
-    source, data = _read(text)
+    source, data = _read_json(text)
     fix = "quote it for the shell: --params '{\"key\": 1}'" if source == "--params" else "correct it"
     params = decode_given(data, source, fix=fix)
     if not isinstance(params, dict):
-        raise UsageError(f"{source} must be a JSON object such as '{{\"key\": 1}}', not {_kind(params)}")
+        raise UsageError(f"{source} must be a JSON object such as '{{\"key\": 1}}', not {_kind_of(params)}")
     return params
 
 
-def _read(text: str) -> tuple[str, str]:
+def _read_json(text: str) -> tuple[str, str]:
     """Return the source of the JSON, for messages, and the JSON."""
     if text != "-" and not text.startswith("@"):
         return "--params", text
-    source = f"--params {text}" + " (stdin)" * (text == "-")
+    source = "--params - (stdin)" if text == "-" else f"--params {text}"
     if text == "-" and sys.stdin is None:
-        raise UsageError(f"{source}: there is no stdin; use --params @FILE")
+        raise UsageError(f"{source}: stdin is closed; use --params @FILE")
     if text == "-" and sys.stdin.isatty():
         print_note("type the parameters as JSON, then Ctrl-D", always=True)
     return source, read_text(text, source)
@@ -174,17 +177,17 @@ def read_text(text: str, source: str, fix: str = "correct the file name after @"
         raise UsageError(f"{source}: cannot be read ({reason}); {fix}") from error
 
 
-def _kind(value: object) -> str:
+def _kind_of(value: object) -> str:
     names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")
 
 
-def _split(pair: str, form: str, example: str) -> tuple[list[str], str]:
+def _split_pair(pair: str, form: str, example: str) -> tuple[list[str], str]:
     key, equals, value = pair.partition("=")
     path = key.split(".")
     if not equals or not all(path):
-        whole = f"; for all parameters of a file: --params {pair}" if pair.startswith("@") else ""
-        raise UsageError(f"{pair!r} is not of the form {form}, such as {example}{whole}")
+        advice = f"; for all parameters of a file: --params {pair}" if pair.startswith("@") else ""
+        raise UsageError(f"{pair!r} is not of the form {form}, such as {example}{advice}")
     return path, value
 
 
@@ -197,21 +200,21 @@ def parse_value(text: str) -> object:
         return text
 
 
-def set_value(params: Params, key: Sequence[str], text: str, source: str, given: set[tuple[str, ...]]) -> None:
+def set_value(params: Params, key: Sequence[str], text: str, source: str, paths: set[tuple[str, ...]]) -> None:
     """Set the parameter at the path ``key`` to the VALUE of ``KEY=VALUE``: JSON if it is valid, text otherwise.
 
     ``@FILE`` stands for the content of a file, ``@@`` for a text that begins with ``@``. Raises the errors of
     :func:`set_param`, and :class:`~transports.errors.UsageError`, with ``source`` in its message, for a file that
     cannot be read, is larger than 64 MB, or is not UTF-8."""
     if text.startswith("@@"):
-        return set_param(params, key, text[1:], given)
+        set_param(params, key, text[1:], paths)
+        return
     if text.startswith("@"):
         text = read_text(text, source, "correct the file name, or write @@ for a text that begins with @")
     value = parse_value(text)
-    set_param(params, key, value, given)
+    set_param(params, key, value, paths)
     if not isinstance(value, str):
         params.texts[tuple(key)] = text
-    return None
 
 
 #: Most characters of a value in an example; a longer one is read from a file.
@@ -226,10 +229,12 @@ def example_words(params: Mapping[str, object]) -> list[str]:
         return ["--params", shell_word(json_line(params))]
     words = []
     for name, value in params.items():
-        plain = isinstance(value, str) and plain_line(value) == value and parse_value(value) == value
-        text = str(value) if plain and not str(value).startswith("@") else json_line(value)
+        text = json_line(value)
+        if isinstance(value, str) and plain_line(value) == value == parse_value(value) and not value.startswith("@"):
+            text = value
         if len(text) > _MAX_EXAMPLE:
-            text = f"@{name}.{'txt' if isinstance(value, str) else 'json'}"
+            suffix = "txt" if isinstance(value, str) else "json"
+            text = f"@{name}.{suffix}"
         words += ["-p", shell_word(f"{name}={text}")]
     return words
 
@@ -244,22 +249,24 @@ def json_line(value: object) -> str:
 
 def shell_word(text: str) -> str:
     """Return ``text`` as one word of bash, zsh and fish. ``text`` is without control characters."""
+    if text[:1] in ("=", "%") and not _ESCAPES_IN_FISH.search(text):
+        return f"'{text}'"
     if not _ESCAPES_IN_FISH.search(text):
-        return shlex.quote(text) if text[:1] not in ("=", "%") else f"'{text}'"
+        return shlex.quote(text)
     return '"\\\\"'.join(shlex.quote(part) if part else "" for part in text.split("\\"))
 
 
-def set_param(params: dict[str, Any], key: Sequence[str], value: object, given: set[tuple[str, ...]]) -> None:
-    """Set the parameter at the path ``key``, and add the path to ``given``. Raises
-    :class:`~transports.errors.UsageError` if it would replace a parameter in ``given``."""
+def set_param(params: dict[str, Any], key: Sequence[str], value: object, paths: set[tuple[str, ...]]) -> None:
+    """Set the parameter at the path ``key``, and add the path to ``paths``. Raises
+    :class:`~transports.errors.UsageError` if it would replace a parameter in ``paths``."""
 
     path = tuple(key)
-    replaced = next((other for other in given if other[: len(path)] == path), None)
-    if replaced is not None:
-        name, other = ".".join(path), ".".join(replaced)
-        problem = "is given twice" if name == other else f"would replace {other!r}"
-        raise UsageError(f"{name!r} {problem}; give it once, or a list as JSON: -p '{name}=[1, 2]'")
-    given.add(path)
+    for other in paths:
+        if other[: len(path)] == path:
+            name = ".".join(path)
+            problem = "is given twice" if other == path else f"would replace {'.'.join(other)!r}"
+            raise UsageError(f"{name!r} {problem}; give it once, or a list as JSON: -p '{name}=[1, 2]'")
+    paths.add(path)
     try:
         set_path(params, key, value)
     except UsageError as error:

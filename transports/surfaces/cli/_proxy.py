@@ -78,11 +78,13 @@ async def proxy(
     as_json: Json = False,
 ) -> int:
     """Run another MCP server, with its large content as links."""
-    server = _server(command or (), url, header)
+    server = _find_server(command or (), url, header)
     if server is None:
-        return _all_stats(as_json=as_json, wanted=stats)
+        if not stats:
+            raise UsageError("name the server: abp proxy -- COMMAND …, or abp proxy --url https://…/mcp")
+        return _print_all_stats(as_json=as_json)
     if roots and http is None:
-        raise UsageError("--roots is for --http; over stdin and stdout, the client's own roots are used")
+        raise UsageError("--roots needs --http; over stdin and stdout, the client's own roots are used")
     async with AsyncExitStack() as stack:
         upstream = None
         if http is None:
@@ -106,7 +108,7 @@ async def proxy(
             return 0
         finally:
             if stats:
-                _print(counted.as_dict(), {counted.server: counted.tools}, as_json=as_json, out=print_line)
+                _print_stats(counted.as_dict(), {counted.server: counted.tools}, as_json=as_json, out=print_line)
 
 
 async def _open_server(server: Server) -> Upstream:
@@ -140,13 +142,13 @@ def _print_address(url: str) -> None:
     print_note(f"serving at {url}", always=True)
 
 
-def _server(command: Sequence[str], url: str | None, header: Sequence[str] | None) -> Server | None:
+def _find_server(command: Sequence[str], url: str | None, header: Sequence[str] | None) -> Server | None:
     """Return the server of a command or an address, or ``None`` without both."""
     from ...mcp._servers import parse_server
     from ..mcp.proxy._upstream import server_of
 
     if command and url is not None:
-        raise UsageError("give either a command or --url, not both")
+        raise UsageError("a command and --url are mutually exclusive")
     if url is not None:
         return parse_server(f"mcp+{url}", headers_of(None, header or ()))
     if header:
@@ -154,23 +156,22 @@ def _server(command: Sequence[str], url: str | None, header: Sequence[str] | Non
     return server_of(command) if command else None
 
 
-def _all_stats(*, as_json: bool, wanted: bool) -> int:
+def _print_all_stats(*, as_json: bool) -> int:
     """Print the counts of the activity log."""
     from ..mcp.proxy._stats import log_file, read_log
 
-    if not wanted:
-        raise UsageError("name the server: abp proxy -- COMMAND …, or abp proxy --url https://…/mcp")
     log = log_file()
     servers = {} if log is None else read_log(log)
-    document = {server: {tool: asdict(one) for tool, one in tools.items()} for server, tools in servers.items()}
-    _print(document, servers, as_json=as_json, out=print_text)
+    document = {server: {tool: asdict(count) for tool, count in tools.items()} for server, tools in servers.items()}
+    _print_stats(document, servers, as_json=as_json, out=print_text)
     return 0
 
 
-def _print(
+def _print_stats(
     document: object, servers: Mapping[str, Mapping[str, Count]], *, as_json: bool, out: Callable[[str], None]
 ) -> None:
     from ..mcp.proxy._stats import table
 
-    for line in [encode_json(document).decode()] if as_json else table(servers):
+    lines = [encode_json(document).decode()] if as_json else table(servers)
+    for line in lines:
         out(line)

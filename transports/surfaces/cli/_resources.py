@@ -9,7 +9,7 @@ import typer
 
 from ...protocol._plain_text import plain_line
 from ._options import Headers, Json, Output, Timeout, Token, headers_of, open_app
-from ._output import asynchronous, print_event, print_json, print_rows, print_text
+from ._output import MAX_SUMMARY, asynchronous, print_event, print_json, print_rows, print_text
 
 if TYPE_CHECKING:
     from ...session._session import Session
@@ -36,24 +36,23 @@ async def resources(
     """List the resources of an MCP server, or read some.
 
     With --watch and --json, each reading is a line of JSON."""
-    async with open_app(
-        target, {"headers": headers_of(token, header or ())}, store=output if read or watch else "none:"
-    ) as app:
+    headers = headers_of(token, header or ())
+    store = output if read or watch else "none:"
+    async with open_app(target, {"headers": headers}, store=store) as app:
         if read:
             results = [await app.resources.read(uri, timeout=timeout) for uri in read]
             if as_json:
                 print_json({"success": True, "results": [result.as_dict() for result in results]})
             else:
-                print_text("\n".join(result.summary(max_chars=100_000) for result in results))
+                print_text("\n".join(result.summary(max_chars=MAX_SUMMARY) for result in results))
         if watch:
-            await _watch(app, watch, timeout, as_json)
-        if read or watch:
-            return 0
-        await _print_list(app, timeout, as_json)
+            await _print_changes(app, watch, timeout, as_json)
+        if not read and not watch:
+            await _print_resources(app, timeout, as_json)
     return 0
 
 
-async def _watch(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
+async def _print_changes(app: Session, uris: Sequence[str], timeout: float | None, as_json: bool) -> None:
     """Print the resources now and after each change, until the session ends. They are printed after a reconnection too,
     since a notification of a change may have been lost meanwhile."""
     from ...protocol._payloads import Notification
@@ -64,7 +63,7 @@ async def _watch(app: Session, uris: Sequence[str], timeout: float | None, as_js
         if as_json:
             print_event({"success": True, "uri": uri, "result": result.as_dict()})
         else:
-            print_text(f"{uri}\n{result.summary(max_chars=100_000)}")
+            print_text(f"{uri}\n{result.summary(max_chars=MAX_SUMMARY)}")
 
     async with app.events() as events:
         for uri in uris:
@@ -79,23 +78,25 @@ async def _watch(app: Session, uris: Sequence[str], timeout: float | None, as_js
                         await show(uri, fresh=True)
 
 
-async def _print_list(app: Session, timeout: float | None, as_json: bool) -> None:
-    listed = await app.resources.list(timeout=timeout)
+async def _print_resources(app: Session, timeout: float | None, as_json: bool) -> None:
+    resources = await app.resources.list(timeout=timeout)
     templates = await app.resources.templates(timeout=timeout)
     if as_json:
         print_json(
             {
                 "success": True,
                 "app": app.info.model_dump(exclude_none=True),
-                "resources": [one.model_dump(by_alias=True) for one in listed],
-                "templates": [one.model_dump(by_alias=True) for one in templates],
+                "resources": [resource.model_dump(by_alias=True) for resource in resources],
+                "templates": [template.model_dump(by_alias=True) for template in templates],
             }
         )
         return
-    print_text(f"{plain_line(app.info.name)} has {len(listed)} resources and {len(templates)} templates of addresses")
+    print_text(
+        f"{plain_line(app.info.name)} has {len(resources)} resources and {len(templates)} templates of addresses"
+    )
     rows = []
-    for one in listed:
-        size = "" if one.size is None else f"{one.size:,} bytes"
-        rows.append((one.uri, one.mime_type or "", size, one.title or one.name))
+    for resource in resources:
+        size = "" if resource.size is None else f"{resource.size:,} bytes"
+        rows.append((resource.uri, resource.mime_type or "", size, resource.title or resource.name))
     rows += [(template.uri_template, template.mime_type or "", "", template.name) for template in templates]
     print_rows(rows, numbers=(2,))
