@@ -180,7 +180,7 @@ async def test_what_is_expired_is_looked_for_a_minute_after_the_last_time(monkey
     class Store:
         retention, scope = Retention.only(ttl_seconds=1), Scope()
 
-        async def _candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
+        async def _list_candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
             looked.append(at)
             return []
 
@@ -255,13 +255,13 @@ async def test_content_without_metadata_stays_an_hour_and_a_damaged_one_a_day(
 async def test_artifacts_of_a_session_are_counted_only_for_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each artifact would cost as much as the session has artifacts."""
     counted: list[Scope] = []
-    entries = MemoryStore._entries
+    entries = MemoryStore._list_entries
 
     async def counting(self: MemoryStore, scope: Scope) -> list[Entry]:
         counted.append(scope)
         return await entries(self, scope)
 
-    monkeypatch.setattr(MemoryStore, "_entries", counting)
+    monkeypatch.setattr(MemoryStore, "_list_entries", counting)
     for retention, times in ((Retention.only(ttl_seconds=60), 0), (Retention.only(max_artifacts_per_session=9), 3)):
         store = MemoryStore(retention=retention).scoped(Scope(session="s"))
         for number in range(3):

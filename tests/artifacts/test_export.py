@@ -100,7 +100,7 @@ async def test_a_cancelled_export_leaves_what_was_there(tmp_path: Path, monkeypa
         first.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(store, "_read", slow)
+    monkeypatch.setattr(store, "_read_range", slow)
     task = asyncio.create_task(store.export(ref, target))
     await first.wait()
     assert len(names(tmp_path)) == 3  # the store, the file, and a temporary file

@@ -101,7 +101,7 @@ async def test_a_retention_reads_only_what_it_may_remove(
         for number in range(3):
             await one.scoped(Scope(tenant="x", session="s", trace=str(number))).put_bytes(b"%d" % number)
     many = Retention.only(max_artifacts_per_session=3, ttl_seconds=1000)
-    looked = await store._candidates(Scope(), many)
+    looked = await store._list_candidates(Scope(), many)
     assert {entry.scope.session for entry in looked} == {"large"} and len(looked) == 5
     for policy in (
         many,

@@ -181,7 +181,7 @@ async def test_a_row_that_lies_is_put_right_where_it_is_noticed(open_indexed: Op
     sql = "UPDATE abp_artifacts_1 SET stored = 5 WHERE id = ? AND store = ?"
     await rows._run(lambda cursor, number: cursor.execute(sql, (ref.id, number)))
     assert list(await store.gc()) == []  # what counts is the metadata
-    assert [entry.id for entry in await store._candidates(Scope(), Retention.only(ttl_seconds=1000))] == []
+    assert [entry.id for entry in await store._list_candidates(Scope(), Retention.only(ttl_seconds=1000))] == []
     assert await store.list() == [ref]
 
 

@@ -154,7 +154,7 @@ async def _pages(address: str, count: int) -> dict[str, float]:
             assert 10 <= len(page.artifacts) <= 50 and all(map(query.matches, page.artifacts)), name
             cells[name] = await _median(partial(find, view, query))
         policy = Retention.only(ttl_seconds=1e9, max_artifacts_per_session=100)
-        cells["what a retention removes"] = await _median(partial(store._candidates, Scope(), policy), 3)
+        cells["what a retention removes"] = await _median(partial(store._list_candidates, Scope(), policy), 3)
         return cells
 
 

@@ -30,7 +30,7 @@ class AuditLog:
 
     def check(self) -> None:
         """Raise :class:`~transports.errors.StoreError` if the file cannot be opened to append. Creates it."""
-        os.close(self._open())
+        os.close(self._open_log())
 
     def write(self, action: str, who: Scope, **facts: object) -> None:
         """Append one line. ``who`` is the scope that acted; ``facts`` are JSON values, and ``None`` is left out."""
@@ -42,7 +42,7 @@ class AuditLog:
         }
         line |= {name: value for name, value in facts.items() if value is not None}
         data = json.dumps(line, ensure_ascii=True).encode() + b"\n"
-        fd = self._open()
+        fd = self._open_log()
         try:
             written = os.write(fd, data)
         except OSError as error:
@@ -52,13 +52,15 @@ class AuditLog:
         if written != len(data):
             raise self._error("no space is left")
 
-    def _open(self) -> int:
+    def _open_log(self) -> int:
         try:
             # opened for each line, so that a rotated log does not go on growing unseen
             return open_file(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as error:
-            what = "it is a symlink, which is not followed" if self.path.is_symlink() else error.strerror
-            raise self._error(what or str(error)) from error
+            reason = error.strerror or str(error)
+            if self.path.is_symlink():
+                reason = "it is a symlink, which is not followed"
+            raise self._error(reason) from error
 
-    def _error(self, what: str) -> StoreError:
-        return StoreError(f"cannot write the audit log {self.path}: {what}; name another file with ABP_AUDIT_LOG")
+    def _error(self, reason: str) -> StoreError:
+        return StoreError(f"cannot write the audit log {self.path}: {reason}; name another file with ABP_AUDIT_LOG")

@@ -162,7 +162,7 @@ class Evictor:
         policy = store.retention
         if policy is None or policy.ttl_seconds is None:
             return refs
-        expired = self.expired(policy, await store._candidates(store.scope, policy.expiry))
+        expired = self.expired(policy, await store._list_candidates(store.scope, policy.expiry))
         return [ref for ref in refs if ref.id not in expired]
 
     def _plan(self, policy: Retention, entries: Sequence[Entry], incoming: Incoming | None = None) -> Sequence[Removal]:
@@ -183,7 +183,7 @@ class Evictor:
         if policy.ttl_seconds is not None and time.monotonic() - self._last_search > _INTERVAL:
             self._last_search = time.monotonic()
             with suppress(StoreUnavailable):  # the next search is a minute later
-                entries = await store._candidates(Scope(), policy.expiry)
+                entries = await store._list_candidates(Scope(), policy.expiry)
                 expired = self.expired(policy, entries) - {key}
                 plan = [
                     Removal("artifact", entry.id, entry.size, "expired") for entry in entries if entry.id in expired
@@ -191,20 +191,20 @@ class Evictor:
                 await self._evict(store, plan, entries)
         if policy.counts and (store.scope.session or store.scope.trace):
             session = Scope(store.scope.tenant, store.scope.user, store.scope.session)
-            entries = await store._entries(session)
+            entries = await store._list_entries(session)
             await self._evict(store, self._plan(policy, entries, Incoming(key, size, store.scope)), entries)
 
     async def collect(self, store: ArtifactStore, *, dry_run: bool) -> Sequence[Removal]:
         """Evict the artifacts of the view that are expired or over a limit; ``dry_run`` only returns them."""
         if store.retention is None:
             return []
-        entries = await store._candidates(store.scope, store.retention)
+        entries = await store._list_candidates(store.scope, store.retention)
         plan = self._plan(store.retention, entries)
         return plan if dry_run else await self._evict(store, plan, entries)
 
     async def remove_all(self, store: ArtifactStore, reason: str) -> Sequence[Removal]:
         """Remove everything in the view."""
-        entries = await store._entries(store.scope)
+        entries = await store._list_entries(store.scope)
         plan = [Removal("artifact", entry.id, entry.size, reason) for entry in entries]
         return await self._evict(store, plan, entries)
 
@@ -216,7 +216,7 @@ class Evictor:
         stored = {entry.id: entry.stored for entry in entries}
         removed = []
         for removal in plan:
-            if await store._delete(removal.id, stored[removal.id]):
+            if await store._delete_artifact(removal.id, stored[removal.id]):
                 store._write_audit("evict", id=removal.id, bytes=removal.size_bytes, reason=removal.reason)
                 removed.append(removal)
                 _report(store.retention, removal)
@@ -350,7 +350,7 @@ class ArtifactStore(ABC):
 
     async def list(self) -> list[ArtifactRef]:
         """Return all artifacts of this view, oldest first; those that were stored in one millisecond, by their ids."""
-        return await self._evictor.without_expired(self, list_(await self._list(self.scope)))
+        return await self._evictor.without_expired(self, list_(await self._list_artifacts(self.scope)))
 
     def open(
         self, artifact: ArtifactRef | str, *, offset: int = 0, length: int | None = None, chunk_size: int = PIECE
@@ -378,12 +378,12 @@ class ArtifactStore(ABC):
             self.audit.check()
         ref = await self._require_visible(artifact_id, "read")
         if self.retention and self.retention.cleanup_strategy == "lru":
-            await self._touch(artifact_id)
+            await self._record_use(artifact_id)
         end = ref.size_bytes if length is None else min(offset + length, ref.size_bytes)
         count = 0
         code = "CANCELLED"
         try:
-            async with aclosing(self._read(ref, min(offset, end), end, chunk_size)) as chunks:
+            async with aclosing(self._read_range(ref, min(offset, end), end, chunk_size)) as chunks:
                 async for chunk in chunks:
                     count += len(chunk)
                     yield chunk
@@ -446,7 +446,7 @@ class ArtifactStore(ABC):
                 await self._require_visible(artifact_id, "delete")
         except ArtifactNotFound:
             return False
-        removed = await self._delete(artifact_id)
+        removed = await self._delete_artifact(artifact_id)
         if removed:
             self._write_audit("delete", id=artifact_id)
         return removed
@@ -464,7 +464,7 @@ class ArtifactStore(ABC):
         removals = await self._evictor.collect(self, dry_run=dry_run)
         if self.scope:
             return removals
-        return [*removals, *await self._sweep(dry_run=dry_run)]
+        return [*removals, *await self._sweep_leftovers(dry_run=dry_run)]
 
     async def end_session(self) -> int:
         """Remove everything in the view of one session if the retention has ``cleanup_on_session_end``, and return the
@@ -485,10 +485,10 @@ class ArtifactStore(ABC):
         changed.
         """
         problems: list[Problem] = []
-        refs = await self._list(self.scope)
+        refs = await self._list_artifacts(self.scope)
         for ref in refs:
             try:
-                async with aclosing(self._read(ref, 0, ref.size_bytes, PIECE)) as chunks:
+                async with aclosing(self._read_range(ref, 0, ref.size_bytes, PIECE)) as chunks:
                     async for _ in chunks:
                         pass
             except Corrupt as error:
@@ -499,10 +499,12 @@ class ArtifactStore(ABC):
 
     # --- shared by all kinds of stores --------------------------------------------------------------------------------
 
-    async def _require_visible(self, artifact_id: str, wanted: str) -> ArtifactRef:
+    async def _require_visible(self, artifact_id: str, action: str) -> ArtifactRef:
+        """Return the reference of an id that this view sees. Raises :class:`~transports.errors.ArtifactNotFound`; the
+        audit log says for which ``action``."""
         reason = None
         try:
-            ref, stored = await self._stat(artifact_id)
+            ref, stored = await self._stat_artifact(artifact_id)
             if not self.scope.covers(ref.scope):
                 reason = "belongs to somebody else"
             elif self.retention and self._evictor.is_expired(self.retention, ref.id, stored, ref.scope):
@@ -511,7 +513,7 @@ class ArtifactStore(ABC):
                 raise not_found(artifact_id)
         except ABPError as error:
             # the reason is for the audit log alone: to the caller, all of these ids are unknown
-            self._write_audit("refuse", wanted=wanted, id=artifact_id[:200], code=error.code, reason=reason)
+            self._write_audit("refuse", wanted=action, id=artifact_id[:200], code=error.code, reason=reason)
             raise
         return ref
 
@@ -526,40 +528,39 @@ class ArtifactStore(ABC):
         """Return a new staged file."""
 
     @abstractmethod
-    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+    async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
         """Return the reference of an artifact of any scope, and the time at which it was stored last. Raises
         :func:`not_found`."""
 
     @abstractmethod
-    async def _list(self, scope: Scope) -> Sequence[ArtifactRef]:
+    async def _list_artifacts(self, scope: Scope) -> Sequence[ArtifactRef]:
         """Return the artifacts of ``scope`` in the order of :func:`age_key`."""
 
     @abstractmethod
-    async def _entries(self, scope: Scope) -> Sequence[Entry]:
-        """Return the entries of ``scope``, the input of a retention."""
-
-    @abstractmethod
-    def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+    def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         """Stream the bytes ``start`` to ``end`` (exclusive), verified if that is all of them."""
 
     @abstractmethod
-    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+    async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
         """Remove an artifact of any scope; ``False`` if there is none, or if ``stored`` is not the time of its last
         storing."""
 
-    @abstractmethod
-    async def _touch(self, artifact_id: str) -> None:
-        """Record the use of an artifact."""
+    async def _record_use(self, artifact_id: str) -> None:  # noqa: B027 - only a retention needs it
+        """Record the use of an artifact. The default does nothing, for stores without a retention."""
 
-    async def _candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
+    async def _list_entries(self, scope: Scope) -> Sequence[Entry]:
+        """Return the entries of ``scope``, the input of a retention. The default has none."""
+        return ()
+
+    async def _list_candidates(self, scope: Scope, policy: Retention) -> Sequence[Entry]:
         """Return at least the entries of ``scope`` that ``policy`` may remove, and all entries of each session and
         trace over a limit."""
-        return await self._entries(scope)
+        return await self._list_entries(scope)
 
-    async def _find(self, query: Query) -> Page:
+    async def _find_page(self, query: Query) -> Page:
         """Return a page of the artifacts of the view."""
         return page_of(query, await self.list())
 
-    async def _sweep(self, *, dry_run: bool) -> Sequence[Removal]:
+    async def _sweep_leftovers(self, *, dry_run: bool) -> Sequence[Removal]:
         """Remove content without metadata."""
         return ()

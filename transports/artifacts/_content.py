@@ -40,11 +40,10 @@ logger = logging.getLogger("transports.artifacts")
 #: The head of an id where no namespace was given.
 NO_NAMESPACE = "artifact"
 _HEAD = 4096  # bytes, enough to recognise every signature
-_LONGEST_SOURCE = 32 << 10  # bytes of all of ``source`` as JSON
 #: Bytes between two syncs to the disk, so that the last sync has little to do.
 _SYNC_EVERY = 16 << 20
 #: Applies the rules alone: the session itself masks the known secret values of its user.
-_REDACTOR = Redactor(known=NO_SECRETS)
+REDACTOR = Redactor(known=NO_SECRETS)
 
 
 def too_large(limit: int) -> TooLarge:
@@ -219,14 +218,12 @@ def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:
     if not meta:
         return {}
     try:
-        encoded = encode_json(dict(meta))
-        copy = _shortened(_REDACTOR.tree(decode_json(encoded)))
-        # redaction makes a text at most three times as long: far below the limit, measuring again is unnecessary
-        size = len(encoded) if len(encoded) < _LONGEST_SOURCE // 4 else len(encode_json(copy))
+        copy = _shortened(REDACTOR.tree(decode_json(encode_json(dict(meta)))))
+        size = len(encode_json(copy))
     except (TypeError, ValueError, ABPError) as error:
         raise UsageError(f"meta must hold JSON values only: {error}") from error
     assert isinstance(copy, dict)
-    if size > _LONGEST_SOURCE:
+    if size > 32 << 10:
         return {"warnings": [f"meta had {size:,} bytes of JSON and was left out"]}
     return copy
 

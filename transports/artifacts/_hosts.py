@@ -17,22 +17,18 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Generic, Protocol, TypeGuard, TypeVar, Unpack, cast, runtime_checkable
 
-from .._internal.privacy._redaction import Redactor
-from .._internal.privacy._secrets import NO_SECRETS
 from .._internal.tasks import in_thread
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, first_line
 from ..protocol._media import OCTET_STREAM, extension_for, normalise_mime, safe_filename
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
-from ._content import NO_NAMESPACE, Description, Meter, PutOptions, describe, encode_text
+from ._content import NO_NAMESPACE, REDACTOR, Description, Meter, PutOptions, describe, encode_text
 from ._query import age_key
 from ._ref import ArtifactRef, Scope, not_found
-from ._retention import Entry
 from ._spool import BufferedFile
 
 _STORE = ("put_bytes", "put_text", "get", "delete", "exists")
 _FACADE = ("upload", "download", "get_metadata", "exists", "delete")
 T = TypeVar("T")
-_REDACTOR = Redactor(known=NO_SECRETS)
 Ref = TypeVar("Ref")
 list_ = list  # the host's protocol has a method of that name
 #: Key of a host's namespace in ``source``: the head of an id cannot hold every namespace.
@@ -309,7 +305,7 @@ class HostedStore(ArtifactStore):
     async def _new_staged(self) -> StagedFile:
         return _Staged(self)
 
-    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+    async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
         ref = next(self._remembered_refs(artifact_id, self.scope), None)
         if ref:
             if await self._still_exists(artifact_id):
@@ -323,7 +319,7 @@ class HostedStore(ArtifactStore):
             raise not_found(artifact_id)
         return await self._to_ours(artifact_id, host_ref), 0.0
 
-    async def _list(self, scope: Scope) -> Sequence[ArtifactRef]:
+    async def _list_artifacts(self, scope: Scope) -> Sequence[ArtifactRef]:
         refs: dict[str, ArtifactRef] = {}
         listing = getattr(self._host, "list", None)
         if listing:
@@ -338,20 +334,14 @@ class HostedStore(ArtifactStore):
                 refs[artifact_id] = remembered
         return sorted(refs.values(), key=age_key)
 
-    async def _entries(self, scope: Scope) -> Sequence[Entry]:
-        return ()  # entries serve a retention, and the host has its own
-
-    async def _touch(self, artifact_id: str) -> None:
-        pass
-
-    async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+    async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         data = await self._read_content(ref.id)
         if len(data) != ref.size_bytes or await in_thread(_sha256, data) != ref.sha256:
             raise Corrupt(f"artifact {ref.id} is damaged: the host returned different content", details={"id": ref.id})
         for position in range(start, end, chunk_size):
             yield data[position : min(position + chunk_size, end)]
 
-    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+    async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
         owners = self._remembered.get(artifact_id, {})
         for ref in list(self._remembered_refs(artifact_id, self.scope)):
             del owners[ref.scope]
@@ -427,7 +417,7 @@ class HostedStore(ArtifactStore):
         except ABPError:
             raise
         except Exception as error:  # a host may raise any exception
-            reason = _REDACTOR.text(first_line(error))
+            reason = REDACTOR.text(first_line(error))
             raise StoreError(f"the store of the host ({self.url}) failed: {type(error).__name__}: {reason}") from error
 
     async def _read_content(self, artifact_id: str) -> bytes:

@@ -59,18 +59,18 @@ class MemoryStore(ArtifactStore):
         contents.used[key] = metadata.stored
         return metadata.ref()
 
-    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+    async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
         metadata = self._contents.metadata.get(artifact_id)
         if metadata is None:
             raise not_found(artifact_id)
         return metadata.ref(), metadata.stored
 
-    async def _list(self, scope: Scope) -> list[ArtifactRef]:
+    async def _list_artifacts(self, scope: Scope) -> list[ArtifactRef]:
         covered = [metadata for metadata in self._contents.metadata.values() if scope.covers(metadata.scope)]
         covered.sort(key=lambda metadata: metadata.age_key)
         return [metadata.ref() for metadata in covered]
 
-    async def _entries(self, scope: Scope) -> list[Entry]:
+    async def _list_entries(self, scope: Scope) -> list[Entry]:
         contents = self._contents
         return [
             Entry(key, metadata.size_bytes, metadata.stored, contents.used[key], metadata.scope)
@@ -78,10 +78,10 @@ class MemoryStore(ArtifactStore):
             if scope.covers(metadata.scope)
         ]
 
-    async def _touch(self, artifact_id: str) -> None:
+    async def _record_use(self, artifact_id: str) -> None:
         self._contents.used[artifact_id] = stamp()
 
-    async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+    async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         data = self._contents.blobs.get(ref.sha256)
         if data is None:
             raise not_found(ref.id)
@@ -90,7 +90,7 @@ class MemoryStore(ArtifactStore):
         for position in range(start, end, chunk_size):
             yield data[position : min(position + chunk_size, end)]
 
-    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+    async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
         contents = self._contents
         removed = contents.metadata.get(artifact_id)
         if removed is None or stored not in (None, removed.stored):

@@ -14,14 +14,9 @@ from ._audit import AuditLog
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from ._content import Description, Meter, PutOptions, as_bytes, describe
 from ._ref import ArtifactRef, Scope, artifact_id
-from ._retention import Entry
 from ._spool import HASHED_AT_ONCE, SpooledFile
 
 logger = logging.getLogger("transports.artifacts")
-
-_WARNING = "Content not stored (no ArtifactStore configured)"
-#: Most characters of a preview: the head of content has 4,096 bytes, and a character at most four.
-_MAX_PREVIEW = 1000
 
 
 class NoneStore(ArtifactStore):
@@ -44,8 +39,9 @@ class NoneStore(ArtifactStore):
         audit: AuditLog | None = None,
         warns: bool = True,
     ) -> None:
-        if not 0 <= max_inline_preview <= _MAX_PREVIEW:
-            raise UsageError(f"max_inline_preview is from 0 to {_MAX_PREVIEW:,} characters, not {max_inline_preview!r}")
+        # the head of content has 4,096 bytes, and a character at most four
+        if not 0 <= max_inline_preview <= 1000:
+            raise UsageError(f"max_inline_preview is from 0 to 1,000 characters, not {max_inline_preview!r}")
         super().__init__(max_bytes=max_bytes, audit=audit)
         self._max_inline_preview = max_inline_preview
         self._warned = [] if warns else [True]  # a list, because all views of the store share it
@@ -84,9 +80,15 @@ class NoneStore(ArtifactStore):
         """Return the reference of content that is not kept."""
         digest = meter.sha256
         key = artifact_id("truncated", digest)
-        notes: dict[str, object] = {"truncated": True, "warning": _WARNING, "original_size": meter.size}
-        if not is_binary_mime(description.mime_type) and (text := _beginning(meter.head, self._max_inline_preview)):
-            notes["preview"] = text
+        notes: dict[str, object] = {
+            "truncated": True,
+            "warning": "Content not stored (no ArtifactStore configured)",
+            "original_size": meter.size,
+        }
+        if not is_binary_mime(description.mime_type):
+            preview = _beginning(meter.head, self._max_inline_preview)
+            if preview:
+                notes["preview"] = preview
         return ArtifactRef(
             id=key,
             uri=f"artifact://{key}",
@@ -102,23 +104,17 @@ class NoneStore(ArtifactStore):
     async def _new_staged(self) -> StagedFile:
         return _Staged(self)
 
-    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+    async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
         raise _not_kept(artifact_id)
 
-    async def _list(self, scope: Scope) -> list[ArtifactRef]:
+    async def _list_artifacts(self, scope: Scope) -> list[ArtifactRef]:
         return []
 
-    async def _entries(self, scope: Scope) -> list[Entry]:
-        return []
-
-    async def _touch(self, artifact_id: str) -> None:
-        pass
-
-    async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+    async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         raise _not_kept(ref.id)
         yield b""  # makes this a generator, so that the error comes at the first step
 
-    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+    async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
         return False
 
 

@@ -17,9 +17,6 @@ from ._none import NoneStore
 from ._retention import Retention
 from .local._store import LocalStore
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_CLOUD = re.compile(r"(s3|s3a|gs|az|abfs|abfss|azure|adl)://", re.IGNORECASE)
-
 
 @checked
 def open_store(
@@ -49,7 +46,7 @@ def open_store(
         return NoneStore(max_bytes=max_bytes, audit=log, warns=False)
     if url == "memory:":
         return MemoryStore(max_bytes=max_bytes, retention=retention, audit=log)
-    if isinstance(url, str) and _CLOUD.match(url):
+    if isinstance(url, str) and re.match(r"(s3|s3a|gs|az|abfs|abfss|azure|adl)://", url, re.IGNORECASE):
         from .objects._index import split_index
         from .objects._store import ObjectStore  # needs an extra
 
@@ -70,8 +67,10 @@ def _folder(url: str | Path | None) -> Path | None:
         return None
     if isinstance(url, str) and url[:5].lower() == "file:":
         return _path(url)
-    if not str(url) or "\0" in str(url) or (isinstance(url, str) and _SCHEME.match(url) and not Path(url).drive):
+    if not str(url) or "\0" in str(url):
         raise _unsupported(str(url))
+    if isinstance(url, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", url) and not Path(url).drive:
+        raise _unsupported(url)
     return Path(url)
 
 

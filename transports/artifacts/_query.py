@@ -11,9 +11,6 @@ from ..errors import UsageError
 from ..protocol._times import iso_utc
 from ._ref import ArtifactRef
 
-#: Largest number of artifacts of one page.
-_MAX_LIMIT = 10_000
-
 
 class Page(NamedTuple):
     """One page of a query: its artifacts, the newest first, and the cursor of the next page; ``None`` after the last.
@@ -54,8 +51,8 @@ class Query:
             object.__setattr__(self, "mime_type", None if kind == "*/" else kind)
         if any(time is not None and time.tzinfo is None for time in (self.since, self.until)):
             raise UsageError("since and until need a time zone, such as datetime.now(UTC) has")
-        if self.limit is not None and not 1 <= self.limit <= _MAX_LIMIT:
-            raise UsageError(f"limit is 1 to {_MAX_LIMIT:,} (it is {self.limit})")
+        if self.limit is not None and not 1 <= self.limit <= 10_000:
+            raise UsageError(f"limit is 1 to 10,000 (it is {self.limit})")
         if self.cursor is not None and "~" not in self.cursor:
             raise UsageError("the cursor is not valid; use the `next` of the page before")
 

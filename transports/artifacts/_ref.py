@@ -108,8 +108,12 @@ class ArtifactRef:
     scope: Scope = Scope()
 
     def __repr__(self) -> str:
-        where = f" at {self.local_path}" if self.local_path else "" if self.stored else ", not stored"
-        return f"<ArtifactRef {self.filename[:80]!r}, {self.mime_type[:80]}, {self.size_bytes:,} bytes{where}>"
+        place = ""
+        if self.local_path:
+            place = f" at {self.local_path}"
+        elif not self.stored:
+            place = ", not stored"
+        return f"<ArtifactRef {self.filename[:80]!r}, {self.mime_type[:80]}, {self.size_bytes:,} bytes{place}>"
 
     def _repr_html_(self) -> str:
         """Return the file for a notebook: its name, type and size, and a picture or the first lines."""
@@ -118,12 +122,10 @@ class ArtifactRef:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """Return the file for a notebook in all its forms: a picture is one more."""
         forms = {"text/plain": repr(self), "text/html": files_table([("", self)])}
-        if shown := shown_picture([self]):
-            return {
-                **forms,
-                "text/html": forms["text/html"] + shown.html(self.filename),
-                shown.mime_type: shown.content,
-            }
+        picture = shown_picture([self])
+        if picture:
+            forms["text/html"] += picture.html(self.filename)
+            return {**forms, picture.mime_type: picture.content}
         if self.local_path is not None and not is_binary_mime(self.mime_type):
             forms["text/html"] += notebook.first_lines(self.local_path)
         return forms
@@ -135,9 +137,10 @@ class ArtifactRef:
         if self.local_path:
             from ._signing import download_link  # late: it loads itsdangerous
 
-            address = download_link(Path(self.local_path), self.id, _LINK_SECONDS)
             name = notebook.file_link(self.local_path, self.filename)
-            name = name if address is None else notebook.Html(name + notebook.download_link(address))
+            address = download_link(Path(self.local_path), self.id, seconds=3600)
+            if address:
+                name = notebook.Html(name + notebook.download_link(address))
         return name, self.mime_type, f"{self.size_bytes:,} bytes{'' if self.stored else ', not stored'}"
 
     @property
@@ -157,7 +160,7 @@ class ArtifactRef:
         reason, both also in ``source`` (docs/requirements.md R2-7.4), and ``preview`` has the first 500 characters of a
         text.
         """
-        out: dict[str, object] = {
+        document: dict[str, object] = {
             "id": self.id,
             "uri": self.uri if self.stored else None,
             "path": self.local_path,
@@ -167,11 +170,13 @@ class ArtifactRef:
             "sha256": self.sha256,
         }
         if self.scope:
-            out["scope"] = dict(self.scope.items())
+            document["scope"] = dict(self.scope.items())
         if not self.stored:
-            out |= {name: self.source[name] for name in ("truncated", "warning", "preview") if name in self.source}
-            out["source"] = {name: out[name] for name in ("warning", "truncated") if name in out}
-        return out
+            for name in ("truncated", "warning", "preview"):
+                if name in self.source:
+                    document[name] = self.source[name]
+            document["source"] = {name: document[name] for name in ("warning", "truncated") if name in document}
+        return document
 
     @checked
     def save_as(self, path: str | os.PathLike[str]) -> Path:
@@ -207,12 +212,6 @@ class ArtifactRef:
         return open_verified(self, self.path)
 
 
-#: Seconds that the download link of a notebook works.
-_LINK_SECONDS = 3600.0
-#: Files that are looked at for a picture.
-_MAX_LOOKED_AT = 20
-
-
 def files_table(files: Collection[tuple[str, ArtifactRef]], title: str = "") -> notebook.Html:
     """Return a table of files for a notebook. Their places in an answer are the first column, if there are any."""
     first = 0 if any(place for place, _ in files) else 1
@@ -223,11 +222,12 @@ def files_table(files: Collection[tuple[str, ArtifactRef]], title: str = "") -> 
 def shown_picture(refs: Iterable[ArtifactRef]) -> notebook.Picture | None:
     """Return the first picture of these files that a notebook can show, of the first 20: as it is, or made smaller, or
     the first page of a PDF. At most one is made."""
-    some = [*islice(refs, _MAX_LOOKED_AT)]
-    for ref in some:
-        if shown := notebook.picture(ref.local_path, ref.mime_type, ref.size_bytes, ref.sha256):
-            return shown
-    for ref in some:
+    first_refs = [*islice(refs, 20)]
+    for ref in first_refs:
+        picture = notebook.picture(ref.local_path, ref.mime_type, ref.size_bytes, ref.sha256)
+        if picture:
+            return picture
+    for ref in first_refs:
         if notebook.has_thumbnail(ref.local_path, ref.mime_type, ref.size_bytes):
             return notebook.thumbnail(ref.local_path, ref.mime_type, ref.sha256)
     return None
@@ -574,8 +574,11 @@ def _time_of_storing(file: _MetadataFile) -> float:
 def _requested_names(description: Description, old: Metadata | None) -> dict[str, object]:
     """Return the last ten file names that were suggested for the content, the newest last, as a part of its
     ``source``."""
-    earlier = old.source.get("requested_names") if old else None
-    names = [name for name in earlier if name != description.name] if isinstance(earlier, list) else []
+    names = []
+    if old:
+        earlier = old.source.get("requested_names")
+        if isinstance(earlier, list):
+            names = [name for name in earlier if name != description.name]
     if description.suggested:
         names = [*names, description.name][-10:]
     return {"requested_names": names} if names else {}

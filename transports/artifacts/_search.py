@@ -27,7 +27,7 @@ async def find(store: ArtifactStore, query: Query) -> Page:
     :class:`~transports.errors.StoreError`, and :class:`~transports.errors.StoreUnavailable` for an index that cannot be
     reached.
     """
-    return await store._find(query)
+    return await store._find_page(query)
 
 
 def is_named(ref: ArtifactRef, name: str) -> bool:
@@ -46,7 +46,7 @@ async def versions(store: ArtifactStore, name: str) -> list[ArtifactRef]:
     refs = [ref for ref in await store.list() if is_named(ref, name)]
     if len(refs) < 2:
         return refs
-    stored = {entry.id: entry.stored for entry in await store._entries(store.scope)}
+    stored = {entry.id: entry.stored for entry in await store._list_entries(store.scope)}
     return sorted(refs, key=lambda ref: stored.get(ref.id, 0.0))
 
 
@@ -86,7 +86,7 @@ async def _read_text(store: ArtifactStore, ref: ArtifactRef) -> str:
     These reads are not in the audit log, which records reads of content for a caller only.
     """
     try:
-        async with aclosing(store._read(ref, 0, min(ref.size_bytes, _MAX_BYTES), _MAX_BYTES)) as chunks:
+        async with aclosing(store._read_range(ref, 0, min(ref.size_bytes, _MAX_BYTES), _MAX_BYTES)) as chunks:
             data = b"".join([chunk async for chunk in chunks])
     except (ArtifactNotFound, Corrupt):
         return ""
@@ -95,7 +95,7 @@ async def _read_text(store: ArtifactStore, ref: ArtifactRef) -> str:
 
 async def _search_index(store: LocalStore, index: TextIndex, searched: list[str]) -> set[str]:
     """Bring the index up to date with the store, and return the ids of the texts of any scope that match."""
-    refs = {ref.id: ref for ref in await store._list(Scope()) if not is_binary_mime(ref.mime_type)}
+    refs = {ref.id: ref for ref in await store._list_artifacts(Scope()) if not is_binary_mime(ref.mime_type)}
     missing = await in_thread(index.missing, refs.keys())
     for start in range(0, len(missing), _BATCH):
         batch = missing[start : start + _BATCH]

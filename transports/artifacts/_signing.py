@@ -22,10 +22,6 @@ from ._files import belongs_to_us, open_file, others_may_read, state_folder
 
 #: Maximum lifetime of a signed value, in seconds.
 MAX_SECONDS = 30 * 86400.0
-#: Seconds by which the clock may have been set back since a value was signed. A value with a later end was signed by a
-#: clock that was wrong, and would be valid almost forever.
-_MAX_SET_BACK = 86400.0
-_KEY = "serve.key"
 _SERVERS = "servers"
 
 
@@ -65,7 +61,9 @@ class Signer:
     def read_scope_token(self, token: str) -> tuple[str, int] | None:
         """Return the scope and the time of expiry of a token; ``None`` for a token that is not signed with this key.
         Raises :class:`Expired`."""
-        return self._read_signed(self._tokens, token.removeprefix("abps.")) if token.startswith("abps.") else None
+        if not token.startswith("abps."):
+            return None
+        return self._read_signed(self._tokens, token.removeprefix("abps."))
 
     def cookie(self, holder: str, expires_at: float) -> str:
         """Return the value of a cookie for ``holder``. It stays valid after a restart of the server."""
@@ -85,7 +83,9 @@ class Signer:
             return None
         match content:
             case [str(subject), int(expires_at)]:
-                if not 0 < expires_at - self.clock() <= MAX_SECONDS + _MAX_SET_BACK:
+                # the clock may have been set back by a day since; a value with a later end was signed by a clock that
+                # was wrong, and would be valid almost forever
+                if not 0 < expires_at - self.clock() <= MAX_SECONDS + 86400:
                     raise Expired("it has expired; request a new one")
                 return subject, expires_at
         return None
@@ -96,9 +96,9 @@ def signing_key() -> str:
 
     Raises :class:`~transports.errors.StoreError` if it can be neither read nor created, or if others can read it."""
     try:
-        path = state_folder() / _KEY
+        path = state_folder() / "serve.key"
         with suppress(FileExistsError):
-            temporary = path.with_name(f".{_KEY}-{os.getpid()}-{secrets.token_hex(4)}")
+            temporary = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
             fd = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             try:
                 with os.fdopen(fd, "w", encoding="ascii") as file:

@@ -30,8 +30,6 @@ _KINDS = {
     "application/x-parquet": "parquet",
 }
 _EXTENSIONS = {"csv": "csv", "tsv": "tsv", "json": "json", "jsonl": "jsonl", "ndjson": "jsonl", "parquet": "parquet"}
-#: Types that say nothing, so that the name of the file decides.
-_GENERIC = (OCTET_STREAM, "text/plain")
 
 
 def is_table(ref: ArtifactRef) -> bool:
@@ -41,7 +39,7 @@ def is_table(ref: ArtifactRef) -> bool:
 
 def _kind(ref: ArtifactRef) -> str | None:
     mime_type = normalise_mime(ref.mime_type) or OCTET_STREAM
-    if mime_type in _GENERIC:
+    if mime_type in (OCTET_STREAM, "text/plain"):  # they say nothing, so the name of the file decides
         return _EXTENSIONS.get(ref.filename.rpartition(".")[2].lower())
     return _KINDS.get(mime_type)
 

@@ -22,9 +22,6 @@ from ._files import PIECE, map_os_errors, open_file, read_at
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-#: Bytes read at a time where a reader asks for fewer.
-_BUFFER = 128 << 10
-
 
 class Described(Protocol):
     """Protocol of a reference, for this module below :class:`transports.ArtifactRef`."""
@@ -177,7 +174,7 @@ def open_file_of(ref: Described, path: Path) -> FileIO:
 
 def verified(file: FileIO, ref: Described, pieces: Pieces) -> BufferedReader:
     """Return a buffered reader of the file of an artifact; ``pieces`` are those of its content."""
-    return BufferedReader(VerifiedFile(file, ref, pieces), _BUFFER)
+    return BufferedReader(VerifiedFile(file, ref, pieces), 128 << 10)
 
 
 def open_verified(ref: Described, path: Path) -> BufferedReader:

@@ -88,7 +88,8 @@ class Catalog:
             if not keys:
                 return []
             with self.index.kept_open():
-                rows = self.index.rows(scope) if self._sync_index(keys, mark) else None
+                if self._sync_index(keys, mark):
+                    rows = self.index.rows(scope)
             if rows is None:
                 covered = [metadata for metadata in self.all_metadata() if scope.covers(metadata.scope)]
                 covered.sort(key=lambda metadata: metadata.age_key)
@@ -103,7 +104,9 @@ class Catalog:
         try:
             with self._tree.folder(".abp", "meta") as meta:
                 times = meta.times()
-                rows = self.index.rows(scope, _mark(times)) if times else None
+                if times is None:
+                    return None
+                rows = self.index.rows(scope, _mark(times))
                 if rows is None:
                     return None
                 if len(rows) > _FEW:
@@ -143,7 +146,9 @@ class Catalog:
     def _sync_index(self, keys: dict[str, int], mark: str | None) -> bool:
         """Bring the index up to date with the metadata files, and write the ``mark`` of their folder to it. Return
         ``False`` if the index cannot be used, or there are no files."""
-        state = self.index.inodes() if keys else None
+        if not keys:
+            return False
+        state = self.index.inodes()
         if state is None:
             return False
         indexed, changes = state

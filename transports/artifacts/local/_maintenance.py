@@ -20,11 +20,8 @@ logger = logging.getLogger("transports.artifacts")
 
 #: Intent files: with the process id of the writer of a name; without one, for a name that was open at its removal.
 _INTENT = re.compile(r"(\d*)-[0-9a-f]+\.name")
-#: Staged files; :mod:`transports.playwright._content` puts slices of a file beside them.
-_STAGED = re.compile(r"(\d+)-[0-9a-f]+(?:\.slice\d)?")
 _BLOB = re.compile(r"[0-9a-f]{64}")
 _MAX_AGE = 3600.0  # seconds that a staged file or content without metadata may be on its way
-_QUARANTINE = 86400.0  # seconds that damaged content is kept for inspection
 
 
 class Stray(NamedTuple):
@@ -200,15 +197,17 @@ class Maintenance:
         for digest, size, age in orphans:
             if age > _MAX_AGE and digest not in needed and (dry_run or self._blobs.remove_orphan(digest)):
                 removals.append(Removal("content", digest, size, "orphan"))
+        day = 86400.0  # for which damaged content is kept for inspection
         for folder, name, status in _list_files(self._tree, "quarantine"):
-            if self._ages.of(name, folder.changed(status)) > _QUARANTINE and (dry_run or folder.discard(name)):
+            if self._ages.of(name, folder.changed(status)) > day and (dry_run or folder.discard(name)):
                 removals.append(Removal("quarantine", name, status.st_size, "expired"))
         return removals
 
     def _sweep_staged(self, *, dry_run: bool) -> list[Removal]:
         removals = []
         for folder, name, status in _list_files(self._tree, "staging"):
-            match = _STAGED.fullmatch(name)
+            # :mod:`transports.playwright._content` puts slices of a file beside it
+            match = re.fullmatch(r"(\d+)-[0-9a-f]+(?:\.slice\d)?", name)
             if match is None or self._ages.of(name, status.st_mtime) <= _MAX_AGE:
                 continue
             if may_be_running(int(match[1]), status.st_mtime):

@@ -26,7 +26,7 @@ from ...errors import Corrupt, StoreError, StoreFull, checked
 from .._audit import AuditLog
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from .._content import Description, Follower, Meter, as_bytes, measure_file, nothing_written
-from .._files import TO_SYNC, foreign_owner, map_os_errors, other_folder, read_at, user_name, write_all
+from .._files import PIECE, TO_SYNC, foreign_owner, map_os_errors, other_folder, read_at, user_name, write_all
 from .._ref import ID, ArtifactRef, CheckReport, Metadata, Problem, Scope, damaged_metadata, not_found
 from .._retention import Entry, Removal, Retention
 from ._blobs import BlobStore
@@ -40,7 +40,6 @@ logger = logging.getLogger("transports.artifacts")
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_PIECE = 1 << 20  # bytes collected before they are written in a thread
 _INLINE = 128 << 10  # bytes whose hashing is faster than the hand-over to a thread
 _TICK = 0.1  # seconds, longer than the time resolution of a file system
 
@@ -88,7 +87,7 @@ class LocalStaged(StagedFile):
         if len(view) <= _INLINE:
             self._meter.add(view)
             self._collected += view
-            if len(self._collected) >= _PIECE:
+            if len(self._collected) >= PIECE:
                 await self._store._use_disk("write a file", self._write_collected)
         else:
             await self._store._use_disk("write a file", self._write_large, view)
@@ -310,7 +309,7 @@ class LocalStore(ArtifactStore):
     async def _new_staged(self) -> StagedFile:
         return LocalStaged(self)
 
-    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+    async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
         return await self._use_disk("read an artifact", self._load_ref, artifact_id)
 
     def _load_ref(self, artifact_id: str) -> tuple[ArtifactRef, float]:
@@ -327,11 +326,11 @@ class LocalStore(ArtifactStore):
         except ValueError as error:
             raise damaged_metadata(artifact_id, error) from error
 
-    async def _list(self, scope: Scope) -> list[ArtifactRef]:
+    async def _list_artifacts(self, scope: Scope) -> list[ArtifactRef]:
         """Return the artifacts of ``scope``, oldest first. Unreadable metadata is logged and left out."""
         return await self._use_disk("list artifacts", self._catalog.refs, scope)
 
-    async def _entries(self, scope: Scope) -> list[Entry]:
+    async def _list_entries(self, scope: Scope) -> list[Entry]:
         return await self._use_disk("list artifacts", self._catalog.entries, scope)
 
     async def change_token(self) -> object:
@@ -351,10 +350,10 @@ class LocalStore(ArtifactStore):
         is_ticking = time.time() - times.st_mtime < _TICK
         return (times.st_ino, times.st_mtime_ns, time.monotonic_ns() if is_ticking else 0)
 
-    async def _touch(self, artifact_id: str) -> None:
+    async def _record_use(self, artifact_id: str) -> None:
         await in_thread(self._catalog.index.touch, artifact_id)
 
-    async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+    async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         reader = _Reader(self, ref, start, end)
         try:
             while chunk := await self._use_disk("read an artifact", reader.read, chunk_size):
@@ -366,13 +365,13 @@ class LocalStore(ArtifactStore):
         finally:
             reader.close()
 
-    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+    async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
         """Remove an artifact with all its readable names."""
         if not ID.fullmatch(artifact_id):
             return False
         return await self._use_disk("delete an artifact", self._blobs.remove, artifact_id, stored)
 
-    async def _sweep(self, *, dry_run: bool) -> list[Removal]:
+    async def _sweep_leftovers(self, *, dry_run: bool) -> list[Removal]:
         return await self._use_disk("clean up", self._maintenance.sweep, dry_run=dry_run)
 
     async def fsck(self, *, repair: bool = False) -> CheckReport:

@@ -197,7 +197,6 @@ class PortableFolder(Folder):
         return os.path.join(self._path, name)  # noqa: PTH118
 
 
-_NEEDED = ("open", "mkdir", "unlink", "link", "rename", "stat")
 _SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _SAFE
 _FILE = _SAFE | getattr(os, "O_NONBLOCK", 0)
@@ -214,8 +213,8 @@ class PosixFolder(Folder):
     @staticmethod
     def is_possible() -> bool:
         """Return whether this system has all the needed calls by descriptor."""
-        by_descriptor = all(getattr(os, name) in os.supports_dir_fd for name in _NEEDED)
-        return by_descriptor and hasattr(os, "O_NOFOLLOW") and hasattr(os, "O_DIRECTORY")
+        calls = (os.open, os.mkdir, os.unlink, os.link, os.rename, os.stat)
+        return os.supports_dir_fd.issuperset(calls) and hasattr(os, "O_NOFOLLOW") and hasattr(os, "O_DIRECTORY")
 
     def make_folder(self, name: str) -> None:
         os.mkdir(name, 0o700, dir_fd=self.fd)

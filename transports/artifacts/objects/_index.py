@@ -48,7 +48,6 @@ _UPDATE = (
     "WHERE store = ? AND id = ? AND e_tag = ?"
 )
 _ENTRY = 'SELECT id, size, stored, used, tenant, "user", session, trace FROM abp_artifacts_1 WHERE store = ?'
-_NAME = "the index"
 
 
 class Indexed(NamedTuple):
@@ -367,9 +366,11 @@ class StoreIndex:
 
     async def e_tags(self, keys: Collection[str]) -> dict[str, str]:
         """Return the ETags in the rows of ``keys``, at most some thousand ids; ids without a row are left out."""
+        if not keys:
+            return {}
         marks = ", ".join("?" * len(keys))
         sql = f"SELECT id, e_tag FROM abp_artifacts_1 WHERE store = ? AND id IN ({marks})"
-        return {str(key): str(e_tag) for key, e_tag in await self._select(sql, *keys)} if keys else {}
+        return {str(key): str(e_tag) for key, e_tag in await self._select(sql, *keys)}
 
     async def keys(self) -> AsyncIterator[dict[str, bool]]:
         """Yield the ids of all rows, some thousand at once, and whether their metadata can be read."""
@@ -503,13 +504,14 @@ def open_index(address: str) -> tuple[Connection, str]:
 
     Raises :class:`~transports.errors.UsageError` for any other URL, or if the extra ``postgres`` is missing.
     """
+    name = "the index"
     scheme, _, rest = address.partition("://")
     if scheme in ("postgresql", "postgres"):
-        return PostgresConnection(address, _NAME, StoreUnavailable), without_password(address)
+        return PostgresConnection(address, name, StoreUnavailable), without_password(address)
     path = unquote(rest)
     if scheme == "sqlite" and path.startswith("/") and not path.endswith("/") and "\0" not in path and "?" not in rest:
         advice = "name another file, or delete this one: it is rebuilt"
-        return SqliteConnection(Path(path), _NAME, StoreUnavailable, advice), address
+        return SqliteConnection(Path(path), name, StoreUnavailable, advice), address
     raise UsageError(
         f"{redact_url(address)!r} is not an index; use postgresql://user@host/database, or "
         "sqlite:///absolute/file.sqlite (# as %23, ? as %3F)"

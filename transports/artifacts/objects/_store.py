@@ -221,19 +221,21 @@ class ObjectStore(ArtifactStore):
             await self._delete_content(old.blob)
         return metadata.ref()
 
-    async def _stat(self, artifact_id: str) -> tuple[ArtifactRef, float]:
-        metadata = await self._catalog.load(artifact_id) if ID.fullmatch(artifact_id) else None
+    async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+        if not ID.fullmatch(artifact_id):
+            raise not_found(artifact_id)
+        metadata = await self._catalog.load(artifact_id)
         if metadata is None:
             raise not_found(artifact_id)
         return metadata.ref(), metadata.stored
 
-    async def _list(self, scope: Scope) -> list[ArtifactRef]:
+    async def _list_artifacts(self, scope: Scope) -> list[ArtifactRef]:
         return [metadata.ref() for metadata in await self._catalog.all(scope)]
 
-    async def _find(self, query: Query) -> Page:
+    async def _find_page(self, query: Query) -> Page:
         result = await self._catalog.find(self.scope, query)
         if result is None:
-            return await super()._find(query)
+            return await super()._find_page(query)
         page, cursor = result
         return Page([metadata.ref() for metadata in page if not self._is_expired(metadata)], cursor)
 
@@ -241,20 +243,20 @@ class ObjectStore(ArtifactStore):
         policy = self.retention
         return policy is not None and self._evictor.is_expired(policy, metadata.id, metadata.stored, metadata.scope)
 
-    async def _entries(self, scope: Scope) -> list[Entry]:
+    async def _list_entries(self, scope: Scope) -> list[Entry]:
         return await self._catalog.entries(scope)
 
-    async def _candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
+    async def _list_candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
         return await self._catalog.candidates(scope, policy)
 
     async def change_token(self) -> object:
         """Return the change counter of the index; ``None`` without an index."""
         return await self._catalog.change_token()
 
-    async def _touch(self, artifact_id: str) -> None:
+    async def _record_use(self, artifact_id: str) -> None:
         await self._catalog.touch(artifact_id)
 
-    async def _read(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+    async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
         blob = await self._content_of(ref.id)
         self._state.reading[blob] += 1
         digest = hashlib.sha256()
@@ -310,7 +312,7 @@ class ObjectStore(ArtifactStore):
         await self._require_visible(artifact_id, "read")
         return await self._bucket.sign(await self._content_of(artifact_id), seconds)
 
-    async def _delete(self, artifact_id: str, stored: float | None = None) -> bool:
+    async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
         if not ID.fullmatch(artifact_id):
             return False
         try:
@@ -341,7 +343,7 @@ class ObjectStore(ArtifactStore):
                 self._state.delete_after_read.discard(blob)
                 await self._bucket.delete(blob)
 
-    async def _sweep(self, *, dry_run: bool) -> list[Removal]:
+    async def _sweep_leftovers(self, *, dry_run: bool) -> list[Removal]:
         return await self._maintenance.sweep(dry_run=dry_run)
 
     async def reindex(self) -> ReindexReport:
@@ -355,6 +357,8 @@ class ObjectStore(ArtifactStore):
     async def fsck(self, *, repair: bool = False) -> CheckReport:
         """Check the content, and without a scope also the metadata; ``repair`` moves unreadable metadata and its
         content to quarantine."""
-        problems = [] if self.scope else await self._maintenance.check(repair=repair)
+        problems: list[Problem] = []
+        if not self.scope:
+            problems = await self._maintenance.check(repair=repair)
         report = await super().fsck()
         return replace(report, problems=(*report.problems, *problems))
