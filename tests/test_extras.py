@@ -54,6 +54,8 @@ def test_a_package_that_is_too_old_names_its_extra_too() -> None:
         ("mcp", "from transports import View", "mcp"),
         ("mcp", "from transports import ViewRequest", "mcp"),
         ("mcp", "from transports.sync import View", "mcp"),
+        ("mcp", "from transports.mcp import MCPTransport", "mcp"),
+        ("mcp", "from transports.surfaces.mcp import Bridge", "mcp"),
         ("mcp", "from transports import connect; connect('mcp+stdio:x')", "mcp"),
         ("mcp", command("mcp"), "mcp"),
         ("jwt", command("mcp"), "mcp"),

@@ -9,6 +9,12 @@
 
 from __future__ import annotations
 
+from .._internal.extras import needing
 from .._internal.lazy import attach_stub
 
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
+_load, __dir__, __all__ = attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> object:
+    with needing("the MCP SDK", "mcp"):
+        return _load(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -36,8 +37,9 @@ class Report:
     @property
     def why_unchecked(self) -> str | None:
         """Reason why no rule applies to the app, so that nothing was checked; ``None`` if something was."""
-        applies = any(outcome.status != "not-applicable" for outcome in self.outcomes)
-        return None if applies else self.outcomes[0].findings[0]
+        if any(outcome.status != "not-applicable" for outcome in self.outcomes):
+            return None
+        return self.outcomes[0].findings[0]
 
     @property
     def conformant(self) -> bool:
@@ -51,21 +53,25 @@ class Report:
     @property
     def counts(self) -> Mapping[Status, int]:
         """Number of checks by status, including statuses without checks."""
-        found = Counter(outcome.status for outcome in self.outcomes)
-        return {status: found[status] for status in _MARKS}
+        numbers = Counter(outcome.status for outcome in self.outcomes)
+        return {status: numbers[status] for status in _MARKS}
 
     def as_dict(self) -> dict[str, object]:
         """Return the report as JSON values, with ``success`` true if the app conforms."""
-        about: dict[str, object] = {"success": self.conformant, "target": self.target, "kind": self.kind}
-        about |= {
+        return {
+            "success": self.conformant,
+            "target": self.target,
+            "kind": self.kind,
             "why_unchecked": self.why_unchecked,
             "app": self.app,
             "abp": PROTOCOL_VERSION,
             "counts": dict(self.counts),
+            "checks": [outcome.as_dict() for outcome in self.outcomes],
+            "left_out": list(self.left_out),
+            "called": list(self.called),
+            "skipped": dict(self.skipped),
+            "seconds": round(self.seconds, 2),
         }
-        about["checks"] = [outcome.as_dict() for outcome in self.outcomes]
-        about["left_out"] = list(self.left_out)
-        return {**about, "called": list(self.called), "skipped": dict(self.skipped), "seconds": round(self.seconds, 2)}
 
     def lines(self) -> Iterator[tuple[str, Status | None]]:
         """Yield the lines of the readable report, by theme, each with the status for its colour."""
@@ -87,12 +93,13 @@ class Report:
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
         more = " …" * (len(skipped) > _MAX_SKIPPED_SHOWN)
         yield f"\nnot called: {', '.join(skipped[:_MAX_SKIPPED_SHOWN])}{more}" if skipped else "", None
-        counted = ", ".join(_counted(status, number) for status, number in self.counts.items())
+        numbers = ", ".join(_counted(status, number) for status, number in self.counts.items())
         if self.why_unchecked is not None:
-            verdict = f"NOTHING WAS CHECKED: {self.why_unchecked};"
+            yield f"NOTHING WAS CHECKED: {self.why_unchecked}; {numbers}, in {self.seconds:.1f} s", "failed"
+        elif self.conformant:
+            yield f"conformant: {numbers}, in {self.seconds:.1f} s", "passed"
         else:
-            verdict = "conformant:" if self.conformant else "NOT CONFORMANT:"
-        yield f"{verdict} {counted}, in {self.seconds:.1f} s", "passed" if self.conformant else "failed"
+            yield f"NOT CONFORMANT: {numbers}, in {self.seconds:.1f} s", "failed"
 
     def _left_out_names(self) -> Iterable[str]:
         """Return the ids of checks that are left out, with ``theme.*`` for a whole theme."""
@@ -104,7 +111,7 @@ class Report:
         """Return the report as JUnit XML. A warning is a passed test with output; a rule not applicable is skipped."""
         counts = self.counts
         why_unchecked = self.why_unchecked
-        errors = 0 if why_unchecked is None else 1
+        errors = int(why_unchecked is not None)
         suite = ElementTree.Element(
             "testsuite",
             name=f"abp conformance {self.target}",
@@ -147,10 +154,12 @@ class Report:
 
 
 def _counted(status: Status, number: int) -> str:
-    plural = "s" if status == "warning" and number != 1 else ""
-    return f"{number} {status.replace('-', ' ')}{plural}"
+    text = f"{number} {status.replace('-', ' ')}"
+    if status == "warning" and number != 1:
+        text += "s"
+    return text
 
 
 def _printable(text: str) -> str:
     """Replace the characters that XML 1.0 cannot hold."""
-    return "".join(char if char in "\t\n\r" or " " <= char < "\ud800" or char > "\udfff" else "\ufffd" for char in text)
+    return re.sub("[^\t\n\r -\ud7ff\ue000-\U0010ffff]", "\ufffd", text)

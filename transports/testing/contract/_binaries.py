@@ -146,9 +146,9 @@ def _sums(artifacts: Mapping[str, ArtifactRef]) -> dict[str, str]:
     return {name: ref.sha256 for name, ref in artifacts.items()}
 
 
-async def _digest(subject: Subject, *given: object) -> list[dict[str, object]]:
+async def _digest(subject: Subject, *files: object) -> list[dict[str, object]]:
     async with subject.connect() as session:
-        return [value((await session.call("file.digest", {"file": item})).data) for item in given]
+        return [value((await session.call("file.digest", {"file": file})).data) for file in files]
 
 
 def _files(folder: Path, *contents: bytes) -> list[Path]:

@@ -104,10 +104,10 @@ async def _closing_fails_calls(subject: Subject) -> None:
 
 @behaviour("two connections know nothing of each other", "transports.base.Transport; docs/protocol.md 2.3")
 async def _connections_are_apart(subject: Subject) -> None:
-    async with subject.connect() as one, subject.connect() as other:
-        assert one.session_id != other.session_id, f"both have the session {one.session_id!r}"
+    async with subject.connect() as first, subject.connect() as second:
+        assert first.session_id != second.session_id
         results = await asyncio.gather(
-            one.call("data.json", {"csv": "a\r\n1\r\n"}), other.call("data.json", {"csv": "a\r\n2\r\n"})
+            first.call("data.json", {"csv": "a\r\n1\r\n"}), second.call("data.json", {"csv": "a\r\n2\r\n"})
         )
         assert [str(result.data).count("2") for result in results] == [0, 1]
     async with subject.connect() as again:

@@ -148,15 +148,15 @@ async def _progress_names_its_call(subject: Subject) -> None:
 async def _content(subject: Subject) -> None:
     async with initialized(subject) as transport:
         reply = await transport.request(call("file.generate", "1", bytes=_LARGE), timeout=subject.answer_timeout)
-        (found,) = find(value(reply.payload, "data"))
-        assert isinstance(found.binary, BinaryData), f"the content cannot be read: {found.binary!r}"
-        handle = found.binary.content
+        (content,) = find(value(reply.payload, "data"))
+        assert isinstance(content.binary, BinaryData), f"the content cannot be read: {content.binary!r}"
+        handle = content.binary.content
         if isinstance(handle, Handle):
             await transport.save(handle, subject.folder / "fetched", timeout=subject.answer_timeout)
             size = (subject.folder / "fetched").stat().st_size
             await transport.release(handle)
         else:
-            size = sum(map(len, found.binary.chunks()))
+            size = sum(map(len, content.binary.chunks()))
         assert size == _LARGE
         await transport.release(Handle("no-such-content", 10))
 

@@ -46,7 +46,8 @@ def _readable(app: Evidence) -> Iterator[str]:
         raise NotApplicable("no manifest is linked")
     if app.discovery.reason is not None:
         yield app.discovery.reason.message
-    yield from app.discovery.warnings if app.discovery.manifest and app.discovery.manifest.abp == "" else ()
+    if app.discovery.manifest and app.discovery.manifest.abp == "":
+        yield from app.discovery.warnings
 
 
 @RULES(

@@ -129,7 +129,8 @@ def _plain_list(app: Evidence) -> Iterator[str]:
     elif step.threw is not None:
         yield f"it threw: {step.threw}"
     elif not isinstance(step.value, list):
-        yield f"it answered {'an object' if isinstance(step.value, Mapping) else repr(step.value)}"
+        answer = "an object" if isinstance(step.value, Mapping) else repr(step.value)
+        yield f"it answered {answer}"
 
 
 @RULES(
