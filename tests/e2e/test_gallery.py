@@ -187,6 +187,7 @@ async def test_the_keyboard_walks_the_grid(empty: Gallery, browser: Browser) -> 
         await expect(page.get_by_role("dialog", name="5.txt")).to_be_visible()
         await page.keyboard.press("Escape")
         await expect(page.get_by_role("dialog")).to_have_count(0)
+        await page.wait_for_function("location.hash === '#artifacts'")  # the page has noticed
         assert await page.evaluate(focused) == "5.txt"
         await page.keyboard.press("Tab")  # one stop for all cards
         assert await page.evaluate("!document.activeElement.matches('.card')")
