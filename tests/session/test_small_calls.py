@@ -69,7 +69,7 @@ async def app_behind(wire: str) -> AsyncIterator[Session]:
 
 @pytest.mark.parametrize(
     ("wire", "capability", "at_most"),
-    [("memory", "small", 165), ("websocket", "small", 155), ("websocket", "rows", 215)],
+    [("memory", "small", 185), ("websocket", "small", 185), ("websocket", "rows", 245)],
 )
 async def test_a_small_call_takes_few_calls_of_python_functions(wire: str, capability: str, at_most: int) -> None:
     """Counted, because time depends on the machine: those of the event loop are among them."""

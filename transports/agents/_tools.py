@@ -24,9 +24,9 @@ from ..protocol._find_content import Place, field_of, replace
 from ..protocol._plain_text import plain_text, similar_names
 from ..protocol._strict_json import decode_given, encode_json
 from ..protocol.schema import MAX_INTEGER, tool_arguments
+from ..routing._given_files import GivenFile, OpenFile, accept_files, is_textual
 from ..routing._guard import json_size
 from ..routing._result import Result, answered_files
-from ..routing._router import GivenFile, OpenFile, accept_files, is_textual
 from ..session._call import OnProgress, timeout_seconds
 from ..session._session import Session
 from ..surfaces.shared._advice import Advice, error_lines

@@ -1,4 +1,15 @@
 from ..protocol._find_content import Signature as Signature
+from ._given_files import (
+    Accepted as Accepted,
+    FileLimits as FileLimits,
+    GivenFile as GivenFile,
+    OpenFile as OpenFile,
+    accept_files as accept_files,
+    auto_read_safe as auto_read_safe,
+    estimated_tokens as estimated_tokens,
+    is_textual as is_textual,
+    large_file_warning as large_file_warning,
+)
 from ._guard import clamp as clamp
 from ._layers import Fetcher as Fetcher, OnDownload as OnDownload
 from ._policy import (
@@ -20,15 +31,4 @@ from ._policy import (
     preset as preset,
 )
 from ._result import Result as Result
-from ._router import (
-    Accepted as Accepted,
-    FileLimits as FileLimits,
-    GivenFile as GivenFile,
-    OpenFile as OpenFile,
-    Router as Router,
-    accept_files as accept_files,
-    auto_read_safe as auto_read_safe,
-    estimated_tokens as estimated_tokens,
-    is_textual as is_textual,
-    large_file_warning as large_file_warning,
-)
+from ._router import Router as Router

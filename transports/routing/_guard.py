@@ -89,8 +89,8 @@ def _cut_texts(value: JSONValue, max_chars: int, suffix: str) -> JSONValue:
 
 def _shortened(text: str, max_chars: int, suffix: str) -> str:
     """Return the beginning of a text of more than ``max_chars`` characters, and its ``suffix``."""
-    kept = max_chars - len(_cut(text, 0, suffix))
-    return text[: max_chars - 1] + _ELLIPSIS if kept < 0 else _cut(text, kept, suffix)
+    room = max_chars - len(_cut(text, 0, suffix))
+    return text[: max_chars - 1] + _ELLIPSIS if room < 0 else _cut(text, room, suffix)
 
 
 def _fit(value: JSONValue, room: int, suffix: str) -> JSONValue:
@@ -122,8 +122,8 @@ def _text(text: str, room: int, suffix: str) -> str:
     return _or_ellipsis(_cut(text, low, suffix), room)
 
 
-def _cut(text: str, kept: int, suffix: str) -> str:
-    return text[:kept] + suffix.replace("{truncated_chars}", str(len(text) - kept))
+def _cut(text: str, chars: int, suffix: str) -> str:
+    return text[:chars] + suffix.replace("{truncated_chars}", str(len(text) - chars))
 
 
 def _or_ellipsis(text: str, room: int) -> str:
@@ -165,11 +165,11 @@ def _object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSONValu
     """Return all fields, each cut as far as needed; if even that does not fit, the fields that fit."""
     room -= 2
     sizes = {name: (json_size(name) + 2, json_size(value)) for name, value in fields.items()}
-    kept: list[str] = []
+    names: list[str] = []
     more: dict[str, JSONValue] = {}
     for min_share in (_MIN_SHARE, 64, 16, _MIN_VALUE):
         if sum(key + min(size, min_share) for key, size in sizes.values()) <= room:
-            kept = list(fields)
+            names = list(fields)
             break
     else:
         more_key = _ELLIPSIS
@@ -178,14 +178,14 @@ def _object(fields: Mapping[str, JSONValue], room: int, suffix: str) -> JSONValu
         free = room - json_size(more_key) - json_size(_more_fields(len(fields))) - 2
         for name, (key, size) in sizes.items():
             if key + min(size, 16) <= free:
-                kept.append(name)
+                names.append(name)
                 free -= key + min(size, 16)
-        more = {more_key: _more_fields(len(fields) - len(kept))}
+        more = {more_key: _more_fields(len(fields) - len(names))}
         room -= json_size(more) - 1
-    if not kept:
+    if not names:
         return _or_ellipsis(f"{{{_ELLIPSIS} {len(fields):,} fields}}", room + 2 + (json_size(more) - 1 if more else 0))
-    shares = _shares([sizes[name][1] for name in kept], room - sum(sizes[name][0] for name in kept))
-    return {name: _fit(fields[name], share, suffix) for name, share in zip(kept, shares, strict=True)} | more
+    shares = _shares([sizes[name][1] for name in names], room - sum(sizes[name][0] for name in names))
+    return {name: _fit(fields[name], share, suffix) for name, share in zip(names, shares, strict=True)} | more
 
 
 def _more_fields(count: int) -> str:

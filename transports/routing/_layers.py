@@ -68,7 +68,7 @@ def fill_summary(
     """Return a template filled with the properties of a file and the fields beside it.
 
     A file that was not stored is marked as such."""
-    known = {
+    values = {
         "content_type": content_type
         or (extension_for(ref.mime_type)[1:] if ref.mime_type != OCTET_STREAM else "binary"),
         "mime_type": ref.mime_type,
@@ -77,7 +77,7 @@ def fill_summary(
         "artifact_id": ref.id,
         "filename": ref.filename,
     }
-    text = _fill(template, siblings, known)
+    text = _fill(template, siblings, values)
     return text if ref.stored else f"{text.rstrip('.')}. Note: Binary content not stored."
 
 
@@ -86,14 +86,14 @@ def match_fields(data: object, rules: Sequence[FieldRule], roots: Sequence[Place
 
     Paths of rules begin at each of ``roots``. If several rules name a field, the first wins.
     """
-    found: dict[Place, FieldMatch] = {}
+    matches: dict[Place, FieldMatch] = {}
     for root, rule in product(roots, rules):
         for place, node, siblings in walk_path(data, rule.path, root):
-            if isinstance(node, str) and node and place not in found:
+            if isinstance(node, str) and node and place not in matches:
                 binary = _content(node, rule, siblings)
                 if binary is not None:
-                    found[place] = FieldMatch(place, binary, rule, siblings)
-    return list(found.values())
+                    matches[place] = FieldMatch(place, binary, rule, siblings)
+    return list(matches.values())
 
 
 def human_size(size: int) -> str:
@@ -129,19 +129,19 @@ def _content(text: str, rule: FieldRule, siblings: Mapping[str, object]) -> Bina
     return BinaryData(encoded, rule.declared_type, None, filename)
 
 
-def _fill(template: str, siblings: Mapping[str, object], known: Mapping[str, str]) -> str:
+def _fill(template: str, siblings: Mapping[str, object], values: Mapping[str, str]) -> str:
     """Return ``template`` with each ``{name}`` replaced; a name without a value becomes ``unknown name``.
 
     Replacement is done once: a value of the app is never parsed as a template."""
 
     def value(placeholder: re.Match[str]) -> str:
         name = placeholder[1]
-        if name in known:
-            return known[name]
-        found = siblings.get(name)
-        if isinstance(found, bool) or not isinstance(found, str | int | float):
+        if name in values:
+            return values[name]
+        sibling = siblings.get(name)
+        if isinstance(sibling, bool) or not isinstance(sibling, str | int | float):
             return f"unknown {name}"
-        text = " ".join(str(found)[: 4 * _MAX_VALUE_CHARS].split())
+        text = " ".join(str(sibling)[: 4 * _MAX_VALUE_CHARS].split())
         return text if len(text) <= _MAX_VALUE_CHARS else text[: _MAX_VALUE_CHARS - 1] + "…"
 
     return _PLACEHOLDER.sub(value, template)
@@ -345,11 +345,11 @@ _MANY = 3000
 class Recognised(NamedTuple):
     """Outcome of the layers.
 
-    ``data`` is the answer, perhaps changed by a layer; ``found`` its content; ``refs`` references of files that are
+    ``data`` is the answer, perhaps changed by a layer; ``files`` its content; ``refs`` references of files that are
     stored already; ``configured`` the matches of field rules. A ``large`` answer is processed in threads only."""
 
     data: object
-    found: list[Found]
+    files: list[Found]
     refs: Mapping[Place, ArtifactRef]
     configured: Mapping[Place, FieldMatch] = {}
     steps: Sequence[Step] = ()
@@ -393,10 +393,10 @@ class Layers:
         if made is None:
             return None
         others: list[tuple[Place, object]] = []
-        found = find_values(made, others=others)
-        await self._release(before, found)
+        files = find_values(made, others=others)
+        await self._release(before, files)
         steps = [Step("custom", "", "the transformer's answer; no other layer read it")]
-        return Recognised(made, found, _references(others), {}, steps, large=is_larger(made, _MANY))
+        return Recognised(made, files, _references(others), {}, steps, large=is_larger(made, _MANY))
 
     def _search(self, data: object, capability: str) -> Recognised:
         """Search configured fields first, then content blocks, descriptors and undeclared base64 at other places."""
@@ -404,15 +404,15 @@ class Layers:
         data, roots, steps = parse_text_blocks(data, rules, self._heuristics)
         others: list[tuple[Place, object]] = []
         if not rules:
-            found = find(data, heuristics=self._heuristics, others=others)
-            return Recognised(data, found, _references(others), steps=steps)
+            files = find(data, heuristics=self._heuristics, others=others)
+            return Recognised(data, files, _references(others), steps=steps)
 
         configured = {match.place: match for match in match_fields(data, rules, roots)}
-        found = [Found(place, match.binary) for place, match in configured.items()]
+        files = [Found(place, match.binary) for place, match in configured.items()]
         for item in find(replace(data, dict.fromkeys(configured)), heuristics=self._heuristics, others=others):
             if not any(place[: len(item.path)] == item.path for place in configured):
-                found.append(item)
-        return Recognised(data, found, _references(others), configured, steps)
+                files.append(item)
+        return Recognised(data, files, _references(others), configured, steps)
 
     async def _release(self, before: Sequence[Found], after: Sequence[Found]) -> None:
         """Release content on the far side that a transformer left out."""

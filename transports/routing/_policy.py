@@ -418,8 +418,8 @@ def named_preset(name: str) -> RoutingPolicy:
     if plugin is None:
         if name in _BUILT_IN:
             return _BUILT_IN[name]
-        known = sorted({*_BUILT_IN, *(plugin.name for plugin in installed_plugins(GROUP))})
-        raise UsageError(f"no preset is called {name!r}; there are {', '.join(known)}")
+        names = sorted({*_BUILT_IN, *(plugin.name for plugin in installed_plugins(GROUP))})
+        raise UsageError(f"no preset is called {name!r}; there are {', '.join(names)}")
     if not isinstance(plugin.value, RoutingPolicy):
         raise UsageError(
             f"{plugin.label} is a {type(plugin.value).__name__}, not a transports.RoutingPolicy; please report it"
@@ -471,10 +471,10 @@ class RoutingConfig:
         that they name or, without one and with ``presets``, the preset for servers of this name (:func:`.preset`).
         """
         words = words_of(server)
-        own = next((settings for name, settings in self.servers.items() if name.lower() in words), {})
-        named = self.options.get(_PRESET, own.get(_PRESET, self.general.get(_PRESET)))
+        server_settings = next((settings for name, settings in self.servers.items() if name.lower() in words), {})
+        named = self.options.get(_PRESET, server_settings.get(_PRESET, self.general.get(_PRESET)))
         base = named_preset(str(named)) if named else preset(server) if presets else ABP
-        return _changed(_changed(_changed(base, self.general, ""), own, ""), self.options, "")
+        return _changed(_changed(_changed(base, self.general, ""), server_settings, ""), self.options, "")
 
     def with_options(self, options: Mapping[str, object], where: str) -> RoutingConfig:
         """Return these settings with checked ``options``, which have precedence. ``where`` names them in errors.
@@ -502,16 +502,16 @@ def _check_preset(settings: Mapping[str, object], where: str) -> None:
 
 def _changed(base: RoutingPolicy, settings: Mapping[str, object], where: str) -> RoutingPolicy:
     """Return ``base`` changed by ``settings``. For a tool with rules in both, those of ``settings`` count."""
-    given = in_own_names({key: value for key, value in settings.items() if key != _PRESET}, where)
-    if not given:
+    table = in_own_names({key: value for key, value in settings.items() if key != _PRESET}, where)
+    if not table:
         return base
-    known = {item.name for item in fields(RoutingPolicy)} - {"transformer"}
-    for key in given.keys() - known:
-        close = difflib.get_close_matches(key, [*known, _PRESET], n=1)
+    names = {item.name for item in fields(RoutingPolicy)} - {"transformer"}
+    for key in table.keys() - names:
+        close = difflib.get_close_matches(key, [*names, _PRESET], n=1)
         raise UsageError(f"{where}.{key}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
     from pydantic import ValidationError  # late: most programs have no such table
 
-    readable = _readable(given, where)
+    readable = _readable(table, where)
     try:
         checked = _adapter().validate_python(readable)
     except ValidationError as error:
@@ -521,10 +521,10 @@ def _changed(base: RoutingPolicy, settings: Mapping[str, object], where: str) ->
         raise UsageError(f"{where}.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     except UsageError as error:  # a value of the right type that makes no sense
         raise UsageError(f"{where}: {error.message}") from error
-    changes = {key: getattr(checked, key) for key in given}
-    for key in given.keys() & {*_NESTED}:
+    changes = {key: getattr(checked, key) for key in table}
+    for key in table.keys() & {*_NESTED}:
         changes[key] = replace(
-            getattr(base, key), **{name: getattr(changes[key], name) for name in cast(dict[str, object], given[key])}
+            getattr(base, key), **{name: getattr(changes[key], name) for name in cast(dict[str, object], table[key])}
         )
     if "tool_fields" in changes:
         changes["tool_fields"] = {**base.tool_fields, **changes["tool_fields"]}
@@ -543,8 +543,10 @@ def _readable(settings: Mapping[str, object], where: str) -> Mapping[str, object
     if isinstance(signatures, list):
         try:
             read["signatures"] = [
-                {**one, "magic": bytes.fromhex(one["magic"])} if isinstance(one, dict) and "magic" in one else one
-                for one in signatures
+                {**signature, "magic": bytes.fromhex(signature["magic"])}
+                if isinstance(signature, dict) and "magic" in signature
+                else signature
+                for signature in signatures
             ]
         except (TypeError, ValueError):
             raise UsageError(f'{where}.signatures: magic must be hexadecimal digits, such as "41 43 4d 45"') from None
@@ -563,24 +565,24 @@ def in_own_names(settings: Mapping[str, object], where: str) -> dict[str, object
 
     Raises :class:`~transports.errors.UsageError` for a setting that is given under both names, and for a signature that
     is not the beginning of base64."""
-    own = _renamed(settings, POLICY_NAMES, where)
-    if own.pop("auto_artifact_large_content", True) is False:
-        own |= {"max_inline_chars": _NO_LIMIT, "max_inline_bytes": _NO_LIMIT}
-    detection = own.pop("binary_detection", None)
+    renamed = _renamed(settings, POLICY_NAMES, where)
+    if renamed.pop("auto_artifact_large_content", True) is False:
+        renamed |= {"max_inline_chars": _NO_LIMIT, "max_inline_bytes": _NO_LIMIT}
+    detection = renamed.pop("binary_detection", None)
     if isinstance(detection, dict):
-        _add(own, _detection(detection, f"{where}.binary_detection"), f"{where}.binary_detection")
+        _add(renamed, _detection(detection, f"{where}.binary_detection"), f"{where}.binary_detection")
     elif detection is not None:
         raise UsageError(f"{where}.binary_detection: must be a table")
-    agent = own.get("agent")
+    agent = renamed.get("agent")
     if isinstance(agent, dict):
-        agent = own["agent"] = _renamed(agent, AGENT_NAMES, f"{where}.agent")
+        agent = renamed["agent"] = _renamed(agent, AGENT_NAMES, f"{where}.agent")
         if "auto_artifact_threshold" in agent:
-            _add(own, {"max_inline_bytes": agent.pop("auto_artifact_threshold")}, f"{where}.agent")
-    rules = own.get("tool_fields")
+            _add(renamed, {"max_inline_bytes": agent.pop("auto_artifact_threshold")}, f"{where}.agent")
+    rules = renamed.get("tool_fields")
     if isinstance(rules, dict):
         place = f"{where}.tool_fields"
-        own["tool_fields"] = {tool: _rules(several, f"{place}.{tool}") for tool, several in rules.items()}
-    return own
+        renamed["tool_fields"] = {tool: _rules(several, f"{place}.{tool}") for tool, several in rules.items()}
+    return renamed
 
 
 def _rules(several: object, where: str) -> object:
@@ -596,15 +598,15 @@ def _detection(table: Mapping[str, object], where: str) -> dict[str, object]:
     """Return ``binary_detection`` as settings of a policy. Its ``signatures`` take the place of those of the kit."""
     for key in table.keys() - {*DETECTION_NAMES, "signatures"}:
         raise UsageError(f"{where}.{key}: unknown")
-    own = {DETECTION_NAMES[key]: value for key, value in table.items() if key in DETECTION_NAMES}
+    detection = {DETECTION_NAMES[key]: value for key, value in table.items() if key in DETECTION_NAMES}
     signatures = table.get("signatures")
     if isinstance(signatures, dict):
         place = f"{where}.signatures"
-        own["signatures"] = [_signature(start, kind, place) for start, kind in signatures.items()]
-        own["known_signatures"] = False
+        detection["signatures"] = [_signature(start, kind, place) for start, kind in signatures.items()]
+        detection["known_signatures"] = False
     elif signatures is not None:
         raise UsageError(f'{where}.signatures: must be a table, such as JVBERi = ["pdf", "application/pdf"]')
-    return own
+    return detection
 
 
 def _signature(start: str, kind: object, where: str) -> dict[str, object]:
@@ -620,14 +622,14 @@ def _signature(start: str, kind: object, where: str) -> dict[str, object]:
 
 
 def _renamed(table: Mapping[str, object], names: Mapping[str, str], where: str) -> dict[str, object]:
-    own = {key: value for key, value in table.items() if key not in names}
+    renamed = {key: value for key, value in table.items() if key not in names}
     for key in table.keys() & names.keys():
-        _add(own, {names[key]: table[key]}, where, f" ({key})")
-    return own
+        _add(renamed, {names[key]: table[key]}, where, f" ({key})")
+    return renamed
 
 
-def _add(own: dict[str, object], more: Mapping[str, object], where: str, other: str = "") -> None:
+def _add(table: dict[str, object], more: Mapping[str, object], where: str, other: str = "") -> None:
     for key, value in more.items():
-        if key in own and own[key] != _NO_LIMIT:
+        if key in table and table[key] != _NO_LIMIT:
             raise UsageError(f"{where}: {key} is given under two names{other}; give one of them")
-        own.setdefault(key, value)
+        table.setdefault(key, value)

@@ -39,26 +39,26 @@ def long_texts(data: object, limit: int) -> list[tuple[Place, str, str]]:
 
     An answer that is a single text is not included: it is stored as JSON, and needs no second file.
     """
-    found: list[tuple[Place, str, str]] = []
-    _walk(data, (), limit, found)
-    return found
+    texts: list[tuple[Place, str, str]] = []
+    _walk(data, (), limit, texts)
+    return texts
 
 
-def _walk(node: object, path: Place, limit: int, found: list[tuple[Place, str, str]]) -> None:
+def _walk(node: object, path: Place, limit: int, texts: list[tuple[Place, str, str]]) -> None:
     if isinstance(node, dict):
         for name, value in node.items():
             if type(value) is str:
                 if len(value) > limit:
-                    found.append(((*path, str(name)), value, _text_type(value, node.get("mimeType"))))
+                    texts.append(((*path, str(name)), value, _text_type(value, node.get("mimeType"))))
             elif isinstance(value, dict | list | tuple):
-                _walk(value, (*path, str(name)), limit, found)
+                _walk(value, (*path, str(name)), limit, texts)
     elif isinstance(node, list | tuple):
         for index, value in enumerate(node):
             if type(value) is str:
                 if len(value) > limit:
-                    found.append(((*path, index), value, _text_type(value, None)))
+                    texts.append(((*path, index), value, _text_type(value, None)))
             elif isinstance(value, dict | list | tuple):
-                _walk(value, (*path, index), limit, found)
+                _walk(value, (*path, index), limit, texts)
 
 
 def _text_type(text: str, declared: object) -> str:
@@ -407,17 +407,17 @@ class Result:
         again = again if ref.source.get("stored_again") is True else []
         if whole:
             text = "" if seen or self.answer_chars is not None else encode_json(self.data).decode()
-            said = (
+            line = (
                 f"Output saved to file: {where}" if ref.stored else "Output not stored: no artifact store is configured"
             )
             if seen:
-                return [said, *again]
-            lines = [said, f"Size: {len(text) if self.answer_chars is None else self.answer_chars} characters"]
+                return [line, *again]
+            lines = [line, f"Size: {len(text) if self.answer_chars is None else self.answer_chars} characters"]
         else:
             text = str(ref.source.get("preview", ""))
             kind = "Text" if text else "Binary content"
-            said = f"File saved: {where}" if ref.stored else f"{kind} not stored: {ref.filename}"
-            lines = [said, f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
+            line = f"File saved: {where}" if ref.stored else f"{kind} not stored: {ref.filename}"
+            lines = [line, f"Type: {ref.mime_type}", f"Size: {ref.size_bytes} bytes"]
         if text and not ref.stored:
             lines.append(f"Preview: {shorten(text, stored=False)}")
         return lines + again

@@ -2,41 +2,34 @@
 
 * :class:`Router` — stores the files of an answer and puts references in their places, by the finds of :mod:`._layers`.
 * :class:`Storing` — files, long texts and JSON of answers in one store, with secrets masked.
-* :func:`accept_files` — files that are given with a call, checked and stored; :func:`auto_read_safe` and other checks
-  before a model reads a file.
 """
 
 from __future__ import annotations
 
-import mimetypes
-import os
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import partial
-from io import FileIO
 from itertools import count
 from pathlib import Path
-from typing import ParamSpec, TypedDict, TypeVar, Unpack, cast
+from typing import ParamSpec, TypeVar, Unpack, cast
 
 from .._internal.privacy._secrets import MAX_MASKED_BYTES, KnownSecrets, known_to
 from .._internal.tasks import in_thread
 from .._internal.telemetry._instruments import span
 from ..artifacts._base import ArtifactStore, Staged
 from ..artifacts._content import Durability, PutOptions
-from ..artifacts._files import map_os_errors, pieces_of, read_at
+from ..artifacts._files import map_os_errors
 from ..artifacts._hosts import HostFacade, HostStore
 from ..artifacts._none import NoneStore
 from ..artifacts._opening import discover_store
 from ..artifacts._ref import ArtifactRef
-from ..errors import ABPError, BadDescriptor, BadEncoding, BinaryError, TooLarge, UsageError, checked
+from ..errors import ABPError, BinaryError, UsageError, checked
 from ..protocol._find_content import DESCRIPTOR_KEYS, Found, Place, field_of, replace
-from ..protocol._media import OCTET_STREAM, contradicts, is_binary_mime, normalise_mime, sniff
 from ..protocol._plain_text import redact_url
 from ..protocol._strict_json import JSONValue, encode_json
-from ..protocol.binary import BinaryData, Encoded, LocalFile
+from ..protocol.binary import BinaryData, Encoded
 from ..protocol.messages import Effect, Sender
 from ..protocol.schema import check_output
 from ._guard import MAX_BYTES, clamp
@@ -48,47 +41,47 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def reference_for(ref: ArtifactRef, found: Found) -> dict[str, object]:
+def reference_for(ref: ArtifactRef, file: Found) -> dict[str, object]:
     """Return the reference of stored content, with the other fields of its descriptor as ``metadata``."""
-    extra = reference_metadata(found)
+    extra = reference_metadata(file)
     return {**ref.as_dict(), "metadata": dict(extra)} if extra else ref.as_dict()
 
 
-def reference_metadata(found: Found) -> Mapping[str, object]:
+def reference_metadata(file: Found) -> Mapping[str, object]:
     """Return the fields of a descriptor that do not describe its content."""
-    return found.binary.extra if isinstance(found.binary, BinaryData) else {}
+    return file.binary.extra if isinstance(file.binary, BinaryData) else {}
 
 
-def declared_text(found: Found) -> str | None:
+def declared_text(file: Found) -> str | None:
     """Return the text of a descriptor whose content is UTF-8 text, or ``None`` (docs/protocol.md 9.3)."""
-    content = found.binary.content if isinstance(found.binary, BinaryData) and found.layer == "abp" else None
+    content = file.binary.content if isinstance(file.binary, BinaryData) and file.layer == "abp" else None
     return str(content.text) if isinstance(content, Encoded) and content.encoding == "utf-8" else None
 
 
-def metadata_of(data: object, found: Sequence[Found], refs: Collection[Place] = ()) -> Mapping[str, object]:
+def metadata_of(data: object, files: Sequence[Found], refs: Collection[Place] = ()) -> Mapping[str, object]:
     """Return the metadata of an answer: its fields that hold no content (docs/protocol.md 12.2).
 
     ``refs`` are the places of references that the answer itself held."""
     if () in refs:
         return {}
-    if found and found[0].path == ():
-        return found[0].binary.extra if isinstance(found[0].binary, BinaryData) else {}
-    used = {item.path[0] for item in found} | {place[0] for place in refs}
-    if any(item.is_flat and len(item.path) == 1 for item in found):
+    if files and files[0].path == ():
+        return files[0].binary.extra if isinstance(files[0].binary, BinaryData) else {}
+    used = {item.path[0] for item in files} | {place[0] for place in refs}
+    if any(item.is_flat and len(item.path) == 1 for item in files):
         used |= DESCRIPTOR_KEYS
     return {key: value for key, value in data.items() if str(key) not in used} if isinstance(data, dict) else {}
 
 
-def captured_places(data: object, found: Sequence[Found]) -> Iterator[Place]:
+def captured_places(data: object, files: Sequence[Found]) -> Iterator[Place]:
     """Yield places for files that the app produced beside its answer (docs/protocol.md 12.6).
 
     The first is ``document`` if the answer has no file and no field of that name. Then follow ``captured.0``,
     ``captured.1`` and so on, except for places of files in the answer.
     """
-    free = not found and not (isinstance(data, dict) and "document" in data)
+    free = not files and not (isinstance(data, dict) and "document" in data)
     if free:
         yield ("document",)
-    used = {item.path for item in found}
+    used = {item.path for item in files}
     yield from (place for n in count(1 if free else 0) if (place := ("captured", n)) not in used)
 
 
@@ -147,11 +140,11 @@ def unkept(store: ArtifactStore, data: bytes, origin: Mapping[str, object]) -> U
     return Unkept(store, data, origin)
 
 
-def masked(staged: Staged, known: KnownSecrets) -> Staged:
+def masked(staged: Staged, secrets: KnownSecrets) -> Staged:
     """Return ``staged`` with ``known`` values masked in its content (:meth:`.KnownSecrets.mask`).
 
     Without known values, that is ``staged`` itself."""
-    return _MaskedStaged(staged, known) if known else staged
+    return _MaskedStaged(staged, secrets) if secrets else staged
 
 
 class _MaskedStaged(Staged):
@@ -159,8 +152,8 @@ class _MaskedStaged(Staged):
 
     Written content is held in memory until then; content above ``MAX_MASKED_BYTES`` is passed on unmasked."""
 
-    def __init__(self, staged: Staged, known: KnownSecrets) -> None:
-        self._known = known
+    def __init__(self, staged: Staged, secrets: KnownSecrets) -> None:
+        self._known = secrets
         self._staged = staged
         self._kept: bytearray | None = bytearray()
 
@@ -178,8 +171,8 @@ class _MaskedStaged(Staged):
             return
         self._kept += chunk
         if len(self._kept) > MAX_MASKED_BYTES:
-            kept, self._kept = bytes(self._kept), None
-            await self._staged.write(kept)
+            content, self._kept = bytes(self._kept), None
+            await self._staged.write(content)
 
     async def reset(self) -> None:
         self._kept = bytearray()
@@ -191,23 +184,23 @@ class _MaskedStaged(Staged):
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
         if self._kept:
-            kept, self._kept = bytes(self._kept), None
-            await self._staged.write(await in_thread(self._known.mask, kept))
+            content, self._kept = bytes(self._kept), None
+            await self._staged.write(await in_thread(self._known.mask, content))
         elif self._kept is not None:
             with map_os_errors("mask a file", self.path.parent):
                 await in_thread(_mask_file, self.path, self._known)
         return await self._staged.commit(**options)
 
 
-def _mask_file(path: Path, known: KnownSecrets) -> None:
+def _mask_file(path: Path, secrets: KnownSecrets) -> None:
     """Mask a file that another program wrote, in place."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_MASKED_BYTES:
         return
     content = path.read_bytes()
-    found = known.mask(content)
-    if found != content:
+    masked_content = secrets.mask(content)
+    if masked_content != content:
         with path.open("r+b") as file:
-            file.write(found)
+            file.write(masked_content)
 
 
 class Storing:
@@ -306,12 +299,12 @@ class Storing:
             async with self._store.stage() as stage:
                 staged = masked(stage, self._known)
                 with span("abp.transfer", {}):
-                    known, warnings = await fetcher.into(
+                    described, warnings = await fetcher.into(
                         staged, binary, on_download and partial(on_download, item.field)
                     )
                 if warnings:
                     origin = {**origin, "warnings": list(warnings)}
-                return await staged.commit(**self._options(known, capability, origin))
+                return await staged.commit(**self._options(described, capability, origin))
         finally:
             await self._fetcher.release(binary)
 
@@ -409,10 +402,10 @@ class Router:
         on_event: OnRoutingEvent | None = None,
         durability: Durability = "process",
     ) -> None:
-        found = discover_store(store)
-        if found is None:
+        opened = discover_store(store)
+        if opened is None:
             raise UsageError(f"Router() takes a store, ours or a host's, not a {type(store).__name__}")
-        self._store = store = found
+        self._store = store = opened
         self._fetcher = fetcher or Fetcher(limit=store.max_bytes)
         self._policy = policy or ABP
         self._on_event = on_event
@@ -451,7 +444,7 @@ class Router:
         call = str(origin.get("call", ""))
         context = TransformContext(capability, call, self._store, self._on_event)
         recognised = await self._layers.recognise(data, context)
-        data, files = recognised.data, recognised.found
+        data, files = recognised.data, recognised.files
         large = recognised.large
         places = captured_places(data, files)
         captured = [Found(place, output) for output, place in zip(outputs, places, strict=False)]
@@ -563,263 +556,3 @@ def _with_references(data: object, references: Mapping[Place, object], capabilit
 
 def _strings(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list | tuple) else []
-
-
-_HEAD = 4096  # bytes that signatures are looked for in
-_BYTES_PER_TOKEN = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileLimits:
-    """Limits for files that are given with a call; the defaults are those of docs/requirements.md R4-10.
-
-    ``allowed_mime_types`` are patterns such as ``image/*``. ``large_file_tokens`` and ``max_auto_read_bytes`` are for
-    readers: see :func:`large_file_warning` and :func:`auto_read_safe`.
-    """
-
-    max_file_bytes: int = 100 << 20
-    allowed_mime_types: Sequence[str] = ("*/*",)
-    large_file_tokens: int = 10_000
-    max_auto_read_bytes: int = 1 << 20
-
-
-class GivenFile(TypedDict, total=False):
-    """File as JSON: its ``content``, or the ``id`` or ``uri`` of an artifact in the store.
-
-    ``content`` is base64, or text if ``encoding`` is ``utf-8``. ``name`` is another word for ``filename``.
-    """
-
-    content: str
-    encoding: str
-    mimeType: str
-    filename: str
-    name: str
-    id: str
-    uri: str
-
-
-@dataclass(frozen=True, slots=True)
-class OpenFile:
-    """File that is open for reading at its beginning; the caller closes it.
-
-    So the checked file is the stored one, even if its path leads to another file meanwhile."""
-
-    file: FileIO
-    mime_type: str | None
-    filename: str
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """File that was checked and stored.
-
-    ``ref`` is its reference, ``binary`` the file as a parameter for :meth:`~transports.Session.call`: by path if the
-    store has paths, so that no content is read yet.
-    """
-
-    ref: ArtifactRef
-    binary: BinaryData
-
-
-async def accept_files(
-    files: Mapping[str, GivenFile | BinaryData | OpenFile | Path | bytes],
-    *,
-    store: ArtifactStore,
-    limits: FileLimits | None = None,
-    capability: str = "input",
-) -> dict[str, Accepted]:
-    """Check and store files that are given with a call; the keys name their places in the parameters.
-
-    All files are checked before any is stored, and the store makes their names safe. The type of a file is that of its
-    signature, else the declared type, else that of its extension.
-
-    Raises :class:`~transports.errors.TooLarge`, :class:`~transports.errors.UsageError` for a type that is not allowed
-    or a file that cannot be read, :class:`~transports.errors.BadEncoding`, :class:`~transports.errors.BadDescriptor`
-    and :class:`~transports.errors.ArtifactNotFound`, each with the key as ``details["field"]``.
-    """
-    limits = limits or FileLimits()
-    checked: dict[str, ArtifactRef | BinaryData | OpenFile] = {}
-    for key, given in files.items():
-        try:
-            known = await _artifact(given, store)
-            item = given if isinstance(given, OpenFile) else known or _binary(given)
-            checked[key] = _check_open(item, limits) if isinstance(item, OpenFile) else _check(item, limits)
-        except BadEncoding as error:
-            raise _bad_argument(key, error) from error
-        except ABPError as error:
-            error.details.setdefault("field", key)
-            raise
-    accepted: dict[str, Accepted] = {}
-    for key, item in checked.items():
-        ref = item if isinstance(item, ArtifactRef) else await _stored(item, store, limits, capability)
-        accepted[key] = Accepted(ref, await _parameter(ref, item, store))
-    return accepted
-
-
-async def _artifact(given: object, store: ArtifactStore) -> ArtifactRef | None:
-    if not isinstance(given, Mapping) or given.get("content") is not None:
-        return None
-    identity = given.get("id") or given.get("uri")
-    if not isinstance(identity, str):
-        raise BadDescriptor("a file needs its content (base64), or the id of an artifact")
-    return await store.stat(identity.removeprefix("artifact://"))
-
-
-def _binary(given: object) -> BinaryData:
-    match given:
-        case BinaryData():
-            return given
-        case bytes() | bytearray() | memoryview():
-            return BinaryData.from_bytes(given)
-        case Path():
-            return BinaryData.from_path(given)
-        case Mapping():
-            return _described(given)
-        case _:
-            raise UsageError(f"a file cannot be given as {type(given).__name__}; use a path, bytes or an object")
-
-
-def _described(given: Mapping[str, object]) -> BinaryData:
-    content, encoding = given.get("content"), given.get("encoding", "base64")
-    if not isinstance(content, str) or encoding not in ("base64", "utf-8"):
-        raise BadDescriptor("a file's content must be text, and its encoding base64 or utf-8")
-    encoded = Encoded(content, "base64" if encoding == "base64" else "utf-8")
-    return BinaryData(encoded, _text(given, "mimeType"), None, _text(given, "filename") or _text(given, "name"))
-
-
-def _bad_argument(key: str, error: BadEncoding) -> BadEncoding:
-    """Return the error of a file's content for its sender: the decoder's message is about an app, which had no part."""
-    reason = error.message.partition("; the app")[0]
-    return BadEncoding(
-        f"{key}: content: {reason}; send the file's bytes as standard, padded base64 (RFC 4648), without line breaks "
-        "and without data:…;base64, before it",
-        details={"field": key},
-    )
-
-
-def _text(given: Mapping[str, object], key: str) -> str | None:
-    value = given.get(key)
-    if value is not None and not isinstance(value, str):
-        raise BadDescriptor(f"a file's {key} must be text")
-    return value
-
-
-def _check(item: ArtifactRef | BinaryData, limits: FileLimits) -> ArtifactRef | BinaryData:
-    """Return the same file with its size and type known, and encoded content decoded."""
-    if isinstance(item, ArtifactRef):
-        _check_allowed(item.size_bytes, item.mime_type, limits)
-        return item
-    if isinstance(item.content, Encoded):
-        _check_allowed(len(item.content.text) * 3 // 4 - 2 if item.content.encoding == "base64" else 0, None, limits)
-        data = b"".join(item.chunks())
-        item = BinaryData(data, item.mime_type, item.size, item.filename, item.extra)
-    if isinstance(item.content, bytes):
-        size, head = len(item.content), item.content[:_HEAD]
-    elif isinstance(item.content, LocalFile):
-        fresh = BinaryData.from_path(item.content.path)
-        size = fresh.size or 0
-        with item.content.path.open("rb") as file:
-            head = file.read(_HEAD)
-    else:
-        raise UsageError("a file given with a call must be here already: a path, bytes or base64")
-    mime_type = _type(head, item)
-    _check_allowed(size, mime_type, limits)
-    return BinaryData(item.content, mime_type, size, item.filename, item.extra)
-
-
-def _check_open(item: OpenFile, limits: FileLimits) -> OpenFile:
-    """Return the same file with its type known."""
-    fd = item.file.fileno()
-    try:
-        size, head = os.fstat(fd).st_size, read_at(fd, _HEAD, 0)
-    except OSError as error:
-        raise UsageError(f"cannot read {item.filename!r}: {error.strerror}") from error
-    mime_type = _type(head, item)
-    _check_allowed(size, mime_type, limits)
-    return OpenFile(item.file, mime_type, item.filename)
-
-
-def _type(head: bytes, item: BinaryData | OpenFile) -> str:
-    declared = normalise_mime(item.mime_type) or normalise_mime(mimetypes.guess_type(item.filename or "")[0])
-    signed = sniff(head)
-    if signed and (declared in (None, OCTET_STREAM) or contradicts(declared or "", signed)):
-        return signed
-    return declared or OCTET_STREAM
-
-
-def _check_allowed(size: int, mime_type: str | None, limits: FileLimits) -> None:
-    if size > limits.max_file_bytes:
-        raise TooLarge(
-            f"the file has {size:,} bytes; at most {limits.max_file_bytes:,} are accepted with a call",
-            details={"limit": limits.max_file_bytes, "size": size},
-        )
-    allowed = limits.allowed_mime_types
-    if mime_type is not None and not any(fnmatchcase(mime_type, pattern.lower()) for pattern in allowed):
-        raise UsageError(
-            f"files of type {mime_type} are not accepted; give one of {', '.join(allowed)}",
-            details={"mime_type": mime_type, "allowed": list(allowed)},
-        )
-
-
-async def _stored(
-    binary: BinaryData | OpenFile, store: ArtifactStore, limits: FileLimits, capability: str
-) -> ArtifactRef:
-    options: PutOptions = {
-        "mime_type": binary.mime_type,
-        "filename": binary.filename,
-        "namespace": capability,
-        "meta": {"input_of": capability},
-    }
-    if isinstance(binary, OpenFile):
-        return await store.put_stream(_limited(binary.file, limits), **options)
-    if isinstance(binary.content, LocalFile):
-        options["size"] = binary.size
-        options["filename"] = binary.filename or binary.content.path.name
-        return await store.put_file(binary.content.path, **options)
-    return await store.put_bytes(binary.read(), **options)
-
-
-async def _limited(file: FileIO, limits: FileLimits) -> AsyncGenerator[bytes, None]:
-    """Yield the content of an open file, which may have grown since it was checked."""
-    size = 0
-    async for piece in pieces_of(file):
-        size += len(piece)
-        _check_allowed(size, None, limits)
-        yield piece
-
-
-async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData | OpenFile, store: ArtifactStore) -> BinaryData:
-    """Return the stored file as a parameter: by path if there is one, else the content in memory or from the store."""
-    content = item.content if isinstance(item, BinaryData) else None
-    if ref.path is not None:
-        content = LocalFile(ref.path)
-    elif content is None:
-        content = await store.get(ref)
-    return BinaryData(content, ref.mime_type, ref.size_bytes, ref.filename)
-
-
-# --- before a file is read (docs/requirements.md R4-6) ----------------------------------------------------------------
-
-
-def estimated_tokens(ref: ArtifactRef) -> int:
-    """Return the estimated number of tokens of the content: one for every four bytes."""
-    return -(-ref.size_bytes // _BYTES_PER_TOKEN)
-
-
-def large_file_warning(ref: ArtifactRef, limits: FileLimits | None = None) -> bool:
-    """Return whether a file is too large for a model's context: more than ``large_file_tokens``."""
-    return estimated_tokens(ref) > (limits or FileLimits()).large_file_tokens
-
-
-def auto_read_safe(ref: ArtifactRef, limits: FileLimits | None = None) -> bool:
-    """Return whether a program may read a file into a model without asking.
-
-    That is text of at most ``max_auto_read_bytes``, without a :func:`large_file_warning`."""
-    limits = limits or FileLimits()
-    small = ref.size_bytes <= limits.max_auto_read_bytes and not large_file_warning(ref, limits)
-    return small and is_textual(ref.mime_type)
-
-
-def is_textual(mime_type: str) -> bool:
-    """Return whether content of a type is text for people: ``text/*``, JSON, XML and JavaScript."""
-    return not is_binary_mime(mime_type) or mime_type.endswith(("+xml", "+json", "/xml", "/javascript"))

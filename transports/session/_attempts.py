@@ -199,7 +199,7 @@ def _annotate_params(params: object, content: Sequence[Found]) -> None:
     ``<content>``."""
     if not is_tracing():
         return
-    plain = replace_places(params, {found.path: "<content>" for found in content})
+    plain = replace_places(params, {item.path: "<content>" for item in content})
     try:
         text = encode_json(readable_copy({"params": plain})["params"]).decode()
     except (UsageError, KeyError):

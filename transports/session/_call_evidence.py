@@ -45,8 +45,8 @@ class EventLog:
 
     It collects from its creation until :meth:`end`. Secrets in ``params``, the parameters of the call, are masked."""
 
-    def __init__(self, streams: EventStreams, params: object, known: KnownSecrets) -> None:
-        self._known = known
+    def __init__(self, streams: EventStreams, params: object, secrets: KnownSecrets) -> None:
+        self._known = secrets
         self.notes: list[str] = []
         self._streams = streams
         self._params = params
@@ -131,10 +131,12 @@ class EvidenceOfCalls:
         self._ending: set[asyncio.Task[None]] = set()
         if isinstance(store, NoneStore):
             raise UsageError(f"{spelled('evidence=')} needs a store that keeps files; give another than none:")
-        own = not store.scope.trace  # in a trace of the store's owner, limits would count the owner's files, too
-        self._store = store.scoped(Scope(trace=_TRACE)) if own else store
+        has_own_trace = (
+            not store.scope.trace
+        )  # in a trace of the store's owner, limits would count the owner's files, too
+        self._store = store.scoped(Scope(trace=_TRACE)) if has_own_trace else store
         self._limits: ArtifactStore | None = None
-        if own and (evidence.max_files is not None or evidence.max_age is not None):
+        if has_own_trace and (evidence.max_files is not None or evidence.max_age is not None):
             self._limits = store.scoped(Scope(trace=_TRACE))
             self._limits.retention = Retention.only(
                 max_artifacts_per_trace=evidence.max_files, ttl_seconds=evidence.max_age, cleanup_strategy="fifo"
@@ -145,9 +147,9 @@ class EvidenceOfCalls:
         kinds = self._evidence.kinds()
         source = page_of(self._transport)
         if source is None:
-            if wanted := sorted(kinds - {"console"}):
+            if unavailable := sorted(kinds - {"console"}):
                 raise UsageError(
-                    f"evidence: {', '.join(wanted)} need an app in a page; this one is reached by "
+                    f"evidence: {', '.join(unavailable)} need an app in a page; this one is reached by "
                     f"{self._transport.name}, for which there is only the console: the app's events during a call"
                 )
             return self
@@ -205,14 +207,14 @@ class EvidenceOfCalls:
     async def _stored(
         self, begun: CallEvidence | EventLog, call: Call, *, failed: bool
     ) -> tuple[Mapping[str, ArtifactRef], list[str]]:
-        kept: dict[str, ArtifactRef] = {}
+        files: dict[str, ArtifactRef] = {}
         try:
             for file in await begun.end(self._evidence.kinds(failed=failed)):
                 try:
-                    kept[file.kind] = await self._put(file, call)
+                    files[file.kind] = await self._put(file, call)
                 except ABPError as error:  # the call counts more than its evidence
                     begun.notes.append(f"{file.kind}: {error.message}")
-            if kept and self._limits is not None:
+            if files and self._limits is not None:
                 await self._limits.list()  # a store without a retention looks for new entries once a minute only
                 await self._limits.enforce_retention()
         except (ABPError, OSError) as error:
@@ -221,7 +223,7 @@ class EvidenceOfCalls:
             begun.discard()
         for note in begun.notes:
             logger.warning("%s: evidence: %s", call.capability, note)
-        return kept, begun.notes
+        return files, begun.notes
 
     async def _put(self, file: EvidenceFile, call: Call) -> ArtifactRef:
         source = {**self._results.source(call.id), "capability": call.capability, "evidence": file.kind}

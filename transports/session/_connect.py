@@ -143,12 +143,12 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     app = find_app(file, target, user)
     if options.get("transport") == "auto":
         del options["transport"]
-    given = {name: value for name, value in options.items() if value is not None}
+    chosen = {name: value for name, value in options.items() if value is not None}
     if app is not None:
-        target, given = app.entry.url, app.entry.options | given
+        target, chosen = app.entry.url, app.entry.options | chosen
     transport = _transport(
         target,
-        given,
+        chosen,
         settings=settings,
         sampling=on_elicitation is not None,
         app=app,
@@ -169,7 +169,7 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
         transport,
         store=_open_store(store, settings),
         settings=settings,
-        timeout=cast("float | None", given.get("timeout")),
+        timeout=cast("float | None", chosen.get("timeout")),
         on_progress=on_progress,
         on_notification=on_notification,
         on_elicitation=on_elicitation,
@@ -186,10 +186,10 @@ async def _discover_cleaned(
     discover: Callable[[], Awaitable[Discovery]], clean: Callable[[ABPError], object]
 ) -> Discovery:
     """Discover the manifest, and clean the reason if there is none: it becomes a warning of the session."""
-    found = await discover()
-    if found.reason is not None:
-        clean(found.reason)
-    return found
+    discovery = await discover()
+    if discovery.reason is not None:
+        clean(discovery.reason)
+    return discovery
 
 
 def _cleaner(transport: Transport) -> Callable[[ABPError], object] | None:
@@ -209,19 +209,19 @@ def _transport(
     secrets: Secrets,
 ) -> Transport:
     """Return the transport for a target, guarded if the settings file describes the app or has secrets."""
-    given = options.get("transport", "auto")
+    transport = options.get("transport", "auto")
 
     def make(resolved: Mapping[str, object]) -> Transport:
         rest = {**options, **resolved}
         for name in ("transport", "headless", "timeout"):
             rest.pop(name, None)
         request_options: dict[str, Any] = {name: rest.pop(name) for name in ("headers", "auth") if name in rest}
-        if isinstance(given, Transport):
+        if isinstance(transport, Transport):
             reject_options(rest | request_options, "a transport that is made already; give them to it")
-            return given
+            return transport
         return transport_for(
             target,
-            given,
+            transport,
             settings=settings,
             timeout=options.get("timeout"),
             headless=options.get("headless"),
@@ -259,10 +259,10 @@ def _routing(routing: RoutingPolicy | RoutingConfig | str | None, file: ConfigFi
 
 def _open_store(store: object, settings: Settings) -> ArtifactStore:
     if store is not None and not isinstance(store, str | Path):
-        found = discover_store(store, max_bytes=settings.max_artifact_bytes)
-        if found is None:
+        opened = discover_store(store, max_bytes=settings.max_artifact_bytes)
+        if opened is None:
             raise UsageError(
                 f"{spelled('store=')} takes a store, its URL, or an object that has one, not a {type(store).__name__}"
             )
-        return found
+        return opened
     return open_configured_store(settings, store, retention=retention_settings())

@@ -98,18 +98,18 @@ class Handshake:
             await cancel_and_wait((discovery,))
             return
 
-        found = discovery.result()
-        if found.manifest is None and self._transport.features.undeclared:
+        discovered = discovery.result()
+        if discovered.manifest is None and self._transport.features.undeclared:
             return
-        if found.manifest is None:  # many apps have none: a warning of the session, but not a line in every log
-            self.warnings = (f"connected without a manifest: {found.reason.message if found.reason else ''}",)
+        if discovered.manifest is None:  # many apps have none: a warning of the session, but not a line in every log
+            self.warnings = (f"connected without a manifest: {discovered.reason.message if discovered.reason else ''}",)
             return
-        self._in_manifest = found.manifest.capabilities
-        declared = found.manifest.app.model_dump(exclude_defaults=True)
+        self._in_manifest = discovered.manifest.capabilities
+        declared = discovered.manifest.app.model_dump(exclude_defaults=True)
         self.info = self.info.model_copy(update=declared | self.info.model_dump(exclude_defaults=True))
         from ._manifest import missing_capabilities  # late: most apps have no manifest
 
-        self.warnings = (*found.warnings, *missing_capabilities(self._in_manifest, self.capabilities))
+        self.warnings = (*discovered.warnings, *missing_capabilities(self._in_manifest, self.capabilities))
         self.capabilities = self.capabilities.with_manifest(self._in_manifest)
         for warning in self.warnings:
             logger.warning("%s", warning)
@@ -144,7 +144,7 @@ class Handshake:
         """
         if not (capability.input_schema or capability.deprecated or capability.experimental):
             return []
-        places = [found.path for found in content]
+        places = [item.path for item in content]
         try:
             notes = check_params(capability.name, capability.input_schema, params, places)
         except UsageError:

@@ -89,9 +89,9 @@ def __getattr__(name: str) -> object:
     if name != "Event":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-    own = CallStarted | CallFinished | CapabilitiesChanged | ConnectionChanged | Retrying
+    events_of_sessions = CallStarted | CallFinished | CapabilitiesChanged | ConnectionChanged | Retrying
     globals()[name] = made = (
-        own
+        events_of_sessions
         | protocol.Progress
         | protocol.Notification
         | protocol.ElicitationRequest

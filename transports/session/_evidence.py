@@ -56,31 +56,31 @@ class Evidence:
 
     def kinds(self, *, failed: bool | None = None) -> frozenset[EvidenceKind]:
         """Return the kinds to keep of a call that ``failed`` or not; with ``None``, the kinds to record."""
-        kept = ("on",) if failed is False else ("on", "on-failure")
-        return frozenset(kind for kind in KINDS if _MODES[getattr(self, kind)] in kept)
+        modes = ("on",) if failed is False else ("on", "on-failure")
+        return frozenset(kind for kind in KINDS if _MODES[getattr(self, kind)] in modes)
 
 
 def read_evidence(text: str) -> Evidence:
     """Parse a choice of evidence such as ``trace,video=on-failure,max_files=200,max_age=7d``.
 
     A kind without a value is on. Raises :class:`~transports.errors.UsageError`."""
-    given: dict[str, object] = {}
+    choices: dict[str, object] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if name in given:
+        if name in choices:
             raise UsageError(f"evidence: {name} is given twice")
         if name in KINDS:
-            given[name] = value if equals else "on"
+            choices[name] = value if equals else "on"
         elif name == "max_files" and re.fullmatch(r"[0-9]{1,9}", value):
-            given[name] = int(value)
+            choices[name] = int(value)
         elif name == "max_age" and (seconds := parse_duration(value)) is not None:
-            given[name] = seconds
+            choices[name] = seconds
         else:
             raise UsageError(
                 f"evidence: {part!r} is not understood; write kinds with commas between them, such as "
                 f"trace,har=on-failure,max_files=200,max_age=7d; the kinds are {', '.join(KINDS)}"
             )
-    return Evidence(**given)  # type: ignore[arg-type]
+    return Evidence(**choices)  # type: ignore[arg-type]
 
 
 def checked_evidence(text: str) -> str:
@@ -105,16 +105,16 @@ class GeneralEvidence:
         return self.choice.kinds(failed=failed)
 
 
-def evidence_for(given: Evidence | GeneralEvidence | None, own: str, target: str) -> Evidence | None:
+def evidence_for(chosen_here: Evidence | GeneralEvidence | None, entry: str, target: str) -> Evidence | None:
     """Return the evidence to keep of the app at ``target``. ``own`` is the choice of its entry in the settings file.
 
     A choice ``given`` for this session is returned unchanged, so that opening raises if the app cannot give it. Any
     other choice is reduced to the kinds that the app can give: without a page, the console."""
-    if isinstance(given, Evidence):
-        return given
-    if not own and given is None:
+    if isinstance(chosen_here, Evidence):
+        return chosen_here
+    if not entry and chosen_here is None:
         return None
-    chosen = given.choice if given is not None and not own else read_evidence(own)
+    chosen = chosen_here.choice if chosen_here is not None and not entry else read_evidence(entry)
     if not target.lower().startswith(_WITHOUT_PAGE):
         return chosen
     return replace(chosen, trace="off", video="off", har="off", screenshot="off")

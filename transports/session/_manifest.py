@@ -449,7 +449,7 @@ async def discover(
         async with manifest.deadline():
             body, headers = await _read_body(manifest, _SHARED if cache is None else cache)
         try:
-            found, warnings = read_manifest(body)
+            parsed, warnings = read_manifest(body)
         except ProtocolError as error:
             raise manifest.error(f"{manifest.label} cannot be used: {error.message}") from None
     except DiscoveryFailed as failure:
@@ -458,7 +458,7 @@ async def discover(
     kind = one_line(normalise_mime(headers.get("Content-Type")) or "", 80)
     if not is_json(kind):
         warnings.append(f"the manifest is served as {kind or 'a file without a type'}, not as application/json")
-    return Discovery(str(page.target.url), str(manifest.target.url), title, found, kind, tuple(warnings))
+    return Discovery(str(page.target.url), str(manifest.target.url), title, parsed, kind, tuple(warnings))
 
 
 async def _read_head(page: RedirectedGet) -> tuple[PageHead, str]:

@@ -332,19 +332,19 @@ class Resources:
     async def _all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
         if not self.available:
             return ()
-        found: list[_T] = []
+        entries: list[_T] = []
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
             items, cursor = await self._list_page(capability, cursor, timeout)
             for item in items:
                 try:
-                    found.append(protocol.parse(model, item, "an entry of a list of resources"))
+                    entries.append(protocol.parse(model, item, "an entry of a list of resources"))
                 except ProtocolError as error:
                     logger.warning("%s; it is left out", error.message)
             if cursor is None:
-                return tuple(found)
+                return tuple(entries)
         logger.warning("the app lists resources on more than %d pages; the rest is left out", _MAX_PAGES)
-        return tuple(found)
+        return tuple(entries)
 
     def _for_routing(self, item: object, size: int | None) -> object:
         """Return an item of ``contents`` for the router: with its announced size, a long text as a file."""

@@ -213,26 +213,28 @@ class Guard:
 
         ``settings`` is true while the app's settings are used: a mistake in them is the operator's."""
         if self.name is not None:
-            known = f"it asks to sign in: the operator does that with `abp login {self.name}`"
-            error.message = error.message.replace(sign_in_advice(), known)
+            advice = f"it asks to sign in: the operator does that with `abp login {self.name}`"
+            error.message = error.message.replace(sign_in_advice(), advice)
         error.args = (error.message,)
         error = self.known.error(error)
         return self._for_user(error, settings) if self.name is not None and self.hidden else error
 
     def without_reason(self, message: Message) -> Message:
         """Return an event of the transport; a change of the connection without its reason, if that must be hidden."""
-        told = message.type in ("connection/lost", "connection/restored")
-        if not told or self.name is None or not self.hidden:
+        is_about_connection = message.type in ("connection/lost", "connection/restored")
+        if not is_about_connection or self.name is None or not self.hidden:
             return message
         logger.warning("%s: %s", self.name, KNOWN_SECRETS.tree(message.payload))
         return replace(message, payload={"reason": _said(Disconnected(""), self.name, settings=False)})
 
     def _for_user(self, error: ABPError, settings: bool) -> ABPError:
-        said = _said(error, self.name, settings)
-        if said is not None and said not in error.message:
+        replacement = _said(error, self.name, settings)
+        if replacement is not None and replacement not in error.message:
             logger.warning("%s: %s", self.name, error)
-            error.message = said
-            error.details = {key: one for key, one in error.details.items() if isinstance(one, bool | int | float)}
+            error.message = replacement
+            error.details = {
+                key: value for key, value in error.details.items() if isinstance(value, bool | int | float)
+            }
         for text in self.hidden:
             error.message = error.message.replace(text, "…")
         error.details = cast("dict[str, object]", _without(error.details, self.hidden))
@@ -279,9 +281,9 @@ def _without(node: object, hidden: Sequence[str]) -> object:
                 node = node.replace(text, "…")
             return node
         case Mapping():
-            return {key: _without(one, hidden) for key, one in node.items()}
+            return {key: _without(value, hidden) for key, value in node.items()}
         case list() | tuple():
-            return [_without(one, hidden) for one in node]
+            return [_without(item, hidden) for item in node]
         case _:
             return node
 
@@ -380,8 +382,8 @@ class Guarded(WrappedTransport):
         return replace(message, payload=payload, origins=secrets.origins(names, self.receiver(message)))
 
     async def _cleaned_message(self, message: Message) -> Message:
-        known = self._guard.known
-        return await _run(partial(_masked, known), message, of=message.payload) if known else message
+        secrets = self._guard.known
+        return await _run(partial(_masked, secrets), message, of=message.payload) if secrets else message
 
     @contextmanager
     def _cleaned(self, *, settings: bool = False) -> Iterator[None]:
@@ -392,24 +394,26 @@ class Guarded(WrappedTransport):
             raise
 
 
-def _masked(known: KnownSecrets, message: Message) -> Message:
+def _masked(secrets: KnownSecrets, message: Message) -> Message:
     """Return a reply or an event with values masked."""
 
     def effect_of(effect: Effect) -> Effect:
-        detail = known.tree(dict(effect.detail))
+        detail = secrets.tree(dict(effect.detail))
         return replace(effect, detail=detail)  # type: ignore[arg-type]  # a tree keeps its shape
 
     payload: object = message.payload
     call = message.server_call
     if call is not None:
-        parts: Any = known.tree([call.tool, call.arguments, call.result])
+        parts: Any = secrets.tree([call.tool, call.arguments, call.result])
         call = ServerCall(*parts)
     return replace(
         message,
-        payload=known.tree(effect_of(payload) if isinstance(payload, Effect) else payload),
-        outputs=[replace(one, filename=one.filename and known.text(one.filename)) for one in message.outputs],
+        payload=secrets.tree(effect_of(payload) if isinstance(payload, Effect) else payload),
+        outputs=[
+            replace(output, filename=output.filename and secrets.text(output.filename)) for output in message.outputs
+        ],
         effects=[effect_of(effect) for effect in message.effects],
-        warnings=[known.text(warning) for warning in message.warnings],
+        warnings=[secrets.text(warning) for warning in message.warnings],
         server_call=call,
     )
 

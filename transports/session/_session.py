@@ -236,10 +236,10 @@ class Session(OpenedHere):
     def _html_rows(self) -> list[tuple[str, object]]:
         rows: list[tuple[str, object]] = [("state", self._state), ("transport", self.transport.name)]
         if self._state == "open":
-            known = self.capabilities
-            named = ", ".join(islice(known, _MAX_NAMES)) + (", …" if len(known) > _MAX_NAMES else "")
+            capabilities = self.capabilities
+            named = ", ".join(islice(capabilities, _MAX_NAMES)) + (", …" if len(capabilities) > _MAX_NAMES else "")
             rows += [("version", self.info.version)] if self.info.version else []
-            rows.append(("capabilities", f"{len(known):,}: {named}" if known else "none"))
+            rows.append(("capabilities", f"{len(capabilities):,}: {named}" if capabilities else "none"))
             rows += [("warning", warning) for warning in self.warnings[:_MAX_NAMES]]
         return rows
 

@@ -73,7 +73,7 @@ class View(Session):
         server = ViewServer(parent.transport)
         declared = parent.capabilities.get(capability)
         if declared is None or declared.view is None:
-            with_views = [name for name, one in parent.capabilities.items() if one.view is not None]
+            with_views = [name for name, capability in parent.capabilities.items() if capability.view is not None]
             others = f"; tools with views: {', '.join(with_views[:10])}" if with_views else ""
             raise UsageError(f"{capability!r} has no view{others}")
         timeout = options.get("timeout")
@@ -204,11 +204,11 @@ class View(Session):
     ) -> None:
         """Change the surroundings of the view, which learns what has changed."""
         self._require_open()
-        given = {
+        changes = {
             "theme": theme, "locale": locale, "timezone": timezone, "display_mode": display_mode, "size": size
         }  # fmt: skip
         before = self._view.host.context
-        after = replace(before, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        after = replace(before, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
         old, new = before.as_json({}, self._profile), after.as_json({}, self._profile)
         await self._view.update(after, {name: value for name, value in new.items() if value != old[name]})
 

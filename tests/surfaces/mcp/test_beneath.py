@@ -14,7 +14,7 @@ from tests.support.mcp_clients import Serve, called, era, files_of, serve, words
 __all__ = ["era", "serve"]
 
 #: Functions on the way from the check of a path to its use.
-_MOMENTS = ["pathlib.Path.resolve", "transports.routing._router.sniff"]
+_MOMENTS = ["pathlib.Path.resolve", "transports.routing._given_files.sniff"]
 
 
 def _swap_after(monkeypatch: pytest.MonkeyPatch, moment: str, swap: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ from ...artifacts._base import ArtifactStore
 from ...artifacts._ref import ArtifactRef
 from ...errors import TooLarge, UsageError
 from ...protocol._plain_text import plain_line
-from ...routing._router import FileLimits, auto_read_safe, estimated_tokens, is_textual, large_file_warning
+from ...routing._given_files import FileLimits, auto_read_safe, estimated_tokens, is_textual, large_file_warning
 
 #: Resource, link, content, or other object of a message.
 Fields: TypeAlias = dict[str, object]

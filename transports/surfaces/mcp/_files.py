@@ -27,8 +27,8 @@ from ...protocol._find_content import set_path
 from ...protocol._plain_text import plain_text
 from ...protocol._strict_json import encode_json
 from ...protocol.schema import is_file
+from ...routing._given_files import GivenFile, OpenFile, accept_files, is_textual
 from ...routing._guard import json_size
-from ...routing._router import GivenFile, OpenFile, accept_files, is_textual
 from ..shared._previews import document_text
 from ._artifacts import ArtifactView
 from ._options import Options

@@ -15,8 +15,8 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
+from ...routing._given_files import FileLimits
 from ...routing._guard import MAX_BYTES
-from ...routing._router import FileLimits
 from ...session._evidence import checked_evidence
 from ...session._settings import read_config, require_known, settings_error
 from ..shared._apps import adapter_options

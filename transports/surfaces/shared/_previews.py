@@ -13,7 +13,7 @@ from ...artifacts._base import ArtifactStore
 from ...artifacts._ref import ArtifactRef
 from ...errors import ABPError, UsageError
 from ...protocol._media import sniff
-from ...routing._router import is_textual
+from ...routing._given_files import is_textual
 
 #: Image types that clients show, and image types that are sent as PNG.
 _SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")

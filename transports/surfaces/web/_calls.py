@@ -20,8 +20,8 @@ from ...protocol._plain_text import is_address, plain_line
 from ...protocol._strict_json import encode_json
 from ...protocol._times import MAX_TIMEOUT
 from ...protocol.messages import new_id
+from ...routing._given_files import GivenFile, accept_files
 from ...routing._result import Result
-from ...routing._router import GivenFile, accept_files
 from ...session._named_apps import is_app_name
 from ..shared._activity import Activity, ConnectedApp, call_record
 from ..shared._apps import Apps, listed_in
