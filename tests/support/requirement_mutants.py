@@ -36,7 +36,7 @@ REMOVALS: Mapping[str, tuple[str, str, str]] = {
     "R1-2d": ("transports/testing/conformance/checks/_answers.py", "item.size > _LARGE", "item.size > 1 << 60"),
     "R1-9a": ("webapp_fixture/handlers.py", 'text, "encoding": "base64"}', "text}"),
     "R1-13f": ("webapp_fixture/handlers.py", "size > 10 * MEGABYTE", "size > 1 << 60"),
-    "R0-11a": ("transports/testing/conformance/checks/_answers.py", "_PATH_LIKE.fullmatch(place)", "False"),
+    "R0-11a": ("transports/testing/conformance/checks/_answers.py", "_PATH_LIKE.fullmatch(text) is not None", "False"),
     "R0-9b": ("transports/routing/_result.py", 'f"Output saved to file: {where}" if', '"Output saved to file" if'),
     "R1-5g": ("transports/protocol/_find_content.py", '{"token": token}', "{}"),
     "R2-4.2f": ("transports/session/_resources.py", "not self.policy.enabled or ", ""),
@@ -47,7 +47,7 @@ REMOVALS: Mapping[str, tuple[str, str, str]] = {
         '"resources.templates": ("resources/list"',
     ),
     "R2-6.4l": ("transports/session/_session.py", "stack.push_async_callback(self.store.end_session)", "pass"),
-    "R3-7c": ("transports/surfaces/shared/_previews.py", " and len(data) <= max_bytes", ""),
+    "R3-7c": ("transports/surfaces/shared/_previews.py", " or len(data) > max_bytes", ""),
     "R4-3e": ("transports/surfaces/mcp/_artifacts.py", "*_warnings(ref), ", ""),
     "R4-14d": ("transports/surfaces/mcp/_users.py", "Scope(tenant=session, user=name)", "Scope(tenant=session)"),
 }
