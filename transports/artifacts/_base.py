@@ -20,7 +20,7 @@ from typing import Self, Unpack, overload
 from .._internal.telemetry._instruments import ARTIFACT_BYTES, record, span
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, StoreUnavailable, TooLarge, UsageError
 from ._audit import AuditLog
-from ._content import Description, Meter, PutOptions, describe, encode_text
+from ._content import Description, Meter, PutOptions, as_bytes, describe, encode_text, nothing_written
 from ._files import PIECE, read_pieces, write_out
 from ._query import Page, Query, page_of
 from ._ref import Ages, ArtifactRef, CheckReport, Problem, Scope, artifact_id, export_file, id_of, not_found, now
@@ -80,16 +80,37 @@ class Staged(ABC):
 
 
 class StagedFile(Staged):
-    """Staged file, the part that all stores share: verify, make room, publish, write the audit log."""
+    """Staged file, the part that all stores share: measure, verify, make room, publish, write the audit log."""
 
     def __init__(self, store: ArtifactStore) -> None:
         self._store = store
         self._committed = False
-        self._usable = True
         self._refused: ABPError | None = None
+        self._start()
+
+    def _start(self) -> None:
+        """Start without any content."""
+        self._meter = Meter(self._store.max_bytes)
+        self._written = False
+        self._usable = True
 
     async def prepare(self) -> None:
         """Prepare ``path`` for another program that writes to it."""
+
+    @property
+    def size(self) -> int:
+        return self._meter.size
+
+    async def write(self, chunk: bytes | memoryview) -> None:
+        self._check()
+        self._usable = False  # until the whole chunk is written: half of it must never be committed
+        await self._add(as_bytes(chunk))
+        self._written = self._usable = True
+
+    async def reset(self) -> None:
+        self._check(usable=False)
+        await self.aclose()
+        self._start()
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
         self._check()
@@ -123,10 +144,20 @@ class StagedFile(Staged):
         if usable and not self._usable:
             raise UsageError("a write to this staged file failed; reset() it first")
 
-    @abstractmethod
     async def _measure(self, declared: int | None) -> Meter:
         """Return the measured content. Raises :class:`~transports.errors.StoreError` if there is none, unless
         ``declared`` is 0."""
+        if not self._written and not await self._measure_external_file() and declared != 0:
+            raise nothing_written()
+        return self._meter
+
+    @abstractmethod
+    async def _add(self, chunk: memoryview) -> None:
+        """Measure a chunk and store it. It must be copied: the caller may change its buffer afterwards."""
+
+    @abstractmethod
+    async def _measure_external_file(self) -> bool:
+        """Measure the file that another program wrote at :attr:`path`. Return ``False`` if there is none."""
 
     @abstractmethod
     async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:

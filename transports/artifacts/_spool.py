@@ -17,8 +17,8 @@ from pathlib import Path
 
 from .._internal.tasks import in_thread
 from ..errors import StoreError
-from ._base import ArtifactStore, StagedFile
-from ._content import Meter, as_bytes, measure_file, nothing_written
+from ._base import StagedFile
+from ._content import measure_file
 from ._files import belongs_to_us, map_os_errors, may_be_running, open_file
 
 #: Bytes whose hashing is faster than the hand-over to a thread.
@@ -32,15 +32,9 @@ class SpooledFile(StagedFile):
     :attr:`external_file`.
     """
 
-    def __init__(self, store: ArtifactStore) -> None:
-        super().__init__(store)
-        self._folder: Path | None = None
-        self._start()
-
     def _start(self) -> None:
-        self._meter = Meter(self._store.max_bytes)
-        self._written = False
-        self._usable = True
+        super()._start()
+        self._folder: Path | None = None
         #: File that another program wrote at ``path``, once it is measured.
         self.external_file: Path | None = None
 
@@ -55,21 +49,13 @@ class SpooledFile(StagedFile):
                 self._folder = Path(tempfile.mkdtemp(prefix=f"abp-spool-{os.getpid()}-"))
         return self._folder
 
-    @property
-    def size(self) -> int:
-        return self._meter.size
-
-    async def write(self, chunk: bytes | memoryview) -> None:
-        self._check()
-        self._usable = False  # until the whole chunk is written: half of it must never be committed
-        view = as_bytes(chunk)
-        if len(view) <= HASHED_AT_ONCE:
-            self._add(view)
+    async def _add(self, chunk: memoryview) -> None:
+        if len(chunk) <= HASHED_AT_ONCE:
+            self._measure_chunk(chunk)
         else:
-            await in_thread(self._add, view)
-        self._written = self._usable = True
+            await in_thread(self._measure_chunk, chunk)
 
-    def _add(self, chunk: memoryview) -> None:
+    def _measure_chunk(self, chunk: memoryview) -> None:
         self._meter.add(chunk)
         self._store_chunk(chunk)
 
@@ -77,21 +63,10 @@ class SpooledFile(StagedFile):
     def _store_chunk(self, chunk: memoryview) -> None:
         """Store a chunk. It must be copied: the caller may change its buffer afterwards."""
 
-    async def reset(self) -> None:
-        self._check(usable=False)
-        await self.aclose()
-        self._folder = None
-        self._start()
+    async def _measure_external_file(self) -> bool:
+        return self._folder is not None and await in_thread(self._read_external_file)
 
-    async def _measure(self, declared: int | None) -> Meter:
-        exists = self._written
-        if not exists and self._folder is not None:
-            exists = await in_thread(self._measure_external_file)
-        if not exists and declared != 0:
-            raise nothing_written()
-        return self._meter
-
-    def _measure_external_file(self) -> bool:
+    def _read_external_file(self) -> bool:
         with map_os_errors("read the staged file", self.path.parent):
             try:
                 fd = open_file(self.path, os.O_RDONLY)

@@ -25,7 +25,7 @@ from ..._internal.tasks import in_thread
 from ...errors import Corrupt, StoreError, StoreFull, checked
 from .._audit import AuditLog
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
-from .._content import Description, Follower, Meter, as_bytes, measure_file, nothing_written
+from .._content import Description, Follower, Meter, measure_file
 from .._files import PIECE, TO_SYNC, foreign_owner, map_os_errors, other_folder, read_at, user_name, write_all
 from .._ref import ID, ArtifactRef, CheckReport, Metadata, Problem, Scope, damaged_metadata, not_found
 from .._retention import Entry, Removal, Retention
@@ -53,24 +53,17 @@ class LocalStaged(StagedFile):
         super().__init__(store)
         self._name = temporary_name()
         self._follower: Follower | None = None
-        self._start()
 
     def _start(self) -> None:
+        super()._start()
         self._file: FileIO | None = None
         self._made = False
         self._published = (0, "")  # size and SHA-256 of the file at a commit, which may close it
-        self._meter = Meter(self._store.max_bytes)
         self._collected = bytearray()  # measured, but not written yet
-        self._written = False
-        self._usable = True
 
     @property
     def path(self) -> Path:
         return self._store.root / ".abp" / "staging" / self._name
-
-    @property
-    def size(self) -> int:
-        return self._meter.size
 
     async def prepare(self) -> None:
         await self._store._use_disk("make the artifact folder", self._prepare_folder)
@@ -80,18 +73,14 @@ class LocalStaged(StagedFile):
             self._store._check_free()
         self._store._maintenance.sweep_once()
 
-    async def write(self, chunk: bytes | memoryview) -> None:
-        self._check()
-        view = as_bytes(chunk)
-        self._usable = False  # until the whole chunk is written: half of it must never be committed
-        if len(view) <= _INLINE:
-            self._meter.add(view)
-            self._collected += view
-            if len(self._collected) >= PIECE:
-                await self._store._use_disk("write a file", self._write_collected)
-        else:
-            await self._store._use_disk("write a file", self._write_large, view)
-        self._written = self._usable = True
+    async def _add(self, chunk: memoryview) -> None:
+        if len(chunk) > _INLINE:
+            await self._store._use_disk("write a file", self._write_large, chunk)
+            return
+        self._meter.add(chunk)
+        self._collected += chunk
+        if len(self._collected) >= PIECE:
+            await self._store._use_disk("write a file", self._write_collected)
 
     def _write_large(self, chunk: memoryview) -> None:
         self._meter.add(chunk)
@@ -130,20 +119,11 @@ class LocalStaged(StagedFile):
             with suppress(RuntimeError):  # no thread can be started; the file is then read at the end
                 self._follower = Follower(self._open_path, self._store.max_bytes)
 
-    async def reset(self) -> None:
-        self._check(usable=False)
-        await in_thread(self._discard)
-        self._start()
+    async def _measure_external_file(self) -> bool:
+        return await self._store._use_disk("store a file", self._read_external_file)
 
-    async def _measure(self, declared: int | None) -> Meter:
-        if not self._written:
-            exists = await self._store._use_disk("store a file", self._measure_external_file)
-            if not exists and declared != 0:
-                raise nothing_written()
-        return self._meter
-
-    def _measure_external_file(self) -> bool:
-        """Measure and sync the file that another program wrote. Return ``False`` if there is none."""
+    def _read_external_file(self) -> bool:
+        """Sync and measure the file that another program wrote. Return ``False`` if there is none."""
         self._close_file()
         try:
             fd = self._open_path(TO_SYNC)
