@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
@@ -62,7 +63,7 @@ def ends_of(line: bytes | Ends) -> Ends:
 class LineReader:
     """Lines of chunks that arrive one after another. Of a line over ``max_bytes``, only its ends stay in memory."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: float = math.inf) -> None:
         self._max_bytes = max_bytes
         self._parts: list[bytes] = []
         self._size = 0

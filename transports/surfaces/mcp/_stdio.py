@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import cast
+from typing import TypeAlias, cast
 
 import anyio
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
+from ...mcp._lines import LineReader
 from ._bridge import Bridge
 from ._messages import check_message
 from ._stdin import Stdin, exit_within
+
+_Refuse: TypeAlias = "asyncio.Future[Callable[[SessionMessage], Awaitable[None]]]"
 
 
 async def serve_stdio(bridge: Bridge) -> None:
@@ -20,11 +23,14 @@ async def serve_stdio(bridge: Bridge) -> None:
 
     Other output to stdout is redirected to stderr meanwhile. If closing takes longer than four seconds, the process
     exits."""
-    lines = _Lines()
+    chunks = Stdin()
+    #: Sends the error of a refused line, once stdout is open.
+    refuse: _Refuse = asyncio.get_running_loop().create_future()
     bridge.begin()
     try:
-        async with stdio_server(stdin=cast("anyio.AsyncFile[str]", lines)) as (reading, writing):
-            lines.refuse.set_result(writing.send)
+        stdin = cast("anyio.AsyncFile[str]", _messages(chunks, refuse))
+        async with stdio_server(stdin=stdin) as (reading, writing):
+            refuse.set_result(writing.send)
             await bridge.server.run(reading, writing, bridge.server.create_initialization_options())
     except* BrokenPipeError:
         pass  # the client is gone: the normal end
@@ -33,29 +39,17 @@ async def serve_stdio(bridge: Bridge) -> None:
         await bridge.aclose()
 
 
-class _Lines:
-    """Asynchronous lines of stdin that are messages. Any other line, and one of more than 50,000 values and names, is
-    answered with an error here and not passed on: every request gets an answer."""
-
-    def __init__(self) -> None:
-        #: Function that sends the error of a refused line; set once stdout is open.
-        self.refuse: asyncio.Future[Callable[[SessionMessage], Awaitable[None]]] = (
-            asyncio.get_running_loop().create_future()
-        )
-        self._chunks = Stdin()
-
-    async def __aiter__(self) -> AsyncIterator[str]:
-        parts: list[bytes] = []
-        async for chunk in self._chunks:
-            *lines, rest = chunk.split(b"\n")
-            for line in lines:
-                whole, parts = b"".join((*parts, line)), []
-                if not whole.strip():
-                    continue
-                refusal = await check_message(whole)
-                if refusal is None:
-                    yield whole.decode()
-                else:
-                    await (await self.refuse)(SessionMessage(refusal))
-            parts.append(rest)
-        exit_within()
+async def _messages(chunks: Stdin, refuse: _Refuse) -> AsyncIterator[str]:
+    """Yield the lines that are messages. Any other line, and one of more than 50,000 values and names, is answered with
+    an error here and not passed on: every request gets an answer."""
+    reader = LineReader()
+    async for chunk in chunks:
+        for line in reader.feed(chunk):
+            assert isinstance(line, bytes)
+            refusal = await check_message(line)
+            if refusal is None:
+                yield line.decode()
+            else:
+                send = await refuse
+                await send(SessionMessage(refusal))
+    exit_within()

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import TypeAlias, cast
+from typing import TypeAlias, cast, get_args
 from urllib.parse import urlsplit
 
 from anyio import BrokenResourceError, ClosedResourceError
@@ -218,9 +218,10 @@ class _ServerSubscriptions:
         tried again with the next update, such as after an app was connected."""
         async with self._lock:
             for uri, app in list(self._subscribed.items()):
-                if uri not in uris or self._apps.get(app.key) is not app:
+                is_open = self._apps.get(app.key) is app
+                if uri not in uris or not is_open:
                     del self._subscribed[uri]
-                    if self._apps.get(app.key) is app:
+                    if is_open:
                         await self._request(app, uri, subscribe=False)
             for uri in uris - self._subscribed.keys():
                 for app in tuple(self._apps.values()):
@@ -246,17 +247,8 @@ _ARTIFACT = "artifact://"
 _MAX_CONNECTIONS = 100
 #: Most subscriptions of one client.
 _MAX_URIS = 1000
-#: RFC 5424, least severe first.
-_LOG_LEVELS: tuple[LoggingLevel, ...] = (
-    "debug",
-    "info",
-    "notice",
-    "warning",
-    "error",
-    "critical",
-    "alert",
-    "emergency",
-)
+#: Levels of RFC 5424, least severe first.
+_LOG_LEVELS: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
 
 
 @dataclass(slots=True)
