@@ -106,7 +106,7 @@ def test_a_named_file_is_read_instead(folder: Path) -> None:
         ("[mcp]\nmax_file_size_gb = 1", r"abp\.toml: mcp\.max_file_size_gb: unknown"),
         (
             "[mcp]\nmax_file_size_mb = 1\nmax_file_bytes = 1",
-            r"mcp: max_file_size_mb and max_file_bytes are one setting",
+            r"mcp: max_file_size_mb and max_file_bytes are the same setting",
         ),
         ("[mcp]\nmax_file_size_mb = -1", r"abp\.toml: mcp\.max_file_bytes: .*greater than or equal to 0"),
         ("[mcp]\nmax_file_size_mb = inf", r"abp\.toml: mcp\.max_file_bytes: "),

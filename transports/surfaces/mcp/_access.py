@@ -47,8 +47,8 @@ _APP_TOOLS = ("abp_call", "abp_open_view", "abp_render_to_pdf", "abp_screenshot"
 
 
 def parse_tokens(tokens: str) -> dict[str, str]:
-    """Return the users by their secrets in ``TOKEN`` or ``USER=TOKEN``, separated by commas; a secret without a user is
-    that of ``local``.
+    """Return the users by their secrets in ``TOKEN`` or ``USER=TOKEN``, separated by commas. A secret without a user
+    belongs to ``local``.
 
     Raises :class:`~transports.errors.UsageError` for a secret under 16 ASCII characters, and for a repeated secret."""
     users: dict[str, str] = {}
@@ -58,7 +58,7 @@ def parse_tokens(tokens: str) -> dict[str, str]:
             name, secret = "local", name
         if len(secret) < 16 or not secret.isascii() or not name or secret in users:
             raise UsageError(
-                "a token needs 16 ASCII characters or more and stands for one user: TOKEN or USER=TOKEN, "
+                "a token must have at least 16 ASCII characters and belong to one user: TOKEN or USER=TOKEN, "
                 'with commas between them; python -c "import secrets; print(secrets.token_urlsafe())" makes one'
             )
         users[secret] = name

@@ -139,7 +139,7 @@ TEMPLATE: Fields = {
 async def list_artifacts(store: ArtifactStore, cursor: str | None, view: ArtifactView) -> Fields:
     """Return one page of 50 artifacts, newest first, as the result of ``resources/list``.
 
-    Raises :class:`~transports.errors.UsageError` for an invalid cursor, which includes that of a removed artifact."""
+    Raises :class:`~transports.errors.UsageError` for an invalid cursor, such as one whose artifact was removed."""
     refs = (await store.list())[::-1]
     start = 0
     if cursor is not None:

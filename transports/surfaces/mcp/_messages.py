@@ -125,8 +125,8 @@ async def check_message(line: bytes) -> JSONRPCError | None:
 
 
 def refusal_of(line: bytes) -> JSONRPCError | None:
-    """Return the answer to a line that is not a message, ``None`` for a message. Its ``id`` is that of the request if
-    the line has one, else ``None`` (JSON-RPC 2.0, 5)."""
+    """Return the answer to a line that is not a message, ``None`` for a message. It has the id of the request
+    if the line has one, else ``None`` (JSON-RPC 2.0, 5)."""
     if has_more_values(line, MAX_REQUESTED):
         error = ErrorData.model_validate(_TOO_MANY["error"])
     else:
@@ -149,8 +149,8 @@ def refusal_of(line: bytes) -> JSONRPCError | None:
 
 
 def request_id(line: bytes) -> RequestId | None:
-    """Return the id of a request that cannot be parsed, wherever it stands in the message; ``None`` if there is none,
-    and for anything but a request."""
+    """Return the id of a request that cannot be parsed, wherever it is in the message; ``None`` without an
+    id, and for anything but a request."""
     names = _member_names(line)
     if b'"method"' not in names or b'"id"' not in names:
         return None

@@ -301,7 +301,7 @@ def in_own_names(settings: Mapping[str, object]) -> dict[str, object]:
         if other not in renamed:
             continue
         if name in renamed:
-            raise ValueError(f"{other} and {name} are one setting; give one of them")
+            raise ValueError(f"{other} and {name} are the same setting; set only one of them")
         renamed[name] = renamed.pop(other)
         if other == "max_file_size_mb":
             renamed[name] = _in_bytes(renamed[name])

@@ -28,8 +28,6 @@ from ._artifacts import ArtifactView
 _MAX_SUMMARY = 4000
 #: Keys of references that no model needs: the link has the first two, ``abp_artifacts`` lists them all.
 _LISTED_KEYS = frozenset({"uri", "filename", "sha256", "scope"})
-#: Bytes of an answer above which it is read for an agent in a thread: it may have a million values.
-_LARGE_BYTES = 128 * 1024
 
 
 async def call_result(
@@ -97,7 +95,8 @@ async def _call_document(
     size = json_size(result.data)
     if size > min(max_bytes // 4, result.limits.max_field_chars or max_bytes):
         read = partial(result.for_agent, max_bytes=max_bytes // 4)
-        shortened = await in_thread(read) if size > _LARGE_BYTES else read()
+        # a large answer may have a million values
+        shortened = await in_thread(read) if size > 128 * 1024 else read()
         for key in ("data", "truncated"):
             if key in shortened:
                 document[key] = shortened[key]
@@ -211,7 +210,8 @@ def _within(
 
 
 def _link(ref: ArtifactRef, view: ArtifactView) -> ResourceLink:
-    """Return the link to an artifact that the result describes. Only that of a large one says how to read it."""
+    """Return the link to an artifact that the result describes. Only the link to a large artifact says how to read
+    it."""
     return ResourceLink(
         uri=ref.uri,
         name=ref.filename,

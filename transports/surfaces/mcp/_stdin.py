@@ -7,18 +7,16 @@ import contextlib
 import os
 import stat
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 
-#: Seconds between two checks of the parent process: another process may hold the pipe open (docs/faults.md 7).
-_PARENT_CHECK = 0.5
-#: Deadline in seconds for this process to exit after its client, even if closing hangs.
-GRACE = 4.0
 _CHUNK = 1 << 20
 
 
-def exit_within(seconds: float = GRACE) -> None:
-    """Exit the process after a delay: a client that stopped reading may block a thread in a write for ever."""
-    timer = threading.Timer(seconds, os._exit, (0,))
+def exit_soon() -> None:
+    """Exit the process after four seconds, although closing hangs: a client that stopped reading may block a thread in
+    a write forever."""
+    timer = threading.Timer(4, os._exit, (0,))
     timer.daemon = True
     timer.start()
 
@@ -54,7 +52,7 @@ class Stdin:
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(4)
         self._pipe: asyncio.ReadTransport | None = None
         self._parent_lives = _parent_lives()
-        threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._watch_parent, daemon=True).start()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         if _is_pipe(self._fd):
@@ -65,11 +63,11 @@ class Stdin:
             while chunk := await reader.read(_CHUNK):
                 yield chunk
             return
-        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._read_file, daemon=True).start()
         while (piece := await self._queue.get()) is not None:
             yield piece
 
-    def _read(self) -> None:
+    def _read_file(self) -> None:
         try:
             while chunk := os.read(self._fd, _CHUNK):
                 self._put(chunk)
@@ -78,11 +76,11 @@ class Stdin:
         finally:
             self._end()
 
-    def _watch(self) -> None:
-        stop = threading.Event()
+    def _watch_parent(self) -> None:
+        """Wait for the end of the parent process: another process may hold the pipe open (docs/faults.md 7)."""
         while self._parent_lives():
-            stop.wait(_PARENT_CHECK)
-        exit_within()
+            time.sleep(0.5)
+        exit_soon()
         if self._pipe is None:
             self._end()
         else:

@@ -13,7 +13,7 @@ from mcp.shared.message import SessionMessage
 from ...mcp._lines import LineReader
 from ._bridge import Bridge
 from ._messages import check_message
-from ._stdin import Stdin, exit_within
+from ._stdin import Stdin, exit_soon
 
 _Refuse: TypeAlias = "asyncio.Future[Callable[[SessionMessage], Awaitable[None]]]"
 
@@ -35,7 +35,7 @@ async def serve_stdio(bridge: Bridge) -> None:
     except* BrokenPipeError:
         pass  # the client is gone: the normal end
     finally:
-        exit_within()
+        exit_soon()
         await bridge.aclose()
 
 
@@ -52,4 +52,4 @@ async def _messages(chunks: Stdin, refuse: _Refuse) -> AsyncIterator[str]:
             else:
                 send = await refuse
                 await send(SessionMessage(refusal))
-    exit_within()
+    exit_soon()

@@ -69,11 +69,6 @@ logger = logging.getLogger("transports")
 Open: TypeAlias = Callable[[Mapping[str, object], str], Awaitable[App]]
 #: Key of the argument that marks a connection made by the bridge's settings, not by a model.
 _CONFIGURED = "configured"
-_NOTE = (
-    "the app was closed meanwhile and is opened anew: its state and manual sign-ins are lost; no sign-in was repeated"
-)
-
-
 #: Arguments of `abp_connect` that choose how an app runs, with their defaults.
 _CHOICES: Mapping[str, object] = {
     "transport": "auto",
@@ -195,7 +190,11 @@ class Connections:
         if app.key not in self._reopened:
             return result
         self._reopened.discard(app.key)
-        return replace(result, warnings=(*result.warnings, _NOTE))
+        note = (
+            "the app was closed meanwhile and is opened anew: its state and manual sign-ins are lost; no sign-in was "
+            "repeated"
+        )
+        return replace(result, warnings=(*result.warnings, note))
 
     async def aclose(self) -> None:
         """Cancel the opening of apps, and finish writes to the ledger."""
@@ -356,8 +355,8 @@ class Subscribers:
         self._announce(ResourcesListChanged(), ServerSession.send_resource_list_changed, self._connections)
 
     def _store_changed(self, change: StoreChange) -> None:
-        """Announce changed artifacts. An id stands for its content, so an artifact only changes when it is removed or
-        stored (again)."""
+        """Announce changed artifacts. The id of an artifact is derived from its content, so it changes only when it is
+        removed or stored (again)."""
         changed = {ref.id for ref in (*change.stored, *change.updated)}
         changed.update(artifact_id for artifact_id, _ in change.removed)
         for uri in self._uris():
@@ -405,7 +404,7 @@ class Subscribers:
             return
         try:
             await send(connection.session)
-        except Exception as error:  # the other clients must still be told
+        except Exception as error:  # the other clients must still be notified
             if not isinstance(error, (MCPError, ClosedResourceError, BrokenResourceError)):
                 logger.exception("a client could not be notified")
             self._connections.pop(key, None)
@@ -628,7 +627,7 @@ class Users:
     """Registry of users, each created with its first request.
 
     ``connection`` is the session id of a request, empty without a session. It only matters with ``isolate_sessions``,
-    which gives each session a user of its own."""
+    which makes each session a separate user."""
 
     store: ArtifactStore
     connect: Connect
@@ -641,10 +640,10 @@ class Users:
     _run_id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def get(self, connection: str) -> User:
-        """Return the user of the current request's token; with ``isolate_sessions``, that of this session."""
+        """Return the user of the current request's token, or with ``isolate_sessions``, of this session."""
         name, session = key = self._key(connection)
         if key not in self._users:
-            # the client's session is the tenant here, since the scope's session is that of an app
+            # the client's session is the tenant here, since the scope's session belongs to an app
             store = self.store.scoped(Scope(tenant=session, user=name))
             named = {app: entry for app, entry in self.named.items() if entry.is_for(name)}
             self._make_room(name)

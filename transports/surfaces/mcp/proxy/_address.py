@@ -117,7 +117,7 @@ class _Waiting:
 
 
 class AddressServer:
-    """A server behind an address. Each message is a POST of its own, whose answers are delivered as they arrive."""
+    """A server behind an address. Each message is one POST, whose answers are delivered as they arrive."""
 
     grace = 0.0
 
@@ -145,7 +145,7 @@ class AddressServer:
         await self._ended
 
     def close_input(self) -> None:
-        """Do nothing: each message was a request of its own."""
+        """Do nothing: each message was one request."""
 
     async def send(self, line: bytes) -> None:
         """Send a message. A notification is sent before this returns, and so before the next message."""

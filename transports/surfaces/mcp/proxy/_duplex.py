@@ -38,7 +38,7 @@ ToClient: TypeAlias = Callable[[Passed], Awaitable[None]]
 class Duplex:
     """Messages between a client and a server, each passed on as it came except for what ``exchange`` changes.
 
-    ``failed`` gets the error of a write to the client that nobody else waits for."""
+    ``failed`` gets the error of a write to the client that no other task waits for."""
 
     def __init__(self, exchange: Exchange, to_server: ToServer, to_client: ToClient) -> None:
         self._exchange = exchange

@@ -16,11 +16,8 @@ from ...shared._connections import in_time
 from .._messages import slow_response
 from ._messages import INVALID_REQUEST, MAX_BYTES
 
-#: Most bytes of a user's requests while they arrive, and of one that is too large and is read and dropped: a client
-#: reads no response before it has sent its request.
-_MAX_ARRIVING, _MAX_DROPPED = 2 * MAX_BYTES, 8 * MAX_BYTES
-#: Seconds between two comments on a silent stream.
-_PING = 15.0
+#: Most bytes of a user's requests while they arrive.
+_MAX_ARRIVING = 2 * MAX_BYTES
 
 
 def refusal(status: int, message: str, *, number: int = INVALID_REQUEST, code: str | None = None) -> Response:
@@ -45,8 +42,8 @@ class Bodies:
         try:
             async for chunk in in_time(request.stream()):
                 received += len(chunk)
-                if refused is not None:
-                    if received > _MAX_DROPPED:
+                if refused is not None:  # it is read and dropped: a client reads no response before it has sent all
+                    if received > 8 * MAX_BYTES:
                         break
                     continue
                 size += len(chunk)
@@ -82,7 +79,7 @@ def event(raw: bytes, *, identity: str = "", retry: int | None = None) -> bytes:
 def stream_response(
     events: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None, status: int = 200
 ) -> Response:
-    """Return a stream of events as a response, with a comment now and then."""
+    """Return a stream of events as a response, with a comment after each 15 seconds of silence."""
     sent = {"Cache-Control": "no-cache, no-transform", **(headers or {})}
     return StreamingResponse(_with_comments(events), status, media_type="text/event-stream", headers=sent)
 
@@ -92,7 +89,7 @@ async def _with_comments(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[
         following = asyncio.ensure_future(anext(events, None))
         try:
             while True:
-                await asyncio.wait((following,), timeout=_PING)
+                await asyncio.wait((following,), timeout=15)
                 if not following.done():
                     yield b": still here\n\n"
                     continue

@@ -100,7 +100,7 @@ class ReverseProxy:
             if request.method == "GET" or (message is not None and message.is_request):
                 await asyncio.wait((forwarding, gone), return_when=asyncio.FIRST_COMPLETED)
                 if not forwarding.done():
-                    return Response(status_code=408)  # to nobody
+                    return Response(status_code=408)  # the client has gone
             return await forwarding
         finally:
             await cancel_and_wait((forwarding, gone))

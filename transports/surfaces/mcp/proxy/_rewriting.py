@@ -31,7 +31,7 @@ _PREVIEW_BYTES = 2048
 _MIN_REPLACED = 1024
 #: Most files of one text or structured content that are replaced.
 _MAX_FILES = 100
-#: Text that stands for a link when a schema is asked whether it allows one.
+#: Placeholder for a link, to check whether a schema allows one.
 _PLACEHOLDER = "artifact://tool_0123456789ab (application/octet-stream, 1,000,000 bytes)"
 
 Fields = dict[str, msgspec.Raw]
@@ -547,7 +547,7 @@ def _long_texts(tree: object, limit: int) -> list[Place]:
 
 
 def _text_at(tree: object, path: Place) -> tuple[str, Mapping[str, object]]:
-    """Return the text at a place of a tree, and the object that it stands in."""
+    """Return the text at a place of a tree, and the object that holds it."""
     node: Any = tree
     beside: object = {}
     for step in path:

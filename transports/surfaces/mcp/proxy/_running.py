@@ -15,7 +15,7 @@ from ....artifacts._files import write_all
 from ....mcp._lines import LineReader
 from ....mcp._servers import Server
 from ....routing._policy import ABP, RoutingPolicy
-from .._stdin import Stdin, exit_within
+from .._stdin import Stdin, exit_soon
 from ._duplex import Duplex
 from ._exchange import Passed, Shared
 from ._messages import MAX_BYTES
@@ -56,15 +56,14 @@ def shared_by(
 
 
 async def run_stdio(upstream: Upstream, store: ArtifactStore, options: ProxyOptions, stats: Stats) -> int:
-    """Proxy for the client on stdin and stdout. Return the exit status: that of a server that has ended, otherwise
-    0."""
+    """Proxy for the client on stdin and stdout. Return the exit status of a server that has ended, otherwise 0."""
     stdout = _Stdout()
     try:
         return await relay(upstream, shared_by(store, options, stats), Stdin(), stdout.write)
     except BrokenPipeError:
         return 0  # the client has ended
     finally:
-        exit_within()
+        exit_soon()
 
 
 async def run_http(

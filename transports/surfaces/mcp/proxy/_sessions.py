@@ -1,4 +1,4 @@
-"""A server of its own for a session over HTTP, and the responses to which its messages go."""
+"""Server of one session over HTTP, and the responses to which its messages go."""
 
 from __future__ import annotations
 

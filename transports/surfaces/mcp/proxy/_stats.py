@@ -117,7 +117,7 @@ class Count:
 
 class Stats:
     """Counts of one run. Each call becomes a line of the activity log ``log``, within a second or by :meth:`flush`;
-    without ``log`` there is none."""
+    without ``log`` none is written."""
 
     def __init__(self, server: str, log: Path | None = None) -> None:
         self.tools: dict[str, Count] = {}

@@ -71,7 +71,7 @@ async def open_upstream(server: Server) -> Upstream:
 
 
 class ProcessServer:
-    """A started server. Its stderr is that of this process.
+    """A started server. It writes to the stderr of this process.
 
     A guard, a small shell, ends the server's process group if this process is killed. Windows has none."""
 
