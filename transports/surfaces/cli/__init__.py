@@ -17,14 +17,14 @@ __all__ = ["main"]
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command, by default that of ``sys.argv``, and return its exit status."""
     if args is not None:
-        return _run(list(args), final=False)
+        return _run_command(list(args), final=False)
     try:
-        return _run(sys.argv[1:], final=True)
+        return _run_command(sys.argv[1:], final=True)
     finally:
         gc.freeze()  # a fifth of a short command: at exit Python would look for cycles in all modules once more
 
 
-def _run(args: list[str], *, final: bool) -> int:
+def _run_command(args: list[str], *, final: bool) -> int:
     try:
         with handle_signals(final=final):
             with on_signal(lambda: None) as signalled:  # deferred: an exception in an import would leave half a module

@@ -118,19 +118,21 @@ def _require_utf8(args: Sequence[str]) -> None:
         try:
             arg.encode()
         except UnicodeEncodeError:
-            shown, locale = ascii(arg[:40]), sys.getfilesystemencoding()
+            locale = sys.getfilesystemencoding()
             fix = "write it in UTF-8" if locale == "utf-8" else f"the locale is {locale}: set PYTHONUTF8=1"
-            raise UsageError(f"argument {number} is not UTF-8 ({shown}); {fix}") from None
+            raise UsageError(f"argument {number} is not UTF-8 ({arg[:40]!a}); {fix}") from None
 
 
 def run(args: Sequence[str]) -> int:
     """Run one command and return its exit status. An error is one line on stderr and, with ``--json``, a document."""
     start_output()
+    if args and args[0] == "help":
+        args = [*args[1:], "--help"]
     with replaced_arguments(OPTIONS):
-        return _run([*args[1:], "--help"] if [*args[:1]] == ["help"] else args)
+        return _run_command(args)
 
 
-def _run(args: Sequence[str]) -> int:
+def _run_command(args: Sequence[str]) -> int:
     try:
         command: Any = typer.main.get_command(app)
         add_options(command)

@@ -43,7 +43,9 @@ def _question_line(params: Mapping[str, object]) -> str:
     """Return the text of a question as one line, for a note."""
 
     text = " ".join(question_text(params).split())
-    return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"
+    if len(text) > _MAX_TEXT:
+        text = text[:_MAX_TEXT] + "…"
+    return text
 
 
 @asynccontextmanager
@@ -54,7 +56,7 @@ async def noting_questions(app: Session) -> AsyncIterator[None]:
     async def note(events: AsyncIterator[Event]) -> None:
         async for event in events:
             if isinstance(event, ElicitationRequest):
-                print_note(_note(event), always=True)
+                print_note(_default_note(event), always=True)
 
     async with app.events() as events:
         noting = asyncio.ensure_future(note(events))
@@ -65,10 +67,12 @@ async def noting_questions(app: Session) -> AsyncIterator[None]:
             await noting
 
 
-def _note(request: ElicitationRequest) -> str:
+def _default_note(request: ElicitationRequest) -> str:
     answer = default_answer(request)
-    done = "declined" if answer == DECLINED else f"answered with its own default ({dict(answer)['data']})"
-    return f"{_question_line(request.params)} ({request.method}): {done}, since there is no terminal to ask at"
+    outcome = "declined"
+    if answer != DECLINED:
+        outcome = f"answered with its own default ({dict(answer)['data']})"
+    return f"{_question_line(request.params)} ({request.method}): {outcome}, since there is no terminal to ask at"
 
 
 class Questions:
@@ -89,67 +93,66 @@ class Questions:
             with self._pause():
                 LineReader().drop_typed()
                 try:
-                    answer = await self._ask(request)
+                    answer = await self._ask_user(request)
                 except _Declined:
                     answer = DECLINED
                 if answer == DECLINED:
                     print_note(f"{request.method}: declined")
                 return answer
 
-    async def _ask(self, request: ElicitationRequest) -> Mapping[str, object]:
+    async def _ask_user(self, request: ElicitationRequest) -> Mapping[str, object]:
 
         params = request.params
         if request.method == "elicitation/resource":
-            kind = [f"{key}: {text}" for key in ("type", "uri") if isinstance(text := params.get(key), str)]
-            self._print("The app asks for a file", "\n".join([*question_text(params).splitlines(), *kind]))
-            return {"success": True, "data": await self._file()}
+            lines = question_text(params).splitlines()
+            for key in ("type", "uri"):
+                if isinstance(params.get(key), str):
+                    lines.append(f"{key}: {params[key]}")
+            _print_question("The app asks for a file", lines)
+            return {"success": True, "data": await self._read_file()}
         if request.method == "sampling/create":
-            self._print("The app asks for the answer of a language model; yours will do", _prompt_text(params))
-            return {"success": True, "data": {"result": await self._line("answer")}}
+            lines = _prompt_text(params).splitlines()
+            _print_question("The app asks for the answer of a language model; yours will do", lines)
+            return {"success": True, "data": {"result": await self._read_line("answer")}}
         question = question_of(request)
         if question is None:
             print_note(f"the app asks {request.method}, which cannot be answered at a terminal")
             return DECLINED
-        self._print("The app asks", question.message)
+        _print_question("The app asks", question.message.splitlines())
         properties: Any = question.schema["properties"]
         required: Any = question.schema["required"]
         content: dict[str, object] = {}
         for name, schema in properties.items():
             label = str(schema.get("title") or name) if question.whole else _LABELS[question.field]
             field = _Field(label, dict(schema), needed=name in required)
-            value = await self._value(field)
+            value = await self._read_value(field)
             if value is not None:
                 content[name] = value
         return question.answer(content)
 
-    def _print(self, title: str, text: str) -> None:
-        print_line(f"{title} (Ctrl-C declines):")
-        for line in text.splitlines():
-            print_line(f"  {line}")
-
-    async def _value(self, field: _Field) -> object:
+    async def _read_value(self, field: _Field) -> object:
         """Ask until the answer is valid, and return it; ``None`` for a field that is left out."""
         for line in field.explanation():
             print_line(f"  {line}")
         while True:
-            text = await self._line(field.prompt(), secret=field.secret)
+            text = await self._read_line(field.prompt(), secret=field.secret)
             try:
                 return field.read(text)
             except UsageError as error:
                 print_line(f"  {error.message}")
 
-    async def _file(self) -> Mapping[str, object]:
+    async def _read_file(self) -> Mapping[str, object]:
         while True:
-            text = await self._line("path of the file", paths=True)
+            text = await self._read_line("path of the file", paths=True)
             path = Path(text).expanduser()
             try:
                 data = await asyncio.to_thread(read_regular, path, _MAX_FILE)
             except OSError as error:
                 print_line(f"  {text}: {error.strerror}")
                 continue
-            return _resource(path, data)
+            return _file_answer(path, data)
 
-    async def _line(self, prompt: str, *, secret: bool = False, paths: bool = False) -> str:
+    async def _read_line(self, prompt: str, *, secret: bool = False, paths: bool = False) -> str:
         from prompt_toolkit.completion import PathCompleter
 
         from ._terminal import LineReader
@@ -159,6 +162,12 @@ class Questions:
             return await reader.read(f"{plain_text(prompt)}: ")
         except (reader.Interrupted, EOFError):
             raise _Declined from None
+
+
+def _print_question(title: str, lines: Sequence[str]) -> None:
+    print_line(f"{title} (Ctrl-C declines):")
+    for line in lines:
+        print_line(f"  {line}")
 
 
 class _Field:
@@ -174,8 +183,8 @@ class _Field:
 
     def explanation(self) -> list[str]:
         """Return the lines above the prompt: the description, and the choices with their numbers."""
-        described = str(self.schema.get("description", ""))
-        lines = [described] if described else []
+        description = str(self.schema.get("description", ""))
+        lines = [description] if description else []
         width = len(str(len(self._choices)))
         return lines + [f"{n:>{width}}  {title}" for n, (_, title) in enumerate(self._choices, 1)]
 
@@ -184,15 +193,25 @@ class _Field:
         default = self.schema.get("default")
         kind = self.schema.get("type")
         if kind == "boolean":
-            hint = {True: " [Y/n]", False: " [y/N]"}.get(default, " [y/n]") if isinstance(default, bool) else " [y/n]"
-            return self.label + hint
-        hint = f" ({kind})" if kind in ("integer", "number") else ""
+            if default is True:
+                return f"{self.label} [Y/n]"
+            if default is False:
+                return f"{self.label} [y/N]"
+            return f"{self.label} [y/n]"
+        prompt = self.label
         if self._choices:
-            hint = f" 1-{len(self._choices)}" + ", several with commas" * self.many
-        if default is not None:
-            shown = ", ".join(map(str, default)) if isinstance(default, list) else str(default)
-            return f"{self.label}{hint} [{shown}]"
-        return self.label + hint + " (may be left out)" * (not self.needed)
+            prompt += f" 1-{len(self._choices)}"
+            if self.many:
+                prompt += ", several with commas"
+        elif kind in ("integer", "number"):
+            prompt += f" ({kind})"
+        if isinstance(default, list):
+            prompt += f" [{', '.join(map(str, default))}]"
+        elif default is not None:
+            prompt += f" [{default}]"
+        elif not self.needed:
+            prompt += " (may be left out)"
+        return prompt
 
     def read(self, text: str) -> object:
         """Parse a typed answer; ``None`` leaves the field out. Raises :class:`~transports.errors.UsageError` if it is
@@ -246,19 +265,19 @@ def _choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the values of a choice with their titles."""
     titled = schema.get("oneOf", schema.get("anyOf"))
     if titled:
-        return [(one["const"], one["title"]) for one in titled]
+        return [(choice["const"], choice["title"]) for choice in titled]
     values: Sequence[str] = schema.get("enum", ())
     return list(zip(values, schema.get("enumNames", values), strict=True))
 
 
-def _resource(path: Path, data: bytes) -> dict[str, object]:
+def _file_answer(path: Path, data: bytes) -> dict[str, object]:
     """Return a file as the answer to ``elicitation/resource``: text as it is, anything else as base64."""
     mime_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    out: dict[str, object] = {"mimeType": mime_type, "filename": path.name, "size": len(data)}
+    metadata: dict[str, object] = {"mimeType": mime_type, "filename": path.name, "size": len(data)}
     try:
-        return {"content": data.decode(), "encoding": "utf-8", **out}
+        return {"content": data.decode(), "encoding": "utf-8", **metadata}
     except UnicodeDecodeError:
-        return {"content": base64.b64encode(data).decode(), "encoding": "base64", **out}
+        return {"content": base64.b64encode(data).decode(), "encoding": "base64", **metadata}
 
 
 def _prompt_text(params: Mapping[str, object]) -> str:
@@ -267,11 +286,8 @@ def _prompt_text(params: Mapping[str, object]) -> str:
     texts = [params.get("systemPrompt", params.get("system"))]
     messages = params.get("messages")
     for message in messages if isinstance(messages, list) else ():
-        content = _mapping(message).get("content", _mapping(message).get("text"))
-        texts.append(content.get("text") if isinstance(content, Mapping) else content)
+        if isinstance(message, Mapping):
+            content = message.get("content", message.get("text"))
+            texts.append(content.get("text") if isinstance(content, Mapping) else content)
     texts.append(question_text(params))
     return "\n".join(text for text in texts if isinstance(text, str))
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from ..._internal.tasks import cancel_and_wait
@@ -39,29 +39,27 @@ def shell(target: Target, *, output: Output = None, timeout: Timeout = None, opt
 
     Without a terminal the lines come from stdin, and the exit status is 1 if any of them failed.
     """
-
     connection = options.connection()
 
     def work() -> Coroutine[object, object, int]:
-        given = None if at_terminal() or sys.stdin is None else sys.stdin.read().splitlines()
+        piped = None if at_terminal() or sys.stdin is None else sys.stdin.read().splitlines()
+        return answer(piped)
 
-        async def answer() -> int:
-            bar = ProgressBar("")
-            async with open_app(target, connection, store=output, pause=bar.pause) as app:
-                lines = _typed(app) if given is None else _listed(given)
-                return await _Shell(app, timeout, bar, interactive=given is None).run(lines)
-
-        return answer()
+    async def answer(piped: list[str] | None) -> int:
+        bar = ProgressBar("")
+        async with open_app(target, connection, store=output, pause=bar.pause) as app:
+            lines = _typed_lines(app) if piped is None else _piped_lines(piped)
+            return await _Shell(app, timeout, bar, interactive=piped is None).run(lines)
 
     return run_async(work)
 
 
-async def _listed(lines: list[str]) -> AsyncIterator[str]:
+async def _piped_lines(lines: list[str]) -> AsyncIterator[str]:
     for line in lines:
         yield line
 
 
-async def _typed(app: Session) -> AsyncIterator[str]:
+async def _typed_lines(app: Session) -> AsyncIterator[str]:
     """Yield typed lines until Ctrl-D. Ctrl-C discards the current line."""
     from ._terminal import LineCompleter, LineReader, open_history  # an import that only a terminal needs
 
@@ -91,16 +89,15 @@ class _Shell:
         """Run lines until ``exit`` or ``quit``, and return the exit status: 1 if any line failed and the shell is not
         interactive, otherwise 0."""
         loop = asyncio.get_running_loop()
-        interrupts = (
-            on_interrupt(lambda: loop.call_soon_threadsafe(self._cancel)) if self._interactive else nullcontext()
-        )
         failed = False
-        with interrupts:
+        with ExitStack() as stack:
+            if self._interactive:
+                stack.enter_context(on_interrupt(lambda: loop.call_soon_threadsafe(self._cancel)))
             async for line in lines:
                 if line.strip() in ("exit", "quit") and line.strip() not in self._app.capabilities:
                     break
                 try:
-                    await self._run(line)
+                    await self._run_line(line)
                 except BrokenPipeError:
                     raise
                 except Exception as error:  # noqa: BLE001 - an error ends the line, not the shell
@@ -112,17 +109,16 @@ class _Shell:
         if self._call is not None:
             self._call.cancel()
 
-    async def _run(self, line: str) -> None:
-
+    async def _run_line(self, line: str) -> None:
         name, _, rest = line.strip().partition(" ")
         if name == "help" and name not in self._app.capabilities:
-            self._help(rest.strip())
+            self._print_help(rest.strip())
             return
         name, params = parse_line(line)
         if name:
             await self._run_call(name, params)
 
-    def _help(self, name: str) -> None:
+    def _print_help(self, name: str) -> None:
 
         if not name:
             print_capabilities(self._app.info, self._app.capabilities.values())
@@ -165,33 +161,33 @@ def parse_line(line: str) -> tuple[str, Params]:
     name, _, rest = line.strip().partition(" ")
     rest = rest.strip()
     if rest.startswith("{"):
-        return name, Params(_json_object(rest))
+        return name, Params(_parse_object(rest))
     params = Params()
-    given: set[tuple[str, ...]] = set()
+    paths: set[tuple[str, ...]] = set()
     while rest:
         match = _KEY.match(rest)
         path = match[1].split(".") if match else []
         if match is None or not all(path):
             word = rest.split()[0]
             raise UsageError(f"{word!r} is not of the form KEY=VALUE or KEY@FILE, such as title=Report or image@a.png")
-        text, verbatim, rest = _value(rest[match.end() :], match[1], is_file=match[2] == "@")
+        text, verbatim, rest = _split_value(rest[match.end() :], match[1], is_file=match[2] == "@")
         if match[2] == "@":
-            set_param(params, path, read_file(text, f"{match[1]}@{text}"), given)
+            set_param(params, path, read_file(text, f"{match[1]}@{text}"), paths)
         elif verbatim:
-            set_param(params, path, text, given)
+            set_param(params, path, text, paths)
         else:
-            set_value(params, path, text, f"{match[1]}={text}", given)
+            set_value(params, path, text, f"{match[1]}={text}", paths)
     return name, params
 
 
-def _json_object(text: str) -> dict[str, object]:
+def _parse_object(text: str) -> dict[str, object]:
 
     params = decode_given(text, "this")
     assert isinstance(params, dict)
     return params
 
 
-def _value(rest: str, key: str, *, is_file: bool) -> tuple[str, bool, str]:
+def _split_value(rest: str, key: str, *, is_file: bool) -> tuple[str, bool, str]:
     """Split ``rest`` into the text of the value at its beginning and the remaining text.
 
     The second item is true if the text is the value, and not decoded as JSON or ``@FILE``."""
@@ -208,6 +204,7 @@ def _value(rest: str, key: str, *, is_file: bool) -> tuple[str, bool, str]:
             raise UsageError(f"{key}: {rest} is not JSON ({error}); for text as it is: {key}='…'") from None
         if rest[end : end + 1].strip():
             raise UsageError(f"{key}: {rest[end:].split()[0]!r} follows the value without a space")
-        return (str(decoded) if is_file else rest[:end]), False, rest[end:].strip()
+        text = str(decoded) if is_file else rest[:end]
+        return text, False, rest[end:].strip()
     text, _, after = rest.partition(" ")
     return text, False, after.strip()

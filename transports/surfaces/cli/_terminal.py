@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ class LineReader:
     ) -> None:
         self._secret = secret
         # not passed to PromptSession: with an explicit output it does not detect a dumb terminal
-        with create_app_session(input=create_input(sys.stdin), output=self._output()):
+        with create_app_session(input=create_input(sys.stdin), output=self._make_output()):
             self._session: PromptSession[str] = PromptSession(
                 completer=completer,
                 history=history,
@@ -55,10 +55,12 @@ class LineReader:
                 interrupt_exception=self.Interrupted,
             )
 
-    def _output(self) -> Output:
+    def _make_output(self) -> Output:
         if not is_dumb_terminal():
             return create_output(sys.stderr)
-        return DummyOutput() if self._secret else PlainTextOutput(sys.stderr)
+        if self._secret:
+            return DummyOutput()
+        return PlainTextOutput(sys.stderr)
 
     def drop_typed(self) -> None:
         """Discard unread input, which was not meant for the next prompt."""
@@ -133,43 +135,54 @@ class LineCompleter(Completer):
         """Yield completions at the cursor."""
         text = document.text_before_cursor.lstrip()
         name, space, rest = text.partition(" ")
-        known = self._capabilities()
-        if not space or name == "help":
-            yield from self._names(rest if space else name, known, commands=not space)
-        elif name in known:
-            yield from self._parameters(rest, known[name], complete_event)
+        capabilities = self._capabilities()
+        descriptions = {name: capability.description for name, capability in capabilities.items()}
+        if not space:
+            yield from self._complete_name(name, {**self._commands, **descriptions})
+        elif name == "help":
+            yield from self._complete_name(rest, descriptions)
+        elif name in capabilities:
+            yield from self._complete_parameter(rest, capabilities[name], complete_event)
 
-    def _names(self, typed: str, known: Mapping[str, Capability], *, commands: bool) -> Iterator[Completion]:
-        described = {name: capability.description for name, capability in known.items()}
-        for name, description in sorted(({**(self._commands if commands else {}), **described}).items()):
+    def _complete_name(self, typed: str, descriptions: Mapping[str, str]) -> Iterator[Completion]:
+        for name, description in sorted(descriptions.items()):
             if name.startswith(typed):
                 yield Completion(name, -len(typed), plain_line(name), plain_line(description))
 
-    def _parameters(self, rest: str, capability: Capability, event: CompleteEvent) -> Iterator[Completion]:
+    def _complete_parameter(self, rest: str, capability: Capability, event: CompleteEvent) -> Iterator[Completion]:
         word = rest.rpartition(" ")[2]
-        given = set(re.findall(r"(?:^|\s)([^\s=@]+)[=@]", rest))
         match = re.match(r"([^=@]*)([=@])(.*)", word)
-        schema: Mapping[str, Any] = capability.input_schema
         if match is None:
-            above, dot, typed = word.rpartition(".")
-            for name, one in _properties(_at(schema, above.split(".") if dot else [])).items():
-                full = f"{above}{dot}{name}"
-                if name.startswith(typed) and full not in given:
-                    ends = "." if _properties(one) else "="
-                    described = plain_line(str(one.get("description", "")))
-                    yield Completion(f"{name}{ends}", -len(typed), plain_line(f"{name}{ends}"), described)
+            typed_keys = set(re.findall(r"(?:^|\s)([^\s=@]+)[=@]", rest))
+            yield from _complete_key(word, capability.input_schema, typed_keys)
         elif match[2] == "@":
             yield from self._paths.get_completions(Document(match[3]), event)
         else:
-            one = _at(schema, match[1].split("."))
-            values = [True, False] if one.get("type") == "boolean" else one.get("enum", [])
-            for value in values if isinstance(values, list) else []:
-                shown = value if isinstance(value, str) and " " not in value else json.dumps(value)
-                if shown.startswith(match[3]):
-                    yield Completion(shown, -len(match[3]))
+            schema = _schema_at(capability.input_schema, match[1].split("."))
+            yield from _complete_value(match[3], schema)
 
 
-def _at(schema: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any]:
+def _complete_key(word: str, schema: Mapping[str, Any], typed_keys: Collection[str]) -> Iterator[Completion]:
+    above, dot, typed = word.rpartition(".")
+    path = above.split(".") if dot else []
+    for name, declared in _properties(_schema_at(schema, path)).items():
+        if not name.startswith(typed) or f"{above}{dot}{name}" in typed_keys:
+            continue
+        text = f"{name}." if _properties(declared) else f"{name}="
+        description = plain_line(str(declared.get("description", "")))
+        yield Completion(text, -len(typed), plain_line(text), description)
+
+
+def _complete_value(typed: str, schema: Mapping[str, Any]) -> Iterator[Completion]:
+    values = [True, False] if schema.get("type") == "boolean" else schema.get("enum")
+    for value in values if isinstance(values, list) else ():
+        is_word = isinstance(value, str) and " " not in value
+        text = value if is_word else json.dumps(value)
+        if text.startswith(typed):
+            yield Completion(text, -len(typed))
+
+
+def _schema_at(schema: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any]:
     """Return the schema of the parameter at a path; empty if it is not declared."""
     for step in path:
         schema = _properties(schema).get(step, {})
@@ -181,4 +194,4 @@ def _properties(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return {}
-    return {str(name): one if isinstance(one, Mapping) else {} for name, one in properties.items()}
+    return {str(name): schema if isinstance(schema, Mapping) else {} for name, schema in properties.items()}
