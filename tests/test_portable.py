@@ -194,7 +194,7 @@ def test_a_profile_whose_lock_file_nobody_else_can_open_is_in_use(
 def test_the_doctor_says_what_is_known_of_this_system(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "CHECKS", [checks._system])
+    monkeypatch.setattr(checks, "CHECKS", [checks._check_system])
     for name, says in (
         ("Linux", "test suite passes on it"),
         ("Darwin", "macOS: written for, not run"),

@@ -11,7 +11,7 @@ import pytest
 from transports import UsageError, connect
 from transports._internal.plugins import Plugin, installed_plugins
 from transports.surfaces.cli import _doctor as checks, main
-from transports.surfaces.cli._doctor import _optional
+from transports.surfaces.cli._doctor import _check_optional
 
 MODULE = """
 from transports import MemoryTransport
@@ -95,7 +95,7 @@ def test_two_that_claim_a_scheme_are_refused(pigeons: Path) -> None:
 def test_the_doctor_lists_them(
     pigeons: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "CHECKS", [_optional])  # no browser is started
+    monkeypatch.setattr(checks, "CHECKS", [_check_optional])  # no browser is started
     assert Plugin("pigeon", "pigeon_post:PigeonTransport", "pigeon-post 1.2") in installed_plugins("abp.transports")
     main(["doctor", "--json"])
     document = json.loads(capsys.readouterr().out)

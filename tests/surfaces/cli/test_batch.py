@@ -82,7 +82,7 @@ def test_a_run_makes_files_and_the_same_command_again_nothing_more(
 def test_a_run_without_a_terminal_tells_now_and_then_how_far_it_is(
     abp: CommandLine, workbench: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_batch, "_NOTE", 0.1)
+    monkeypatch.setattr(_batch, "_NOTE_INTERVAL", 0.1)
     path = write_jobs(
         tmp_path / "jobs.jsonl", csv_job(1), csv_job(2), slow_job(3, 1000), {"capability": "nothing.there"}
     )

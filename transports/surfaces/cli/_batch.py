@@ -137,7 +137,9 @@ class WorkerOptions:
         from ...batch._consent import Consent
 
         folder = self.files_from or inputs
-        return Consent(self.allow_programs, target, folder and folder.absolute(), self.files_from is not None)
+        if folder is not None:
+            folder = folder.absolute()
+        return Consent(self.allow_programs, target, folder, self.files_from is not None)
 
     def run_options(self, consent: Consent) -> RunOptions:
         """Return the limits of the worker, with the permissions of its jobs."""
@@ -148,8 +150,10 @@ class WorkerOptions:
     def for_any_process(self, files: Path) -> WorkerOptions:
         """Return the options with absolute paths, for a process in another folder. ``files`` is the store if
         ``--store`` is not given."""
-        store = self.store if self.store and ":" in self.store else str(Path(self.store or files).absolute())
-        return replace(self, store=store, adapter=self.adapter and self.adapter.absolute())
+        is_address = self.store is not None and ":" in self.store
+        store = self.store if is_address else str(Path(self.store or files).absolute())
+        adapter = self.adapter.absolute() if self.adapter is not None else None
+        return replace(self, store=store, adapter=adapter)
 
     def pool(self, concurrency: int, *, browsers: int | None) -> Pool:
         """Return a pool with a session for each of ``concurrency`` jobs."""
@@ -177,11 +181,14 @@ class LoneWorkerOptions(WorkerOptions):
     ] = None
 
 
-#: Window of the rate in seconds, and most job ends that are remembered for the rate.
-_WINDOW = 10.0
-_MOST = 5000
-#: Seconds between two updates of the bar without the end of a job, and between two notes where there is no bar.
-_REDRAW, _NOTE = 1.0, 30.0
+#: Window of the rate in seconds.
+_RATE_WINDOW = 10.0
+#: Ends of jobs that are remembered for the rate.
+_MAX_ENDS = 5000
+#: Seconds between two updates of the bar without the end of a job.
+_BAR_INTERVAL = 1.0
+#: Seconds between two notes where there is no bar.
+_NOTE_INTERVAL = 30.0
 #: Text in place of the rate until a job ends: the first browsers may take half a minute.
 _OPENING = "browsers and apps are starting"
 
@@ -196,9 +203,9 @@ class BatchProgress:
         self._as_json = as_json
         self._counts = counts
         self._total = counts.total
-        self._ended = self._before = counts.total - counts.open
+        self._ended = self._ended_before = counts.total - counts.open
         self._failed = counts[State.FAILED] + counts[State.UNKNOWN]
-        self._recent: deque[float] = deque(maxlen=_MOST)
+        self._recent: deque[float] = deque(maxlen=_MAX_ENDS)
         self._bar = None
         if as_json:
             print_event({"event": "begun", **counts.as_dict()})
@@ -232,21 +239,22 @@ class BatchProgress:
         """Show the outcome of a job."""
         from ...batch._jobs import State
 
-        outcome, again = settlement.outcome, settlement.again_after
+        outcome = settlement.outcome
+        retry_delay = settlement.again_after
         if self._as_json:
             print_event(
                 {
-                    "event": "retried" if again is not None else "ended",
+                    "event": "ended" if retry_delay is None else "retried",
                     "id": outcome.job.id,
                     "key": settlement.key,
                     "status": outcome.state.value,
                     "error_code": outcome.error_code,
                     "error": outcome.error,
                     "duration_ms": round(outcome.milliseconds, 1),
-                    **({} if again is None else {"again_after": round(again, 3)}),
+                    **({} if retry_delay is None else {"again_after": round(retry_delay, 3)}),
                 }
             )
-        if again is None:
+        if retry_delay is None:
             self._show(self._ended + 1, self._failed + (outcome.state is not State.SUCCEEDED))
 
     def counted(self, counts: Counts) -> None:
@@ -262,32 +270,39 @@ class BatchProgress:
     async def keep_telling(self) -> None:
         """Show the progress also while no job ends, until the task is cancelled."""
         while not self._as_json:
-            await asyncio.sleep(_NOTE if self._bar is None else _REDRAW)
             if self._bar is not None:
+                await asyncio.sleep(_BAR_INTERVAL)
                 self._draw()
-            else:
-                failed = f"{self._failed} failed" if self._failed else ""
-                said = ", ".join(filter(None, (failed, self._rate())))
-                print_note(f"{self._ended} of {self._total} jobs have ended{f' ({said})' if said else ''}")
+                continue
+            await asyncio.sleep(_NOTE_INTERVAL)
+            note = f"{self._ended} of {self._total} jobs have ended"
+            details = ", ".join(filter(None, (self._failed_text(), self._rate_text())))
+            if details:
+                note += f" ({details})"
+            print_note(note)
 
     def _show(self, ended: int, failed: int) -> None:
-        self._recent.extend([time.monotonic()] * min(ended - self._ended, _MOST))
+        self._recent.extend([time.monotonic()] * min(ended - self._ended, _MAX_ENDS))
         self._ended, self._failed = ended, failed
         if self._bar is not None:
             self._draw()
 
-    def _rate(self) -> str:
+    def _failed_text(self) -> str:
+        return f"{self._failed} failed" if self._failed else ""
+
+    def _rate_text(self) -> str:
         now = time.monotonic()
-        while self._recent and now - self._recent[0] > _WINDOW:
+        while self._recent and now - self._recent[0] > _RATE_WINDOW:
             self._recent.popleft()
-        seconds = max(now - self._recent[0], 0.001) if self._recent else 1.0
-        return f"{len(self._recent) / seconds:.1f}/s" if len(self._recent) > 1 else ""
+        if len(self._recent) < 2:
+            return ""
+        seconds = max(now - self._recent[0], 0.001)
+        return f"{len(self._recent) / seconds:.1f}/s"
 
     def _draw(self) -> None:
         assert self._bar is not None
-        failed = f"{self._failed} failed" if self._failed else ""
-        rate = self._rate() if self._ended > self._before else _OPENING
-        self._bar.update(self._task, completed=self._ended, rate=rate, failed=failed)
+        rate = self._rate_text() if self._ended > self._ended_before else _OPENING
+        self._bar.update(self._task, completed=self._ended, rate=rate, failed=self._failed_text())
 
 
 #: Exit status of a run in which not every job succeeded.
@@ -338,17 +353,18 @@ async def work_off(
     with draining(drain) as signalled, progress:
         telling = begin(progress.keep_telling())
         try:
-            async with _metrics_at(metrics):
+            async with _serving_metrics(metrics):
                 report = await engine.run()
         finally:
             telling.cancel()
         stopped = signalled()
     browsers: dict[str, JSONValue] = {"browsers": {"calls": report.calls, "recycled": dict(report.recycled)}}
-    return (stopped.status if stopped else exit_status(await ledger.counts())), browsers
+    status = stopped.status if stopped else exit_status(await ledger.counts())
+    return status, browsers
 
 
 @asynccontextmanager
-async def _metrics_at(address: str | None) -> AsyncIterator[None]:
+async def _serving_metrics(address: str | None) -> AsyncIterator[None]:
     if address is None:
         yield
         return
@@ -375,38 +391,39 @@ def print_report(
     if as_json:
         print_event({"event": "report", "folder": str(folder), **report})
         return
-    states, codes, hints = report["states"], report["codes"], report["hints"]
-    count = states if isinstance(states, dict) else {}
-    shown = [f"{number} {state}" for state, number in count.items() if number]
-    print_text(f"Jobs: {', '.join(shown) or 'none'}")
-    if copies := report["copies"]:
-        same = "is the same job as an earlier line" if copies == 1 else "are the same jobs as earlier lines"
-        print_text(f"Lines: {report['lines']}, of which {copies} {same}")
+    states, codes, hints, copies = report["states"], report["codes"], report["hints"], report["copies"]
+    counts = states if isinstance(states, dict) else {}
+    jobs = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    print_text(f"Jobs: {jobs or 'none'}")
+    if copies:
+        repeat = "is the same job as an earlier line" if copies == 1 else "are the same jobs as earlier lines"
+        print_text(f"Lines: {report['lines']}, of which {copies} {repeat}")
     if isinstance(codes, dict) and codes:
-        print_text("Errors: " + ", ".join(f"{code} {number}" for code, number in codes.items()))
+        print_text("Errors: " + ", ".join(f"{code} {count}" for code, count in codes.items()))
     for hint in hints if isinstance(hints, list) else ():
         print_text(f"Hint: {hint}")
     print_text(f"Manifest: {folder / 'manifest.jsonl'}")
-    if count.get("failed"):
+    if counts.get("failed"):
         print_text(f"Failed jobs, as an input: {folder / 'failed.jsonl'}")
-    if step := _next_step(count, None if run is None else shlex.quote(str(run))):
+    step = _next_step(counts, None if run is None else shlex.quote(str(run)))
+    if step is not None:
         print_text(step)
 
 
-def _next_step(count: Mapping[str, JSONValue], run: str | None) -> str | None:
+def _next_step(counts: Mapping[str, JSONValue], run: str | None) -> str | None:
     """Return the step that matters most after a run with these counts of jobs."""
-    if count.get("queued") or count.get("leased"):
+    if counts.get("queued") or counts.get("leased"):
         return "To resume: the same `abp batch run` command"
-    if count.get("failed"):
+    if counts.get("failed"):
         return (
             "To run failed jobs again: the same command with --retry-failed, or with a corrected copy of failed.jsonl "
             "and --extend"
         )
-    if count.get("cancelled"):
+    if counts.get("cancelled"):
         return "To run cancelled jobs again: the same command with --retry-failed"
-    if run and count.get("unknown"):
+    if run and counts.get("unknown"):
         return f"To look at the unknown jobs: abp serve --batch {run}"
-    if run and count.get("succeeded"):
+    if run and counts.get("succeeded"):
         return f"To get the files: abp batch export {run} --files FOLDER"
     return None
 
@@ -463,16 +480,18 @@ def run_(
     Exit status: 0 all succeeded, 3 not all did, 1 the run could not be done, 130 interrupted."""
 
     def work() -> Coroutine[object, object, int]:
-        source = out / "input.jsonl" if jobs == "-" else Path(jobs)
         if jobs == "-":
+            source = out / "input.jsonl"
             _read_stdin(source)
+        else:
+            source = Path(jobs)
         return begin(source)
 
     async def begin(source: Path) -> int:
-        begins = source.is_file() and ledger is None and not (out / "ledger.sqlite").exists()
+        is_new = source.is_file() and ledger is None and not (out / "ledger.sqlite").exists()
         async with AsyncExitStack() as stack:
             # only for a new run: a resumed one may have no jobs left, and need no browser
-            if begins and engine is EngineName.LOCAL and target is not None:
+            if is_new and engine is EngineName.LOCAL and target is not None:
                 await start_driver(target, stack)
             return await run(source)
 
@@ -492,11 +511,13 @@ def run_(
             make_engine = in_this_process(anywhere, consent)
         async with open_ledger(ledger or out) as opened:
             added = await add_input(opened, source, out, target=target, extend=extend, consent=consent)
-            for said in () if added.known else await in_thread(input_notes, added, source):
-                print_note(said)
+            if not added.known:
+                for note in await in_thread(input_notes, added, source):
+                    print_note(note)
             if retry_failed:
                 count = await opened.retry_failed()
-                print_note(f"{count} {'job is' if count == 1 else 'jobs are'} run again")
+                verb = "job is" if count == 1 else "jobs are"
+                print_note(f"{count} {verb} run again")
             status, browsers = await work_off(opened, make_engine, as_json=as_json, metrics=working.metrics)
             report = await export_run(opened, out, browsers)
             print_report(report, out, run=out if ledger is None and working.store is None else None, as_json=as_json)
@@ -509,7 +530,7 @@ def _read_stdin(path: Path) -> None:
     from ...batch.running._reading import spool_stream
 
     if sys.stdin is None:
-        raise UsageError("there is no stdin; name a file of jobs")
+        raise UsageError("stdin is closed; pass a jobs file")
     if sys.stdin.isatty():
         print_note("type one job a line as JSON, then Ctrl-D", always=True)
     spool_stream(sys.stdin.buffer, path)
@@ -567,7 +588,8 @@ async def cancel(run: RunPlace, as_json: Json = False) -> None:
     if as_json:
         print_json({"success": True, "cancelled": count})
     else:
-        print_text(f"Cancelled: {count} {'job' if count == 1 else 'jobs'}")
+        unit = "job" if count == 1 else "jobs"
+        print_text(f"Cancelled: {count} {unit}")
 
 
 @app.command()
@@ -609,5 +631,6 @@ async def export(
         if files is not None:
             async with open_store(store or Path(run) / "files") as opened:
                 count = await export_files(ledger, opened, files, name)
-            print_note(f"{count} {'file is' if count == 1 else 'files are'} in {files}")
+            verb = "file is" if count == 1 else "files are"
+            print_note(f"{count} {verb} in {files}")
         return exit_status(await ledger.counts())

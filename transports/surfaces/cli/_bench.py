@@ -57,23 +57,24 @@ def bench(
 
     The capability is really called, --calls times and once before to warm up. Its artifacts are removed.
     """
-
     connection = options.connection()
 
     def work() -> Coroutine[object, object, int]:
         return measure(params.read())
 
-    async def measure(given: Params) -> int:
-
+    async def measure(params: Params) -> int:
         measured = Measurement(capability, calls, concurrency)
         try:
             with ProgressBar(capability) as bar:
-                async with _store(store) as kept, open_app(target, connection, store=kept, pause=bar.pause) as app:
+                async with (
+                    _open_scope(store) as scope,
+                    open_app(target, connection, store=scope, pause=bar.pause) as app,
+                ):
 
                     def show(count: int) -> None:
                         bar.set_label(f"{capability} {count}/{calls}")
 
-                    await measured.run(app, fitting(given, app, capability), timeout=timeout, on_call=show)
+                    await measured.run(app, fitting(params, app, capability), timeout=timeout, on_call=show)
         except asyncio.CancelledError:
             if measured.calls:
                 _report(measured, as_json=as_json)
@@ -85,7 +86,7 @@ def bench(
 
 
 @asynccontextmanager
-async def _store(url: str | None) -> AsyncIterator[ArtifactStore]:
+async def _open_scope(url: str | None) -> AsyncIterator[ArtifactStore]:
     """Open the store for the results, by default in a temporary folder. The results have a scope of their own, so that
     removing them never removes other artifacts."""
 
@@ -98,10 +99,11 @@ def _report(measured: Measurement, *, as_json: bool) -> None:
     if as_json:
         print_json(measured.as_dict())
     else:
-        _print(measured)
-    if missing := measured.planned - measured.calls:
-        why = "the session has ended" if measured.session_ended else "interrupted"
-        print_note(f"{why}; {missing} of {measured.planned} calls were not made", always=True)
+        _print_tables(measured)
+    missing = measured.planned - measured.calls
+    if missing:
+        reason = "the session has ended" if measured.session_ended else "interrupted"
+        print_note(f"{reason}; {missing} of {measured.planned} calls were not made", always=True)
     if measured.failed:
         print_note(f"{measured.failed} of {measured.calls} calls failed", always=True)
 
@@ -121,7 +123,7 @@ def _figures(measured: Measurement) -> dict[str, str]:
     }
 
 
-def _print(measured: Measurement) -> None:
+def _print_tables(measured: Measurement) -> None:
     """Print the figures as tables, then errors."""
 
     from rich.console import Console
@@ -129,9 +131,9 @@ def _print(measured: Measurement) -> None:
     from rich.text import Text
 
     latencies = {f"{name} ms": format_ms(value) for name, value in measured.latency_ms().items()}
-    shown = _figures(measured)
+    figures = _figures(measured)
     print_text(f"{measured.capability} over {measured.transport}")
-    for row in (shown, latencies):
+    for row in (figures, latencies):
         table = Table(box=None, pad_edge=False)
         for name in row:
             table.add_column(name, justify="right", no_wrap=True)
@@ -204,8 +206,10 @@ class Measurement:
     def latency_ms(self) -> dict[str, float]:
         """Return the percentiles of the latencies in milliseconds: ``min``, ``median``, ``p95``, ``p99`` and ``max``.
         Empty if no call succeeded."""
+        if not self.latencies:
+            return {}
         ordered = sorted(self.latencies)
-        return {name: 1000 * percentile(ordered, at) for name, at in _PERCENTILES.items()} if ordered else {}
+        return {name: 1000 * percentile(ordered, percent) for name, percent in _PERCENTILES.items()}
 
     def as_dict(self) -> dict[str, object]:
         """Return the figures as JSON, as docs/command-line.md describes them."""
@@ -245,11 +249,11 @@ class Measurement:
         self.transport = app.transport.name
         try:
             warm = await app.call(self.capability, params, timeout=timeout)
-            await _remove(app, warm)
+            await _remove_artifacts(app, warm)
         except ABPError as error:
             if isinstance(error, UsageError) or not error.session_survives:
                 raise
-            await _remove(app, error)
+            await _remove_artifacts(app, error)
         before = app.transport.rungs
         try:
             async with asyncio.TaskGroup() as group:
@@ -284,10 +288,10 @@ class Measurement:
                 self.size += sum(ref.size_bytes for ref in result.artifacts.values())
             self._busy[caller] = self._busy.get(caller, 0.0) + taken
             on_call(self.calls)
-            await _remove(app, stored)
+            await _remove_artifacts(app, stored)
 
 
-async def _remove(app: Session, outcome: object) -> None:
+async def _remove_artifacts(app: Session, outcome: object) -> None:
     """Remove the artifacts of a result, or of an error with a partly stored answer."""
     result = getattr(outcome, "result", outcome)
     for ref in dict(getattr(result, "artifacts", {})).values():
@@ -295,12 +299,14 @@ async def _remove(app: Session, outcome: object) -> None:
             await app.store.delete(ref.id)
 
 
-def percentile(ordered: Sequence[float], at: float) -> float:
-    """Return the ``at``-th percentile of ``ordered`` values by the nearest-rank method: always a measured value."""
-    return ordered[max(math.ceil(len(ordered) * at / 100) - 1, 0)]
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Return a percentile of ``ordered`` values by the nearest-rank method: always a measured value."""
+    return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
 
 
 def format_ms(value: float) -> str:
     """Return milliseconds with three significant digits: ``0.123``, ``1.23``, ``12.3``, ``1,234``."""
-    decimals = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
-    return f"{value:,.{decimals}f}"
+    for decimals, limit in ((3, 1), (2, 10), (1, 100)):
+        if value < limit:
+            return f"{value:.{decimals}f}"
+    return f"{value:,.0f}"

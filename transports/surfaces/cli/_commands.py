@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
@@ -12,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 import typer.core
 
-from ...errors import UsageError, replaced_arguments
+from ...errors import ABPError, UsageError, replaced_arguments
 from ._output import OPTIONS, add_options, print_text, report_error, require_output, start_output, version_of
 
 
@@ -90,11 +92,28 @@ app = typer.Typer(
 
 def _print_version(value: bool) -> None:
     if value:
-        from ._doctor import browser_version
-
         print_text(f"abp {version_of('abp-transports')}")
-        print_text(browser_version())
+        print_text(_browser_version())
         raise typer.Exit
+
+
+def _browser_version() -> str:
+    """Return the path and the version of the browser that would be started, as one line."""
+
+    from ...playwright._find import HOW_TO_INSTALL, find_browser
+
+    try:
+        choice = find_browser()
+    except ABPError as error:
+        return f"browser: {error.message}"
+    if choice is None:
+        return f"browser: none; {HOW_TO_INSTALL}"
+    version = ""
+    if sys.platform != "win32":  # on Windows, --version opens a window instead of printing
+        with suppress(OSError, subprocess.SubprocessError):
+            command = [choice.path, "--version"]
+            version = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    return f"browser: {version} ({choice.path})" if version else f"browser: {choice.path}"
 
 
 @app.callback()

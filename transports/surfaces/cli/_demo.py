@@ -52,21 +52,22 @@ async def demo(
             for target, transport in ((served.ws_url, "websocket"), (served.embed_url, "postmessage")):
                 async with connect(target, transport=transport, store=output) as app:
                     await _repeat(app, megabytes, results)
-    _show(results)
+    _print_results(results)
     refs = [ref for result in results for ref in result.artifacts.values()]
     wrong = [ref for ref in refs if not _intact(ref)]
     folder = (refs[0].path or Path()).parent
     same = next(result.artifacts["file"] for result in results if result.capability == "data.csv")
     print_text(f"data.csv is the same file over every transport: sha256 {same.sha256}")
-    kept = {ref.path: ref for ref in refs}.values()  # the same content under one name is one file
-    size = sum(ref.size_bytes for ref in kept)
-    print_text(f"{len(refs)} results of {len(results)} calls, in {len(kept)} files, {size:,} bytes, in {folder}")
+    stored = {ref.path: ref for ref in refs}  # the same content under one name is one file
+    size = sum(ref.size_bytes for ref in stored.values())
+    print_text(f"{len(refs)} results of {len(results)} calls, in {len(stored)} files, {size:,} bytes, in {folder}")
     for ref in wrong:
         print_text(f"NOT AS STORED: {ref.path}")
-    print_text(
-        "each was read again: its size and SHA-256 are those of its reference" if not wrong else "some files differ"
-    )
-    return 1 if wrong else 0
+    if wrong:
+        print_text("some files differ")
+        return 1
+    print_text("each was read again: its size and SHA-256 are those of its reference")
+    return 0
 
 
 #: Parameters sent over every transport; the resulting files must be equal.
@@ -75,15 +76,15 @@ _TABLE: Mapping[str, object] = {"rows": [{"product": "tea", "sold": 12}, {"produ
 _CALLS = 16
 
 
-async def _step(app: Session, results: list[Result], capability: str, params: Mapping[str, object]) -> Any:
+async def _call(app: Session, results: list[Result], capability: str, params: Mapping[str, object]) -> Any:
     print_note(f"[{len(results) + 1}/{_CALLS}] {capability} …")
     results.append(await app.call(capability, params))
     return results[-1].data
 
 
-async def _large(app: Session, results: list[Result], params: Mapping[str, object]) -> None:
+async def _call_large(app: Session, results: list[Result], params: Mapping[str, object]) -> None:
 
-    data = await _step(app, results, "file.generate", {"digest": True, **params})
+    data = await _call(app, results, "file.generate", {"digest": True, **params})
     if data["sha256"] != results[-1].artifacts["file"].sha256:
         raise BinaryError("the large file differs from what the app made; please report it")
 
@@ -92,10 +93,10 @@ async def _repeat(app: Session, megabytes: int, results: list[Result]) -> None:
     """Repeat two calls over another transport: the same table, which must give the same file, and a large file."""
 
     first = next(result for result in results if result.capability == "data.csv")
-    await _step(app, results, "data.csv", _TABLE)
+    await _call(app, results, "data.csv", _TABLE)
     if results[-1].artifacts["file"].sha256 != first.artifacts["file"].sha256:
         raise BinaryError(f"{app.transport.name} and {first.transport} gave different files; please report it")
-    await _large(app, results, {"megabytes": megabytes, "seed": 3, "filename": f"large-{app.transport.name}.bin"})
+    await _call_large(app, results, {"megabytes": megabytes, "seed": 3, "filename": f"large-{app.transport.name}.bin"})
 
 
 async def _tour(app: Session, samples: Path, megabytes: int, results: list[Result]) -> None:
@@ -107,7 +108,7 @@ async def _tour(app: Session, samples: Path, megabytes: int, results: list[Resul
     sales = (samples / "sales.csv").read_text(encoding="utf-8")
 
     async def step(capability: str, params: Mapping[str, object]) -> Any:
-        return await _step(app, results, capability, params)
+        return await _call(app, results, capability, params)
 
     readme = re.sub(r"<!--.*?-->\n*", "", readme)  # marks for registries, which the app would show
     await step("convert.markdownToHtml", {"markdown": readme, "title": "README"})
@@ -121,12 +122,12 @@ async def _tour(app: Session, samples: Path, megabytes: int, results: list[Resul
     await step("data.json", {"csv": sales})
     await step("data.csv", _TABLE)
     await step("export.pages", {"count": 3})
-    await _large(app, results, {"megabytes": megabytes, "as": "buffer", "seed": 1, "filename": "large-inline.bin"})
+    await _call_large(app, results, {"megabytes": megabytes, "as": "buffer", "seed": 1, "filename": "large-inline.bin"})
     url = {"as": "url", "auth": "bearer", "seed": 2, "filename": "large-download.bin"}
-    await _large(app, results, {"megabytes": megabytes, **url})
+    await _call_large(app, results, {"megabytes": megabytes, **url})
 
 
-def _show(results: list[Result]) -> None:
+def _print_results(results: list[Result]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -138,17 +139,19 @@ def _show(results: list[Result]) -> None:
     table.add_column("file", overflow="fold")
     for result in results:
         for ref in result.artifacts.values():
-            _row(table, result, ref)
+            _add_row(table, result, ref)
     console = Console()
-    # not a terminal: wide enough that paths are not wrapped
-    (console if console.is_terminal else Console(width=200)).print(table)
+    if not console.is_terminal:
+        console = Console(width=200)  # wide enough that paths are not wrapped
+    console.print(table)
 
 
-def _row(table: Table, result: Result, ref: ArtifactRef) -> None:
+def _add_row(table: Table, result: Result, ref: ArtifactRef) -> None:
     kind = ref.mime_type.removeprefix("application/")
-    near = os.path.relpath(ref.path) if ref.path else ref.uri
-    where = str(ref.path) if near.startswith("..") else near
-    table.add_row(result.capability, result.transport, kind, f"{ref.size_bytes:,}", f"{result.duration_ms:,.0f}", where)
+    file = os.path.relpath(ref.path) if ref.path else ref.uri
+    if file.startswith(".."):
+        file = str(ref.path)
+    table.add_row(result.capability, result.transport, kind, f"{ref.size_bytes:,}", f"{result.duration_ms:,.0f}", file)
 
 
 def _intact(ref: ArtifactRef) -> bool:

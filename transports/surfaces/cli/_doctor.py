@@ -12,8 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.resources import files
 from itertools import zip_longest
@@ -27,7 +26,7 @@ from ...artifacts._ref import Scope
 from ...artifacts.local._store import LocalStore
 from ...artifacts.local._tree import PosixFolder
 from ...errors import ABPError, BinaryError, StoreError
-from ...playwright._find import HOW_TO_INSTALL, find_browser, find_ffmpeg, no_ffmpeg
+from ...playwright._find import find_browser, find_ffmpeg, no_ffmpeg
 from ...protocol._plain_text import redact_url
 from ...session._settings import Settings, settings_variables, unknown_variables
 from ._options import Json
@@ -45,7 +44,6 @@ async def doctor(
     """Check the installation, from versions to a self-test.
 
     Include the output in a report of a problem; it holds no secrets. Exit status 1 if anything is missing."""
-
     facts: Facts = {}
     problems: list[ABPError] = []
     if install and find_browser() is None:
@@ -58,10 +56,13 @@ async def doctor(
         except (OSError, TimeoutError) as error:
             problems.append(ABPError(f"the system refused: {error}"))
     if as_json:
-        by_key = {name.replace(" ", "_").replace("-", "_"): fact.value for name, fact in facts.items()}
-        first: dict[str, object] = {"error": problems[0].as_dict()} if problems else {}
-        listed = [{"code": problem.code, "message": problem.message} for problem in problems]
-        print_json({"success": not problems, **by_key, "problems": listed, **first})
+        document: dict[str, object] = {"success": not problems}
+        for name, fact in facts.items():
+            document[name.replace(" ", "_").replace("-", "_")] = fact.value
+        document["problems"] = [{"code": problem.code, "message": problem.message} for problem in problems]
+        if problems:
+            document["error"] = problems[0].as_dict()
+        print_json(document)
     else:
         for name, fact in facts.items():
             for label, line in zip_longest([name], fact.text.splitlines(), fillvalue=""):
@@ -71,34 +72,17 @@ async def doctor(
     return 1 if problems else 0
 
 
-def browser_version() -> str:
-    """Return the path and the version of the browser that would be started, as one line."""
-
-    try:
-        choice = find_browser()
-    except ABPError as error:
-        return f"browser: {error.message}"
-    if choice is None:
-        return f"browser: none; {HOW_TO_INSTALL}"
-    version = ""
-    if sys.platform != "win32":  # on Windows, --version opens a window instead of printing
-        with suppress(OSError, subprocess.SubprocessError):
-            command = [choice.path, "--version"]
-            version = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    return f"browser: {version} ({choice.path})" if version else f"browser: {choice.path}"
-
-
 async def _install() -> None:
     """Install Playwright's own browser; if that fails, the Debian package."""
     playwright = [sys.executable, "-m", "playwright", "install", "chromium"]
-    ways = []
+    installers = []
     if await _can_download(playwright):
-        ways.append([playwright])
+        installers.append([playwright])
     if shutil.which("apt-get") and os.geteuid() == 0:
         package = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
-        ways.append([["apt-get", "update", "-qq"], package])
-    for commands in ways:
-        if all([await _run(command) for command in commands]):
+        installers.append([["apt-get", "update", "-qq"], package])
+    for commands in installers:
+        if all([await _run_installer(command) for command in commands]):
             return
     print_note("no browser could be installed; see the commands above", always=True)
 
@@ -129,7 +113,7 @@ async def _can_download(playwright: list[str]) -> bool:
     return refused is None
 
 
-async def _run(command: list[str]) -> bool:
+async def _run_installer(command: list[str]) -> bool:
     print_note(" ".join(command))
     # stdout of the installer goes to stderr: stdout is for the report
     process = await asyncio.create_subprocess_exec(
@@ -181,49 +165,51 @@ _SYSTEMS = {
 }
 #: Most characters of a line of the list of extras, beside its label.
 _WIDTH = 80
-#: Size of the self-test's file in bytes, and timeout in seconds of each check that waits.
-_SELF_TEST_BYTES, _TIMEOUT = 1 << 20, 30.0
+#: Size of the self-test's file in bytes.
+_SELF_TEST_BYTES = 1 << 20
+#: Timeout in seconds of each check that waits.
+_TIMEOUT = 30.0
 
 
-async def _versions(facts: Facts) -> None:
+async def _check_versions(facts: Facts) -> None:
     for distribution in ("abp-transports", "playwright"):
         facts[distribution] = Fact(version_of(distribution), version_of(distribution))
     python = {"version": platform.python_version(), "platform": platform.platform()}
     facts["python"] = Fact(" on ".join(python.values()), python)
 
 
-async def _optional(facts: Facts) -> None:
+async def _check_optional(facts: Facts) -> None:
     """Look for what works without: the program that makes videos, extras and plug-ins."""
 
-    ffmpeg, there = find_ffmpeg()
-    facts["video"] = Fact(f"yes, by {ffmpeg}" if there else no_ffmpeg(), there)
-    installed = {name: _installed(distribution) for name, distribution in _EXTRAS.items()}
-    listed = [
-        f"{name} ({_EXTRAS[name]} {found})" if found else f"{name} (not installed)" for name, found in installed.items()
-    ]
-    facts["extras"] = Fact(
-        _broken(listed),
-        {name: {"distribution": _EXTRAS[name], "version": found} for name, found in installed.items()},
-    )
-    if plugins := _plugins():
-        facts["plug-ins"] = Fact(
-            ", ".join(
-                f"{plugin['name']} ({plugin['distribution'] or 'unknown'}{' ' if plugin['version'] else ''}"
-                f"{plugin['version'] or ''})"
-                + (f" in {plugin['group']}" if plugin["group"] != "abp.transports" else "")
-                for plugin in plugins
-            ),
-            plugins,
-        )
+    ffmpeg, is_installed = find_ffmpeg()
+    facts["video"] = Fact(f"yes, by {ffmpeg}" if is_installed else no_ffmpeg(), is_installed)
+    words = []
+    extras = {}
+    for name, distribution in _EXTRAS.items():
+        installed = _installed_version(distribution)
+        words.append(f"{name} ({distribution} {installed})" if installed else f"{name} (not installed)")
+        extras[name] = {"distribution": distribution, "version": installed}
+    facts["extras"] = Fact(_break_lines(words), extras)
+    plugins = _find_plugins()
+    if plugins:
+        facts["plug-ins"] = Fact(", ".join(map(_plugin_text, plugins)), plugins)
 
 
-def _broken(words: Iterable[str]) -> str:
+def _plugin_text(plugin: Mapping[str, str | None]) -> str:
+    source = " ".join(filter(None, (plugin["distribution"] or "unknown", plugin["version"])))
+    text = f"{plugin['name']} ({source})"
+    if plugin["group"] != "abp.transports":
+        text += f" in {plugin['group']}"
+    return text
+
+
+def _break_lines(words: Iterable[str]) -> str:
     """Return words with commas, broken between two of them into lines of at most :data:`_WIDTH` characters."""
-    text = ", ".join(one.replace(" ", "\xa0") for one in words)  # where a line is not broken
+    text = ", ".join(word.replace(" ", "\xa0") for word in words)  # where a line is not broken
     return "\n".join(wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)).replace("\xa0", " ")
 
 
-def _installed(distribution: str) -> str | None:
+def _installed_version(distribution: str) -> str | None:
 
     try:
         return version(distribution)
@@ -231,7 +217,7 @@ def _installed(distribution: str) -> str | None:
         return None
 
 
-def _plugins() -> list[dict[str, str | None]]:
+def _find_plugins() -> list[dict[str, str | None]]:
 
     groups = entry_points()
     points = [point for group in groups.groups if group.startswith("abp.") for point in groups.select(group=group)]
@@ -246,37 +232,39 @@ def _plugins() -> list[dict[str, str | None]]:
     ]
 
 
-async def _system(facts: Facts) -> None:
+async def _check_system(facts: Facts) -> None:
 
-    name, links = platform.system(), PosixFolder.is_possible()
-    known = _SYSTEMS.get(name, "not run; please report what fails")
-    facts["system"] = Fact(f"{name}: {known}", {"name": name, "tested": name == "Linux", "hard_links": links})
+    name = platform.system()
+    state = _SYSTEMS.get(name, "not run; please report what fails")
+    links = PosixFolder.is_possible()
+    facts["system"] = Fact(f"{name}: {state}", {"name": name, "tested": name == "Linux", "hard_links": links})
 
 
-async def _settings(facts: Facts) -> None:
+async def _check_settings(facts: Facts) -> None:
     names = sorted(name for name in os.environ if name.upper().startswith("ABP_") and os.environ[name])
-    shown = {name: os.environ[name] if name in _PRINTED_VARIABLES else None for name in names}
-    text = ", ".join(f"{name} (set)" if value is None else f"{name}={value}" for name, value in shown.items())
-    facts["settings"] = Fact(text or "all as they are by default", shown)
-    if unknown := _unknown():
-        likely = {name: f" (did you mean {meant}?)" if meant else "" for name, meant in unknown.items()}
-        facts["unknown settings"] = Fact(", ".join(f"{name}{meant}" for name, meant in likely.items()), unknown)
+    values = {name: os.environ[name] if name in _PRINTED_VARIABLES else None for name in names}
+    words = [f"{name} (set)" if value is None else f"{name}={value}" for name, value in values.items()]
+    facts["settings"] = Fact(", ".join(words) or "all as they are by default", values)
+    unknown = _unknown_variables()
+    if unknown:
+        words = [f"{name} (did you mean {meant}?)" if meant else name for name, meant in unknown.items()]
+        facts["unknown settings"] = Fact(", ".join(words), unknown)
 
 
-def _unknown() -> dict[str, str | None]:
+def _unknown_variables() -> dict[str, str | None]:
     """Return the variables that nothing reads, each with the known one that was probably meant."""
     from . import _mcp as mcp, _serve as serve
 
-    known = {*settings_variables(), *serve.variables()}
+    names = {*settings_variables(), *serve.variables()}
     try:
-        known |= mcp.variables()
+        names |= mcp.variables()
     except ImportError:  # without the extra [mcp] the names of the bridge's settings are not known
-        found = unknown_variables(lambda: known)
-        return {name: meant for name, meant in found.items() if not name.upper().startswith("ABP_MCP_")}
-    return unknown_variables(lambda: known)
+        unknown = unknown_variables(lambda: names)
+        return {name: meant for name, meant in unknown.items() if not name.upper().startswith("ABP_MCP_")}
+    return unknown_variables(lambda: names)
 
 
-async def _store(facts: Facts) -> None:
+async def _check_store(facts: Facts) -> None:
     """Write, read and delete a file in the store, in a scope of its own."""
 
     settings = Settings.load()
@@ -299,17 +287,19 @@ async def _store(facts: Facts) -> None:
     )
 
 
-async def _folder(facts: Facts) -> None:
+async def _check_folder(facts: Facts) -> None:
 
     store = open_store(Settings.load().output_dir)
-    if isinstance(store, LocalStore) and (path := store.root).is_dir():
-        free, mode = shutil.disk_usage(path).free, f"{path.stat().st_mode & 0o777:04o}"
+    if isinstance(store, LocalStore) and store.root.is_dir():
+        path = store.root
+        free = shutil.disk_usage(path).free
+        mode = f"{path.stat().st_mode & 0o777:04o}"
         facts["output folder"] = Fact(
             f"{path} (mode {mode}, {free >> 20:,} MB free)", {"path": str(path), "mode": mode, "free_bytes": free}
         )
 
 
-async def _ports(facts: Facts) -> None:
+async def _check_ports(facts: Facts) -> None:
 
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"hello")
@@ -332,12 +322,13 @@ async def _ports(facts: Facts) -> None:
     )
 
 
-async def _browser(facts: Facts) -> None:
+async def _check_browser(facts: Facts) -> None:
     from ...playwright._browser import Browser
 
     root = sys.platform == "linux" and os.geteuid() == 0
     facts["sandbox"] = Fact("off: Chromium refuses its sandbox to root" if root else "on", not root)
-    if choice := find_browser():
+    choice = find_browser()
+    if choice:
         facts["browser"] = Fact(f"{choice.path} ({choice.reason})", {"path": str(choice.path), "reason": choice.reason})
     async with Browser() as browser:
         facts["browser version"] = Fact(browser.version, browser.version)
@@ -386,12 +377,12 @@ _WEBMCP_OFF = (
 )
 #: Checks in the order in which they run.
 CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (
-    _versions,
-    _system,
-    _settings,
-    _store,
-    _folder,
-    _ports,
-    _browser,
-    _optional,
+    _check_versions,
+    _check_system,
+    _check_settings,
+    _check_store,
+    _check_folder,
+    _check_ports,
+    _check_browser,
+    _check_optional,
 )

@@ -42,17 +42,18 @@ def _trust_and_print() -> int:
     from ...session._named_apps import app_entries
     from ..mcp._options import Options
 
-    found = Path("abp.toml")
-    if found.is_file():  # a file that cannot work is not trusted
-        Options.load(config=found)
-        app_entries(read_config(found))
-    file, redactor = trust_found_file(), Redactor()
+    candidate = Path("abp.toml")
+    if candidate.is_file():  # a file that cannot work is not trusted
+        Options.load(config=candidate)
+        app_entries(read_config(candidate))
+    file = trust_found_file()
+    redactor = Redactor()
     print_text(f"Trusted as long as it stays as it is: {file.path}")
     for table, settings in sorted((file.tables or {}).items()):
         for key, value in settings.items():
             # [secrets] names sources (a variable, a file, a command), not values: the user must see them to trust them
-            shown = value if table == "secrets" else redactor.field(key, value)
-            for line in _setting_lines(f"{table}.{key}", shown):
+            visible = value if table == "secrets" else redactor.field(key, value)
+            for line in _setting_lines(f"{table}.{key}", visible):
                 print_text(f"  {line}")
     return 0
 
@@ -60,8 +61,8 @@ def _trust_and_print() -> int:
 def _setting_lines(name: str, value: object) -> Iterator[str]:
     """Yield lines of settings as a file could have them: a name with dots, and its value."""
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from _setting_lines(f"{name}.{key}", one)
+        for key, setting in value.items():
+            yield from _setting_lines(f"{name}.{key}", setting)
     else:
         yield f"{name} = {json.dumps(value, ensure_ascii=False, default=str)}"
 
@@ -119,7 +120,7 @@ def mcp(
             from ..mcp._options import Options
             from ..mcp._stdio import serve_stdio
         except ImportError as error:
-            missing = f", and its package {error.name} is missing" if error.name not in (None, "mcp") else ""
+            missing = "" if error.name in (None, "mcp") else f", and its package {error.name} is missing"
             raise UsageError(
                 f"`abp mcp` needs the MCP SDK{missing}; install it: pip install 'abp-transports[mcp]'"
             ) from error
@@ -132,28 +133,38 @@ def mcp(
             inline_data=None if inline_data is None else inline_data is OnOff.ON,
         )
         store = open_limited_store(output, ttl, limits, config=config)
-        routed, named = partial(connect, config=config), app_entries(read_config(config))
+        named = app_entries(read_config(config))
         users: dict[str, str] = {}
         if http is not None:
             host, port = parse_address(http, "--http", options.public_url)
-            tokens = options.token or ("" if options.jwt_issuer else secrets.token_urlsafe())
-            if tokens and not options.token:
+            tokens = options.token
+            if not tokens and not options.jwt_issuer:
+                tokens = secrets.token_urlsafe()
                 print_note(f"clients need this token: {tokens}", always=True)
-            users = parse_tokens(tokens) if tokens else {}
+            if tokens:
+                users = parse_tokens(tokens)
         async with store, sweeping(store), AsyncExitStack() as stack:
             ledger = await stack.enter_async_context(CallLedger(state))
-            pool = pooled(routed, options.browsers, store, config=config, headless=options.headless)
-            reach = await stack.enter_async_context(pool)
-            shown = _gallery(store, users, reach, ledger, named) if gallery else None
-            served = await stack.enter_async_context(shown) if shown else None
-            calls = served.calls if served else DetachedCalls(ledger)
-            stack.push_async_callback(calls.cancel_all)
-            activity, link, connections = (
-                (served.activity, served.link, served.connections) if served else (None, None, None)
+            connect_app = await stack.enter_async_context(
+                pooled(
+                    partial(connect, config=config),
+                    options.browsers,
+                    store,
+                    config=config,
+                    headless=options.headless,
+                )
             )
+            activity, link, connections = None, None, None
+            if gallery:
+                served = await stack.enter_async_context(_gallery(store, users, connect_app, ledger, named))
+                activity, link, connections = served.activity, served.link, served.connections
+                calls = served.calls
+            else:
+                calls = DetachedCalls(ledger)
+            stack.push_async_callback(calls.cancel_all)
             expect_signal()
             public = f"{options.public_url}/mcp" if options.public_url else None
-            bridge = Bridge(options, store, connect=reach, activity=activity, link=link, calls=calls, named=named)
+            bridge = Bridge(options, store, connect=connect_app, activity=activity, link=link, calls=calls, named=named)
             if http is None:
                 if sys.stdin is not None and sys.stdin.isatty():
                     print_note("an MCP client starts this command and speaks to it here; Ctrl-C ends it", always=True)

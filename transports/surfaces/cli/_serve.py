@@ -60,26 +60,27 @@ async def serve(
     from ..web._options import Options
     from ..web._server import serve as serve_web
 
-    connecting, options = adapter_options(targets or (), adapter), Options.load(token=token, browsers=browsers)
-    reaching, named = partial(connect, config=config), app_entries(read_config(config))
+    connect_options = adapter_options(targets or (), adapter)
+    options = Options.load(token=token, browsers=browsers)
+    named = app_entries(read_config(config))
     async with (
         open_limited_store(output, ttl, limits, config=config) as store,
         sweeping(store),
-        pooled(reaching, options.browsers, store, config=config) as reach,
+        pooled(partial(connect, config=config), options.browsers, store, config=config) as connect_app,
         CallLedger(state) as ledger,
         serve_web(
             store,
             options,
             host=host,
             port=port,
-            connect=reach,
+            connect=connect_app,
             runs=runs or (),
             ledger=ledger,
             named=named,
         ) as served,
     ):
         for target in targets or ():
-            await served.apps.connect(target, connecting)
+            await served.apps.connect(target, connect_options)
         if as_json:
             print_json({"url": served.url, "token": served.token})
         else:

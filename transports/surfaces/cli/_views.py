@@ -66,11 +66,10 @@ class OrderedCommand(typer.core.TyperCommand):
 
 
 def _read_size(text: str) -> tuple[int, int]:
-    found = _SIZE.fullmatch(text)
-    size = (int(found[1]), int(found[2])) if found else (0, 0)
-    if min(size) < 1:
+    match = _SIZE.fullmatch(text)
+    if match is None or not int(match[1]) or not int(match[2]):
         raise typer.BadParameter(f"{text!r} is not a size in pixels of the form WIDTHxHEIGHT, such as 900x700")
-    return size
+    return int(match[1]), int(match[2])
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -128,56 +127,57 @@ def view(
     Every result becomes a file.
     Prints the result of the tool, the tools of the view, what the view asked of its host, and why it stays blank."""
     connection = options.connection()
-    surroundings: ViewOptions = {"theme": theme.value, "csp": csp.value}
+    view_options: ViewOptions = {"theme": theme.value, "csp": csp.value}
     if host is not None:
-        surroundings["host"] = host
+        view_options["host"] = host
     if locale is not None:
-        surroundings["locale"] = locale
+        view_options["locale"] = locale
     if size is not None:
-        surroundings["size"] = size
+        view_options["size"] = size
     if timeout is not None:
-        surroundings["timeout"] = timeout
+        view_options["timeout"] = timeout
 
     def work() -> Coroutine[object, object, int]:
         require_folder(screenshot)
         require_folder(record)
-        first, *later = _in_order(ctx.meta[_ORDER], params, call or ())
-        return answer(first.read(), [(name, given.read()) for name, given in zip(call or (), later, strict=True)])
+        of_tool, *of_calls = _params_in_order(ctx.meta[_ORDER], params)
+        calls = [(name, options.read()) for name, options in zip(call or (), of_calls, strict=True)]
+        return answer(of_tool.read(), calls)
 
-    async def answer(given: Params, calls: Sequence[tuple[str, Params]]) -> int:
+    async def answer(tool_params: Params, calls: Sequence[tuple[str, Params]]) -> int:
 
         with ProgressBar(tool) as bar:
             async with open_app(target, connection, store=output, record=record, pause=bar.pause) as app:
                 find_capability(app.info.name, tool, app.capabilities)
-                async with app.open_view(tool, fitting(given, app, tool), **surroundings) as shown:
-                    results = await _call_in_order(shown, calls, timeout, bar)
-                    document = await _document(shown, app.capabilities[tool].view, results)
+                async with app.open_view(tool, fitting(tool_params, app, tool), **view_options) as opened:
+                    results = await _call_in_order(opened, calls, timeout, bar)
+                    document = await _document_of(opened, app.capabilities[tool].view, results)
                     if screenshot is not None:
-                        await app.save((await shown.screenshot()).artifact(), screenshot)
+                        picture = await opened.screenshot()
+                        await app.save(picture.artifact(), screenshot)
                         document["screenshot"] = str(screenshot)
                     with bar.pause():
-                        _print(shown, document, as_json=as_json)
+                        _print_outcome(opened, document, results, as_json=as_json)
         return 0 if document["success"] else 1
 
     return run_async(work)
 
 
-def _in_order(order: Sequence[str], options: ParamOptions, calls: Sequence[str]) -> list[ParamOptions]:
+def _params_in_order(order: Sequence[str], options: ParamOptions) -> list[ParamOptions]:
     """Return the parameters of the tool, then those of each ``--call``: the options that follow it."""
-    pairs, files = iter(options.pairs or ()), iter(options.files or ())
-    found: list[tuple[list[str], list[str]]] = [([], [])]
+    pairs = iter(options.pairs or ())
+    files = iter(options.files or ())
+    groups: list[tuple[list[str], list[str]]] = [([], [])]
     for name in order:
         match name:
             case "call":
-                found.append(([], []))
+                groups.append(([], []))
             case "pairs":
-                found[-1][0].append(next(pairs))
+                groups[-1][0].append(next(pairs))
             case "files":
-                found[-1][1].append(next(files))
-    return [
-        ParamOptions(options.params if number == 0 else None, texts, paths)
-        for number, (texts, paths) in enumerate(found)
-    ]
+                groups[-1][1].append(next(files))
+    of_tool, *of_calls = groups
+    return [ParamOptions(options.params, *of_tool), *(ParamOptions(None, *group) for group in of_calls)]
 
 
 async def _call_in_order(
@@ -185,10 +185,10 @@ async def _call_in_order(
 ) -> list[tuple[str, object]]:
     """Return the result or the error of each call. A failed call does not end the others, unless the view has gone."""
     results: list[tuple[str, object]] = []
-    for name, given in calls:
+    for name, params in calls:
         bar.set_label(name)
         try:
-            results.append((name, await view.call(name, fitting(given, view, name), timeout=timeout)))
+            results.append((name, await view.call(name, fitting(params, view, name), timeout=timeout)))
         except ABPError as error:
             results.append((name, with_quoted_parameter(error)))
             if not error.session_survives:
@@ -196,38 +196,39 @@ async def _call_in_order(
     return results
 
 
-async def _document(view: View, uri: str | None, results: Sequence[tuple[str, object]]) -> dict[str, Any]:
+async def _document_of(view: View, uri: str | None, results: Sequence[tuple[str, object]]) -> dict[str, Any]:
     """Return the document of ``--json``."""
     from ...mcp.views._look import is_blank
 
     blank = await is_blank(view.frame)
-    called: list[dict[str, object]] = []
+    calls: list[dict[str, object]] = []
     for name, result in results:
         if isinstance(result, ABPError):
             cancelled = getattr(result, "cancelled", False)
-            called.append({"capability": name, "success": False, "error": result.as_dict(), "cancelled": cancelled})
+            calls.append({"capability": name, "success": False, "error": result.as_dict(), "cancelled": cancelled})
         else:
-            called.append(result.as_dict())  # type: ignore[attr-defined]
+            calls.append(result.as_dict())  # type: ignore[attr-defined]
     return {
-        "success": all(one["success"] for one in called),
+        "success": all(call["success"] for call in calls),
         "result": view.result.as_dict(),
         "view": {"name": view.info.name, "version": view.info.version, "uri": uri, "blank": blank},
         "tools": [capability.model_dump(by_alias=True) for capability in view.capabilities.values()],
-        "calls": called,
+        "calls": calls,
         "requests": [
-            {"kind": one.kind, "params": one.params, "answer": one.answer, "call": one.call} for one in view.requests
+            {"kind": request.kind, "params": request.params, "answer": request.answer, "call": request.call}
+            for request in view.requests
         ],
         "model_context": view.model_context,
-        "files": [one.as_dict() for one in view.files],
+        "files": [file.as_dict() for file in view.files],
         "violations": list(view.violations),
         "warnings": list(view.warnings),
         "screenshot": None,
-        "_results": results,
     }
 
 
-def _print(view: View, document: dict[str, Any], *, as_json: bool) -> None:
-    results = document.pop("_results")
+def _print_outcome(
+    view: View, document: dict[str, Any], results: Sequence[tuple[str, object]], *, as_json: bool
+) -> None:
     if as_json:
         print_warnings(view.result)
     else:
@@ -241,7 +242,7 @@ def _print(view: View, document: dict[str, Any], *, as_json: bool) -> None:
             for line in evidence_lines(result.evidence):
                 print_note(line)
         elif as_json:
-            print_warnings(result)
+            print_warnings(result)  # type: ignore[arg-type]
     for warning in document["warnings"]:
         print_note(f"warning: {warning}")
     for violation in document["violations"]:
@@ -257,7 +258,9 @@ def _why_blank(view: View) -> str:
 
     assert isinstance(view.transport, ViewTransport)
     reason, remedy = view.transport.why_blank
-    return f"{reason}; {remedy}" if remedy else reason
+    if remedy:
+        return f"{reason}; {remedy}"
+    return reason
 
 
 def _print_view(view: View, uri: str, results: Sequence[tuple[str, object]]) -> None:
@@ -278,8 +281,10 @@ def _print_view(view: View, uri: str, results: Sequence[tuple[str, object]]) -> 
 
 def _request_lines(view: View) -> Iterator[str]:
     requests = view.requests
-    for one in requests[:_MAX_REQUESTS]:
-        text = plain_line(json_line(dict(one.params)))
-        yield f"  {one.kind}  {text if len(text) <= _MAX_PARAMS else text[: _MAX_PARAMS - 1] + '…'}"
+    for request in requests[:_MAX_REQUESTS]:
+        text = plain_line(json_line(dict(request.params)))
+        if len(text) > _MAX_PARAMS:
+            text = text[: _MAX_PARAMS - 1] + "…"
+        yield f"  {request.kind}  {text}"
     if len(requests) > _MAX_REQUESTS:
         yield f"  … and {len(requests) - _MAX_REQUESTS} more"
