@@ -308,14 +308,6 @@ class Agent(ABC):
         )
         return reply
 
-    @property
-    def known_document(self) -> Document | None:
-        """The current document, if it was asked for before (:meth:`document`)."""
-        document = self._document
-        if document is None or document.agent is not self.channel.agent:
-            return None
-        return document
-
     async def document(self, *, timeout: float) -> Document:
         """Return the current document; ``timeout`` in seconds. Each document is asked for its origin once."""
         agent = await self._find_agent(timeout)

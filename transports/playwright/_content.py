@@ -19,7 +19,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -304,22 +303,18 @@ class Uploads:
         self._folder = folder
         self._is_near = True if near else None
 
-    def prepare(
+    @contextlib.asynccontextmanager
+    async def prepare(
         self, payload: dict[str, Any], content: Sequence[Found], *, timeout: float
-    ) -> AbstractAsyncContextManager[tuple[str, list[PageObject]]]:
+    ) -> AsyncIterator[tuple[str, list[PageObject]]]:
         """Prepare a call for the page's agent: its JSON, and one ``<input type=file>`` for each large content.
 
         The app receives ``{content: ArrayBuffer, mimeType, size, filename}`` (docs/protocol.md 9.13). The inputs are
         released when the block ends. Raises :class:`~transports.errors.UsageError` for content that cannot be sent.
         """
         if not content:
-            return contextlib.nullcontext((encode_json(payload).decode(), []))
-        return self._with_content(payload, content, timeout)
-
-    @contextlib.asynccontextmanager
-    async def _with_content(
-        self, payload: dict[str, Any], content: Sequence[Found], timeout: float
-    ) -> AsyncIterator[tuple[str, list[PageObject]]]:
+            yield encode_json(payload).decode(), []
+            return
         descriptors: dict[Any, object] = {}
         inline: list[object] = []
         files: list[object] = []

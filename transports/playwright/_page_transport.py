@@ -16,7 +16,7 @@ import logging
 import shutil
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace as replace_field
 from functools import partial
 from itertools import count
@@ -263,7 +263,6 @@ class PageTransport(Transport):
         self._page_stack = contextlib.AsyncExitStack()
         self._reconnect_task: asyncio.Task[None] | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._cached_sender: tuple[Document, str, Sender] | None = None
         self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
         self._rungs = {"download": 0, "stream": 0, "slices": 0}  # counted across reconnections
         self.features = replace_field(self.features, reconnects=source.page is None)
@@ -408,8 +407,7 @@ class PageTransport(Transport):
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    # Plain functions: each coroutine that only passes an answer on costs a small call time.
-    def request(self, message: Message, *, timeout: float) -> Coroutine[Any, Any, Message]:
+    async def request(self, message: Message, *, timeout: float) -> Message:
         """Send a request to ``window.abp``. While the page is reopened, it fails unsent with ``DISCONNECTED``."""
         agent = self._require_agent()
         if agent.is_lost:
@@ -417,15 +415,15 @@ class PageTransport(Transport):
         payload: Any = message.payload
         match message.type:
             case "capabilities/call":
-                return self._call(message, self._top_reach, timeout)
+                return await self._call(message, self._top_reach, timeout)
             case "initialize":
-                return self._invoke(message, "initialize", encode_json(payload).decode(), timeout=timeout)
+                return await self._invoke(message, "initialize", encode_json(payload).decode(), timeout=timeout)
             case "capabilities/list":
-                return self._invoke(message, "list", timeout=timeout)
+                return await self._invoke(message, "list", timeout=timeout)
             case "capabilities/cancel":
-                return self._cancel(message, agent, timeout)
+                return await self._cancel(message, agent, timeout)
             case "page/pdf" | "page/screenshot":
-                return self._use_page_tool(message, timeout)
+                return await self._use_page_tool(message, timeout)
         raise ProtocolError(f"this transport has no request {message.type!r}")
 
     async def _cancel(self, message: Message, agent: PageAgent, timeout: float) -> Message:
@@ -441,39 +439,24 @@ class PageTransport(Transport):
         if message.origins is not None:
             payload = {**payload, "origins": sorted(message.origins)}
         # pinned: only this document may answer the call
-        document = reach.agent.known_document or await reach.agent.document(timeout=timeout)
-        effects = self._effects
-        started = time.monotonic()
-        call = effects.begin_call(payload["options"]["callId"])
+        document = await reach.agent.document(timeout=timeout)
+        deadline = time.monotonic() + timeout
+        call = self._effects.begin_call(payload["options"]["callId"])
         try:
-            if message.content:
-                async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
-                    reply = await self._invoke(
-                        message, "call", text, *elements, timeout=timeout, reach=reach, of=document
-                    )
-            else:
-                text = encode_json(payload).decode()
-                reply = await self._invoke(message, "call", text, timeout=timeout, reach=reach, of=document)
+            async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
+                reply = await self._invoke(message, "call", text, *elements, timeout=timeout, reach=reach, of=document)
             reply.sender = self._sender(document)
-            if effects.has_effects_for(call):
-                # at least a second, also after a call that used up its time: its outputs may be ready already
-                await effects.settle(call, reply, timeout=max(started + timeout - time.monotonic(), 1.0))
+            # at least a second, also after a call that used up its time: its outputs may be ready already
+            await self._effects.settle(call, reply, timeout=max(deadline - time.monotonic(), 1.0))
             return reply
         finally:
-            effects.end_call(call)
+            self._effects.end_call(call)
 
     def _sender(self, document: Document) -> Sender:
-        """Return the sender of answers to calls of the page's document. It is cached: small calls come by the
-        thousand."""
+        """Return the sender of answers to calls of the page's document."""
         url = self._require_agent().page.url
-        if self._cached_sender is not None:
-            cached_document, cached_url, sender = self._cached_sender
-            if cached_document == document and cached_url == url:
-                return sender
         address = self._address_of(document.origin)
-        sender = sender_of(url, document.origin, page=document, server_address=address)
-        self._cached_sender = document, url, sender
-        return sender
+        return sender_of(url, document.origin, page=document, server_address=address)
 
     def _address_of(self, origin: str) -> tuple[str, int] | None:
         """Return the address at which the server of ``origin`` was reached, if that is the app's origin."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Coroutine, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -434,15 +434,12 @@ class TopPageTransport(PageTransport):
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def request(self, message: Message, *, timeout: float) -> Coroutine[Any, Any, Message]:
+    async def request(self, message: Message, *, timeout: float) -> Message:
         """Send a request as :meth:`PageTransport.request` does. The call of a tool also raises
         :class:`~transports.errors.PersonRequired`, :class:`~transports.errors.OutcomeUnknown`, and, unsent,
         :class:`~transports.errors.CapabilityError` for a tool whose frame is gone."""
         if self.name != "webmcp":
-            return super().request(message, timeout=timeout)
-        return self._request_of_tools(message, timeout)
-
-    async def _request_of_tools(self, message: Message, timeout: float) -> Message:
+            return await super().request(message, timeout=timeout)
         if message.type in ("initialize", "capabilities/list"):
             return await self._list_tools(message, timeout=timeout)
         payload: Any = message.payload
