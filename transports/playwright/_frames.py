@@ -365,8 +365,7 @@ class FrameAgent(Agent):
                 raise
             raise self._lost(sent=lost.sent) from None
         finally:
-            task.cancel()
-            task.add_done_callback(partial(drop, work))
+            drop(task)
 
     async def _until_gone(self, task: asyncio.Future[Any]) -> Any:
         await asyncio.wait((task, self._gone), return_when=asyncio.FIRST_COMPLETED)

@@ -18,7 +18,6 @@ import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace as replace_field
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from urllib.parse import urlsplit
 
 from playwright.async_api import Error
 
-from .._internal.tasks import backoff_delay, begin, cancel_and_wait, drop, in_thread
+from .._internal.tasks import backoff_delay, begin, cancel_and_wait, in_thread
 from ..artifacts._base import DEFAULT_MAX_BYTES, ArtifactStore
 from ..base import Transport
 from ..errors import (
@@ -353,7 +352,7 @@ class PageTransport(Transport):
 
     def _in_background(self, work: asyncio.Future[Any]) -> None:
         """End ``work`` with the page. Its error is ignored, unless it is awaited."""
-        work.add_done_callback(partial(drop, work))
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._page_stack.push_async_callback(cancel_and_wait, (work,))
 
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
