@@ -84,7 +84,7 @@ async def test_without_calls_no_view_is_opened_and_the_report_says_so(browser: B
     report = await checked(PlantedView("no ui/initialize", ""), browser)
     reasons = {one.check.id: one.findings for one in report.with_status("not-applicable")}
     assert reasons["APP-100"] == ("no view was opened",) and report.called == ()
-    assert report.skipped == {"show": "no capability was to be called"} and report.conformant
+    assert report.skipped == {"show": "calls are turned off"} and report.conformant
 
 
 @in_session

@@ -133,7 +133,7 @@ def test_without_a_target_it_says_how_to_name_one(pytester: pytest.Pytester) -> 
     pytester.makepyfile("def test_nothing(abp_app): ...")
     result = ran(pytester)
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*which app is meant? Say it with @pytest.mark.abp(*"])
+    result.stdout.fnmatch_lines(["*no app is named. Name it with @pytest.mark.abp(*"])
 
 
 @pytest.mark.slow
@@ -273,7 +273,7 @@ def test_golden_files(pytester: pytest.Pytester) -> None:
         patched.setenv("SHADE", "0")
         result = ran(pytester)
         result.assert_outcomes(failed=3)
-        result.stdout.fnmatch_lines(["*there is no golden file */golden/hello.pdf; look at the result*"])
+        result.stdout.fnmatch_lines(["*no golden file */golden/hello.pdf; look at the result*"])
         ran(pytester, "--abp-update-golden").assert_outcomes(passed=3)
         patched.setenv("SHADE", "5")
         ran(pytester).assert_outcomes(passed=3)

@@ -404,7 +404,7 @@ def test_text_json_junit_and_badge(
     assert (
         "NOT CONFORMANT: " in text
         and ", 1 failed, 0 warnings, " in text
-        and "fault.no_padding (it was to be skipped)" in text
+        and "fault.no_padding (excluded)" in text
         and "\x1b" not in text
     )
     assert main([*args, "--json"]) == 1
@@ -426,7 +426,7 @@ def test_an_app_that_conforms(
     assert main(["conformance", served.ws_url, "--no-calls", "--json", "--badge", str(badge)]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["success"] is True and document["called"] == [] and document["app"] == "Workbench 1.0.0"
-    assert set(document["skipped"].values()) == {"no capability was to be called"}
+    assert set(document["skipped"].values()) == {"calls are turned off"}
     written = json.loads(badge.read_text())
     assert written == {"schemaVersion": 1, "label": "ABP 0.1", "message": "conformant", "color": "brightgreen"}
     target = f"{served.ws_url}?faults=no_padding"

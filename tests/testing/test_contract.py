@@ -219,9 +219,9 @@ def test_every_behaviour_has_a_name_and_a_source() -> None:
 
 async def test_deviations(tmp_path: Path) -> None:
     behaviour, subject = BY_NAME["a reply carries its request's id"], Subject(in_process, tmp_path)
-    with pytest.raises(pytest.fail.Exception, match=r"take it out of the deviations .there because: so it is"):
+    with pytest.raises(pytest.fail.Exception, match=r"remove it from the deviations .reason: so it is"):
         await verify(behaviour, subject, {behaviour.name: "so it is"})
-    with pytest.raises(UsageError, match="do not exist: it sings"):
+    with pytest.raises(UsageError, match="unknown behaviours in deviations: it sings"):
         await verify(behaviour, subject, {"it sings": "often"})
 
     def broken() -> MemoryTransport:

@@ -89,7 +89,7 @@ def test_timeout_headed_and_slowmo_are_options_and_ini_keys(
 def test_a_number_that_makes_no_sense_is_refused(pytester: pytest.Pytester, arg: str, value: str) -> None:
     result = ran(pytester, f"--abp-{arg}={value}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*abp_{arg.replace('-', '_')} is a number above 0, not '{value}'*"])
+    result.stderr.fnmatch_lines([f"*abp_{arg.replace('-', '_')} must be a number above 0, not '{value}'*"])
 
 
 def test_a_file_of_the_marker_that_is_missing(pytester: pytest.Pytester) -> None:
@@ -264,7 +264,7 @@ def test_a_golden_failure_names_a_copy_of_the_result_or_says_that_there_is_no_fi
     assert new.read_bytes() == different.read_bytes() == b"result"
     result.stdout.fnmatch_lines_random(
         [
-            f"*there is no golden file */new.txt; look at the result, {new}; if it is right, run pytest with --abp-*",
+            f"*no golden file */new.txt; look at the result, {new}; if it is right, run pytest with --abp-*",
             "*the result differs from */different.txt:",
             "*+result",
             f"*The result is {different}; --abp-update-golden accepts it",

@@ -9,7 +9,6 @@ from io import FileIO
 
 #: Flags, as far as the system has them: not inherited by child processes, no wait for a pipe's writer, bytes unchanged.
 _FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("CLOEXEC", "NONBLOCK", "BINARY", "NOINHERIT"))
-_PIECE = 1 << 20
 
 
 def open_regular(path: str | os.PathLike[str]) -> FileIO:
@@ -33,7 +32,7 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
         # not the last word: a file may grow, and some file systems say 0
         size = os.fstat(file.fileno()).st_size
         left = most if size <= most else -1
-        while left >= 0 and (piece := file.read(min(left, max(size, _PIECE)) + 1)):
+        while left >= 0 and (piece := file.read(min(left, max(size, 1 << 20)) + 1)):
             pieces.append(piece)
             left -= len(piece)
     if left < 0:

@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 #: Longest back-off in seconds between two attempts.
 MAX_DELAY = 30.0
-#: Back-off in seconds after the first failed attempt.
-_FIRST_DELAY = 0.1
 #: Seconds that a cancelled task gets to end.
 _GRACE = 1.0
 
@@ -111,7 +109,7 @@ def backoff_delay(attempt: int, max_delay: float = MAX_DELAY) -> float:
 
     It is 0.1 s, doubled each time, at most ``max_delay``. Jitter of ±50 % keeps clients that lost one server at the
     same time from returning at the same time."""
-    return min(_FIRST_DELAY * 2.0 ** min(attempt - 1, 60), max_delay) * random.uniform(0.5, 1.5)
+    return min(0.1 * 2.0 ** min(attempt - 1, 60), max_delay) * random.uniform(0.5, 1.5)
 
 
 class OpenedHere:
@@ -155,8 +153,8 @@ class Owner:
                 return
         if os.getpid() != self._pid:
             raise UsageError(
-                f"this {self._what} belongs to the process that opened it; a forked process opens one of its own"
+                f"this {self._what} belongs to the process that opened it; open another in the forked process"
             )
         raise UsageError(
-            f"this {self._what} belongs to another event loop; use it in the loop that opened it, or open one here"
+            f"this {self._what} belongs to another event loop; use it in the loop that opened it, or open another here"
         )

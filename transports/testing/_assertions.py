@@ -22,10 +22,6 @@ from ..protocol.schema import check_output
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: Seconds to wait for another process that writes a golden file.
-_PATIENCE = 60.0
-_DIFFERENT = (255, 0, 80)
-_FADED = 4
 #: Maximum bytes of texts compared by lines, lines of a difference that are shown, and characters of such a line.
 _MAX_TEXT, _MAX_LINES, _MAX_WIDTH = 200_000, 40, 300
 
@@ -85,7 +81,7 @@ class Golden:
             return
         self._update.mkdir(parents=True, exist_ok=True)
         note = self._update / hashlib.sha256(os.fsencode(golden.resolve())).hexdigest()
-        with FileLock(note.with_suffix(".lock"), timeout=_PATIENCE):
+        with FileLock(note.with_suffix(".lock"), timeout=60.0):  # another process may write it
             writer = note.read_text() if note.exists() else self._test
             if writer == self._test:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +99,7 @@ class Golden:
         """Return a description of the difference between a result and a golden file, with the path of a copy of the
         result; an empty text if they are equal."""
         if not golden.is_file():
-            return f"there is no golden file {golden}; look at the result, {self._keep_result(data, golden)}"
+            return f"no golden file {golden}; look at the result, {self._keep_result(data, golden)}"
         expected = golden.read_bytes()
         if data == expected:
             return ""
@@ -199,8 +195,8 @@ def _difference(actual: Image, golden_image: Image, tolerance: int) -> tuple[Ima
     mask = Image.new("L", actual.size, 0)
     for channel in channels:
         mask = ImageChops.lighter(mask, channel.point([255 * (value > tolerance) for value in range(256)]))
-    faded = golden_image.convert("L").point([255 - (255 - value) // _FADED for value in range(256)]).convert("RGB")
-    faded.paste(_DIFFERENT, mask=mask)
+    faded = golden_image.convert("L").point([255 - (255 - value) // 4 for value in range(256)]).convert("RGB")
+    faded.paste((255, 0, 80), mask=mask)
     return faded, mask.histogram()[255]
 
 

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 #: Maximum characters of one message in a log.
 _MAX_CHARS = 1000
-#: Most notes of a view that are printed.
-_MAX_NOTES = 5
-#: Milliseconds for the picture of a view.
-_PICTURE_TIMEOUT = 5000
 
 
 class FailureReport:
@@ -155,7 +151,7 @@ class FailureReport:
             text = json.dumps(await asyncio.to_thread(_view_as_json, view), ensure_ascii=False, indent=2, default=str)
             file.write_text(f"{text}\n", encoding="utf-8")
             picture = self._folder / _numbered("view.png", number)
-            await view.frame.page.screenshot(path=picture, timeout=_PICTURE_TIMEOUT)
+            await view.frame.page.screenshot(path=picture, timeout=5000)
 
     def start_trace(self, transport: Transport) -> None:
         """Start a Playwright trace of a blocking session, if it has a page.
@@ -208,7 +204,7 @@ def _numbered(name: str, number: int) -> str:
 def _notes(view: View) -> list[str]:
     """Return what the browser refused to a view, and what else was wrong with it, without secrets."""
     redactor = Redactor((), (), known=KNOWN_SECRETS)
-    return [plain_line(str(redactor.tree(note))) for note in (*view.violations, *view.warnings)[:_MAX_NOTES]]
+    return [plain_line(str(redactor.tree(note))) for note in (*view.violations, *view.warnings)[:5]]
 
 
 def _view_as_json(view: View) -> object:

@@ -61,7 +61,7 @@ _NO_LOOP = "_abp_no_running_loop"
 #: Endings of files beside the test that the marker may name.
 _FILES = (".html", ".htm", ".py", ".jsonl")
 _WAYS_TO_NAME_AN_APP = (
-    "@pytest.mark.abp('http://…'), --abp-target, a fixture abp_target of your own, or the fixture abp_fixture_app"
+    "@pytest.mark.abp('http://…'), --abp-target, your own fixture abp_target, or the fixture abp_fixture_app"
 )
 
 
@@ -116,7 +116,7 @@ def number_option(config: pytest.Config, name: str) -> float | None:
     except ValueError:
         number = 0.0
     if not number > 0:
-        raise pytest.UsageError(f"abp_{name} is a number above 0, not {text!r}")
+        raise pytest.UsageError(f"abp_{name} must be a number above 0, not {text!r}")
     return number
 
 
@@ -335,7 +335,7 @@ def abp_target(request: pytest.FixtureRequest, abp_transport: str, _abp_pages: C
             return f"replay:{file}"
         return _abp_pages(file)
     if "abp_fixture_app" not in request.fixturenames:
-        raise UsageError(f"{request.node.nodeid}: which app is meant? Say it with {_WAYS_TO_NAME_AN_APP}")
+        raise UsageError(f"{request.node.nodeid}: no app is named. Name it with {_WAYS_TO_NAME_AN_APP}")
     fixture: Fixture = request.getfixturevalue("abp_fixture_app")
     addresses = {"websocket": fixture.ws_url, "postmessage": fixture.embed_url, "webmcp": fixture.webmcp_url}
     return addresses.get(abp_transport, fixture.url)

@@ -24,10 +24,8 @@ _PARAMETER = re.compile(
     r"sslpassword|user)=.*"
 )
 T = TypeVar("T")
-#: Timeouts: seconds for opening a connection; milliseconds for one statement, and for a server that does not answer.
-_CONNECT_TIMEOUT = 10
+#: Milliseconds that one statement may take.
 _STATEMENT_TIMEOUT = 120_000
-_SILENCE = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +179,9 @@ class PostgresConnection:
                 self._psycopg.connect(
                     self._url,
                     autocommit=True,
-                    connect_timeout=_CONNECT_TIMEOUT,
-                    tcp_user_timeout=_SILENCE,
-                    keepalives_idle=10,  # so that waiting for an answer of a dead server ends after _SILENCE, too
+                    connect_timeout=10,  # seconds
+                    tcp_user_timeout=20_000,  # milliseconds without an acknowledgement of the server
+                    keepalives_idle=10,  # so that waiting for an answer of a dead server ends after 20 seconds, too
                     keepalives_interval=5,
                     keepalives_count=2,
                     # the user's options may change the first of these, but not the others, which come last

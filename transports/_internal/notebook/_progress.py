@@ -12,9 +12,6 @@ from typing import Any, Protocol, Self
 
 from ._html import progress_html
 
-#: Seconds between two drawings at least, and calls with a line of their own.
-_INTERVAL, _MAX_LINES = 0.1, 20
-
 
 class Reported(Protocol):
     """Progress as an app reports it; see :class:`transports.Progress`."""
@@ -71,9 +68,9 @@ class ProgressBar:
     def __call__(self, progress: Reported) -> None:
         """Show the progress of a call or of a run, at most ten times a second."""
         with self._lock:
-            if progress.call in self._lines or len(self._lines) < _MAX_LINES:
+            if progress.call in self._lines or len(self._lines) < 20:
                 self._lines[progress.call] = progress.fraction, _words(progress)
-            if time.monotonic() - self._drawn >= _INTERVAL:
+            if time.monotonic() - self._drawn >= 0.1:
                 self._draw()
 
     def _draw(self) -> None:

@@ -19,8 +19,6 @@ from typing import Any, Final, cast
 _PIECE = 1 << 18
 #: Most bytes that an escape takes for one byte of a value: ``&#x00000027;``.
 _LONGEST_ESCAPE = 12
-#: Separator of the texts of a tree, which no value contains.
-_BETWEEN: Final = b"\n"
 #: Fields that make the `content` beside them a file (docs/protocol.md 9).
 _DESCRIBING: Final = {"mimeType", "encoding", "size", "filename"}
 
@@ -262,7 +260,7 @@ def masked_tree(
     tree = _Tree(numbers, keep, frozenset(names))
     tree.gather(node)
     contents = [to_bytes(text) for text in tree.texts]
-    tree.spans = _spans(contents, finder, _BETWEEN)
+    tree.spans = _spans(contents, finder, b"\n")  # so that no value is found across two texts
     if not tree.spans and not tree.has_numbers:
         return node
     return tree.rebuilt(node, file)

@@ -23,10 +23,6 @@ E = TypeVar("E", bound=ABPError)
 _MIN_CHARS, _MIN_DIGITS, _MIN_DIFFERENT = 8, 10, 5
 #: Largest text file, in bytes, in which secrets are masked; a larger file stays unchanged.
 MAX_MASKED_BYTES = 1 << 20
-#: Users whose values are remembered without an open session.
-_MAX_USERS = 10_000
-#: Number of known values; a secret that changes each hour is forgotten after 1,000 hours, over a month.
-_MAX_KNOWN = 1000
 _PLACEHOLDER = re.compile(r"\$\{SECRET:([A-Za-z0-9_.-]{1,64})\}")
 _NUMBER = re.compile(r"[0-9]{1,300}(?:\.[0-9]{1,300})?")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]++={0,2}")
@@ -98,7 +94,7 @@ class KnownSecrets:
             _redact_logs()
         self._names.pop(value, None)
         self._names[value] = name
-        while len(self._names) > _MAX_KNOWN:
+        if len(self._names) > 1000:  # of a secret that changes each hour, those of over a month
             del self._names[next(iter(self._names))]
         self._learned()
 
@@ -225,7 +221,7 @@ def give(user: str | None, name: str, value: str) -> None:
         secrets = _GIVEN.pop(user, None) or known_to(user)
         secrets.add(name, value)
         _GIVEN[user] = secrets
-        if len(_GIVEN) > _MAX_USERS:
+        if len(_GIVEN) > 10_000:  # users without an open session
             del _GIVEN[next(iter(_GIVEN))]
 
 

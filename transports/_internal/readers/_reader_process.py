@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-#: Maximum size of a file in bytes, and seconds until a program is ended.
-MAX_SOURCE, _TIMEOUT = 64 << 20, 20.0
+#: Maximum size of a file in bytes.
+MAX_SOURCE = 64 << 20
 #: Programs beside this module, and their limits of CPU time in seconds.
 _SECONDS = {"pdf_page": 10, "pdf_text": 15, "thumbnail": 15}
 #: Program that makes a small picture of a MIME type, and its argument: width in pixels, or bytes of the picture.
@@ -35,7 +35,7 @@ async def run_reader(program: str, data: bytes, *arguments: int) -> tuple[dict[s
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        async with asyncio.timeout(_TIMEOUT):
+        async with asyncio.timeout(20.0):
             out, _ = await process.communicate(data)
     except TimeoutError:
         return None

@@ -11,9 +11,6 @@ import runpy
 import sys
 from contextlib import suppress
 
-#: Bytes of address space.
-_MEMORY = 1 << 30
-
 
 def main() -> None:
     """Set the limits of this process, and run the other program in it."""
@@ -22,7 +19,7 @@ def main() -> None:
         import resource
 
         with suppress(ValueError):  # macOS does not limit address space
-            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+            resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
         resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
     runpy.run_path(sys.argv[0], run_name="__main__")
 

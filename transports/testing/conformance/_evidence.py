@@ -269,11 +269,11 @@ class Plan:
     def excluded(self, name: str) -> str:
         """Return the reason why a capability is not called, or an empty text if it is called."""
         if not self.calls:
-            return "no capability was to be called"
+            return "calls are turned off"
         if self.only and not _matches(name, self.only):
-            return "only others were to be called"
+            return "not among those to call"
         if _matches(name, self.skip):
-            return "it was to be skipped"
+            return "excluded"
         return ""
 
 
@@ -309,7 +309,7 @@ def kind_of(target: str, transport: str) -> Kind:
     names |= {"webmcp": "webmcp", "mcp": "mcp"}
     if transport not in ("auto", names[kind]):
         raise UsageError(
-            f"{target!r} cannot be reached by {transport!r}; leave --transport out, or say {names[kind]!r}"
+            f"{target!r} cannot be reached by {transport!r}; leave --transport out, or use {names[kind]!r}"
         )
     return kind
 

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 UNKNOWN_NAME = "abp-conformance.nothing"
 #: Timeout in seconds of each step of the probe.
 _STEP_TIMEOUT = 2.0
-_POLL = 0.05
 _EVENTS = ("notification", "progress", "elicitation/request")
 #: Maximum bytes of content in one message. High, since large answers are a finding and must be read to be measured.
 _MAX_BYTES = 192 << 20
@@ -63,11 +62,8 @@ _CLOSED_BY_US = {
     1009: "it sent a huge message",
     1011: "it did not answer a ping",
 }
-_MAX_CANCELLED = 3
 #: Seconds that a call runs before it is cancelled.
 _RUNNING = 0.15
-#: Timeout in seconds of one download, and the minimum timeout for opening a page or a connection.
-_DOWNLOAD, _OPENING = 20.0, 15.0
 
 
 async def probe_page(
@@ -118,7 +114,7 @@ async def probe_page(
 async def _wait_for_page_object(page: Page, timeout: float) -> None:
     async with asyncio.timeout(timeout):
         while not await page.evaluate("() => typeof window.abp?.initialize === 'function'"):
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(0.05)
 
 
 async def _run_script(page: Page, options: Mapping[str, object]) -> dict[str, ProbeStep]:
@@ -252,7 +248,7 @@ async def gather(
     if evidence.kind == "page" and transport == "auto":
         page_options["protocol"] = "auto"
     async with contextlib.AsyncExitStack() as stack:
-        opening = max(plan.timeout, _OPENING)
+        opening = max(plan.timeout, 15.0)
         if evidence.kind == "websocket":
             noting = partial(StrictWebSocket, findings=evidence.transport_findings, untimed=evidence.untimed)
             await _drive(evidence, plan, lambda: noting(target, timeout=opening, headers=headers))
@@ -435,7 +431,7 @@ async def _call(trial: Trial, params: Mapping[str, object], plan: Plan, client: 
             trial.call.fields.get("data"),
             transport,
             trial.call.sender,
-            timeout=_DOWNLOAD,
+            timeout=20.0,
             allow_private=plan.allow_private,
         )
     except ProtocolError as error:
@@ -445,7 +441,8 @@ async def _call(trial: Trial, params: Mapping[str, object], plan: Plan, client: 
 def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
     """Return calls that may run long enough to be cancelled.
 
-    First come calls that timed out, then those whose capability has ``features.cancel``, then the slowest.
+    First come calls that timed out, then those whose capability has ``features.cancel``, then the slowest; three at
+    most.
     """
 
     def declares_cancel(trial: Trial) -> bool:
@@ -456,7 +453,7 @@ def _long_calls(called: Sequence[tuple[Trial, Exchange]]) -> list[Trial]:
     slow = sorted((pair for pair in called if pair[1].seconds > 2 * _RUNNING), key=lambda pair: -pair[1].seconds)
     cancellable = [trial for trial, _ in called if declares_cancel(trial)]
     chosen = {trial.name: trial for trial in (*late, *cancellable, *(trial for trial, _ in slow))}
-    return list(chosen.values())[:_MAX_CANCELLED]
+    return list(chosen.values())[:3]
 
 
 def _long_call_of(evidence: Evidence) -> Mapping[str, object] | None:

@@ -40,12 +40,6 @@ if TYPE_CHECKING:
 
     from ...playwright._agent import PageAgent
 
-#: Pages of a list of resources, and messages of a view, that are read.
-_MAX_PAGES, _MAX_MESSAGES = 50, 1000
-#: Seconds without a message after which a view has begun, and the longest wait for that.
-_QUIET, _OBSERVED = 0.5, 3.0
-#: Minimum timeout in seconds for reaching the server, and for opening a page.
-_REACHING, _OPENING = 15.0, 6.0
 #: Notes messages that are not JSON-RPC in the host's page, where the view cannot reach them.
 _NOTING = """if (window === top) {
   const seen = [];
@@ -73,7 +67,7 @@ class StrictView(ViewTransport):
     def _on_event(self, kind: str, payload: Any) -> None:
         if isinstance(payload, ViewMessage):
             self._heard.set()
-            if len(self._trial.messages) < _MAX_MESSAGES:
+            if len(self._trial.messages) < 1000:
                 self._trial.messages.append((payload.method, _params_of(payload.params)))
         super()._on_event(kind, payload)
 
@@ -98,7 +92,7 @@ class StrictView(ViewTransport):
         """Watch the open view until it is quiet, then ask for its tools if it declares some, and look at it."""
         trial = self._trial
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(timeout, _OBSERVED)):
+            async with asyncio.timeout(min(timeout, 3.0)):
                 while await self._heard_something() or not trial.asked("ui/notifications/size-changed"):
                     pass
         if self.host.app_capabilities.get("tools") is not None:
@@ -107,9 +101,10 @@ class StrictView(ViewTransport):
         await self._note(self.frame.page)
 
     async def _heard_something(self) -> bool:
+        """Return whether the view sent a message within half a second; without one it has begun."""
         self._heard.clear()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_QUIET):
+            async with asyncio.timeout(0.5):
                 await self._heard.wait()
         return self._heard.is_set()
 
@@ -146,7 +141,7 @@ async def gather_views(
             evidence.target,
             "mcp",
             settings=settings,
-            timeout=max(plan.timeout, _REACHING),
+            timeout=max(plan.timeout, 15.0),
             headless=headless,
             sampling=False,
             browser_options={},
@@ -217,7 +212,7 @@ async def _listed_resources(server: MCPTransport, timeout: float) -> list[Mappin
         return resources
     cursor: str | None = None
     with contextlib.suppress(ABPError):
-        for _ in range(_MAX_PAGES):
+        for _ in range(50):
             page = await _request(server, "resources/list", {"cursor": cursor}, timeout)
             resources += [entry for entry in as_list(page.get("resources")) if isinstance(entry, Mapping)]
             cursor = page.get("nextCursor")
@@ -311,7 +306,7 @@ async def _open_view(
         context=HostContext(),
         profile=msgspec.structs.replace(read_profile("spec"), display_modes=("inline",)),
         handlers=ViewHandlers(on_display_mode=lambda mode: mode == "inline"),
-        timeout=max(2 * timeout, _OPENING),
+        timeout=max(2 * timeout, 6.0),
     )
     try:
         async with transport:

@@ -20,8 +20,6 @@ from ...protocol.binary import BinaryData
 from ...protocol.schema import check_output, check_params
 from ._evidence import as_list, as_mapping
 
-#: Maximum levels of a schema that are followed, and examples that are used.
-_MAX_DEPTH, _MAX_EXAMPLES = 12, 5
 _TEXT = "abp"
 _PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -60,7 +58,7 @@ def generated_params(name: str, schema: Mapping[str, object]) -> list[dict[str, 
     candidates: list[object] = [{}]
     examples = as_list(schema.get("examples"))
     if examples:
-        candidates = copy.deepcopy(examples[:_MAX_EXAMPLES])
+        candidates = copy.deepcopy(examples[:5])
     elif schema:
         candidates = [_sample(schema, schema, 0, "object")]
     return [_checked(name, schema, params) for params in candidates]
@@ -101,7 +99,7 @@ def with_wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) 
 def _sample(schema: object, root: Mapping[str, object], depth: int, hint: str) -> object:
     if schema is False:
         raise CannotGenerate("its inputSchema allows no value")
-    if depth > _MAX_DEPTH:
+    if depth > 12:
         raise CannotGenerate("its inputSchema is nested too deeply")
     if not isinstance(schema, Mapping):
         return _TEXT

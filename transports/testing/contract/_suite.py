@@ -37,9 +37,7 @@ async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str
     """
     unknown = set(deviations or ()) - {existing.name for existing in BEHAVIOURS}
     if unknown:
-        raise UsageError(
-            f"deviations from behaviours that do not exist: {', '.join(sorted(unknown))}; correct or remove them"
-        )
+        raise UsageError(f"unknown behaviours in deviations: {', '.join(sorted(unknown))}")
     reason = (deviations or {}).get(behaviour.name)
     try:
         async with asyncio.timeout(subject.timeout):
@@ -49,7 +47,7 @@ async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str
             pytest.xfail(reason)
         raise AssertionError(f"{behaviour.name}: {_describe(error, subject)}  [source: {behaviour.source}]") from error
     if reason is not None:
-        pytest.fail(f"{behaviour.name}: it holds, so take it out of the deviations (there because: {reason})")
+        pytest.fail(f"{behaviour.name}: it holds; remove it from the deviations (reason: {reason})")
 
 
 def _describe(error: BaseException, subject: Subject) -> str:
