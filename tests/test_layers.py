@@ -18,6 +18,7 @@ RANKS = {
     "_internal.lazy": 0,
     "_internal.signatures": 0,
     "errors": 0,
+    "_internal.arguments": 1,
     "_internal.files": 1,
     "_internal.tasks": 1,
     "_internal.readers": 1,
@@ -185,7 +186,7 @@ def test_the_reader_sees_an_import_that_goes_up(path: str, code: str, complaint:
             ("websocket/__init__.py", "_internal/lazy.py", "surfaces/cli/__init__.py", "surfaces/cli/_params.py"), ""
         ),
     }
-    files |= {"surfaces/mcp/__init__.py": "", "errors/_base.py": "", path: code}
+    files |= {"surfaces/mcp/__init__.py": "", path: code}
     assert complaint in violations(files)
 
 

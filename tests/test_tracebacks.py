@@ -12,7 +12,8 @@ import transports.sync
 from tests.conftest import Connect
 from tests.support.apps import hang
 from transports import ABPError, CallTimeout, CapabilityError, MemoryTransport, UsageError, connect
-from transports.errors import ConnectFailed, short_traceback
+from transports._internal.arguments import short_traceback
+from transports.errors import ConnectFailed
 from transports.memory import Call
 
 PACKAGE = str(Path(transports.__file__).parent)

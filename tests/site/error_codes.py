@@ -178,7 +178,7 @@ def _is_error(found: object) -> bool:
     return inspect.isclass(found) and issubclass(found, ABPError)
 
 
-_PACKAGE = Path(errors.__file__).parents[1]
+_PACKAGE = Path(errors.__file__).parent
 _CODE = re.compile(r"[A-Z]{2,}(?:_[A-Z]+)*")
 #: Where the scripts in a page name a code.
 _IN_SCRIPT = re.compile(r"\b(?:code: ?|refused\(|refusal\(|wrong\(|failed\(|ToolError\()\"([A-Z]+(?:_[A-Z]+)+)\"")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
-from ..errors import Corrupt, checked
+from .._internal.arguments import checked
+from ..errors import Corrupt
 from ._audit import AuditLog
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from ._content import Description, Meter

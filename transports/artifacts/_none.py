@@ -7,8 +7,9 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Unpack
 
+from .._internal.arguments import checked
 from .._internal.telemetry._instruments import ARTIFACT_BYTES, record, span
-from ..errors import ArtifactNotFound, UsageError, checked, spelled
+from ..errors import ArtifactNotFound, UsageError, spelled
 from ..protocol._media import is_binary_mime
 from ._audit import AuditLog
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from ..errors import UsageError, checked
+from .._internal.arguments import checked
+from ..errors import UsageError
 from ..protocol._plain_text import redact_url
 from ._audit import AuditLog
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore

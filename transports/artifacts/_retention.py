@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypedDict, Unpack
 
-from ..errors import StoreFull, TooLarge, UsageError, checked_fields
+from .._internal.arguments import checked_fields
+from ..errors import StoreFull, TooLarge, UsageError
 from ..protocol._times import format_duration
 from ._ref import Scope
 

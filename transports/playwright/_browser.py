@@ -21,19 +21,10 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, Self, runtime_checkable
 
 import psutil
 
+from .._internal.arguments import checked, short_traceback
 from .._internal.tasks import OpenedHere, Owner
 from .._internal.telemetry._instruments import BROWSER_RESTARTS, record, span
-from ..errors import (
-    BrowserCrashed,
-    BrowserNotFound,
-    ProfileInUse,
-    UsageError,
-    checked,
-    first_line,
-    format_seconds,
-    short_traceback,
-    spelled,
-)
+from ..errors import BrowserCrashed, BrowserNotFound, ProfileInUse, UsageError, first_line, format_seconds, spelled
 from ..protocol._times import checked_timeout
 from ._find import ENGINES, HOW_TO_INSTALL, BrowserChoice, find_browser
 from ._process import BrowserProcess, Remote, next_process

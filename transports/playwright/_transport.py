@@ -17,19 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, Unpack
 
 from playwright.async_api import Error
 
+from .._internal.arguments import checked
 from .._internal.signatures import showing
 from .._internal.tasks import cancel_and_wait, spawn
 from ..base import Features
-from ..errors import (
-    ConnectFailed,
-    ContextLost,
-    OutcomeUnknown,
-    PersonRequired,
-    TransportError,
-    UsageError,
-    checked,
-    first_line,
-)
+from ..errors import ConnectFailed, ContextLost, OutcomeUnknown, PersonRequired, TransportError, UsageError, first_line
 from ..protocol._plain_text import origin_of, redact_url
 from ..protocol.binary import Handle
 from ..protocol.messages import Message, Sender

@@ -13,19 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlsplit
 
+from .._internal.arguments import checked
 from .._internal.signatures import showing
 from .._internal.tasks import cancel_and_wait
 from ..base import Features
-from ..errors import (
-    CallTimeout,
-    ConnectFailed,
-    Disconnected,
-    NotAbpApp,
-    TransportError,
-    UsageError,
-    checked,
-    format_seconds,
-)
+from ..errors import CallTimeout, ConnectFailed, Disconnected, NotAbpApp, TransportError, UsageError, format_seconds
 from ..playwright._agent import Document, PageAgent
 from ..playwright._channels import A4_HEIGHT, A4_WIDTH
 from ..playwright._diagnosis import asks_to_sign_in, not_abp, now_at, read_problems

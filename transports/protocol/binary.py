@@ -23,8 +23,9 @@ from typing import Literal, TypeAlias
 
 import pybase64
 
+from .._internal.arguments import checked
 from .._internal.files import open_regular
-from ..errors import BadEncoding, SizeMismatch, UsageError, checked
+from ..errors import BadEncoding, SizeMismatch, UsageError
 from ._media import sniff
 
 #: Characters decoded at a time (a multiple of four, to cut base64 there), and bytes of a file read at a time.

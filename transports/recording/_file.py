@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from .. import errors
+from .._internal.arguments import checked_fields
 from .._internal.files import open_regular, read_regular, regular_file
 from .._internal.privacy._redaction import Redactor
 from .._internal.privacy._secrets import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
@@ -41,7 +42,6 @@ from ..errors import (
     StoreError,
     TransportError,
     UsageError,
-    checked_fields,
     spelled,
 )
 from ..protocol._declarations import Manifest, parse

@@ -19,10 +19,11 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, cast
 
+from .._internal.arguments import checked_fields
 from .._internal.plugins import installed_plugins, load_plugin
 from ..artifacts._base import ArtifactStore
 from ..artifacts._ref import Scope
-from ..errors import UsageError, checked_fields
+from ..errors import UsageError
 from ..protocol._find_content import MAX_DEPTH, MIN_GUESSED, Heuristics, Place, Signature
 from ..protocol._media import type_of_extension
 from ._guard import MAX_BYTES, MAX_FIELD_CHARS, MIN_AGENT_BYTES, TRUNCATION_SUFFIX

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from .._internal.arguments import checked
 from .._internal.notebook import _html as notebook
 from ..artifacts._ref import ArtifactRef, files_table, shown_picture
 from ..artifacts._tables import is_table, read_table
-from ..errors import UsageError, checked
+from ..errors import UsageError
 from ..protocol._find_content import Place, field_of, replace
 from ..protocol._media import is_binary_mime, normalise_mime, sniff
 from ..protocol._strict_json import JSONValue, encode_json

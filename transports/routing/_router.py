@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import ParamSpec, TypeVar, Unpack, cast
 
+from .._internal.arguments import checked
 from .._internal.privacy._secrets import MAX_MASKED_BYTES, KnownSecrets, known_to
 from .._internal.tasks import in_thread
 from .._internal.telemetry._instruments import span
@@ -25,7 +26,7 @@ from ..artifacts._hosts import HostFacade, HostStore
 from ..artifacts._none import NoneStore
 from ..artifacts._opening import discover_store
 from ..artifacts._ref import ArtifactRef
-from ..errors import ABPError, BinaryError, UsageError, checked
+from ..errors import ABPError, BinaryError, UsageError
 from ..protocol._find_content import DESCRIPTOR_KEYS, Found, Place, field_of, replace
 from ..protocol._plain_text import redact_url
 from ..protocol._strict_json import JSONValue, encode_json

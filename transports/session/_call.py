@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from .._internal.arguments import short_traceback
 from .._internal.tasks import Owner, cancel_and_wait
-from ..errors import ABPError, CapabilityError, may_have_run, short_traceback
+from ..errors import ABPError, CapabilityError, may_have_run
 from ..protocol._find_content import Found
 from ..protocol._times import checked_timeout
 from ..protocol.messages import ServerCall

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from .. import playwright as browsers
+from .._internal.arguments import checked
 from .._internal.signatures import showing
 from .._internal.telemetry import use_global_providers
 from ..artifacts._base import ArtifactStore
 from ..artifacts._hosts import HostFacade, HostStore
 from ..artifacts._opening import discover_store
 from ..base import Transport
-from ..errors import ABPError, UsageError, checked, spelled
+from ..errors import ABPError, UsageError, spelled
 from ..routing._policy import RoutingConfig, RoutingPolicy, named_preset
 from ._call import OnProgress
 from ._dispatch import OnElicitation, OnNotification

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Literal, ParamSpec, TypeAlias, TypeVar
 
-from ..errors import UsageError, checked_fields
+from .._internal.arguments import checked_fields
+from ..errors import UsageError
 from ..playwright._evidence_kinds import KINDS, EvidenceKind
 from ..protocol._times import parse_duration
 

@@ -22,7 +22,8 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from .. import protocol
-from ..errors import DiscoveryFailed, ProtocolError, UsageError, short_traceback
+from .._internal.arguments import short_traceback
+from ..errors import DiscoveryFailed, ProtocolError, UsageError
 from ..protocol._discovery import Discovery
 from ..protocol._find_content import MAX_DEPTH
 from ..protocol._media import normalise_mime

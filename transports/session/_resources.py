@@ -11,10 +11,11 @@ from dataclasses import replace as changed
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .. import protocol
+from .._internal.arguments import short_traceback
 from .._internal.tasks import Owner
 from ..artifacts._base import ArtifactStore
 from ..base import Transport
-from ..errors import ABPError, CapabilityError, ProtocolError, UsageError, short_traceback
+from ..errors import ABPError, CapabilityError, ProtocolError, UsageError
 from ..protocol._capabilities import Capabilities
 from ..protocol._find_content import Place, find, replace
 from ..protocol._plain_text import plain_line, redact_url

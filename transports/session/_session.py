@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
+from .._internal.arguments import short_traceback
 from .._internal.notebook import _html as notebook
 from .._internal.tasks import OpenedHere, Owner, cancel_and_wait
 from .._internal.telemetry._instruments import observing_call
@@ -36,7 +37,6 @@ from ..errors import (
     UsageError,
     may_have_run,
     repeat_advice,
-    short_traceback,
 )
 from ..protocol._capabilities import response_metadata, with_suggestions
 from ..protocol._elicitation import INVALID_ANSWER

@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TypedDict, Unpack
 
+from .._internal.arguments import checked, short_traceback
 from .._internal.privacy._redaction import REDACTED
 from ..artifacts._ref import ArtifactRef, files_table
 from ..base import Transport, WrappedTransport
-from ..errors import NotRecorded, UsageError, checked, short_traceback, spelled
+from ..errors import NotRecorded, UsageError, spelled
 from ..mcp.views._document import CspMode, ViewDocument, read_document
 from ..mcp.views._host import Decision, HostContext, ViewHandlers, ViewRequest
 from ..mcp.views._messages import DisplayMode

@@ -27,7 +27,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, cont
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
-from ..errors import ABPError, CallTimeout, Disconnected, UsageError, format_seconds, shortened
+from .._internal.arguments import shortened
+from ..errors import ABPError, CallTimeout, Disconnected, UsageError, format_seconds
 
 logger = logging.getLogger("transports")
 

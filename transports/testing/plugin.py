@@ -31,7 +31,8 @@ from urllib.parse import quote
 import pytest
 
 from .. import playwright as browsers, sync
-from ..errors import ABPError, ContextLost, UsageError, callers_traceback, shortened
+from .._internal.arguments import callers_traceback, shortened
+from ..errors import ABPError, ContextLost, UsageError
 from ..protocol._plain_text import is_page
 from ..sync._bridge import SHARED
 

@@ -38,6 +38,7 @@ from websockets.exceptions import (
 from websockets.typing import Origin, Subprotocol
 from websockets.uri import parse_uri
 
+from .._internal.arguments import checked
 from .._internal.tasks import MAX_DELAY, backoff_delay, begin, cancel_and_wait
 from ..base import Features, Transport
 from ..errors import (
@@ -46,7 +47,6 @@ from ..errors import (
     Disconnected,
     ProtocolError,
     TooLarge,
-    checked,
     connection_failure,
     first_line,
     format_seconds,

@@ -20,9 +20,10 @@ from io import FileIO
 from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeVar
 
+from ..._internal.arguments import checked
 from ..._internal.files import regular_file
 from ..._internal.tasks import in_thread
-from ...errors import Corrupt, StoreError, StoreFull, checked
+from ...errors import Corrupt, StoreError, StoreFull
 from .._audit import AuditLog
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from .._content import Description, Follower, Meter, measure_file

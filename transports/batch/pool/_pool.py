@@ -28,9 +28,10 @@ from typing import Any, Self, cast
 
 import psutil
 
+from ..._internal.arguments import checked, short_traceback
 from ..._internal.tasks import OpenedHere, cancel_and_wait, spawn
 from ...artifacts._base import ArtifactStore
-from ...errors import UsageError, checked, short_traceback
+from ...errors import UsageError
 from ...playwright._browser import Browser
 from ...protocol._strict_json import JSONValue
 from ...routing._result import Result

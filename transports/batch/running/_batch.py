@@ -14,12 +14,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ..._internal.arguments import short_traceback
 from ..._internal.files import open_regular
 from ..._internal.tasks import in_thread
 from ...artifacts._base import ArtifactStore
 from ...artifacts._files import remove_left, temporary_path
 from ...artifacts._ref import ArtifactRef
-from ...errors import ABPError, Corrupt, LedgerError, StoreError, UsageError, short_traceback
+from ...errors import ABPError, Corrupt, LedgerError, StoreError, UsageError
 from ...protocol._media import safe_filename
 from ...protocol._strict_json import JSONValue
 from ...session._call import OnProgress

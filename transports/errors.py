@@ -1,22 +1,127 @@
-"""Classes of all errors (:mod:`transports.errors` draws their tree), and helpers for messages and retries.
+"""Errors of the library, as one tree.
 
-Docstrings of errors are part of the documentation: their first sentences, and what follows ``What to do:``, are
-the table in docs/reference/errors.md.
+Each error has a stable ``code`` (a name of the ABP specification, or one of the kit for its own checks) and a
+``message`` that says what to do next and never holds a credential. ``retryable`` is true if the same call may succeed
+later, ``session_survives`` if the session can still be used::
+
+    ABPError
+    ├── UsageError            INVALID_PARAMS      the call to this library was wrong (target, params, option)
+    ├── CapabilityError       the app's own code  the app refused, or its work failed
+    │   └── PersonRequired    PERSON_REQUIRED     a form is filled in and waits for a person to send it
+    ├── TransportError        TRANSPORT_ERROR     the connection to the app failed
+    │   ├── ConnectFailed     TRANSPORT_ERROR     nothing answers at the target
+    │   ├── BrowserNotFound   BROWSER_ERROR       no browser could be found or started
+    │   ├── ProfileInUse      BROWSER_ERROR       another process has the browser profile open
+    │   ├── NotAbpApp         NOT_SUPPORTED       the page has no (whole) ``window.abp``
+    │   ├── DiscoveryFailed   DISCOVERY_FAILED    a page gave no manifest; it may speak ABP all the same
+    │   ├── CallTimeout       TIMEOUT             no answer within the deadline
+    │   ├── OutcomeUnknown    OUTCOME_UNKNOWN     the page navigated during the call of a WebMCP tool
+    │   ├── ProtocolError     PROTOCOL_ERROR      an answer is not valid ABP; the session goes on
+    │   ├── NotRecorded       NOT_RECORDED        a request to a replay is not in its recording
+    │   ├── BadRecording      BAD_RECORDING       a recording cannot be read, or its content is gone
+    │   └── Disconnected      DISCONNECTED        the far side is gone
+    │       ├── BrowserCrashed                    the browser or its driver died
+    │       ├── PageCrashed                       the page's renderer died
+    │       └── ContextLost                       the page navigated or reloaded during the call
+    ├── BinaryError           INTERNAL_ERROR      content arrived and cannot be trusted
+    │   ├── SizeMismatch      SIZE_MISMATCH       declared and real size differ
+    │   ├── BadDescriptor     PROTOCOL_ERROR      the description itself is invalid (a negative size, say)
+    │   ├── BadEncoding       INVALID_ENCODING    not strictly valid base64, or an unknown encoding
+    │   ├── UnsupportedBinary NOT_SUPPORTED       no bytes to take (a detached buffer, say)
+    │   ├── TooLarge          TOO_LARGE           over the limit, which the message names
+    │   ├── NotATable         NOT_A_TABLE         a file is not CSV, JSON or Parquet, or cannot be read as that
+    │   └── DownloadFailed    DOWNLOAD_FAILED     a ``downloadUrl`` did not deliver a whole file
+    │       ├── Truncated     DOWNLOAD_FAILED     the body ended early, also after resuming
+    │       ├── UrlExpired    REFERENCE_EXPIRED   ``expiresAt`` has passed
+    │       ├── AddressBlocked BLOCKED_ADDRESS    the address is private and not the app's own
+    │       ├── RedirectRefused DOWNLOAD_FAILED   a redirect loops, or leads to another scheme
+    │       └── EncodingRefused DOWNLOAD_FAILED   the server compressed the body although asked not to
+    ├── LedgerError           LEDGER_ERROR        the ledger of a batch could not be read or written
+    └── StoreError            STORE_ERROR         the artifact store could not read or write
+        ├── StoreFull         STORE_FULL          no space left, or the retention's limits are met
+        ├── StoreUnavailable  STORE_UNAVAILABLE   the object store does not answer, or refuses the credentials
+        ├── ArtifactNotFound  ARTIFACT_NOT_FOUND  the store has no artifact with this id
+        └── Corrupt           CORRUPT             stored bytes no longer match their hash
+
+Docstrings of errors are part of the documentation: their first sentences, and what follows ``What to do:``, are the
+table in docs/reference/errors.md.
 """
 
 from __future__ import annotations
 
 import errno
-import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import ClassVar, Protocol, Self
 
-from ._arguments import spelled
+__all__ = [
+    "ABPError",
+    "AddressBlocked",
+    "ArtifactNotFound",
+    "BadDescriptor",
+    "BadEncoding",
+    "BadRecording",
+    "BinaryError",
+    "BrowserCrashed",
+    "BrowserNotFound",
+    "CallTimeout",
+    "CapabilityError",
+    "ConnectFailed",
+    "ContextLost",
+    "Corrupt",
+    "Disconnected",
+    "DiscoveryFailed",
+    "DownloadFailed",
+    "EncodingRefused",
+    "LedgerError",
+    "NotATable",
+    "NotAbpApp",
+    "NotRecorded",
+    "OutcomeUnknown",
+    "PageCrashed",
+    "PersonRequired",
+    "ProfileInUse",
+    "ProtocolError",
+    "RedirectRefused",
+    "SizeMismatch",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
+    "StoredFile",
+    "StoredPart",
+    "TooLarge",
+    "TransportError",
+    "Truncated",
+    "UnsupportedBinary",
+    "UrlExpired",
+    "UsageError",
+    "first_line",
+    "format_seconds",
+    "no_answer",
+]
 
-logger = logging.getLogger("transports")
+#: Names of arguments in messages: those of the Python API, or what replaces them in the command line.
+_replacements: Mapping[str, str] = {}
+
+
+def spelled(argument: str) -> str:
+    """Return ``argument`` as the user of this process writes it: ``store=``, or ``--out`` in the command line."""
+    return _replacements.get(argument, argument)
+
+
+@contextmanager
+def replaced_arguments(replacements: Mapping[str, str]) -> Iterator[None]:
+    """Let messages of this process name ``replacements`` of arguments until the block ends."""
+    global _replacements
+    before = _replacements
+    _replacements = replacements
+    try:
+        yield
+    finally:
+        _replacements = before
 
 
 class StoredFile(Protocol):
@@ -117,7 +222,9 @@ class ABPError(Exception):
     def sent(self) -> bool | None:
         """``False`` if the request never left, so that it cannot have run; ``None`` if that is unknown."""
         sent = self.details.get("sent")
-        return sent if isinstance(sent, bool) else None
+        if isinstance(sent, bool):
+            return sent
+        return None
 
     @sent.setter
     def sent(self, sent: bool | None) -> None:
@@ -191,7 +298,10 @@ class PersonRequired(CapabilityError):
 
 def format_seconds(seconds: float) -> str:
     """Return a time for a message, in round numbers: ``30 s`` for 29.998, ``1.2 s`` for 1.2304."""
-    return f"{seconds:.0f} s" if 10 <= seconds < float("inf") else f"{float(f'{seconds:.2g}'):g} s"
+    if 10 <= seconds < float("inf"):
+        return f"{seconds:.0f} s"
+    two_digits = float(f"{seconds:.2g}")
+    return f"{two_digits:g} s"
 
 
 def first_line(error: BaseException | str) -> str:
@@ -199,7 +309,9 @@ def first_line(error: BaseException | str) -> str:
 
     Drivers and SDKs put a call log or a whole page below the first line."""
     line = str(error).strip().partition("\n")[0].rstrip()
-    return line or ("" if isinstance(error, str) else type(error).__name__)
+    if not line and isinstance(error, BaseException):
+        return type(error).__name__
+    return line
 
 
 class BinaryError(ABPError):
@@ -534,16 +646,16 @@ def no_answer(request: str, timeout: float) -> CallTimeout:
 
     ``request`` is its name for people. For a call it is empty or ``capabilities/call``: the session puts the capability
     before the message."""
-    call = request in ("", "capabilities/call")
-    what = "" if call else f" to {request}"
-    longer = ""
-    if call:
-        longer = f"; if it takes longer, raise {spelled('timeout=')} (for all calls: ABP_CALL_TIMEOUT, milliseconds)"
+    sent = None
+    message = f"no answer to {request} within {format_seconds(timeout)}"
+    if request in ("", "capabilities/call"):
+        advice = f"if it takes longer, raise {spelled('timeout=')} (for all calls: ABP_CALL_TIMEOUT, milliseconds)"
+        message = f"no answer within {format_seconds(timeout)}; {advice}"
     elif request in ("initialize", "capabilities/list"):
         setting = spelled("connect(timeout=) or ABP_BROWSER_TIMEOUT")
-        longer = f"; if the app needs longer to start, raise {setting} (milliseconds)"
-    sent = False if longer and not call else None  # the session is not open: there is no call yet
-    error = CallTimeout(f"no answer{what} within {format_seconds(timeout)}{longer}", sent=sent)
+        message += f"; if the app needs longer to start, raise {setting} (milliseconds)"
+        sent = False  # the session is not open: there is no call yet
+    error = CallTimeout(message, sent=sent)
     error.waited = timeout
     return error
 
@@ -568,4 +680,6 @@ def status_phrase(status: int) -> str:
 
 def connection_failure(error: OSError) -> str:
     """Return the reason of a failed connection, for a message."""
-    return NOTHING_LISTENS if is_refused(error) else error.strerror or str(error) or type(error).__name__
+    if is_refused(error):
+        return NOTHING_LISTENS
+    return error.strerror or str(error) or type(error).__name__

@@ -17,8 +17,7 @@ from pathlib import Path
 from types import NoneType, TracebackType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, is_typeddict
 
-from ._arguments import spelled
-from ._base import ABPError, UsageError
+from ..errors import ABPError, UsageError, spelled
 
 logger = logging.getLogger("transports")
 
@@ -26,14 +25,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E", bound=ABPError)
 
-
-_PACKAGE = str(Path(__file__).parents[1])
+_PACKAGE = Path(__file__).parents[1]
 #: Folders of code that is not the caller's: this package, other packages and the standard library.
-_LIBRARIES = (_PACKAGE, *(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")))
+_LIBRARIES = (str(_PACKAGE), *(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")))
 #: Types of lists, which a text is not.
 _LISTS = (Sequence, Collection, Iterable)
-#: What a caller calls the types of arguments.
-_WORDS: Mapping[object, str] = {
+#: Names of types in messages.
+_TYPE_NAMES: Mapping[object, str] = {
     bool: "True or False",
     bytes: "bytes",
     int: "a whole number",
@@ -45,8 +43,8 @@ _WORDS: Mapping[object, str] = {
     **dict.fromkeys(_LISTS, "a list"),
 }
 
-#: What is said of these parameters, with an example, in the place of their types.
-_SAID: Mapping[str, str] = {
+#: What a message says these parameters must be, with an example, instead of their types.
+_EXPECTED: Mapping[str, str] = {
     "artifact": "a reference, such as result.artifact(), or an id",
     "browser": "the name of a browser, or a Browser or Pool to share",
     "capability": "a name as text, such as 'export.pdf'",
@@ -120,7 +118,8 @@ def shortened(error: E) -> E:
         seen.add(id(cause))
         if cause is error or callers_traceback(cause.__traceback__) is None:
             cause.__traceback__ = None
-        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+        context = None if cause.__suppress_context__ else cause.__context__
+        cause = cause.__cause__ or context
     return error
 
 
@@ -151,7 +150,8 @@ def _check_arguments(function: Callable[..., object], args: Sequence[object], kw
 def _unknown_option(name: str, options: Mapping[str, object]) -> str:
     import difflib  # late: only for this message
 
-    if close := difflib.get_close_matches(name, options, n=1):
+    close = difflib.get_close_matches(name, options, n=1)
+    if close:
         return f"unknown option {name}=; did you mean {close[0]}=?"
     return f"unknown option {name}=; the app's parameters are one mapping, such as app.call('x', {{{name!r}: …}})"
 
@@ -179,13 +179,15 @@ class _Parameter:
                 return
             if all(map(isinstance, _items(value), cycle(items))):
                 return
-        label = spelled(f"{self._name}=") if self._is_option else self._name
+        label = self._name
+        if self._is_option:
+            label = spelled(f"{self._name}=")
         raise UsageError(f"{label} must be {self._expected()}, not {_kind_of(value)}")
 
     def _expected(self) -> str:
-        if self._name in _SAID:
-            return _SAID[self._name]
-        words = dict.fromkeys(_words(kind, items) for kind, items in self._kinds if kind is not NoneType)
+        if self._name in _EXPECTED:
+            return _EXPECTED[self._name]
+        words = dict.fromkeys(_type_name(kind, items) for kind, items in self._kinds if kind is not NoneType)
         return " or ".join(words)
 
     @functools.cached_property
@@ -202,11 +204,13 @@ class _Parameter:
 
 class _Names(dict[str, object]):
     """Names of a module, and of the package. Any other class, such as Playwright's ``Page``, is imported for type
-    checkers alone, and is told by its name."""
+    checkers alone, so a value is compared with its name."""
 
     def __missing__(self, name: str) -> object:
         package = sys.modules[__name__.partition(".")[0]]
-        return getattr(package, name) if name in package.__all__ else _OnlyNamed(name, (), {})
+        if name in package.__all__:
+            return getattr(package, name)
+        return _OnlyNamed(name, (), {})
 
 
 class _OnlyNamed(type):
@@ -215,12 +219,15 @@ class _OnlyNamed(type):
 
 
 def _parts(hint: object) -> tuple[object, ...]:
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if get_origin(hint) in (Union, UnionType):
+        return get_args(hint)
+    return (hint,)
 
 
 def _runtime_kinds(part: object) -> list[tuple[type, tuple[type, ...]]]:
     """Return what :func:`isinstance` can check of a type; ``object`` for protocols and the like."""
-    kind, arguments = get_origin(part) or part, get_args(part)
+    kind = get_origin(part) or part
+    arguments = get_args(part)
     if kind is Literal:
         return [(type(choice), ()) for choice in arguments]
     if part is None:
@@ -235,10 +242,12 @@ def _runtime_kinds(part: object) -> list[tuple[type, tuple[type, ...]]]:
         return [(Mapping, ())]
     if not isinstance(kind, type) or kind is Any or not _is_checkable(kind):
         return [(object, ())]
-    # not of an Iterable: a generator would be used up
     items = tuple(item for item in arguments if isinstance(item, type))
+    # not of an Iterable: a generator would be used up
     has_items = kind in (Mapping, Sequence, Collection) and len(items) == len(arguments) and object not in items
-    return [(kind, items if has_items else ())]
+    if not has_items:
+        items = ()
+    return [(kind, items)]
 
 
 def _is_checkable(kind: type) -> bool:
@@ -257,20 +266,24 @@ def _items(value: object) -> Iterator[object]:
     return iter(value)
 
 
-def _words(kind: type, items: tuple[type, ...] = ()) -> str:
+def _type_name(kind: type, items: tuple[type, ...] = ()) -> str:
+    if kind is Mapping and items:
+        return f"a mapping of {' to '.join(map(_type_name, items))}"
     if items:
-        return f"{'a mapping' if kind is Mapping else 'a list'} of {' to '.join(map(_words, items))}"
-    if kind in _WORDS:
-        return _WORDS[kind]
-    return f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__}"
+        return f"a list of {' to '.join(map(_type_name, items))}"
+    if kind in _TYPE_NAMES:
+        return _TYPE_NAMES[kind]
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    return f"{article} {kind.__name__}"
 
 
 def _kind_of(value: object) -> str:
     """Return the type of a wrong value, for a message, with the types of its items: no value, which may be secret."""
     kind = type(value).__name__
-    if isinstance(value, Mapping | list | tuple) and value:
-        kind += f" of {', '.join(dict.fromkeys(type(item).__name__ for item in _items(value)))}"
-    return kind
+    if not isinstance(value, Mapping | list | tuple) or not value:
+        return kind
+    item_kinds = dict.fromkeys(type(item).__name__ for item in _items(value))
+    return f"{kind} of {', '.join(item_kinds)}"
 
 
 @functools.cache
