@@ -7,11 +7,10 @@ import os
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from ...errors import UsageError
@@ -52,11 +51,35 @@ _NARROWING = frozenset(
 )
 
 _MIB = 1 << 20
-Texts = Annotated[tuple[str, ...], NoDecode]
-#: Pattern of a scope (RFC 6749 3.3), which is quoted in a header.
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
-Scopes = TypeVar("Scopes", tuple[str, ...], dict[str, tuple[str, ...]])
-Folders = Annotated[tuple[Path, ...], NoDecode]
+
+
+def _split_at(separator: str) -> BeforeValidator:
+    """Return a validator that splits the text of a variable."""
+
+    def split(value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return [part.strip() for part in value.split(separator) if part.strip()]
+
+    return BeforeValidator(split)
+
+
+def _existing_folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise ValueError(f"there is no folder {path}")
+    return path.resolve()
+
+
+def _checked_scope(scope: str) -> str:
+    if not re.fullmatch(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}", scope):  # it is quoted in a header
+        raise ValueError(f"{scope!r} is not a scope (RFC 6749 3.3)")
+    return scope
+
+
+_Texts = Annotated[tuple[str, ...], NoDecode, _split_at(",")]
+_Folders = Annotated[tuple[Annotated[Path, AfterValidator(_existing_folder)], ...], NoDecode, _split_at(os.pathsep)]
+_Scope = Annotated[str, AfterValidator(_checked_scope)]
+_Algorithm = Literal["RS256", "ES256", "EdDSA"]
 
 
 class Options(BaseSettings):
@@ -71,7 +94,7 @@ class Options(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True, allow_inf_nan=False)
 
     #: Targets that are connected with the first request of a user.
-    apps: Texts = ()
+    apps: Annotated[tuple[str, ...], NoDecode, _split_at("\n")] = ()
     #: Script that makes an app of the one page in ``apps`` (docs/adapters.md).
     adapter: Path | None = None
     #: True to run browsers without a window; if set to either value, a model cannot choose.
@@ -80,13 +103,13 @@ class Options(BaseSettings):
     #: starts its own browser.
     browsers: int | None = Field(default=None, gt=0)
     #: Evidence kept of each call besides its answer: ``trace=on-failure,har=on-failure`` (docs/evidence.md).
-    evidence: str = ""
+    evidence: Annotated[str, AfterValidator(checked_evidence)] = ""
     #: Hosts that a model may and may not connect, as patterns: ``*.example.com``, ``127.0.0.1:8000``.
-    allowed_hosts: Texts = ("*",)
-    blocked_hosts: Texts = ()
+    allowed_hosts: _Texts = ("*",)
+    blocked_hosts: _Texts = ()
     #: Tools that clients may and may not see and call, as patterns of their names.
-    show_tools: Texts = ("*",)
-    hide_tools: Texts = ()
+    show_tools: _Texts = ("*",)
+    hide_tools: _Texts = ()
     #: Largest result of a tool, in bytes of the whole message, without images.
     max_answer_bytes: int = Field(default=MAX_BYTES, ge=4 * 1024)
     #: False to answer references of files only, also in the place of small data (docs/requirements.md R0-2).
@@ -103,7 +126,7 @@ class Options(BaseSettings):
     #: in one request together.
     max_files: int = Field(default=16, ge=0)
     max_file_bytes: int = Field(default=100 << 20, ge=0)
-    allowed_types: Texts = ("*/*",)
+    allowed_types: _Texts = ("*/*",)
     #: Tokens (one for every four bytes) from which an artifact is large for a model's context, and the largest text in
     #: bytes that a client may read without asking.
     large_file_threshold_tokens: int = Field(default=10_000, ge=0)
@@ -112,9 +135,9 @@ class Options(BaseSettings):
     enable_file_tools: bool = True
     enable_artifact_resources: bool = True
     #: Folders below which a model may name files to send.
-    roots: Folders = ()
+    roots: _Folders = ()
     #: Folders below which a model may have artifacts written.
-    export_roots: Folders = ()
+    export_roots: _Folders = ()
     #: True if each session of a client sees only its own artifacts. A session is a connection of an older client; for
     #: stdio, and for newer clients, which have no sessions, it is a run of the bridge.
     isolate_sessions: bool = False
@@ -125,17 +148,17 @@ class Options(BaseSettings):
     #: Bearer tokens over HTTP: ``TOKEN`` or ``USER=TOKEN``, separated by commas.
     token: str | None = Field(default=None, repr=False)
     #: Address of this bridge behind a reverse proxy, such as ``https://abp.example``, without ``/mcp``.
-    public_url: str | None = None
+    public_url: Annotated[str, AfterValidator(base_url)] | None = None
     #: Scopes that each signed token needs, and scopes that calls of tools need, by patterns of the tools' names.
-    required_scopes: Texts = ()
-    tool_scopes: dict[str, tuple[str, ...]] = {}
+    required_scopes: Annotated[tuple[_Scope, ...], NoDecode, _split_at(",")] = ()
+    tool_scopes: dict[str, tuple[_Scope, ...]] = {}
     #: Signed tokens (JWT): ``iss``, ``aud`` (by default the address of this bridge, RFC 8707), and the URL or the PEM
     #: file of the issuer's public keys.
     jwt_issuer: str | None = None
     jwt_audience: str | None = None
     jwt_jwks_url: str | None = None
     jwt_key_file: Path | None = None
-    jwt_algorithms: Annotated[tuple[Literal["RS256", "ES256", "EdDSA"], ...], NoDecode] = ("RS256", "ES256", "EdDSA")
+    jwt_algorithms: Annotated[tuple[_Algorithm, ...], NoDecode, _split_at(",")] = ("RS256", "ES256", "EdDSA")
 
     #: False if ``allowed_hosts`` comes from an untrusted file, which must not allow private addresses.
     _private_hosts_allowed: bool = PrivateAttr(default=True)
@@ -147,67 +170,12 @@ class Options(BaseSettings):
             return in_own_names(settings)
         return settings
 
-    @field_validator("roots", "export_roots", mode="before")
-    @classmethod
-    def _folders(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        return [part for part in value.split(os.pathsep) if part]
-
-    @field_validator("roots", "export_roots")
-    @classmethod
-    def _real(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
-        for root in value:
-            if not root.is_dir():
-                raise ValueError(f"there is no folder {root}")
-        return tuple(root.resolve() for root in value)
-
-    @field_validator("evidence")
-    @classmethod
-    def _kinds(cls, value: str) -> str:
-        return checked_evidence(value)
-
-    @field_validator("apps", mode="before")
-    @classmethod
-    def _lines(cls, value: object) -> object:
-        return _split(value, "\n")
-
-    @field_validator(
-        "allowed_hosts",
-        "blocked_hosts",
-        "show_tools",
-        "hide_tools",
-        "allowed_types",
-        "jwt_algorithms",
-        "required_scopes",
-        mode="before",
-    )
-    @classmethod
-    def _parts(cls, value: object) -> object:
-        return _split(value, ",")
-
     @model_validator(mode="after")
     def _signed(self) -> Options:
         keys = [key for key in (self.jwt_jwks_url, self.jwt_key_file) if key]
         if (self.jwt_issuer or self.jwt_audience or keys) and not (self.jwt_issuer and len(keys) == 1):
             raise ValueError("jwt_issuer and either jwt_jwks_url or jwt_key_file go together")
         return self
-
-    @field_validator("public_url")
-    @classmethod
-    def _address(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        return base_url(value)
-
-    @field_validator("required_scopes", "tool_scopes")
-    @classmethod
-    def _scopes(cls, value: Scopes) -> Scopes:
-        groups = [value] if isinstance(value, tuple) else value.values()
-        for scope in chain.from_iterable(groups):
-            if not _SCOPE.fullmatch(scope):
-                raise ValueError(f"{scope!r} is not a scope (RFC 6749 3.3)")
-        return value
 
     @model_validator(mode="after")
     def _adapted(self) -> Options:
@@ -283,12 +251,6 @@ class Options(BaseSettings):
         if not read.trusted and "allowed_hosts" in from_file:
             loaded._private_hosts_allowed = False
         return loaded
-
-
-def _split(value: object, separator: str) -> object:
-    if not isinstance(value, str):
-        return value
-    return [part.strip() for part in value.split(separator) if part.strip()]
 
 
 def in_own_names(settings: Mapping[str, object]) -> dict[str, object]:

@@ -18,11 +18,17 @@ from ..shared._capability_tools import MAX_TOOLS, free_tool_name, tool_descripti
 from ..shared._model_schemas import ModelSchema, model_schema
 from ._options import Options
 
+
+def _text(description: str) -> dict[str, object]:
+    return {"type": "string", "description": description}
+
+
+def _flag(description: str) -> dict[str, object]:
+    return {"type": "boolean", "description": description}
+
+
 #: Schemas of the arguments `session`, and `files` of abp_call.
-_SESSION = {
-    "type": "string",
-    "description": "Session of the app, as abp_connect named it; not needed with a single app.",
-}
+_SESSION = _text("Session of the app, as abp_connect named it; not needed with a single app.")
 _FILES = {
     "type": "array",
     "description": "Files to send. `param` says where in the parameters each belongs (a dot leads into an object); "
@@ -31,11 +37,11 @@ _FILES = {
         "type": "object",
         "properties": {
             "param": {"type": "string"},
-            "name": {"type": "string", "description": "File name that the app sees."},
+            "name": _text("File name that the app sees."),
             "mime_type": {"type": "string"},
-            "content": {"type": "string", "description": "The bytes as base64."},
-            "artifact": {"type": "string", "description": "Id of an artifact, instead of content."},
-            "path": {"type": "string", "description": "A file on the bridge's machine, if it allows that."},
+            "content": _text("The bytes as base64."),
+            "artifact": _text("Id of an artifact, instead of content."),
+            "path": _text("A file on the bridge's machine, if it allows that."),
         },
         "oneOf": [{"required": ["content"]}, {"required": ["artifact"]}, {"required": ["path"]}],
         "additionalProperties": False,
@@ -56,8 +62,8 @@ _BRIEF_FILES = {
     },
 }
 _SECONDS = {"type": "number", "exclusiveMinimum": 0, "maximum": 3600, "description": "Seconds to wait."}
-_CALL = {"type": "string", "description": "Id of the call, as abp_call or abp_status named it."}
-_ID = {"type": "string", "description": "Id of the artifact, with or without artifact:// before it."}
+_CALL = _text("Id of the call, as abp_call or abp_status named it.")
+_ID = _text("Id of the artifact, with or without artifact:// before it.")
 
 _LENGTH = {
     "anyOf": [{"type": "string"}, {"type": "number"}],
@@ -71,7 +77,7 @@ def _options(**properties: object) -> dict[str, object]:
 
 
 _PDF_OPTIONS = _options(
-    format={"type": "string", "description": "A4 (the default), Letter, …"},
+    format=_text("A4 (the default), Letter, …"),
     landscape={"type": "boolean"},
     scale={"type": "number"},
     print_background={"type": "boolean"},
@@ -85,7 +91,7 @@ _NUMBER = {"type": "number"}
 _SIDE = {"type": "integer", "minimum": 1}
 _OFFSET = {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}
 _SCREENSHOT_OPTIONS = _options(
-    full_page={"type": "boolean", "description": "All of the page, not only what is in view."},
+    full_page=_flag("All of the page, not only what is in view."),
     clip={
         **_options(x=_NUMBER, y=_NUMBER, width=_NUMBER, height=_NUMBER),
         "required": ["x", "y", "width", "height"],
@@ -128,30 +134,15 @@ _TOOLS = (
         "Connect a web app that speaks ABP. Returns its session and capabilities, each of which becomes a tool. Of an "
         "app that is open already, the open session.",
         {
-            "url": {
-                "type": "string",
-                "description": "http(s):// address of the app's page, or ws(s):// of its socket.",
-            },
-            "name": {
-                "type": "string",
-                "description": "Instead of url: an app that the operator has described; abp_status lists them.",
-            },
-            "extensionPath": {
-                "type": "string",
-                "description": "Instead of url: folder of an unpacked Chrome extension that the user has allowed.",
-            },
-            "extensionId": {
-                "type": "string",
-                "description": "Instead of url: id of a Chrome extension that the user has allowed.",
-            },
-            "abpPage": {
-                "type": "string",
-                "description": f"Page of the extension that speaks ABP ({EXTENSION_PAGE}).",
-            },
+            "url": _text("http(s):// address of the app's page, or ws(s):// of its socket."),
+            "name": _text("Instead of url: an app that the operator has described; abp_status lists them."),
+            "extensionPath": _text("Instead of url: folder of an unpacked Chrome extension that the user has allowed."),
+            "extensionId": _text("Instead of url: id of a Chrome extension that the user has allowed."),
+            "abpPage": _text(f"Page of the extension that speaks ABP ({EXTENSION_PAGE})."),
             "transport": {"type": "string", "enum": ["auto", "playwright", "webmcp", "postmessage", "websocket"]},
             "browser": {"type": "string", "enum": ["chromium", "chrome", "msedge", "firefox", "webkit"]},
             "headless": {"type": "boolean"},
-            "new": {"type": "boolean", "description": "Open another session of an app that is open already (false)."},
+            "new": _flag("Open another session of an app that is open already (false)."),
             "timeout": _SECONDS,
         },
         hints=_hints(open_world=True),
@@ -160,15 +151,12 @@ _TOOLS = (
         "abp_call",
         "Call a capability of a connected app. Whatever it produces is kept as artifacts; the answer says where.",
         {
-            "capability": {"type": "string", "description": "Its name, such as export.pdf."},
+            "capability": _text("Its name, such as export.pdf."),
             "params": {"type": "object", "description": "Its parameters; abp_status has their schema."},
             "files": _FILES,
             "session": _SESSION,
             "timeout": _SECONDS,
-            "detach": {
-                "type": "boolean",
-                "description": "For a long call: return its id at once; abp_result has its result.",
-            },
+            "detach": _flag("For a long call: return its id at once; abp_result has its result."),
         },
         "capability",
     ),
@@ -218,7 +206,7 @@ _TOOLS = (
         "abp_screenshot",
         "A picture of a connected app's page, or of any page on the web with `url`.",
         {
-            "url": {"type": "string", "description": "http(s):// address of a page, instead of an app's."},
+            "url": _text("http(s):// address of a page, instead of an app's."),
             "width": {**_SIDE, "maximum": 1920, "description": "Width of the view (1280 with `url`)."},
             "height": {**_SIDE, "maximum": 1080, "description": "Height of the view (800 with `url`)."},
             "options": _SCREENSHOT_OPTIONS,
@@ -233,9 +221,9 @@ _TOOLS = (
         "tools that the view registers become tools; the answer has its session. abp_screenshot with that session is "
         "a picture of it, abp_status says what it asked of its user, abp_disconnect closes it.",
         {
-            "capability": {"type": "string", "description": "Its name; abp_status marks those with a view."},
+            "capability": _text("Its name; abp_status marks those with a view."),
             "params": {"type": "object", "description": "Its parameters; abp_status has their schema."},
-            "picture": {"type": "boolean", "description": "Add a picture of the view to the answer (false)."},
+            "picture": _flag("Add a picture of the view to the answer (false)."),
             "theme": {"type": "string", "enum": ["light", "dark"]},
             "width": {**_SIDE, "maximum": 1920, "description": "Width of the view (900)."},
             "height": {**_SIDE, "maximum": 1080, "description": "Height of the view (700)."},
@@ -249,7 +237,7 @@ _TOOLS = (
         "List the artifacts of calls, newest first, with flags: `large_file_warning` (large for a context) and "
         "`auto_read_safe` (may be read without asking).",
         {
-            "session": {"type": "string", "description": "Only those of this session."},
+            "session": _text("Only those of this session."),
             "offset": _OFFSET,
             "limit": {"type": "integer", "minimum": 1, "maximum": 100},
         },
@@ -263,11 +251,8 @@ _TOOLS = (
             "id": _ID,
             "offset": {**_OFFSET, "description": "Byte to begin with (0)."},
             "length": {**_OFFSET, "minimum": 1, "description": "Most bytes to read; the answer may hold less."},
-            "text": {"type": "boolean", "description": "Of a PDF: its text instead of its bytes."},
-            "path": {
-                "type": "string",
-                "description": "Write all of it to this new file on the bridge's machine instead, if it allows that.",
-            },
+            "text": _flag("Of a PDF: its text instead of its bytes."),
+            "path": _text("Write all of it to this new file on the bridge's machine instead, if it allows that."),
         },
         "id",
         hints=_LOOKUP,
