@@ -60,8 +60,8 @@ async def test_the_shapes_of_definitions(app: Session) -> None:
         }
         for function in by_name.values()
     ]
-    ((declared,),) = [one.values() for one in google.definitions]
-    assert isinstance(declared, list) and [one["name"] for one in declared] == [*by_name]
+    ((declared,),) = [definition.values() for definition in google.definitions]
+    assert isinstance(declared, list) and [declaration["name"] for declaration in declared] == [*by_name]
     assert {*declared[0]} == {"name", "description", "parametersJsonSchema"}
     assert json.loads(json.dumps([chat.definitions, google.definitions]))
 
@@ -128,13 +128,16 @@ async def test_gemini() -> None:
         assert response["name"] == "abp_draw" and "id" not in response and "output" in response["response"]
         assert [part["inlineData"]["displayName"] for part in response["parts"]] == ["a.png", "b.png", "c.pdf", "d.csv"]
         failed: Any = await tools.answer(SimpleNamespace(id="g1", name="abp_gone", args=None))
-        assert failed["functionResponse"]["id"] == "g1" and "no tool" in failed["functionResponse"]["response"]["error"]
+        assert (
+            failed["functionResponse"]["id"] == "g1"
+            and "unknown tool" in failed["functionResponse"]["response"]["error"]
+        )
 
 
 @pytest.mark.parametrize("made", [openai_tools, anthropic_tools, google_tools])
 async def test_what_is_not_a_call_is_refused(made: Any) -> None:
     async with drawing() as app:
         tools: ModelTools = made(app)
-        for given in ({}, "text", None, {"function": 3}, SimpleNamespace(id=7)):
+        for call in ({}, "text", None, {"function": 3}, SimpleNamespace(id=7)):
             with pytest.raises(UsageError, match="this is not a call of a tool"):
-                await tools.answer(given)
+                await tools.answer(call)

@@ -74,8 +74,8 @@ def test_names_that_models_may_not_use_are_mapped_back(members: dict[str, int], 
     assert len(inner["properties"]) == len(members) == len({*inner["required"]})
     by_model = dict(zip(inner["properties"], members.values(), strict=True))
     given_by_model = {"in": [by_model]} if nested else by_model
-    wanted = {"$in": [members]} if nested else members
-    assert app_arguments(tool.declared, given_by_model) == wanted
+    expected = {"$in": [members]} if nested else members
+    assert app_arguments(tool.declared, given_by_model) == expected
 
 
 @pytest.mark.parametrize(("levels", "strict"), [(9, True), (10, False)])

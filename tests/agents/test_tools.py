@@ -36,8 +36,10 @@ def declaring(*capabilities: Mapping[str, object], handlers: Mapping[str, Any] |
     async def echo(params: Mapping[str, object], call: Call) -> object:
         return dict(params)
 
-    known = {str(one["name"]): (handlers or {}).get(str(one["name"]), echo) for one in capabilities}
-    return NotingTransport(known, list=[dict(one) for one in capabilities])
+    handled = {
+        str(capability["name"]): (handlers or {}).get(str(capability["name"]), echo) for capability in capabilities
+    }
+    return NotingTransport(handled, list=[dict(capability) for capability in capabilities])
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------
@@ -84,8 +86,8 @@ async def test_a_file_goes_from_one_tool_to_another_by_its_reference(app: Sessio
     printed = await tools.call("abp_export_pdf", {"html": "<h1>Sales</h1><p>grew</p>"})
     assert printed.result is not None and not printed.is_error
     ref = printed.result.artifact()
-    said, *preview = printed.text.split("\n")
-    assert json.loads(said)["data"]["document"]["uri"] == ref.uri
+    answer_line, *preview = printed.text.split("\n")
+    assert json.loads(answer_line)["data"]["document"]["uri"] == ref.uri
     assert preview == ["Text of sales.pdf:", "Sales", "grew"]
     for named in (ref.uri, ref.id):
         digest = await tools.call("abp_file_digest", {"file": named})
@@ -109,15 +111,15 @@ async def test_parameters_for_files_are_texts_at_any_depth(app_of: Connect, tmp_
         properties: Any = tool.schema["properties"]
         scan = properties["pages"]["items"]["properties"]["scan"]
         assert scan["type"] == "string" and scan["description"].startswith("The photo. A file: the id of one")
-        one, two = [await session.store.put_bytes(text) for text in (b"one", b"two")]
-        given = {"pages": [{"scan": one.id}, {"scan": two.uri}], "icon": two.uri}
-        answer = await tools.call(tool.name, {**given, "label": None} if strict else given)
+        first, second = [await session.store.put_bytes(text) for text in (b"one", b"two")]
+        arguments = {"pages": [{"scan": first.id}, {"scan": second.uri}], "icon": second.uri}
+        answer = await tools.call(tool.name, {**arguments, "label": None} if strict else arguments)
         assert not answer.is_error, answer.text
         sent: Any = app.sent[-1].payload
         params = sent["params"]
         assert {*params} == {"pages", "icon"}
         sent_files = [params["pages"][0]["scan"], params["pages"][1]["scan"], params["icon"]]
-        assert [one.read() for one in sent_files] == [b"one", b"two", b"two"]
+        assert [file.read() for file in sent_files] == [b"one", b"two", b"two"]
         await tools.call(tool.name, {"pages": [], "icon": "aGk=", **({"label": None} if strict else {})})
         sent = app.sent[-1].payload
         assert sent["params"] == {"pages": [], "icon": "aGk="}, "base64 is sent as it is"
@@ -162,17 +164,17 @@ async def test_content_is_attached_by_its_type_and_within_limits(app_of: Connect
     }
     async with app_of({"make": answering(contents)}) as app:
         default = await AppTools(app, {}).call("abp_make", {})
-        assert [(one.mime_type, one.data) for one in default.attachments] == [("image/png", png)]
+        assert [(attachment.mime_type, attachment.data) for attachment in default.attachments] == [("image/png", png)]
         none = await AppTools(app, {"attach": ()}).call("abp_make", {})
         assert none.attachments == () and none.result is not None and len(none.result.artifacts) >= 4
         every = await AppTools(app, {"attach": ("image/*", "application/*")}).call("abp_make", {})
-        assert [one.filename for one in every.attachments] == ["chart.png", "report.pdf", "most.bin"]
+        assert [attachment.filename for attachment in every.attachments] == ["chart.png", "report.pdf", "most.bin"]
         assert every.attachments[1].data == PDF and "Files: 1 too large to be shown" in every.text
         assert len(every.text) < 20_000
     three = {name: file(bytes(4_000_000) + name.encode(), f"{name}.bin", "application/octet-stream") for name in "abc"}
     async with app_of({"make": answering(three)}) as app:
         some = await AppTools(app, {"attach": ("*/*",)}).call("abp_make", {})
-        assert [one.filename for one in some.attachments] == ["a.bin", "b.bin"], "10 MB in all"
+        assert [attachment.filename for attachment in some.attachments] == ["a.bin", "b.bin"], "10 MB in all"
 
 
 def _encoded(kind: str, size: tuple[int, int], mode: str = "RGB", **options: object) -> bytes:
@@ -342,12 +344,12 @@ async def test_errors_are_answers_that_a_model_can_act_on(app_of: Connect) -> No
         ]
         assert "it may have run: look at the app before you call again" in (await tools.call("abp_lose", {})).text
         assert "before you call again, for less at once" in (await tools.call("abp_late", {})).text
-        for given, reason in (
+        for text, reason in (
             ("{", "the arguments of abp_print"),
             ("[]", "must be an object"),
             ('{"a": NaN}', "the arguments of abp_print"),
         ):
-            wrong = await tools.call("abp_print", given)
+            wrong = await tools.call("abp_print", text)
             assert wrong.is_error and reason in wrong.text and "Next: correct the arguments" in wrong.text
     closed = await tools.call("abp_print", {})
     assert closed.is_error and "the app must be connected again" in closed.text
@@ -360,8 +362,8 @@ async def test_what_was_stored_before_an_error_is_in_its_answer(app_of: Connect)
     async with app_of(MemoryTransport({"two": hang}, answers=answers)) as app:
         answer = await AppTools(app, {}).call("abp_two", {})
     assert answer.is_error and answer.result is not None
-    said, stored = answer.text.split("\nStored:\n")
-    assert "[SIZE_MISMATCH]" in said and json.loads(stored)["data"]["a"]["uri"] == answer.result.artifact("a").uri
+    error_text, stored = answer.text.split("\nStored:\n")
+    assert "[SIZE_MISMATCH]" in error_text and json.loads(stored)["data"]["a"]["uri"] == answer.result.artifact("a").uri
 
 
 async def test_the_timeout_is_of_each_call(app_of: Connect) -> None:
@@ -423,15 +425,15 @@ async def test_a_strict_call_says_all_that_a_plain_one_says(app_of: Connect) -> 
     anything = {"type": "object", "properties": {"data": {"type": "object"}}}
     recursive = {"type": "object", "properties": {"node": {"$ref": "#"}}}
     declared = {"print": schema, "save": anything, "tree": recursive}
-    async with app_of(declaring(*({"name": name, "inputSchema": one} for name, one in declared.items()))) as app:
+    async with app_of(declaring(*({"name": name, "inputSchema": schema} for name, schema in declared.items()))) as app:
         tools = AppTools(app, {"strict": True})
         assert [tool.strict for tool in tools.tools.values()] == [True, False, False, True]
         tool = tools.tools["abp_print"]
         for node in _objects(tool.schema):
             assert node["additionalProperties"] is False and node["required"] == [*node["properties"]]
-        given = dict(dict.fromkeys(schema["properties"]), margin={"top": 1, "left": None})
-        jsonschema_rs.validate(tool.schema, given)
-        answer = await tools.call("abp_print", given)
+        arguments = dict(dict.fromkeys(schema["properties"]), margin={"top": 1, "left": None})
+        jsonschema_rs.validate(tool.schema, arguments)
+        answer = await tools.call("abp_print", arguments)
         assert answer.result is not None and answer.result.data == {"margin": {"top": 1}, "maybe": None}
         full = {
             "size": "letter",
@@ -447,8 +449,8 @@ async def test_a_strict_call_says_all_that_a_plain_one_says(app_of: Connect) -> 
 
 def _objects(node: object) -> list[dict[str, Any]]:
     if isinstance(node, list):
-        return [one for item in node for one in _objects(item)]
+        return [schema for item in node for schema in _objects(item)]
     if not isinstance(node, dict):
         return []
-    own = [node] if node.get("type") == "object" else []
-    return own + [one for item in node.values() for one in _objects(item)]
+    objects = [node] if node.get("type") == "object" else []
+    return objects + [schema for item in node.values() for schema in _objects(item)]

@@ -202,9 +202,9 @@ async def test_a_hidden_tab_keeps_no_connection(empty: Gallery, browser: Browser
 
     async def listeners() -> str:
         async with empty.http.get(f"{empty.url}metrics") as answer:
-            found = re.search(r"^abp_listeners (\d+)", await answer.text(), re.MULTILINE)
-        assert found is not None
-        return found[1]
+            listeners = re.search(r"^abp_listeners (\d+)", await answer.text(), re.MULTILINE)
+        assert listeners is not None
+        return listeners[1]
 
     async def listening(page: Page, count: str) -> None:
         until = time.monotonic() + PATIENCE / 1000

@@ -39,15 +39,15 @@ async def barriers(page: Page, axe: str) -> list[str]:
     colours = "runOnly: ['color-contrast', 'link-in-text-block']"
     dark = await _findings(page, f"{{resultTypes: ['violations'], iframes: false, {colours}}}")
     await page.emulate_media(color_scheme="light", reduced_motion="reduce")
-    return [*light, *(f"dark: {one}" for one in dark)]
+    return [*light, *(f"dark: {violation}" for violation in dark)]
 
 
 async def _findings(page: Page, options: str) -> list[str]:
-    found: dict[str, Any] = await page.evaluate(f"axe.run(document, {options})")
-    assert found["testEngine"]["name"] == "axe-core" and len(found["violations"]) < 100
+    results: dict[str, Any] = await page.evaluate(f"axe.run(document, {options})")
+    assert results["testEngine"]["name"] == "axe-core" and len(results["violations"]) < 100
     return [
         f"{finding['id']} ({finding['impact']}): {[node['target'] for node in finding['nodes']]}"
-        for finding in found["violations"]
+        for finding in results["violations"]
         if finding["impact"] in ("serious", "critical")
     ]
 
@@ -141,4 +141,4 @@ async def test_no_view_has_accessibility_violations(
             seen["runs"] = await barriers(page, axe)
     finally:
         await context.close()
-    assert {view: found for view, found in seen.items() if found} == {}
+    assert {view: violations for view, violations in seen.items() if violations} == {}

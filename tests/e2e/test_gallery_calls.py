@@ -130,10 +130,10 @@ async def test_progress_questions_cancelling_and_errors(gallery: Gallery, browse
                 await form.get_by_role("button", name="Answer").click()
             await expect(work.get_by_text("✓ Succeeded")).to_be_visible()
         calls = (await gallery.ask("GET", "calls"))["calls"]
-        asked = [record["id"] for record in calls if record["capability"] == "form.ask"]
-        results = [(await gallery.ask("GET", f"calls/{key}"))["result"] for key in asked]
-        given = [result["data"]["response"]["data"] for result in results]
-        assert given == [
+        call_ids = [record["id"] for record in calls if record["capability"] == "form.ask"]
+        results = [(await gallery.ask("GET", f"calls/{key}"))["result"] for key in call_ids]
+        answers = [result["data"]["response"]["data"] for result in results]
+        assert answers == [
             {"result": "short"},
             {"confirmed": True},
             {"selected": "green"},

@@ -107,11 +107,11 @@ async def test_a_sessions_token_opens_nothing_of_another_session(
     foreign = (await gallery.call("audio.tone", seconds=0.1))["artifacts"][0]
     other = await gallery.served.apps.connect(fixture.ws_url, {})
     gallery.app = other.key
-    own = (await gallery.call("data.csv", rows=[{"a": 1}]))["artifacts"][0]
+    artifact = (await gallery.call("data.csv", rows=[{"a": 1}]))["artifacts"][0]
     token = (await gallery.ask("POST", "tokens", body={"session": other.key}, expect=201))["token"]
     async with visit(browser, f"{gallery.url}#token={token}") as page:
         await expect(page.locator(".card")).to_have_count(1)
-        for key, status in ((own, 200), (foreign, 404)):
+        for key, status in ((artifact, 200), (foreign, 404)):
             for path in (f"artifacts/{key}", f"artifacts/{key}/meta"):
                 assert await page.evaluate("path => fetch(path).then(answer => answer.status)", path) == status, path
         await page.goto(f"{gallery.url}#artifact={foreign}")

@@ -60,12 +60,12 @@ async def test_every_kind_of_field(tmp_path: Path, browser: Browser) -> None:
         came.append(params)
         return {"ok": True}
 
-    said: dict[str, Mapping[str, object]] = {
+    answers: dict[str, Mapping[str, object]] = {
         "all": {"inputSchema": SCHEMA, "experimental": True},
         "open": {"inputSchema": {"type": "object"}, "deprecated": True, "deprecationMessage": "use all"},
         "none": {},
     }
-    app = ListedApp(dict.fromkeys(said, handle), **said)
+    app = ListedApp(dict.fromkeys(answers, handle), **answers)
     async with (
         open_gallery(tmp_path, browser, memory=app) as gallery,
         visiting(gallery, browser) as page,

@@ -88,7 +88,7 @@ async def test_a_run_is_followed_searched_and_leads_to_its_files(tmp_path: Path,
 
         canary = Job(CANARY, {CANARY: CANARY}, TARGET + CANARY, CANARY)
         await ledger.add(lambda: [[canary]], "two", extend=True)
-        leased = [one for one in await ledger.lease(90, 60) if one.key == canary.key]
+        leased = [lease for lease in await ledger.lease(90, 60) if lease.key == canary.key]
         await ledger.settle([Settlement(leased[0].key, Outcome(canary, State.FAILED, None, CANARY, CANARY))])
         row = jobs.filter(has_text=CANARY)  # it comes by itself
         await expect(row).to_have_count(1)

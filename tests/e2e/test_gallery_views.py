@@ -92,13 +92,18 @@ async def test_a_call_shows_its_view_live_beside_its_files(
         view = await shown(page, "board")
         panel = page.locator("#work .panel")
         await expect(panel.get_by_role("list", name="Files of this call").get_by_role("link")).to_have_count(1)
-        given = (await view.evaluate("init"))["result"]["hostContext"]
-        assert (given["theme"], given["locale"], given["displayMode"]) == ("dark", "de-DE", "inline")
-        assert given["toolInfo"]["tool"]["name"] == "board"
-        said = await view.evaluate("heard")
-        assert [one["method"] for one in said] == ["ui/notifications/tool-input", "ui/notifications/tool-result"]
-        assert said[0]["params"] == {"arguments": {"n": 1}} and said[1]["params"]["structuredContent"] == {"n": 1}
-        assert said[1]["params"]["content"][1]["data"] == base64.b64encode(bytes(100)).decode()
+        context = (await view.evaluate("init"))["result"]["hostContext"]
+        assert (context["theme"], context["locale"], context["displayMode"]) == ("dark", "de-DE", "inline")
+        assert context["toolInfo"]["tool"]["name"] == "board"
+        messages = await view.evaluate("heard")
+        assert [message["method"] for message in messages] == [
+            "ui/notifications/tool-input",
+            "ui/notifications/tool-result",
+        ]
+        assert messages[0]["params"] == {"arguments": {"n": 1}} and messages[1]["params"]["structuredContent"] == {
+            "n": 1
+        }
+        assert messages[1]["params"]["content"][1]["data"] == base64.b64encode(bytes(100)).decode()
 
         # what the view asks goes to its server, to the store, or to the person
         secret = await view.evaluate(ASK, ["tools/call", {"name": "secret", "arguments": {"key": "k"}}])
@@ -112,19 +117,19 @@ async def test_a_call_shows_its_view_live_beside_its_files(
         assert (await view.evaluate(ASK, ["ui/message", hello]))["result"] == {}
         mode = await view.evaluate(ASK, ["ui/request-display-mode", {"mode": "fullscreen"}])
         assert mode["result"] == {"mode": "inline"}
-        asked = panel.get_by_role("list", name="Requests of the view")
-        await expect(asked.get_by_role("listitem")).to_have_text([
+        requests = panel.get_by_role("list", name="Requests of the view")
+        await expect(requests.get_by_role("listitem")).to_have_text([
             "Called secret", "Called model_only (refused)", "Link to open: https://example.com/a",
             "Link refused: javascript:alert(1)", "Message: <b>Hello</b>",
         ])  # fmt: skip
-        await expect(asked.get_by_role("link")).to_have_attribute("rel", "noopener noreferrer")
+        await expect(requests.get_by_role("link")).to_have_attribute("rel", "noopener noreferrer")
 
         handed = await view.evaluate("rpc('ui/download-file', { contents: [file([1, 2, 3], 'three')] })")
         assert handed["result"] == {}
-        own = panel.get_by_role("list", name="Files of the view").get_by_role("link")
-        await expect(own).to_contain_text("three.bin")
+        file_links = panel.get_by_role("list", name="Files of the view").get_by_role("link")
+        await expect(file_links).to_contain_text("three.bin")
         (file,) = [
-            one for one in (await gallery.ask("GET", "artifacts"))["artifacts"] if one["filename"] == "three.bin"
+            meta for meta in (await gallery.ask("GET", "artifacts"))["artifacts"] if meta["filename"] == "three.bin"
         ]
         assert (tmp_path / file["filename"]).read_bytes() == bytes([1, 2, 3])
 
@@ -152,10 +157,10 @@ async def test_a_view_cannot_reach_the_gallery(tmp_path: Path, browser: Browser,
         assert proxy is not None and proxy.url.startswith("http://view-") and ".localhost:" in proxy.url
         assert await view.evaluate("document.cookie") == "" == await proxy.evaluate("document.cookie")
         for reach in ("parent.parent.document", "top.location.href", "top.localStorage"):
-            found = await view.evaluate(
+            outcome = await view.evaluate(
                 f"(() => {{ try {{ return String({reach}); }} catch (e) {{ return e.name; }} }})()"
             )
-            assert found == "SecurityError", reach
+            assert outcome == "SecurityError", reach
         assert await view.evaluate("fetch('/apps').then((r) => r.status)") == 404  # its own origin has nothing
         for address in (f"{gallery.url}apps", "https://example.com/"):
             assert "Failed to fetch" in await view.evaluate(
@@ -209,7 +214,7 @@ async def test_messages_of_others_are_not_answered(tmp_path: Path, browser: Brow
     async with serving(tmp_path, browser, views_address) as gallery, visited(gallery, browser) as page:
         view = await shown(page, "board")
         posts: list[str] = []
-        page.on("request", lambda asked: posts.append(asked.post_data or "") if "/views/" in asked.url else None)
+        page.on("request", lambda request: posts.append(request.post_data or "") if "/views/" in request.url else None)
         forged = {"jsonrpc": "2.0", "id": 9, "method": "ui/open-link", "params": {"url": "https://evil.example/"}}
         await view.evaluate("(forged) => top.postMessage(forged, '*')", forged)  # not by the frame that speaks for it
         await page.evaluate("(forged) => postMessage(forged, '*')", forged)
@@ -222,11 +227,11 @@ async def test_messages_of_others_are_not_answered(tmp_path: Path, browser: Brow
             { jsonrpc, id: 2, method: own + "resource-ready", params: { html: "" } }]) parent.postMessage(odd, "*");
         }""")
         assert (await view.evaluate("rpc('ping')"))["result"] == {}
-        (asked,) = (post for post in posts if '"request":true' in post)  # the page itself asks for the view's state
-        assert "ping" in asked
+        (answered,) = (post for post in posts if '"request":true' in post)  # the page itself asks for the view's state
+        assert "ping" in answered
         await expect(page.get_by_role("list", name="Requests of the view").get_by_role("listitem")).to_have_count(0)
         flood = await view.evaluate("Promise.all(Array.from({ length: 40 }, () => rpc('ping')))")
-        refused = [one for one in flood if "error" in one]
+        refused = [answer for answer in flood if "error" in answer]
         assert refused and "more than 16 requests" in refused[0]["error"]["message"]
         assert (await view.evaluate("rpc('ping')"))["result"] == {}
 
@@ -255,11 +260,12 @@ async def test_an_origin_of_a_view_serves_its_sandbox_and_nothing_else(
         assert (await at(other)).status == 404
         assert (await at(f"x.{name}")).status == 421
         # and the gallery takes nothing from there
-        own = gallery.url.removeprefix("http://").rstrip("/")
-        assert (await at(own, "apps", Origin=view["origin"])).status == 403
-        page = await at(own)
+        netloc = gallery.url.removeprefix("http://").rstrip("/")
+        assert (await at(netloc, "apps", Origin=view["origin"])).status == 403
+        page = await at(netloc)
         assert (
-            f"frame-src 'self' http://*.localhost:{own.rpartition(':')[2]};" in page.headers["Content-Security-Policy"]
+            f"frame-src 'self' http://*.localhost:{netloc.rpartition(':')[2]};"
+            in page.headers["Content-Security-Policy"]
         )
         await gallery.ask("DELETE", f"views/{call}", expect=204)
         assert (await at(name)).status == 404
@@ -365,10 +371,10 @@ async def test_a_live_view_has_a_size_and_hands_out_so_many_files(
             return {"method": "ui/download-file", "params": {"contents": contents}, "request": True}
 
         for begin, count in ((0, 64), (64, 64), (128, 64), (192, 8)):
-            told = await gallery.ask("POST", f"views/{first}", body=files(begin, count))
-            assert told["answer"] == {"result": {}} and len(told["files"]) == begin + count
-        told = await gallery.ask("POST", f"views/{first}", body=files(200, 1))
-        assert told["answer"] == {"result": {"isError": True}} and len(told["files"]) == 200
+            reply = await gallery.ask("POST", f"views/{first}", body=files(begin, count))
+            assert reply["answer"] == {"result": {}} and len(reply["files"]) == begin + count
+        reply = await gallery.ask("POST", f"views/{first}", body=files(200, 1))
+        assert reply["answer"] == {"result": {"isError": True}} and len(reply["files"]) == 200
 
 
 async def test_what_the_policy_of_a_live_view_forbids_is_listed_beside_it(

@@ -109,8 +109,8 @@ async def open_gallery(
 def tone(seconds: float = 1.0, rate: int = 8000) -> bytes:
     """A WAV file."""
     samples = b"".join(
-        struct.pack("<h", int(9000 * math.sin(at / 5) * (1 - at / (seconds * rate))))
-        for at in range(int(seconds * rate))
+        struct.pack("<h", int(9000 * math.sin(sample / 5) * (1 - sample / (seconds * rate))))
+        for sample in range(int(seconds * rate))
     )
     head = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + len(samples), b"WAVE", b"fmt ", 16, 1, 1, rate, rate * 2, 2,
                        16, b"data", len(samples))  # fmt: skip

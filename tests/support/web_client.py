@@ -123,11 +123,11 @@ class Listening:
                     fields = {}
         raise EOFError
 
-    async def until(self, name: str, **wanted: object) -> tuple[int, str, Any]:
+    async def until(self, name: str, **fields: object) -> tuple[int, str, Any]:
         """The next event of that name with these values."""
         while True:
             event = await self.next()
-            if event[1] == name and wanted.items() <= event[2].items():
+            if event[1] == name and fields.items() <= event[2].items():
                 return event
 
 

@@ -29,8 +29,8 @@ def record(call: str, owner: Scope = ANN, *, started: float = 1.0) -> CallRecord
     return CallRecord(call, "s1", "Printer", "job.run", "memory", scope, started, detached=True)
 
 
-def done(one: CallRecord) -> CallRecord:
-    return one.ended(CallFinished(one.id, one.capability, 5.0, Result(one.capability, {"done": True}, {})))
+def done(call: CallRecord) -> CallRecord:
+    return call.ended(CallFinished(call.id, call.capability, 5.0, Result(call.capability, {"done": True}, {})))
 
 
 class Nobody:
@@ -49,13 +49,17 @@ async def test_a_call_is_found_after_a_restart_by_its_owner_alone(tmp_path: Path
         await ledger.finish(done(record("a")), b'{"success":true}', b'{"content":[]}')
         await ledger.add(record("b", BOB))
     async with CallLedger(state) as ledger:
-        found = await ledger.get("a", ANN)
-        assert found and (found.answer, found.content, found.expired) == (b'{"success":true}', b'{"content":[]}', False)
-        assert found.record == done(record("a"))
+        kept_call = await ledger.get("a", ANN)
+        assert kept_call and (kept_call.answer, kept_call.content, kept_call.expired) == (
+            b'{"success":true}',
+            b'{"content":[]}',
+            False,
+        )
+        assert kept_call.record == done(record("a"))
         assert await ledger.get("a", BOB) is None and await ledger.get("c", ANN) is None
-        assert [one.id for one in await ledger.calls(ANN, 10)] == ["a"]
-        assert [one.id for one in await ledger.calls(Scope(), 10)] == ["a", "b"]
-        assert [one.id for one in await ledger.calls(Scope(user="ann", session="s2"), 10)] == []
+        assert [call.id for call in await ledger.calls(ANN, 10)] == ["a"]
+        assert [call.id for call in await ledger.calls(Scope(), 10)] == ["a", "b"]
+        assert [call.id for call in await ledger.calls(Scope(user="ann", session="s2"), 10)] == []
         lost = await ledger.get("b", BOB)
         assert lost and lost.record.status is CallStatus.UNKNOWN and not lost.expired
         assert lost.record.error and lost.record.error[0] == "OUTCOME_UNKNOWN"
@@ -67,7 +71,7 @@ async def test_a_call_of_a_server_that_lives_goes_on_and_one_of_a_dead_server_is
     seen = await second.get("a", ANN)
     assert seen.record.status is CallStatus.WORKING
     assert not any(
-        replace(seen, record=replace(seen.record, status=one)).expired for one in CallStatus if not one.final
+        replace(seen, record=replace(seen.record, status=status)).expired for status in CallStatus if not status.final
     )
     with pytest.raises(UsageError, match="another server runs this call") as caught:
         await second.cancel("a", ANN)
@@ -85,7 +89,9 @@ async def test_answers_expire_by_number_size_and_age_and_say_so(
 
         async def kept() -> dict[str, bool]:
             return {
-                one.id: found.expired for one in await ledger.calls(ANN, 10) if (found := await ledger.get(one.id, ANN))
+                call.id: kept_call.expired
+                for call in await ledger.calls(ANN, 10)
+                if (kept_call := await ledger.get(call.id, ANN))
             }
 
         async def end(call: str, number: int, answer: bytes = b"{}") -> None:
@@ -107,7 +113,7 @@ async def test_answers_expire_by_number_size_and_age_and_say_so(
 async def test_answers_of_everybody_expire_with_their_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def kept() -> list[str]:
         with closing(sqlite3.connect(tmp_path / "calls.sqlite")) as file:
-            return [one for (one,) in file.execute("SELECT id FROM calls WHERE answer IS NOT NULL ORDER BY id")]
+            return [call for (call,) in file.execute("SELECT id FROM calls WHERE answer IS NOT NULL ORDER BY id")]
 
     def age() -> None:
         with closing(sqlite3.connect(tmp_path / "calls.sqlite")) as file, file:
@@ -129,7 +135,7 @@ async def test_calls_of_a_server_that_ended_are_not_under_way_for_the_next(tmp_p
         await ledger.add(record("a"))
     async with CallLedger(tmp_path, limits) as ledger:
         await ledger.add(record("b"))
-        assert [one.status.value for one in await ledger.calls(ANN, 10)] == ["unknown", "working"]
+        assert [call.status.value for call in await ledger.calls(ANN, 10)] == ["unknown", "working"]
 
 
 async def test_a_call_of_another_server_is_waited_for(tmp_path: Path) -> None:
@@ -169,8 +175,8 @@ async def test_an_owner_has_so_many_calls_under_way_and_no_more() -> None:
             await calls.cancel(call, scope)
         assert caught.value.code == "CALL_NOT_FOUND"
     await calls.cancel_all()
-    assert {one.id: one.status.value for one in await calls.calls(Scope(), 10)} == dict.fromkeys("abde", "cancelled")
-    assert {one.status for one in activity.calls.values()} == {CallStatus.CANCELLED}
+    assert {call.id: call.status.value for call in await calls.calls(Scope(), 10)} == dict.fromkeys("abde", "cancelled")
+    assert {call.status for call in activity.calls.values()} == {CallStatus.CANCELLED}
     await calls.aclose()
 
 
@@ -182,8 +188,8 @@ async def test_an_error_of_the_work_and_of_the_file_end_the_call_all_the_same(tm
 
     live = await calls.start(record("a"), Nobody(), fail())
     await live.task
-    kept = await calls.get("a", ANN)
-    assert kept.record.status is CallStatus.FAILED and kept.answer and b"ValueError" in kept.answer
+    kept_call = await calls.get("a", ANN)
+    assert kept_call.record.status is CallStatus.FAILED and kept_call.answer and b"ValueError" in kept_call.answer
 
     async def broken(_: CallFinished) -> bytes:
         raise LedgerError("no space is left")
@@ -197,8 +203,8 @@ async def test_an_error_of_the_work_and_of_the_file_end_the_call_all_the_same(tm
 
     live = await calls.start(record("c"), Nobody(), fail(), no_handles)
     await live.task
-    kept = await calls.get("c", ANN)
-    assert kept.record.status is CallStatus.FAILED and kept.answer and kept.content is None
+    kept_call = await calls.get("c", ANN)
+    assert kept_call.record.status is CallStatus.FAILED and kept_call.answer and kept_call.content is None
     await calls.aclose()
 
 
@@ -216,22 +222,22 @@ async def test_a_request_that_is_given_up_before_its_call_begins_leaves_none_und
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
-    assert [one.status for one in await calls.calls(ANN, 10)] == [CallStatus.CANCELLED]
+    assert [call.status for call in await calls.calls(ANN, 10)] == [CallStatus.CANCELLED]
     await calls.aclose()
 
 
 async def test_connections_are_kept_by_owner(tmp_path: Path) -> None:
-    one, two = KeptConnection("s1", {"url": "https://a/"}), KeptConnection("s2", {"url": "https://b/"})
+    first, second = KeptConnection("s1", {"url": "https://a/"}), KeptConnection("s2", {"url": "https://b/"})
     async with CallLedger(tmp_path) as ledger:
-        for connection in (one, two):
+        for connection in (first, second):
             await ledger.keep_connection(replace(ANN, session="other"), connection)
     async with CallLedger(tmp_path) as ledger:
-        assert await ledger.connections(ANN) == [one, two]
+        assert await ledger.connections(ANN) == [first, second]
         assert await ledger.connections(BOB) == []
         await ledger.forget_connection(BOB, "s1")
         await ledger.forget_connection(ANN, "s1")
         await ledger.forget_connection(ANN, "s1")
-        assert await ledger.connections(ANN) == [two]
+        assert await ledger.connections(ANN) == [second]
 
 
 async def test_a_folder_that_is_not_ours_or_no_ledger_is_refused(tmp_path: Path) -> None:
@@ -260,8 +266,8 @@ async def test_ledgers_in_memory_leave_no_file_and_do_not_see_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    async with CallLedger() as one, CallLedger() as two:
-        await one.add(record("a"))
-        assert await one.get("a", ANN) is not None and await two.calls(Scope(), 10) == []
+    async with CallLedger() as first, CallLedger() as second:
+        await first.add(record("a"))
+        assert await first.get("a", ANN) is not None and await second.calls(Scope(), 10) == []
         assert not [*tmp_path.iterdir()]
     assert not [*tmp_path.iterdir()]

@@ -134,13 +134,13 @@ async def test_listening_for_other_machines_needs_a_chosen_token(store: Artifact
 @pytest.mark.requirement("R2-6.3e", "R2-7.2b")
 async def test_a_session_sees_its_own_and_nothing_else(web: Web) -> None:
     mine, theirs = await web.served.apps.connect("memory:", {}), await web.served.apps.connect("memory:", {})
-    own = await put_artifact(web.store.scoped(Scope(session=mine.key)), b"mine")
+    visible = await put_artifact(web.store.scoped(Scope(session=mine.key)), b"mine")
     other = await put_artifact(web.store.scoped(Scope(session=theirs.key)), b"theirs")
     nobodys = await put_artifact(web.store, b"nobody's")
     made = await web.post("/tokens", {"session": mine.key, "expires": 60})
     assert made.status == 201
     guest = web.with_token(made.json["token"])
-    assert (await guest.get(f"/artifacts/{own.id}")).body == b"mine"
+    assert (await guest.get(f"/artifacts/{visible.id}")).body == b"mine"
     unknown = await guest.get("/artifacts/artifact_000000000000")
     for ref in (other, nobodys):
         for method, rest in (("GET", ""), ("HEAD", ""), ("GET", "/meta"), ("DELETE", ""), ("POST", "/verify"),
@@ -150,7 +150,7 @@ async def test_a_session_sees_its_own_and_nothing_else(web: Web) -> None:
             if method == "GET" and not rest:  # no word tells it from one that never was
                 same = unknown.body.replace(b"artifact_000000000000", ref.id.encode())
                 assert answer.body == same
-    assert [one["id"] for one in (await guest.get("/artifacts")).json["artifacts"]] == [own.id]
+    assert [meta["id"] for meta in (await guest.get("/artifacts")).json["artifacts"]] == [visible.id]
     assert (await guest.get(f"/artifacts?session={theirs.key}")).json == {
         "artifacts": [],
         "next": None,
@@ -201,7 +201,7 @@ async def test_a_tenant_sees_its_own_and_nothing_else(store: ArtifactStore) -> N
         made = await web.post("/tokens", {"tenant": "acme", "user": "ann", "expires": 60})
         ann = web.with_token(made.json["token"])
         app = (await web.post("/apps", {"url": "crm", "tenant": "acme", "user": "ann"})).json["session"]
-        assert [one["signed_in_as"] for one in (await acme.get("/apps")).json["apps"]] == ["ann"]
+        assert [app["signed_in_as"] for app in (await acme.get("/apps")).json["apps"]] == ["ann"]
         assert (await web.get("/apps")).json["names"] == ["crm"] and (await acme.get("/apps")).json["names"] == []
         (shared,) = (await acme.post("/artifacts", data=b"of the tenant")).json["artifacts"]
         (anns,) = (await ann.post("/artifacts", data=b"of Ann")).json["artifacts"]

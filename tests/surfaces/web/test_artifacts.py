@@ -49,7 +49,7 @@ async def test_content_and_headers_of_an_artifact(web: Web) -> None:
 
 @pytest.mark.fault(49)
 @pytest.mark.parametrize(
-    ("asked", "status", "body", "content_range"),
+    ("header", "status", "body", "content_range"),
     [
         ("bytes=0-3", 206, b"0123", "bytes 0-3/10"),
         ("bytes=4-", 206, b"456789", "bytes 4-9/10"),
@@ -69,18 +69,18 @@ async def test_content_and_headers_of_an_artifact(web: Web) -> None:
         ("bytes=１-２", 200, b"0123456789", None),
     ],
 )
-async def test_ranges(web: Web, asked: str, status: int, body: bytes, content_range: str | None) -> None:
+async def test_ranges(web: Web, header: str, status: int, body: bytes, content_range: str | None) -> None:
     ref = await put_artifact(web.store)
-    answer = await web.raw(f"GET /artifacts/{ref.id} HTTP/1.1\nHost: HOST\nRange: {asked}")
+    answer = await web.raw(f"GET /artifacts/{ref.id} HTTP/1.1\nHost: HOST\nRange: {header}")
     assert (answer.status, answer.body, answer.headers.get("content-range")) == (status, body, content_range)
 
 
 @pytest.mark.fault(49)
-@pytest.mark.parametrize("asked", ["", "\nRange: bytes=2-4", "\nRange: bytes=99-"])
-async def test_head_says_what_get_would_and_sends_nothing(web: Web, asked: str) -> None:
+@pytest.mark.parametrize("header", ["", "\nRange: bytes=2-4", "\nRange: bytes=99-"])
+async def test_head_says_what_get_would_and_sends_nothing(web: Web, header: str) -> None:
     ref = await put_artifact(web.store)
     rest = f"/artifacts/{ref.id} HTTP/1.1\nHost: HOST\nAccept: */*"
-    got, head = await web.raw(f"GET {rest}"), await web.raw(f"HEAD {rest}{asked}")  # ranges are of GET alone
+    got, head = await web.raw(f"GET {rest}"), await web.raw(f"HEAD {rest}{header}")  # ranges are of GET alone
     assert head.status == got.status and head.body == b"" != got.body
     assert {**head.headers, "date": ""} == {**got.headers, "date": ""}
 
@@ -216,7 +216,7 @@ async def test_lists_with_filters_and_pages(web: Web) -> None:
     async def names(query: str) -> list[str]:
         answer = await web.get(f"/artifacts{query}")
         assert answer.status == 200 and len(answer.json["artifacts"]) == answer.json["total"]
-        return [one["filename"] for one in answer.json["artifacts"]]
+        return [meta["filename"] for meta in answer.json["artifacts"]]
 
     assert await names("") == ["Picture.png", *(f"File {n}.txt" for n in (6, 5, 4, 3, 2, 1, 0))]
     assert await names("?capability=cap.1") == ["File 4.txt", "File 1.txt"]
@@ -226,7 +226,7 @@ async def test_lists_with_filters_and_pages(web: Web) -> None:
     seen, after, pages = [], "", 0
     while True:
         answer = (await web.get(f"/artifacts?limit=3{after}")).json
-        seen += [one["filename"] for one in answer["artifacts"]]
+        seen += [meta["filename"] for meta in answer["artifacts"]]
         pages += 1
         assert answer["total"] == 8
         if pages == 1:  # what goes meanwhile, also the very one where the page ended, disturbs nobody
@@ -357,7 +357,7 @@ async def test_several_files_as_a_form(web: Web) -> None:
         form.add_field("file", bytes([65 + n]) * 1000, filename=f"f{n}.txt", content_type="text/plain")
     answer = await web.post("/artifacts", data=form)
     assert answer.status == 201
-    assert [one["filename"] for one in answer.json["artifacts"]] == ["f0.txt", "f1.txt", "f2.txt"]
+    assert [meta["filename"] for meta in answer.json["artifacts"]] == ["f0.txt", "f1.txt", "f2.txt"]
     assert await web.store.get(answer.json["artifacts"][1]["id"]) == b"B" * 1000
 
 

@@ -74,7 +74,7 @@ async def test_apps_are_connected_listed_and_disconnected(web: Web) -> None:
         made = await web.post("/apps", {"url": "https://user:secret@app.example/x?key=secret"})
         assert made.status == 201 and made.json["url"] == "https://app.example/x?…"
         session = made.json["session"]
-        assert {one["name"] for one in made.json["capabilities"]} == set(APP)
+        assert {capability["name"] for capability in made.json["capabilities"]} == set(APP)
         assert (await web.get("/apps")).json == {"apps": [made.json], "names": []}
         whole = (await web.get(f"/apps/{session}/capabilities/text.shout")).json
         assert whole["name"] == "text.shout" and "inputSchema" in whole
@@ -149,7 +149,7 @@ async def test_a_call_from_its_beginning_to_its_artifact(web: Web) -> None:
     shown = (await web.get(f"/calls/{call}")).json
     assert {**shown, "result": None} == {**over, "result": None}
     assert shown["result"]["success"] is True and shown["result"]["artifacts"][0]["filename"] == "hi.txt"
-    assert [one["id"] for one in (await web.get(f"/calls?session={session}")).json["calls"]] == [call]
+    assert [record["id"] for record in (await web.get(f"/calls?session={session}")).json["calls"]] == [call]
     assert (await web.get("/calls?session=other")).json == {"calls": []}
 
 
@@ -170,7 +170,7 @@ async def test_failed_calls_are_reported(web: Web) -> None:
         {"timeout": 1000001},
         {"files": [{"param": "a"}]},
     ]
-    for body in ({}, {"capability": 5}, *({"capability": "steps", **one} for one in more)):
+    for body in ({}, {"capability": 5}, *({"capability": "steps", **extra} for extra in more)):
         assert (await web.post(f"/apps/{session}/calls", body)).status == 400, body
     assert (await web.post(f"/apps/{session}/calls", {"capability": "stepps"})).json["error"]["alternatives"] == [
         "steps"
@@ -230,9 +230,9 @@ async def test_a_question_is_answered(web: Web) -> None:
     session = await connected(web)
     async with web.listen() as events:
         call = (await web.post(f"/apps/{session}/calls", {"capability": "ask"})).json["id"]
-        asked = (await events.until("call_asked", id=call))[2]
-        assert asked["status"] == "input_required" and asked["question"]["method"] == "elicitation/input"
-        assert asked["question"]["params"]["message"] == "Name?"
+        question = (await events.until("call_asked", id=call))[2]
+        assert question["status"] == "input_required" and question["question"]["method"] == "elicitation/input"
+        assert question["question"]["params"]["message"] == "Name?"
         for body in ({}, {"success": "yes"}):
             assert (await web.post(f"/calls/{call}/answer", body)).status == 400
         answer = {"success": True, "data": {"value": "Grace"}}
@@ -317,7 +317,7 @@ async def test_a_session_gets_its_own_events_alone(web: Web) -> None:
         heard = [await events.next() for _ in range(3)]
         assert [(name, data.get("call", data["id"])) for _, name, data in heard] == [
             ("call_started", call), ("call_finished", call), ("artifact_stored", call)]  # fmt: skip
-    assert [one["id"] for one in (await guest.get("/calls")).json["calls"]] == [call]
+    assert [record["id"] for record in (await guest.get("/calls")).json["calls"]] == [call]
     assert (await guest.get(f"/calls/{other}")).status == 404
     assert (await guest.ask("DELETE", f"/calls/{other}")).status == 404
 

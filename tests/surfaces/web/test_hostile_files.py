@@ -67,7 +67,7 @@ async def test_a_damaged_store_is_served_but_for_what_is_damaged(
         if index is not None:
             (inner / "index.sqlite").write_bytes(index)
         listed = (await web.get("/artifacts")).json["artifacts"]
-        assert {one["id"] for one in listed} == {good.id, missing.id, spoilt.id}
+        assert {meta["id"] for meta in listed} == {good.id, missing.id, spoilt.id}
         assert (await web.get(f"/artifacts/{good.id}")).body == b"a"
         for ref in (unreadable, missing, spoilt):
             answer = await web.get(f"/artifacts/{ref.id}")

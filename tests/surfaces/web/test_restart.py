@@ -30,8 +30,8 @@ async def test_calls_are_found_after_a_restart_by_who_they_belong_to(tmp_path: P
     await killed.add(lost)
     await killed.aclose()
     async with running(store, APP, users=users, ledger=CallLedger(tmp_path / "state")) as web:
-        known = (await web.with_token(ann).get("/calls")).json["calls"]
-        assert {one["id"]: one["status"] for one in known} == {
+        records = (await web.with_token(ann).get("/calls")).json["calls"]
+        assert {record["id"]: record["status"] for record in records} == {
             done["id"]: "completed",
             left: "cancelled",
             "lost": "unknown",

@@ -28,8 +28,8 @@ async def make_run(folder: Path, *, ref: ArtifactRef | None = None, jobs: int = 
     """A run of four jobs: one succeeded, one failed, one is leased, one is queued. The caller closes its ledger."""
     ledger = await open_ledger(folder).__aenter__()
     params = {"title": CANARY, "password": SECRET}
-    given = [Job("do" + CANARY, {"n": n, **params}, "http://user:pw@a.test/?q=1", f"{CANARY}{n}") for n in range(jobs)]
-    await ledger.add(lambda: [[*given, replace(given[0], id=f"copy{CANARY}")]], "one")
+    added = [Job("do" + CANARY, {"n": n, **params}, "http://user:pw@a.test/?q=1", f"{CANARY}{n}") for n in range(jobs)]
+    await ledger.add(lambda: [[*added, replace(added[0], id=f"copy{CANARY}")]], "one")
     first, second, _ = await ledger.lease(3, 600)
     files = (ref,) if ref else ()
     failed = Outcome(second.job, State.FAILED, error_code=CANARY, error=f"{CANARY} broke", milliseconds=7)
@@ -39,8 +39,8 @@ async def make_run(folder: Path, *, ref: ArtifactRef | None = None, jobs: int = 
 
 
 async def run_id(web: Web) -> str:
-    (one,) = (await web.get("/runs")).json["runs"]
-    return str(one["id"])
+    (run,) = (await web.get("/runs")).json["runs"]
+    return str(run["id"])
 
 
 @pytest.mark.load
@@ -54,7 +54,7 @@ async def test_a_run_is_shown_with_its_jobs_and_their_files(tmp_path: Path) -> N
     ledger = await make_run(tmp_path / "june", ref=ref)
     async with running(MemoryStore(), runs=[str(tmp_path)]) as web:
         listed = (await web.get("/runs")).json
-        assert listed["served"] is True and [one["name"] for one in listed["runs"]] == ["june"]
+        assert listed["served"] is True and [run["name"] for run in listed["runs"]] == ["june"]
         path = f"/runs/{await run_id(web)}"
         run = (await web.get(path)).json
         assert {s: n for s, n in run["states"].items() if n} == {"queued": 1, "leased": 1, "succeeded": 1, "failed": 1}
@@ -63,7 +63,7 @@ async def test_a_run_is_shown_with_its_jobs_and_their_files(tmp_path: Path) -> N
         assert run["report"]["recycled"] == {"memory": 2} and run["report"]["milliseconds"] == {"p50": 5.0}
 
         ended = (await web.get(f"{path}/jobs")).json
-        assert [one["state"] for one in ended["jobs"]] == ["failed", "succeeded"] and ended["next"] is None
+        assert [job["state"] for job in ended["jobs"]] == ["failed", "succeeded"] and ended["next"] is None
         for query, count in {
             "state=queued": 1,
             "state=leased": 1,
@@ -74,8 +74,8 @@ async def test_a_run_is_shown_with_its_jobs_and_their_files(tmp_path: Path) -> N
             assert len((await web.get(f"{path}/jobs?{query}")).json["jobs"]) == count, query
         (shared,) = (await web.get(f"{path}/jobs?q={quote(f'copy{CANARY}')}")).json["jobs"]
         assert shared == {**ended["jobs"][1], "copy": f"copy{CANARY}".replace("\u202e", "�")}
-        one = (await web.get(f"{path}/jobs?limit=1")).json
-        assert [job["state"] for job in (await web.get(f"{path}/jobs?limit=1&after={one['next']}")).json["jobs"]] == [
+        page = (await web.get(f"{path}/jobs?limit=1")).json
+        assert [job["state"] for job in (await web.get(f"{path}/jobs?limit=1&after={page['next']}")).json["jobs"]] == [
             "succeeded"
         ]
         whole = (await web.get(f"{path}/jobs/{ended['jobs'][1]['key']}")).json
@@ -112,10 +112,10 @@ async def test_runs_are_for_the_operator_and_read_only(tmp_path: Path) -> None:
             user, path = web.with_token("a-token-of-a-user"), f"/runs/{await run_id(web)}"
             (key,) = [job["key"] for job in (await web.get(f"{path}/jobs?state=failed")).json["jobs"]]
             closed = [path, f"{path}/jobs", f"{path}/jobs/{key}"]
-            for one in closed:
-                assert (await web.get(one)).status == 200
-                assert ((await user.get(one)).status, (await web.get(one, token=False)).status) == (403, 401)
-                assert (await web.post(one)).status == 405
+            for address in closed:
+                assert (await web.get(address)).status == 200
+                assert ((await user.get(address)).status, (await web.get(address, token=False)).status) == (403, 401)
+                assert (await web.post(address)).status == 405
             assert (await web.get("/runs", token=False)).status == 401
             assert (await user.get("/runs")).json == {"served": False, "runs": []}
             assert (await user.get(f"/artifacts/{ref.id}")).status == 404
@@ -141,7 +141,7 @@ async def test_a_run_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path) 
         assert (answer.status, answer.code) == (503, "LEDGER_ERROR")
         await (await make_run(tmp_path / "later")).aclose()  # a run that begins while the server runs
         runs = (await web.get("/runs")).json["runs"]
-        assert [one["name"] for one in runs] == ["later", "damaged"]
+        assert [run["name"] for run in runs] == ["later", "damaged"]
         assert (await web.get(f"/runs/{runs[0]['id']}")).status == 200
     async with running(MemoryStore()) as web:
         assert (await web.get("/runs")).json == {"served": False, "runs": []}
@@ -158,10 +158,10 @@ async def test_only_runs_that_are_looked_at_are_open(tmp_path: Path, monkeypatch
     for n in range(4):
         await (await make_run(tmp_path / str(n))).aclose()
     async with running(MemoryStore(), runs=[str(tmp_path)]) as web:
-        runs = [one["id"] for one in (await web.get("/runs")).json["runs"]]
+        runs = [run["id"] for run in (await web.get("/runs")).json["runs"]]
         assert len(runs) == 4
-        for one in runs + runs:
-            assert (await web.get(f"/runs/{one}")).json["states"]["failed"] == 1
+        for run in runs + runs:
+            assert (await web.get(f"/runs/{run}")).json["states"]["failed"] == 1
             await eventually(lambda: len(ledgers_open()) <= 2)
         await eventually(lambda: not ledgers_open())  # nobody asks any more
 
@@ -173,7 +173,7 @@ async def test_a_run_that_is_closed_beside_the_watcher_does_not_end_it(
     for name in ("one", "two"):
         await (await make_run(tmp_path / name)).aclose()
     runs, looks = ServedRuns([str(tmp_path)], lambda *_: None), list[str]()
-    first, second = [one for place in await runs.places() if (one := await runs.get(place.id))]
+    first, second = [run for place in await runs.places() if (run := await runs.get(place.id))]
     second.used = 0.0  # idle: the watcher comes to it after the first one
 
     async def look() -> None:
@@ -197,4 +197,4 @@ async def test_the_files_of_a_run_that_is_gone_are_closed(tmp_path: Path) -> Non
 
 
 def ledgers_open() -> list[threading.Thread]:
-    return [one for one in threading.enumerate() if one.name.startswith("abp-ledger")]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("abp-ledger")]
