@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import re
 import secrets
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import anyio
 import httpx2
+from anyio.abc import ObjectReceiveStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import Client
-from mcp.client import Transport
 from mcp.client.extension import ClientExtension
 from mcp.client.session import IncomingMessage
 from mcp.client.stdio import get_default_environment
@@ -36,7 +34,6 @@ from mcp_types import (
     METHOD_NOT_FOUND,
     Implementation,
     JSONRPCError,
-    JSONRPCMessage,
     JSONRPCResponse,
     LoggingMessageNotification,
     PromptListChangedNotification,
@@ -50,7 +47,7 @@ from pydantic import ValidationError
 
 from .._internal.tasks import begin, cancel_and_wait
 from ..errors import ABPError, ConnectFailed, TransportError, first_line, format_seconds
-from ..protocol._strict_json import PARSED_ON_LOOP, is_larger, without_half_pairs
+from ..protocol._strict_json import PARSED_ON_LOOP, is_deeper, is_larger, without_half_pairs
 from ..protocol.messages import Message, package_version
 from ._process import CHUNK_BYTES, GRACE, end_process, end_stdout, exit_reason, start_process
 from ._servers import HttpServer, Server, StdioServer
@@ -64,7 +61,8 @@ MANY = 3000
 _MAX_ASKED = 20_000
 #: Limit of the tools of a list that are passed to the SDK for the headers it makes of their arguments.
 _MAX_HEADED = 200
-_MARK = "abp-transports/aside"
+#: Results that are put aside at the same time. Each is taken at once, but for late answers, which nobody takes.
+_MAX_ASIDE = 64
 #: MIME type of the document of a view.
 VIEW_TYPE = "text/html;profile=mcp-app"
 #: Levels of nesting: pydantic can write 255, and a schema stands below other levels.
@@ -73,7 +71,7 @@ _MAX_DEPTH = 200
 Streams: TypeAlias = "AbstractAsyncContextManager[tuple[Any, Any]]"
 #: Empty line after an event. Lines may end in CRLF, LF or CR, also mixed (HTML "Server-sent events").
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
-_SIZE_ERROR = "over the limit of"
+_OVER_LIMIT = "over the limit of"
 #: Seconds for connecting and sending. Each call has its own limit for the answer.
 _CONNECT_TIMEOUT = 30.0
 #: Bytes of stderr that are kept, and characters of stderr in a message.
@@ -93,48 +91,41 @@ class _Views(ClientExtension):
         return {"mimeTypes": [VIEW_TYPE]}
 
 
-#: Results that are put aside at the same time. Each is taken at once, but for late answers, which nobody takes.
-_MAX_ASIDE = 64
-
-
 class Aside:
     """Store of the results of one connection that the SDK does not see, the last 64, kept until they are taken."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, dict[str, Any]] = {}
+        self._results: dict[str, dict[str, Any]] = {}
 
     def put(self, result: dict[str, Any]) -> dict[str, Any]:
         """Keep a result and return a placeholder for it."""
         mark = secrets.token_urlsafe(16)  # not to be guessed, so no server can write one itself
-        self._kept[mark] = result
-        if len(self._kept) > _MAX_ASIDE:
-            del self._kept[next(iter(self._kept))]
-        return {"_meta": {_MARK: mark}}
+        self._results[mark] = result
+        if len(self._results) > _MAX_ASIDE:
+            del self._results[next(iter(self._results))]
+        return {"_meta": {"abp-transports/aside": mark}}
 
     def take(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the result behind a placeholder, once; ``None`` if ``result`` is not a placeholder."""
-        meta = result.get("_meta")
-        mark = meta.get(_MARK) if isinstance(meta, Mapping) else None
-        return self._kept.pop(mark, None) if isinstance(mark, str) else None
+        match result.get("_meta"):
+            case {"abp-transports/aside": str(mark)}:
+                return self._results.pop(mark, None)
+        return None
 
 
 @asynccontextmanager
-async def _repair_tools(streams: Streams, aside: Aside) -> AsyncIterator[tuple[Any, Any]]:
-    async with streams as (reading, writing):
-        yield _RepairedStream(reading, aside), writing
-
-
-def repair_tools(streams: Streams, aside: Aside) -> Transport:
+async def repair_tools(streams: Streams, aside: Aside) -> AsyncIterator[tuple[Any, Any]]:
     """Wrap the streams of a server: repair tool lists for the SDK, and put large results ``aside``.
 
     The SDK would refuse a whole list because of one bad entry. A schema without a type gets one. A schema that is
     nested too deeply is dropped, as is a tool that is still invalid then. Each drop is logged as a warning. The tools
     of a list that is put aside are :class:`~mcp_types.Tool`.
     """
-    return _repair_tools(streams, aside)
+    async with streams as (incoming, outgoing):
+        yield _RepairedStream(incoming, aside), outgoing
 
 
-class _RepairedStream:
+class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
     """Stream of incoming messages, each repaired."""
 
     def __init__(self, stream: Any, aside: Aside) -> None:
@@ -146,29 +137,13 @@ class _RepairedStream:
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> SessionMessage | Exception:
-        while (message := await self._repaired(await self._stream.receive())) is None:
-            pass
-        return message
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        while (message := await self._repaired(await anext(self._stream))) is None:
-            pass
+        message = None
+        while message is None:
+            message = await self._repaired(await self._stream.receive())
         return message
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> bool | None:
-        return bool(await self._stream.__aexit__(exc_type, exc, tb))
 
     async def _repaired(self, message: SessionMessage | Exception) -> SessionMessage | Exception | None:
         """Return the message for the SDK; ``None`` if the message is dropped."""
@@ -187,7 +162,7 @@ class _RepairedStream:
         if not (is_large or lists or "structuredContent" in whole):
             message.message.result = whole
             return message
-        shown: dict[str, Any] = {key: _empty(value) for key, value in whole.items() if key not in _NOT_SHOWN}
+        shown: dict[str, Any] = {key: _emptied(value) for key, value in whole.items() if key not in _NOT_SHOWN}
         shown |= {key: [] for key in lists}
         if "structuredContent" in whole:
             shown["content"] = []
@@ -196,9 +171,13 @@ class _RepairedStream:
         if cursor is not None:
             whole["nextCursor"] = shown["nextCursor"] = cursor
         if "tools" in whole:
-            listed = whole["tools"] if isinstance(whole["tools"], list) else []
-            work = functools.partial(_usable_and_headed, listed)
-            whole["tools"], shown["tools"] = await asyncio.to_thread(work) if is_large else work()
+            tools = whole["tools"] if isinstance(whole["tools"], list) else []
+            if is_large:
+                usable, headed = await asyncio.to_thread(_usable_and_headed, tools)
+            else:
+                usable, headed = _usable_and_headed(tools)
+            whole["tools"] = usable
+            shown["tools"] = headed
         message.message.result = {**shown, **self._aside.put(whole)}
         return message
 
@@ -214,22 +193,27 @@ def _repair_handshake(result: dict[str, Any]) -> None:
     """Replace ``[]``, which PHP writes for an empty object, in the capabilities of a server."""
     if "serverInfo" not in result and "protocolVersion" not in result:
         return
-    able = result.get("capabilities")
-    if able == []:
+    capabilities = result.get("capabilities")
+    if capabilities == []:
         result["capabilities"] = {}
-    elif isinstance(able, dict):
-        result["capabilities"] = {name: {} if value == [] else value for name, value in able.items()}
+    elif isinstance(capabilities, dict):
+        empty: dict[str, object] = {name: {} for name, value in capabilities.items() if value == []}
+        result["capabilities"] = capabilities | empty
 
 
 def _cursor(value: object) -> str | None:
     """Return the cursor of the next page. Some servers count pages by a number, or end with an empty text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    return (value or None) if isinstance(value, str) else None
+    if isinstance(value, str) and value:
+        return value
+    return None
 
 
-def _empty(value: object) -> object:
-    return type(value)() if isinstance(value, dict | list) else value
+def _emptied(value: object) -> object:
+    if isinstance(value, dict | list):
+        return type(value)()
+    return value
 
 
 def _usable_and_headed(tools: list[object]) -> tuple[list[Tool], list[Mapping[str, Any]]]:
@@ -277,16 +261,8 @@ def _schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     }
     if not all(isinstance(name, str) for name in schema.get("required", ())):
         del schema["required"]
-    level: list[object] = [schema]
-    for _ in range(_MAX_DEPTH):
-        level = [
-            item
-            for node in level
-            if isinstance(node, dict | list)
-            for item in (node.values() if isinstance(node, dict) else node)
-        ]
-        if not level:
-            return schema
+    if not is_deeper(schema, _MAX_DEPTH):
+        return schema
     logger.warning(
         "left out %s of the tool %.80r: it is nested deeper than %d levels", key, tool.get("name"), _MAX_DEPTH
     )
@@ -295,7 +271,7 @@ def _schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def is_size_error(message: str) -> bool:
     """Return whether an SDK error reports an answer that was too large. The SDK passes causes on as text only."""
-    return _SIZE_ERROR in message or "Server-sent event exceeded" in message
+    return _OVER_LIMIT in message or "Server-sent event exceeded" in message
 
 
 @asynccontextmanager
@@ -340,17 +316,19 @@ class _Body(httpx2.AsyncByteStream):
         self._aside = aside
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        parts, size = list[bytes](), 0
+        parts: list[bytes] = []
+        size = 0
         async for chunk in self._stream:
             parts.append(chunk)
             size += len(chunk)
             if size > self._limit:
-                raise httpx2.StreamError(f"the answer is {_SIZE_ERROR} {self._display_bytes:,} bytes")
+                raise httpx2.StreamError(f"the answer is {_OVER_LIMIT} {self._display_bytes:,} bytes")
         body = b"".join(parts).removeprefix(BOM_UTF8)
         if len(body) > PARSED_ON_LOOP:
-            yield await asyncio.to_thread(_in_place, body, self._aside)
-        else:
-            yield _in_place(body, self._aside) if without_half_pairs(body) != body else body
+            body = await asyncio.to_thread(_short_message, body, self._aside)
+        elif without_half_pairs(body) != body:
+            body = _short_message(body, self._aside)
+        yield body
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -365,49 +343,52 @@ class _Events(httpx2.AsyncByteStream):
         self._aside = aside
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        held, searched = bytearray(), 0
+        buffer = bytearray()
+        searched = 0
         async for chunk in self._stream:
-            held += chunk
-            while (end := _EVENT_END.search(held, searched)) is not None:
-                event = bytes(held[: end.end()]).removeprefix(BOM_UTF8)
-                del held[: end.end()]
+            buffer += chunk
+            while (end := _EVENT_END.search(buffer, searched)) is not None:
+                event = bytes(buffer[: end.end()]).removeprefix(BOM_UTF8)
+                del buffer[: end.end()]
                 searched = 0
                 if len(event) > PARSED_ON_LOOP:
-                    yield await asyncio.to_thread(self._short, event)
-                else:
-                    yield self._short(event) if without_half_pairs(event) != event else event
-            searched = max(len(held) - 3, 0)  # a chunk may end within the 4 bytes of an empty line
-            if len(held) > self._limit:
-                yield bytes(held)
-                held.clear()
+                    event = await asyncio.to_thread(self._short_event, event)
+                elif without_half_pairs(event) != event:
+                    event = self._short_event(event)
+                yield event
+            searched = max(len(buffer) - 3, 0)  # a chunk may end within the 4 bytes of an empty line
+            if len(buffer) > self._limit:
+                yield bytes(buffer)
+                buffer.clear()
                 searched = 0
-        if held:
-            yield bytes(held)
+        if buffer:
+            yield bytes(buffer)
 
-    def _short(self, event: bytes) -> bytes:
+    def _short_event(self, event: bytes) -> bytes:
         lines = event.splitlines()
         data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
         others = [line for line in lines if line and not line.startswith(b"data:")]
-        return b"\n".join([*others, b"data: " + _in_place(data, self._aside), b"", b""])
+        return b"\n".join([*others, b"data: " + _short_message(data, self._aside), b"", b""])
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
 
-def _in_place(body: bytes, aside: Aside) -> bytes:
+def _short_message(body: bytes, aside: Aside) -> bytes:
     """Return a short message in place of a long one: its result put aside, or the error of an unreadable answer.
 
     Anything else becomes ``null``, which the SDK reports as unreadable.
     """
-    short: JSONRPCMessage | None
     try:
-        short = parse_message(body)
-        if isinstance(short, JSONRPCResponse):
-            short.result = aside.put(short.result)
-        return encode_message(short)
+        message = parse_message(body)
+        if isinstance(message, JSONRPCResponse):
+            message.result = aside.put(message.result)
+        return encode_message(message)
     except Exception as error:  # noqa: BLE001 - the SDK would answer nobody
-        short = unreadable(body, error)
-        return b"null" if short is None else encode_message(short)
+        failure = unreadable(body, error)
+        if failure is None:
+            return b"null"
+        return encode_message(failure)
 
 
 ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
@@ -428,13 +409,11 @@ class Stderr:
         """Return ``"; it said: …"`` with up to 500 characters and no secrets, or an empty text."""
         text = self._server.redact(self._tail.decode(errors="replace"))
         text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-        return (
-            f"; it said: …{text[-_STDERR_CHARS:]}"
-            if len(text) > _STDERR_CHARS
-            else f"; it said: {text}"
-            if text
-            else ""
-        )
+        if not text:
+            return ""
+        if len(text) > _STDERR_CHARS:
+            text = f"…{text[-_STDERR_CHARS:]}"
+        return f"; it said: {text}"
 
 
 @asynccontextmanager
@@ -448,7 +427,8 @@ async def stdio_streams(
 
     Raises :class:`~transports.errors.ConnectFailed` if the server cannot be started.
     """
-    process, closing = await start_process(server, get_default_environment() | dict(server.env)), False
+    process = await start_process(server, get_default_environment() | dict(server.env))
+    closing = False
 
     def lose() -> None:
         if not closing:  # a server that ends because it was told to is not lost
@@ -460,9 +440,9 @@ async def stdio_streams(
         tasks = [
             begin(work, lambda error: on_exit(f"the connection to {server} broke: {server.redact(repr(error))}"))
             for work in (
-                _read(process, MessageReader(max_bytes), received, lose),
-                _write(process, waiting, received),
-                _listen(process, stderr),
+                _read_stdout(process, MessageReader(max_bytes), received, lose),
+                _write_stdin(process, waiting, received),
+                _read_stderr(process, stderr),
                 end_stdout(process),
             )
         ]
@@ -479,7 +459,7 @@ async def stdio_streams(
                     await asyncio.wait(tasks)
 
 
-async def _read(
+async def _read_stdout(
     process: asyncio.subprocess.Process,
     lines: MessageReader,
     received: MemoryObjectSendStream[SessionMessage | Exception],
@@ -500,7 +480,7 @@ async def _read(
         pass  # the session has closed its stream
 
 
-async def _write(
+async def _write_stdin(
     process: asyncio.subprocess.Process,
     waiting: MemoryObjectReceiveStream[SessionMessage],
     received: MemoryObjectSendStream[SessionMessage | Exception],
@@ -512,14 +492,15 @@ async def _write(
             try:
                 line = encode_line(message)
             except Exception as error:  # noqa: BLE001 - fails only its own request; later messages are still sent
-                if (failed := unsent_error(message, error)) is not None:
-                    await received.send(failed)
+                failure = unsent_error(message, error)
+                if failure is not None:
+                    await received.send(failure)
                 continue
             process.stdin.write(line)
             await process.stdin.drain()
 
 
-async def _listen(process: asyncio.subprocess.Process, stderr: Stderr) -> None:
+async def _read_stderr(process: asyncio.subprocess.Process, stderr: Stderr) -> None:
     assert process.stderr is not None
     while chunk := await process.stderr.read(_STDERR_BYTES):
         stderr.add(chunk)
@@ -672,15 +653,17 @@ class Connection:
         self._emit(Message("notification", {"event": event, "data": data}))
 
     def _listen_to_lists(self) -> None:
-        able = self.client.server_capabilities
-        if self.is_modern and (able.tools or able.resources):
-            opened = self._listen("", (), bool(able.tools), bool(able.resources))
+        capabilities = self.client.server_capabilities
+        if self.is_modern and (capabilities.tools or capabilities.resources):
+            opened = self._keep_listening(
+                "", (), tools=bool(capabilities.tools), resources=bool(capabilities.resources)
+            )
             # a server may refuse the stream; retrieving the exception keeps asyncio from logging it
-            opened.add_done_callback(lambda done: done.cancelled() or done.exception())
+            opened.add_done_callback(lambda opened: opened.cancelled() or opened.exception())
 
     async def listen(self, uri: str) -> None:
         """Subscribe to the changes of one resource. Raises :class:`mcp.MCPError` if the server does not report them."""
-        opened = self._listen(uri, (uri,), False, False)
+        opened = self._keep_listening(uri, (uri,))
         try:
             await asyncio.shield(opened)
         except BaseException:
@@ -689,10 +672,13 @@ class Connection:
 
     async def stop_listening(self, uri: str) -> None:
         """End the subscription to one resource."""
-        if task := self._listening.pop(uri, None):
+        task = self._listening.pop(uri, None)
+        if task is not None:
             await cancel_and_wait((task,))
 
-    def _listen(self, key: str, uris: Iterable[str], tools: bool, resources: bool) -> asyncio.Future[None]:
+    def _keep_listening(
+        self, key: str, uris: Iterable[str], *, tools: bool = False, resources: bool = False
+    ) -> asyncio.Future[None]:
         """Keep a stream of changes open until :meth:`stop_listening`. The future is done once it is first open."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -730,13 +716,14 @@ class Connection:
 def _invalid(error: ValidationError) -> str:
     """Return the first fault, with its place as on the wire."""
     first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(step if isinstance(step, str) else str(step) for step in first["loc"])
-    return f"{place} is missing" if first["type"] == "missing" else f"{place}: {first['msg']}"
+    place = ".".join(map(str, first["loc"]))
+    if first["type"] == "missing":
+        return f"{place} is missing"
+    return f"{place}: {first['msg']}"
 
 
 def root_cause(error: BaseException) -> BaseException:
     """Return the first error inside nested exception groups, or the error itself."""
-    inner = error
-    while isinstance(inner, BaseExceptionGroup):
-        inner = inner.exceptions[0]
-    return inner
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

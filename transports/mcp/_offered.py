@@ -13,8 +13,8 @@ from ..errors import CapabilityError
 ListPage: TypeAlias = Callable[..., Awaitable[Mapping[str, object]]]
 
 #: Addresses that are remembered; of more the oldest are forgotten, and looked up again.
-_MAX_KNOWN = 10_000
-#: Characters of one of them.
+_MAX_REMEMBERED = 10_000
+#: Characters of an address.
 _MAX_URI = 8192
 _METHODS = {"resources": "resources/list", "resourceTemplates": "resources/templates/list"}
 #: Pages of each list that are looked through for one address.
@@ -22,19 +22,19 @@ _MAX_PAGES = 100
 
 
 class Offered:
-    """Addresses of the resources that a server offers. Its lists are read when an address is not known yet."""
+    """Addresses of the resources that a server offers. Its lists are read for an address that is not remembered."""
 
     def __init__(self, list_page: ListPage) -> None:
         self._list_page = list_page
-        self._known: dict[str, None] = {}
+        self._remembered: dict[str, None] = {}
 
     def add(self, uri: object) -> None:
         """Remember an address that the server has named."""
         if isinstance(uri, str) and len(uri) <= _MAX_URI:
-            self._known.pop(uri, None)
-            self._known[uri] = None
-            if len(self._known) > _MAX_KNOWN:
-                del self._known[next(iter(self._known))]
+            self._remembered.pop(uri, None)
+            self._remembered[uri] = None
+            if len(self._remembered) > _MAX_REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
 
     def add_links(self, result: Mapping[str, object]) -> None:
         """Remember the links in a result of a tool."""
@@ -51,27 +51,27 @@ class Offered:
                 f"the server does not offer the resource {str(uri)[:200]!r}", details={"code": INVALID_PARAMS}
             )
 
-    async def listed(self, uri: str, *, timeout: float) -> Mapping[str, object] | None:
+    async def entry(self, uri: str, *, timeout: float) -> Mapping[str, object] | None:
         """Return the entry of a resource in the server's list, or ``None``."""
-        async for listed in _listed(self._list_page, "resources", timeout):
-            if listed.get("uri") == uri:
-                return listed
+        async for entry in _entries(self._list_page, "resources", timeout):
+            if entry.get("uri") == uri:
+                return entry
         return None
 
     async def _has(self, uri: str, timeout: float) -> bool:
-        if uri in self._known:
+        if uri in self._remembered:
             return True
-        async for listed in _listed(self._list_page, "resources", timeout):
-            self.add(listed.get("uri"))
-            if uri == listed.get("uri"):
+        async for entry in _entries(self._list_page, "resources", timeout):
+            self.add(entry.get("uri"))
+            if uri == entry.get("uri"):
                 return True
-        async for listed in _listed(self._list_page, "resourceTemplates", timeout):
-            if _matches(listed.get("uriTemplate"), uri):
+        async for entry in _entries(self._list_page, "resourceTemplates", timeout):
+            if _matches(entry.get("uriTemplate"), uri):
                 return True
         return False
 
 
-async def _listed(list_page: ListPage, key: str, timeout: float) -> AsyncIterator[Mapping[str, object]]:
+async def _entries(list_page: ListPage, key: str, timeout: float) -> AsyncIterator[Mapping[str, object]]:
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
         try:

@@ -73,14 +73,16 @@ async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: in
             start_new_session=True,  # a process group, which can be ended as a whole
         )
     except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+        reason = getattr(error, "strerror", None) or type(error).__name__
         raise ConnectFailed(f"{server} cannot be started ({reason}); install it, or correct its command") from None
     return ServerProcess(transport, protocol, loop)
 
 
 def _executable(command: str) -> str:
     """Return the file of a command. Windows starts no process by the name ``npx``: its file is ``npx.cmd``."""
-    return (shutil.which(command) if os.name == "nt" else None) or command
+    if os.name == "nt":
+        return shutil.which(command) or command
+    return command
 
 
 async def end_stdout(process: asyncio.subprocess.Process) -> None:
@@ -92,18 +94,23 @@ async def end_stdout(process: asyncio.subprocess.Process) -> None:
     process.stdout.feed_eof()
 
 
-def exit_reason(server: StdioServer, process: asyncio.subprocess.Process, said: str = "") -> str:
-    """Return how a server ended, for a message, and what it ``said`` before."""
+def exit_reason(server: StdioServer, process: asyncio.subprocess.Process, output: str = "") -> str:
+    """Return how a server ended, for a message, followed by its ``output``."""
     code = process.returncode
-    how = "closed its stdout" if code is None else f"ended with status {code}" if code >= 0 else _signal_name(-code)
-    return f"{server} {how}{said}"
+    if code is None:
+        reason = "closed its stdout"
+    elif code >= 0:
+        reason = f"ended with status {code}"
+    else:
+        reason = f"was ended by {_signal_name(-code)}"
+    return f"{server} {reason}{output}"
 
 
 def _signal_name(number: int) -> str:
     try:
-        return f"was ended by {signal.Signals(number).name}"
+        return signal.Signals(number).name
     except ValueError:
-        return f"was ended by signal {number}"
+        return f"signal {number}"
 
 
 async def end_process(process: ServerProcess) -> None:

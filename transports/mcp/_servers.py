@@ -121,16 +121,18 @@ def _from_command(line: str) -> StdioServer:
 def _from_url(url: str, headers: Mapping[str, str] | None = None, name: str = "") -> HttpServer:
     try:
         parts = urlsplit(url)
-        known = parts.scheme.lower() in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_address = parts.scheme.lower() in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        known = False
-    if not known:
+        is_address = False
+    if not is_address:
         raise UsageError(f"{redact_url(url)!r} is not an address of an MCP server; give http(s)://HOST:PORT/PATH")
     return HttpServer(url, dict(headers or {}), name)
 
 
 def _from_file(place: str) -> Server:
-    file, _, name = place.rpartition("#") if "#" in place else (place, "", "")
+    file, name = place, ""
+    if "#" in place:
+        file, _, name = place.rpartition("#")
     path = Path(file).expanduser()
     try:
         text = read_regular(path, _MAX_FILE).decode("utf-8-sig")
@@ -189,10 +191,11 @@ def _string_map(value: object, where: str) -> dict[str, str]:
 def _expand_variables(text: str, where: str) -> str:
     """Return ``text`` with environment variables filled in, in the notations of agents' configuration files."""
 
-    def value(found: re.Match[str]) -> str:
-        setting = os.environ.get(found[1], found[2])
-        if setting is None:
-            raise UsageError(f"{where} needs the environment variable {found[1]}, which is not set")
-        return setting
+    def value_of(variable: re.Match[str]) -> str:
+        name, default = variable.groups()
+        value = os.environ.get(name, default)
+        if value is None:
+            raise UsageError(f"{where} needs the environment variable {name}, which is not set")
+        return value
 
-    return _VARIABLE.sub(value, text)
+    return _VARIABLE.sub(value_of, text)

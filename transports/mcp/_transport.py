@@ -118,7 +118,7 @@ class Reconnector:
     async def open(self) -> None:
         """Open the first connection. Raises :class:`~transports.errors.ConnectFailed`."""
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.ensure_future(self._run(opened))
+        self._task = asyncio.ensure_future(self._keep_open(opened))
         await asyncio.wait((self._task, opened), return_when=asyncio.FIRST_COMPLETED)
         if not opened.done():
             await self._task  # raises the reason
@@ -132,11 +132,13 @@ class Reconnector:
                 self._task.exception()  # retrieved so that asyncio does not log it; open() may have raised it
         self._connection = None
 
-    async def _run(self, opened: asyncio.Future[None]) -> None:
-        attempt, reason = 1, ""
+    async def _keep_open(self, opened: asyncio.Future[None]) -> None:
+        attempt = 1
+        reason = ""
         clock = asyncio.get_running_loop().time
         while True:
-            began, connection = clock(), self._make()
+            began = clock()
+            connection = self._make()
             try:
                 async with connection.open(self._timeout):
                     self._connection = connection
@@ -148,7 +150,7 @@ class Reconnector:
             except Exception as error:  # any failure of the SDK's tasks ends the connection
                 if not opened.done():
                     raise
-                connection.mark_lost(_reason(connection, error))
+                connection.mark_lost(_loss_reason(connection, error))
             if self._connection is connection:  # it had been opened
                 self._connection = None
                 reason = connection.lost.result()
@@ -162,7 +164,7 @@ class Reconnector:
             attempt += 1
 
 
-def _reason(connection: Connection, error: Exception) -> str:
+def _loss_reason(connection: Connection, error: Exception) -> str:
     inner = root_cause(error)
     if isinstance(inner, ABPError):
         return inner.message
@@ -209,9 +211,14 @@ async def send_request(
     :class:`~transports.errors.ProtocolError` after 20 rounds of questions.
     """
     result = await map_errors(connection, _exchange(connection, make, progress))
+    return await _in_thread_if_large(with_content, result)
+
+
+async def _in_thread_if_large(work: Callable[[dict[str, Any]], _T], result: dict[str, Any]) -> _T:
+    """Return the outcome of ``work`` on a result, done in a thread where it may take long."""
     if is_larger(result, MANY):
-        return await in_thread(with_content, result)
-    return with_content(result)  # type: ignore[no-any-return]
+        return await in_thread(work, result)
+    return work(result)
 
 
 async def _exchange(connection: Connection, make: MakeRequest, progress: ProgressFnT | None) -> dict[str, Any]:
@@ -281,7 +288,7 @@ async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
         with parser_limits():
             return await work
     except MCPError as error:
-        raise _error(connection, error) from None
+        raise _abp_error(connection, error) from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -290,7 +297,7 @@ async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
         raise ProtocolError(f"the server's answer cannot be read: {error}") from None
 
 
-def _error(connection: Connection, error: MCPError) -> ABPError:
+def _abp_error(connection: Connection, error: MCPError) -> ABPError:
     code, text, data = error.error.code, error.error.message, error.error.data
     if code == OVER_LIMIT or is_size_error(text):
         return TooLarge(
@@ -305,10 +312,12 @@ def _error(connection: Connection, error: MCPError) -> ABPError:
     text = connection.server.redact(text)[:_MAX_TEXT]
     if code == CONNECTION_CLOSED or text == _SESSION_EXPIRED:
         connection.mark_lost(f"{connection.server} is gone ({text})")
-        return Disconnected(connection.lost.result(), sent=False if text == _SESSION_EXPIRED else None)
-    return CapabilityError(
-        text, code=_ERROR_CODES.get(code), details={"code": code} if data is None else {"code": code, "data": data}
-    )
+        sent = False if text == _SESSION_EXPIRED else None
+        return Disconnected(connection.lost.result(), sent=sent)
+    details: dict[str, object] = {"code": code}
+    if data is not None:
+        details["data"] = data
+    return CapabilityError(text, code=_ERROR_CODES.get(code), details=details)
 
 
 #: Number of tools above which they are described in a thread.
@@ -346,7 +355,7 @@ class MCPTransport(Transport):
         #: The source of pages for views, a browser of its own by default.
         self.views = views
         self.features = Features(listing=True, reconnects=reconnect, presets=True, views=True)
-        self._server = parse_server(target, headers) if isinstance(target, str) else target
+        self._server: Server = parse_server(target, headers) if isinstance(target, str) else target
         if auth is not None and not isinstance(self._server, HttpServer):
             raise UsageError("auth= is for servers behind an address; give this one environment variables (env)")
         self._tools: dict[str, Tool] = {}
@@ -395,40 +404,48 @@ class MCPTransport(Transport):
             return Message(f"{message.type}-result", await self._ask_server(message, timeout), id=message.id)
         payload: Any = message.payload
         warnings: list[str] = []
-        shown: ServerCall | None = None
+        server_call: ServerCall | None = None
         async with _deadline(message.type, timeout):
             match message.type:
                 case "initialize":
                     result: object = await self._initialize()
                 case "capabilities/list":
-                    tools, self._initial_tools = self._initial_tools, None
-                    result = await self._list() if tools is None else tools
+                    result = self._initial_tools
+                    self._initial_tools = None
+                    if result is None:
+                        result = await self._list_capabilities()
                 case "capabilities/call":
-                    result, shown = await self._call(message, payload, warnings)
+                    result, server_call = await self._call(message, payload, warnings)
                 case "capabilities/cancel":
                     running = self._pending.get(payload["callId"])
                     result = {"callId": payload["callId"], "cancelled": running is not None and running.cancel()}
                 case _:
                     raise ProtocolError(f"this transport has no request {message.type!r}")
         return Message(
-            f"{message.type}-result", result, id=message.id, warnings=warnings, is_checked=True, server_call=shown
+            f"{message.type}-result",
+            result,
+            id=message.id,
+            warnings=warnings,
+            is_checked=True,
+            server_call=server_call,
         )
 
     async def _initialize(self) -> dict[str, object]:
         client = self._reconnector.connection().client
         self.features = replace(self.features, resources=client.server_capabilities.resources is not None)
+        app = {"id": str(self._server), "name": str(self._server), "version": ""}
         info = client.server_info
-        name = info.name if info else str(self._server)
-        title = (info.title if info else None) or name
-        self._initial_tools = await self._list()
+        if info:
+            app = {"id": info.name, "name": info.title or info.name, "version": info.version}
+        self._initial_tools = await self._list_capabilities()
         return {
             "sessionId": str(uuid.uuid4()),
             "protocolVersion": PROTOCOL_VERSION,
-            "app": {"id": name, "name": title, "version": info.version if info else ""},
+            "app": app,
             "capabilities": self._initial_tools,
         }
 
-    async def _list(self) -> list[dict[str, object]]:
+    async def _list_capabilities(self) -> list[dict[str, object]]:
         connection = self._reconnector.connection()
         if not connection.client.server_capabilities.tools:
             return []
@@ -442,17 +459,19 @@ class MCPTransport(Transport):
         return [to_capability(tool) for tool in tools]
 
     async def _call(self, message: Message, payload: Any, warnings: list[str]) -> tuple[object, ServerCall | None]:
-        connection, name, call = self._reconnector.connection(), payload["capability"], payload["options"]["callId"]
+        connection = self._reconnector.connection()
+        name = payload["capability"]
+        call_id = payload["options"]["callId"]
         if name in self._tools and not is_visible(self._tools[name], "model"):
             hidden = CapabilityError("this tool is for the views of its server only", code="UNKNOWN_CAPABILITY")
             return error_answer(hidden), None
-        schema = self._tools[name].input_schema if name in self._tools else {}
         arguments = payload["params"]
         if message.content:
+            schema = self._tools[name].input_schema if name in self._tools else {}
             arguments = await asyncio.to_thread(to_arguments, arguments, message.content, schema)
 
         async def progress(progress: float, total: float | None, message: str | None) -> None:
-            report: dict[str, object] = {"operationId": call, "progress": progress, "total": total, "stage": message}
+            report: dict[str, object] = {"operationId": call_id, "progress": progress, "total": total, "stage": message}
             if total:
                 report["percentage"] = round(progress / total * 100, 1)
             self._events.put_nowait(Message("progress", report))
@@ -464,36 +483,37 @@ class MCPTransport(Transport):
             return CallToolRequest(params=params)
 
         server_call: ServerCall | None = None
-        self._pending[call] = sending = asyncio.ensure_future(send_request(connection, make, progress))
+        self._pending[call_id] = sending = asyncio.ensure_future(send_request(connection, make, progress))
         try:
             result = await sending
             if result.pop(REPAIRED, False):
                 warnings.append(HALF_PAIR)
             if message.opens_view:
-                shown = await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
+                shown = await _in_thread_if_large(as_json, result)
                 listed = self.tool(name) if name in self._tools else {"name": name}
                 server_call = ServerCall(listed, arguments, shown)
                 self._offered.add_links(shown)
-            read = partial(self._read_result, name, result)
-            answer, notes = await in_thread(read) if is_larger(result, MANY) else read()
-            warnings += notes
+            answer, faults = await _in_thread_if_large(partial(self._read_result, name), result)
+            warnings += faults
         except CapabilityError as error:
             answer = error_answer(error)
         except asyncio.CancelledError:  # the SDK notifies the server
-            if (task := asyncio.current_task()) and task.cancelling():
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
                 raise
             return {"success": False, "cancelled": True}, None
         finally:
-            del self._pending[call]
+            del self._pending[call_id]
         # MCP has no error code for an unknown tool: servers use INVALID_PARAMS or an error in the result
-        if name not in self._tools and isinstance(refused := answer.get("error"), dict):
+        refused = answer.get("error")
+        if name not in self._tools and isinstance(refused, dict):
             answer["error"] = {**refused, "code": "UNKNOWN_CAPABILITY"}
         return answer, server_call
 
     def _read_result(self, name: str, result: dict[str, Any]) -> tuple[dict[str, object], list[str]]:
         """Return a tool's result as an answer, and what is wrong with it."""
-        tool = self._tools.get(name)
-        return to_answer(result), result_warnings(result, tool.output_schema if tool else None)
+        schema = self._tools[name].output_schema if name in self._tools else None
+        return to_answer(result), result_warnings(result, schema)
 
     # --- views --------------------------------------------------------------------------------------------------------
 
@@ -535,10 +555,12 @@ class MCPTransport(Transport):
 
         Servers may leave views out of their list, so an error of the list is ``None``, too."""
         contents = read.get("contents")
-        first = contents[0] if isinstance(contents, list) and contents else None
-        if isinstance(first, Mapping) and isinstance(first.get("_meta"), Mapping) and "ui" in first["_meta"]:
+        match contents:
+            case [{"_meta": {"ui": _}}, *_]:
+                return None
+        if not self.features.resources:
             return None
-        return await self._offered.listed(uri, timeout=timeout) if self.features.resources else None
+        return await self._offered.entry(uri, timeout=timeout)
 
     async def _relay(self, method: str, params: Mapping[str, object], *, timeout: float) -> Mapping[str, object]:
         """Send a request of a view to the server, and return the result as JSON values.
@@ -548,7 +570,8 @@ class MCPTransport(Transport):
         kind = _RELAYED.get(method)
         if kind is None:
             raise CapabilityError(f"a view may not ask for {method[:100]}", details={"code": METHOD_NOT_FOUND})
-        connection, name = self._reconnector.connection(), params.get("name")
+        connection = self._reconnector.connection()
+        name = params.get("name")
         if kind is CallToolRequest and not (
             isinstance(name, str) and name in self._tools and is_visible(self._tools[name], "app")
         ):
@@ -569,7 +592,7 @@ class MCPTransport(Transport):
             result = await send_request(connection, lambda *_: request)
         if result.pop(REPAIRED, False):
             logger.warning("%s: %s", method, HALF_PAIR)
-        shown: Mapping[str, object] = await in_thread(as_json, result) if is_larger(result, MANY) else as_json(result)
+        shown: Mapping[str, object] = await _in_thread_if_large(as_json, result)
         if kind is CallToolRequest:
             self._offered.add_links(shown)
         return shown
@@ -580,8 +603,8 @@ class MCPTransport(Transport):
         """Return one page of a list, with ``cursor`` for the next."""
         params = PaginatedRequestParams(cursor=cursor)
         if method == "resources/list":
-            return await self._resource(ListResourcesRequest(params=params), timeout)
-        return await self._resource(ListResourceTemplatesRequest(params=params), timeout)
+            return await self._send_resource_request(ListResourcesRequest(params=params), timeout)
+        return await self._send_resource_request(ListResourceTemplatesRequest(params=params), timeout)
 
     async def _read_resource(self, uri: str, *, timeout: float) -> Mapping[str, object]:
         """Return ``{contents, ttl?}`` of a resource."""
@@ -596,11 +619,11 @@ class MCPTransport(Transport):
         if result.pop(REPAIRED, False):
             logger.warning("resources/read: %s", HALF_PAIR)
         contents = result.get("contents")
-        read: dict[str, object] = {"contents": contents if isinstance(contents, list) else []}
+        resource: dict[str, object] = {"contents": contents if isinstance(contents, list) else []}
         if connection.is_modern:
             lifetime = result.get("ttlMs")
-            read["ttl"] = lifetime / 1000 if isinstance(lifetime, int | float) else 0
-        return read
+            resource["ttl"] = lifetime / 1000 if isinstance(lifetime, int | float) else 0
+        return resource
 
     async def _subscribe(self, uri: str, *, timeout: float) -> None:
         """Subscribe to changes of a resource.
@@ -609,11 +632,11 @@ class MCPTransport(Transport):
         them.
         """
         connection = self._reconnector.connection()
-        able = connection.client.server_capabilities.resources
-        if able is None or not (able.subscribe or connection.is_modern):
+        resources = connection.client.server_capabilities.resources
+        if resources is None or not (resources.subscribe or connection.is_modern):
             raise UsageError(f"{self._server} does not report changes of resources", code="NOT_SUPPORTED")
         if not connection.is_modern:
-            await self._resource(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), timeout)
+            await self._send_resource_request(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), timeout)
             return
         async with _deadline("resources/subscribe", timeout):
             await map_errors(connection, connection.listen(uri))
@@ -624,9 +647,9 @@ class MCPTransport(Transport):
         if connection.is_modern:
             await connection.stop_listening(uri)
         else:
-            await self._resource(UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri)), timeout)
+            await self._send_resource_request(UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri)), timeout)
 
-    async def _resource(self, request: Request[Any, Any], timeout: float) -> Mapping[str, Any]:
+    async def _send_resource_request(self, request: Request[Any, Any], timeout: float) -> Mapping[str, Any]:
         connection = self._reconnector.connection()
         async with _deadline(request.method, timeout):
             return await send_request(connection, lambda *_: request)

@@ -31,7 +31,6 @@ from mcp_types import (
     JSONRPCMessage,
     JSONRPCRequest,
     JSONRPCResponse,
-    TextContent,
     Tool,
     jsonrpc_message_adapter,
 )
@@ -63,8 +62,6 @@ _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
 _MAX_TEXT, _MAX_WARNINGS = 2000, 5
 #: Characters of the address of a view.
 _MAX_URI = 2048
-#: Model name for a handler's message without one.
-_UNNAMED = "unknown"
 
 
 class Base64Run(str):
@@ -124,8 +121,8 @@ class MessageReader:
             reason = error.message if isinstance(error, ProtocolError) else "it is not a JSON-RPC message"
             if self._garbage == 1:
                 logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
-            failed = unreadable(line, error)
-            return [SessionMessage(failed)] if failed else []
+            failure = unreadable(line, error)
+            return [SessionMessage(failure)] if failure else []
 
 
 def unreadable(line: bytes, reason: Exception) -> JSONRPCError | None:
@@ -133,10 +130,12 @@ def unreadable(line: bytes, reason: Exception) -> JSONRPCError | None:
 
     ``reason`` is the exception of the attempt to read the line.
     """
-    code, problem = UNREADABLE, "it is not a JSON-RPC message"
+    code = UNREADABLE
+    problem = "it is not a JSON-RPC message"
     if isinstance(reason, ProtocolError):
         problem = reason.message[:200]
-        code = TOO_MANY if reason.code == TooLarge.code else UNREADABLE
+        if reason.code == TooLarge.code:
+            code = TOO_MANY
     return _error_message(Ends(line, line), code, f"an answer that cannot be read: {problem}")
 
 
@@ -197,9 +196,9 @@ def _keep_run(_: object, __: str, run: memoryview) -> Base64Run:
 
 
 def _text_or_content(node: Mapping[str, object], key: str, run: Base64Run) -> object:
-    typed = key == "blob" or (key == "data" and node.get("type") in ("image", "audio"))
-    content = typed or (key == "content" and declares_base64(node.get("mimeType"), node.get("encoding")))
-    if content and _NOT_PLAIN_BASE64.search(run.view[:PARSED_ON_LOOP]) is None:
+    is_typed = key == "blob" or (key == "data" and node.get("type") in ("image", "audio"))
+    is_declared = key == "content" and declares_base64(node.get("mimeType"), node.get("encoding"))
+    if (is_typed or is_declared) and _NOT_PLAIN_BASE64.search(run.view[:PARSED_ON_LOOP]) is None:
         return BinaryData(Encoded(run.view, "base64"))
     return decode_run(run.view)
 
@@ -240,38 +239,40 @@ def to_capability(tool: Tool) -> dict[str, object]:
         listed["outputSchema"] = {k: v for k, v in tool.output_schema.items() if k != "additionalProperties"}
     if tool.annotations:
         listed["annotations"] = tool.annotations.model_dump(by_alias=True, exclude_none=True)
-    if (view := view_of(tool)) is not None:
+    view = view_of(tool)
+    if view is not None:
         listed["view"] = view
     return listed
 
 
 def view_of(tool: Tool) -> str | None:
     """Return the address of a tool's view, also from the keys of earlier hosts, or ``None``."""
-    meta: Mapping[str, object] = tool.meta or {}
-    ui = meta.get("ui")
-    for found in (
-        ui.get("resourceUri") if isinstance(ui, Mapping) else None,
-        meta.get("ui/resourceUri"),
-        meta.get("openai/outputTemplate"),
-    ):
-        if isinstance(found, str) and found.startswith("ui://") and len(found) <= _MAX_URI:
-            return found
+    meta: Mapping[str, Any] = tool.meta or {}
+    addresses = [meta.get("ui/resourceUri"), meta.get("openai/outputTemplate")]
+    if isinstance(meta.get("ui"), Mapping):
+        addresses.insert(0, meta["ui"].get("resourceUri"))
+    for address in addresses:
+        if isinstance(address, str) and address.startswith("ui://") and len(address) <= _MAX_URI:
+            return address
     return None
 
 
 def is_visible(tool: Tool, to: Literal["model", "app"]) -> bool:
     """Return whether agents (``model``) or views (``app``) may call a tool. Both may unless the tool says otherwise."""
-    ui = (tool.meta or {}).get("ui")
-    visibility = ui.get("visibility") if isinstance(ui, Mapping) else None
-    return to in visibility if isinstance(visibility, list) else True
+    match tool.meta:
+        case {"ui": {"visibility": list(visibility)}}:
+            return to in visibility
+    return True
 
 
 def as_json(tree: object) -> Any:
     """Return a result of :func:`with_content` as JSON values again, with base64 in the place of content. The result
     itself stays as it is."""
     match tree:
+        case BinaryData(content=Encoded(text=memoryview() as run)):
+            return decode_run(run)
         case BinaryData(content=Encoded(text=text)):
-            return decode_run(text) if isinstance(text, memoryview) else text
+            return text
         case dict():
             return {key: as_json(value) for key, value in tree.items()}
         case list():
@@ -284,26 +285,32 @@ def to_arguments(params: Mapping[str, object], content: Sequence[Found], schema:
 
     Content is a bare text where the tool's schema declares a string, and a descriptor elsewhere.
     """
-    placed: dict[Place, object] = {found.path: _argument(found, schema) for found in content}
-    return replace(dict(params), placed)
+    arguments: dict[Place, object] = {item.path: _argument(item, schema) for item in content}
+    return replace(dict(params), arguments)
 
 
-def _argument(found: Found, schema: Mapping[str, object]) -> object:
-    declared: object = schema
-    for step in found.path:
-        inner: object = None
-        if isinstance(declared, Mapping):
-            inner = declared.get("items" if isinstance(step, int) else "properties")
-            if isinstance(step, str) and isinstance(inner, Mapping):
-                inner = inner.get(step)
-        declared = inner
-    if not (isinstance(declared, Mapping) and declared.get("type") == "string"):
-        return descriptor(found.binary)
-    binary = found.binary
+def _argument(item: Found, schema: Mapping[str, object]) -> object:
+    if not _is_string(schema, item.path):
+        return descriptor(item.binary)
+    binary = item.binary
     assert isinstance(binary, BinaryData)
     if isinstance(binary.content, Encoded) and binary.content.encoding == "base64":
         return str(binary.content.text)
     return pybase64.b64encode(b"".join(binary.chunks())).decode()
+
+
+def _is_string(schema: Mapping[str, object], path: Place) -> bool:
+    """Return whether a schema declares a string at a place."""
+    declared: Any = schema
+    for step in path:
+        match step, declared:
+            case int(), {"items": inner}:
+                declared = inner
+            case str(), {"properties": {**properties}} if step in properties:
+                declared = properties[step]
+            case _:
+                return False
+    return isinstance(declared, Mapping) and declared.get("type") == "string"
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -318,25 +325,26 @@ def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
     the two stand side by side as in MCP. A failed tool's content other than text is the ``data`` beside its error.
     Raises :class:`~transports.errors.ProtocolError` if the blocks are not a list.
     """
-    blocks, structured = result.get("content") or [], result.get("structuredContent")
+    blocks = result.get("content") or []
+    structured = result.get("structuredContent")
     if not isinstance(blocks, list):
         raise ProtocolError("the server's result has a content that is not a list of blocks")
     if is_error(result):
+        answer: dict[str, object] = {"success": False, "error": _tool_error(blocks, structured)}
         others = [block for block in blocks if not _is_text(block)]
-        return {
-            "success": False,
-            "error": _error(blocks, structured),
-            **({"data": {"content": others}} if others else {}),
-        }
+        if others:
+            answer["data"] = {"content": others}
+        return answer
     if structured is None:
         return {"success": True, "data": {"content": blocks}}
-    held = structured.get("content") if isinstance(structured, dict) else None
-    more = [block for block in blocks if not _repeats(block, structured)] if held != blocks else []
-    if not more:
+    if isinstance(structured, dict) and structured.get("content") == blocks:
+        return {"success": True, "data": structured}
+    blocks = [block for block in blocks if not _repeats(block, structured)]
+    if not blocks:
         return {"success": True, "data": structured}
     if not isinstance(structured, dict) or "content" in structured:
-        return {"success": True, "data": {"content": more, "structuredContent": structured}}
-    return {"success": True, "data": {**structured, "content": more}}
+        return {"success": True, "data": {"content": blocks, "structuredContent": structured}}
+    return {"success": True, "data": {**structured, "content": blocks}}
 
 
 def is_error(result: Mapping[str, object]) -> bool:
@@ -354,18 +362,21 @@ def _is_text(block: object) -> bool:
 def _repeats(block: object, structured: object) -> bool:
     """Return whether a text block repeats the structured content, or its only field: some SDKs wrap a plain value as
     ``{"result": …}``."""
-    text = block.get("text") if isinstance(block, dict) and _is_text(block) else None
-    if not isinstance(text, str):
-        return False
-    fields = [*structured.values()] if isinstance(structured, dict) else []
-    values = [structured, *(fields if len(fields) == 1 else [])]
+    match block:
+        case {"type": "text", "text": str(text)}:
+            pass
+        case _:
+            return False
+    values = [structured]
+    if isinstance(structured, dict) and len(structured) == 1:
+        values += structured.values()
     if text in [value for value in values if isinstance(value, str)]:
         return True
     try:
-        told = parse_json_text(text)
+        parsed = parse_json_text(text)
     except ProtocolError:
         return False
-    return any(type(told) is type(value) and told == value for value in values)
+    return any(type(parsed) is type(value) and parsed == value for value in values)
 
 
 #: What a block of each type must have: its member, and the type of that.
@@ -387,59 +398,67 @@ def result_warnings(result: Mapping[str, object], output_schema: object) -> list
     structured = result.get("structuredContent")
     if structured is None:
         return [*warnings, "outputSchema: the answer has no structuredContent"]
-    return [*warnings, *check_output(output_schema, structured, [found.path for found in find(structured)])]
+    return [*warnings, *check_output(output_schema, structured, [item.path for item in find(structured)])]
 
 
 def _block_warnings(blocks: object) -> list[str]:
     """Return what is wrong with the blocks of a result, each with its place; at most five."""
     warnings: list[str] = []
     for index, block in enumerate(blocks if isinstance(blocks, list) else []):
-        kind = block.get("type") if isinstance(block, dict) else None
-        article = "an" if str(kind)[:1] in "aeiou" else "a"
-        if not isinstance(block, dict):
-            warnings.append(f"content.{index}: not a block but {type(block).__name__}")
-        elif not isinstance(kind, str):
-            warnings.append(f"content.{index}: a block without a type")
-        elif kind not in _NEEDED:
-            warnings.append(f"content.{index}: a block of unknown type {kind[:80]!r}")
-        else:
-            missing = [
-                name
-                for name, needed in _NEEDED[kind]
-                if not isinstance(block.get(name), needed) and not isinstance(block.get(name), BinaryData)
-            ]
-            if missing:
-                warnings.append(f"content.{index}: {article} {kind} without {' and '.join(missing)}")
+        fault = _block_fault(block)
+        if fault:
+            warnings.append(f"content.{index}: {fault}")
         if len(warnings) == _MAX_WARNINGS:
             break
     return warnings
 
 
-def _error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
+def _block_fault(block: object) -> str:
+    if not isinstance(block, dict):
+        return f"not a block but {type(block).__name__}"
+    kind = block.get("type")
+    if not isinstance(kind, str):
+        return "a block without a type"
+    if kind not in _NEEDED:
+        return f"a block of unknown type {kind[:80]!r}"
+    missing = [name for name, needed in _NEEDED[kind] if not isinstance(block.get(name), (needed, BinaryData))]
+    if not missing:
+        return ""
+    article = "an" if kind[0] in "aeiou" else "a"
+    return f"{article} {kind} without {' and '.join(missing)}"
+
+
+def _tool_error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
     """Return the error of a failed tool. A structured error in ABP's form is returned unchanged."""
+    if isinstance(structured, dict):
+        abp_error = structured.get("error")
+        if isinstance(abp_error, dict) and isinstance(abp_error.get("code"), str):
+            return abp_error
     texts = [str(block.get("text")) for block in blocks if _is_text(block)]
-    own_error = structured.get("error") if isinstance(structured, dict) else None
-    if isinstance(own_error, dict) and isinstance(own_error.get("code"), str):
-        return own_error
-    words = "\n".join(texts).strip() or _structured_words(structured)
-    error: dict[str, object] = {"message": words[:_MAX_TEXT] or "the tool failed and did not say why"}
+    message = "\n".join(texts).strip() or _structured_message(structured)
+    error: dict[str, object] = {"message": message[:_MAX_TEXT] or "the tool failed and did not say why"}
     others = [block for block in blocks if not _is_text(block)]
-    if others or structured is not None:
-        error["details"] = {"content": others, **({"structuredContent": structured} if structured is not None else {})}
+    if structured is not None:
+        error["details"] = {"content": others, "structuredContent": structured}
+    elif others:
+        error["details"] = {"content": others}
     return error
 
 
-def _structured_words(structured: object) -> str:
-    """Return the words of an error that only the structured content tells."""
-    if isinstance(structured, str):
-        return structured
-    if not isinstance(structured, dict) or not structured:
-        return ""
-    error = structured.get("error")
-    for words in (error, error.get("message") if isinstance(error, dict) else None, structured.get("message")):
-        if isinstance(words, str) and words.strip():
-            return words
-    return encode_json(structured).decode()
+def _structured_message(structured: object) -> str:
+    """Return the message of an error that is in the structured content only."""
+    match structured:
+        case str(message):
+            return message
+        case {"error": str(message)} if message.strip():
+            return message
+        case {"error": {"message": str(message)}} if message.strip():
+            return message
+        case {"message": str(message)} if message.strip():
+            return message
+    if isinstance(structured, dict) and structured:
+        return encode_json(structured).decode()
+    return ""
 
 
 def error_answer(error: CapabilityError) -> dict[str, object]:
@@ -458,10 +477,11 @@ def to_elicitation(params: ElicitRequestParams) -> ElicitationRequest:
     """
     if isinstance(params, ElicitRequestURLParams):
         return ElicitationRequest(method="elicitation/confirm", params={"message": params.message, "url": params.url})
-    asked: dict[str, object] = {"message": params.message, "schema": dict(params.requested_schema)}
-    if (defaults := _defaults(params.requested_schema)) is not None:
-        asked["default"] = defaults
-    return ElicitationRequest(method="elicitation/input", params=asked)
+    question: dict[str, object] = {"message": params.message, "schema": dict(params.requested_schema)}
+    defaults = _defaults(params.requested_schema)
+    if defaults is not None:
+        question["default"] = defaults
+    return ElicitationRequest(method="elicitation/input", params=question)
 
 
 def _defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
@@ -469,25 +489,32 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
 
     ``None`` also if a default is ``True``: MCP does not mark destructive actions, so a person must agree.
     """
-    fields = schema.get("properties", {})
-    defaults = {name: one["default"] for name, one in fields.items() if isinstance(one, Mapping) and "default" in one}
-    complete = bool(defaults) and set(schema.get("required", ())) <= set(defaults)
-    return defaults if complete and True not in [value is True for value in defaults.values()] else None
+    defaults = {
+        name: field["default"]
+        for name, field in schema.get("properties", {}).items()
+        if isinstance(field, Mapping) and "default" in field
+    }
+    is_complete = set(schema.get("required", ())) <= set(defaults)
+    if not defaults or not is_complete or any(value is True for value in defaults.values()):
+        return None
+    return defaults
 
 
 def to_elicit_result(params: ElicitRequestParams, answer: Mapping[str, Any]) -> ElicitResult:
     """Return the handler's answer for the server. A form of one field accepts a value without the field's name."""
     if not answer.get("success"):
         return ElicitResult(action="decline")
-    data = answer.get("data")
-    answered: Any = data if isinstance(data, Mapping) else {}
+    data: Any = answer.get("data")
+    if not isinstance(data, Mapping):
+        data = {}
     if isinstance(params, ElicitRequestURLParams):
-        return ElicitResult(action="accept" if answered.get("confirmed") is True else "decline")
-    value = answered.get("value")
+        return ElicitResult(action="accept" if data.get("confirmed") is True else "decline")
+    content = data.get("value")
     fields = params.requested_schema.get("properties", {})
-    content = value if isinstance(value, Mapping) else dict.fromkeys(fields, value) if len(fields) == 1 else None
-    if content is None:
-        return ElicitResult(action="decline")
+    if not isinstance(content, Mapping):
+        if len(fields) != 1:
+            return ElicitResult(action="decline")
+        content = dict.fromkeys(fields, content)
     try:
         return ElicitResult(action="accept", content=dict(content))
     except ValidationError:
@@ -503,16 +530,18 @@ def to_sampling_elicitation(params: CreateMessageRequestParams) -> ElicitationRe
 
 def to_sampling_result(answer: Mapping[str, Any]) -> CreateMessageResult | ErrorData_of_mcp_types:
     """Return the handler's ``{result}`` for the server: a text, or a message in MCP's form."""
-    data = answer.get("data") if answer.get("success") else None
-    result = data.get("result") if isinstance(data, Mapping) else None
-    if isinstance(result, str):
-        return CreateMessageResult(role="assistant", content=TextContent(type="text", text=result), model=_UNNAMED)
-    if isinstance(result, Mapping):
-        try:
-            return CreateMessageResult.model_validate({"role": "assistant", "model": _UNNAMED, **result}, by_name=False)
-        except ValidationError:
-            return ErrorData_of_mcp_types(code=INVALID_PARAMS, message="the client's answer is not a message")
-    return ErrorData_of_mcp_types(code=-1, message="the client declined to sample")
+    message: dict[str, object] = {"role": "assistant", "model": "unknown"}
+    match answer:
+        case {"success": True, "data": {"result": str(text)}}:
+            message["content"] = {"type": "text", "text": text}
+        case {"success": True, "data": {"result": Mapping() as result}}:
+            message.update(result)
+        case _:
+            return ErrorData_of_mcp_types(code=-1, message="the client declined to sample")
+    try:
+        return CreateMessageResult.model_validate(message, by_name=False)
+    except ValidationError:
+        return ErrorData_of_mcp_types(code=INVALID_PARAMS, message="the client's answer is not a message")
 
 
 class Questions:
@@ -526,15 +555,15 @@ class Questions:
         self, context: ClientRequestContext, params: ElicitRequestParams
     ) -> ElicitResult | ErrorData_of_mcp_types:
         """Ask the user (MCP "Elicitation"). Called by the SDK."""
-        return to_elicit_result(params, await self._ask(to_elicitation(params)))
+        return to_elicit_result(params, await self._answer_to(to_elicitation(params)))
 
     async def sample(
         self, context: ClientRequestContext, params: CreateMessageRequestParams
     ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData_of_mcp_types:
         """Ask for a message of a language model (MCP "Sampling"). Called by the SDK."""
-        return to_sampling_result(await self._ask(to_sampling_elicitation(params)))
+        return to_sampling_result(await self._answer_to(to_sampling_elicitation(params)))
 
-    async def _ask(self, question: ElicitationRequest) -> Mapping[str, Any]:
+    async def _answer_to(self, question: ElicitationRequest) -> Mapping[str, Any]:
         key = str(uuid.uuid4())
         self._pending[key] = asyncio.get_running_loop().create_future()
         self._emit(Message("elicitation/request", question.model_dump(by_alias=True, exclude_none=True), id=key))

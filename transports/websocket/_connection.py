@@ -158,7 +158,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
                 start = payload + length
             elif not self._is_expected(first & ~_FIN):
                 self._fail(CloseCode.PROTOCOL_ERROR, "unexpected frame")
-            elif length + self._received() > self._message_limit:
+            elif self._message_size() + length > self._message_limit:
                 self._fail(CloseCode.MESSAGE_TOO_BIG, f"over the limit of {self._message_limit} bytes")
             elif self._message is None and first & _FIN and end >= payload + length:
                 start = payload + length
@@ -170,16 +170,20 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
                 self._is_last_frame = bool(first & _FIN)
                 self._missing = length
                 start = self._read_payload(payload, end)
-        self._end = end - start if self._reads_frames else 0
-        buffer[: self._end] = buffer[start : start + self._end]
+        self._end = 0
+        if self._reads_frames:
+            self._end = end - start
+            buffer[: self._end] = buffer[start:end]
 
     def _is_expected(self, opcode: int) -> bool:
         if self._message is None:
             return opcode in (Opcode.TEXT, Opcode.BINARY)
         return opcode == Opcode.CONT
 
-    def _received(self) -> int:
-        return self._message.tell() if self._message is not None else 0
+    def _message_size(self) -> int:
+        if self._message is None:
+            return 0
+        return self._message.tell()
 
     def _read_payload(self, start: int, end: int) -> int:
         """Add bytes of the current frame to its message, and deliver the message if it is whole.

@@ -17,10 +17,9 @@ import asyncio
 import logging
 import re
 import ssl
-import ssl as ssl_module
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeAlias
@@ -131,8 +130,11 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
     match error:
         case InvalidStatus():
             status = error.response.status_code
-            hint = f"; give {spelled('token= or headers=')} that it accepts" if status in (401, 403) else ""
-            hint = "; is that the address of its WebSocket?" if status in (200, 404, 426) else hint
+            hint = ""
+            if status in (401, 403):
+                hint = f"; give {spelled('token= or headers=')} that it accepts"
+            elif status in (200, 404, 426):
+                hint = "; is that the address of its WebSocket?"
             return ConnectFailed(
                 f"{address} answered HTTP {status} instead of a WebSocket{hint}", details={"status": status}
             )
@@ -145,10 +147,10 @@ def open_error(url: str, error: Exception, *, timeout: float) -> ConnectFailed:
         case ssl.SSLError() if error.reason in _NO_TLS:
             return ConnectFailed(f"{address} does not speak TLS as wss:// says ({error.reason}); try ws://")
         case ssl.SSLError():
-            reason, is_about = error.reason or "TLS failed", "that it accepts"
+            advice = "give an ssl= context that it accepts"
             if isinstance(error, ssl.SSLCertVerificationError):
-                is_about = "that trusts its certificate"
-            return ConnectFailed(f"{address}: {reason}; give an ssl= context {is_about}")
+                advice = "give an ssl= context that trusts its certificate"
+            return ConnectFailed(f"{address}: {error.reason or 'TLS failed'}; {advice}")
         case OSError():
             reason = connection_failure(error)
             return ConnectFailed(f"cannot connect to {address}: {reason}; start the app or correct the address")
@@ -162,7 +164,8 @@ def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, rec
     ``max_bytes`` is the transport's limit of a message, ``silence`` the seconds after which a silent peer is given up.
     ``reconnects`` is true if the transport opens the connection again.
     """
-    code = closed.rcvd.code if closed.rcvd else closed.sent.code if closed.sent else None
+    close = closed.rcvd or closed.sent
+    code = close.code if close else 1006
     ours = closed.sent is not None and not closed.rcvd_then_sent
     if code == 1009 and ours:
         return TooLarge(
@@ -176,9 +179,10 @@ def close_error(closed: ConnectionClosed, *, max_bytes: int, silence: float, rec
         return ProtocolError("the app sent frames that break RFC 6455")
     if code == 1011 and ours:
         return lost_error(f"the app answered no ping for {format_seconds(silence)}", reconnects=reconnects)
-    reason = closed.rcvd.reason if closed.rcvd else ""
-    said = f": {reason[:80]}" if reason else ""
-    return lost_error(f"the connection is gone (code {code or 1006}{said})", reconnects=reconnects)
+    reason = ""
+    if closed.rcvd and closed.rcvd.reason:
+        reason = f": {closed.rcvd.reason[:80]}"
+    return lost_error(f"the connection is gone (code {code}{reason})", reconnects=reconnects)
 
 
 def lost_error(what: str, *, reconnects: bool) -> Disconnected:
@@ -225,15 +229,16 @@ class Incoming:
         if not isinstance(error, ProtocolError):
             error = ProtocolError(f"the app sent a message that cannot be read ({type(reason).__name__})")
         self.pending.counts["unreadable"] += 1
-        if (request := answered_request(data)) is not None:
-            self.pending.fail(request, error)
+        request_id = answered_request(data)
+        if request_id is not None:
+            self.pending.fail(request_id, error)
         logger.warning("%s", error.message)
 
 
 def answered_request(data: bytes) -> str | None:
     """Return the id near the beginning or the end of an unparsable message; ``None`` if there is none."""
-    found = _ID_PATTERN.search(data[:4096]) or _ID_PATTERN.search(data[-4096:])
-    return found[1].decode(errors="replace") if found else None
+    match = _ID_PATTERN.search(data[:4096]) or _ID_PATTERN.search(data[-4096:])
+    return match[1].decode(errors="replace") if match else None
 
 
 State: TypeAlias = Literal["connecting", "open", "reconnecting", "closed"]
@@ -271,7 +276,7 @@ class WebSocketTransport(Transport):
         token: str | None = None,
         subprotocols: Sequence[str] = (),
         origin: str | None = None,
-        ssl: ssl_module.SSLContext | None = None,
+        ssl: ssl.SSLContext | None = None,
         proxy: str | Literal[True] | None = True,
         timeout: float = 10.0,
         ping_interval: float = 20.0,
@@ -290,6 +295,7 @@ class WebSocketTransport(Transport):
         self._headers = dict(headers or {})
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
+        max_size = max_bytes * 4 // 3 + (1 << 20)  # base64 is a third longer; 1 MiB for the rest of the message
         self._options: dict[str, Any] = {
             "subprotocols": [Subprotocol(name) for name in subprotocols] or None,
             "origin": Origin(origin) if origin is not None else None,
@@ -298,7 +304,7 @@ class WebSocketTransport(Transport):
             "ping_interval": ping_interval,
             "ping_timeout": ping_timeout,
             "close_timeout": close_timeout,
-            "max_size": (max_size := max_bytes * 4 // 3 + (1 << 20)),
+            "max_size": max_size,
             "create_connection": partial(Connection, on_message=self._on_message, message_limit=max_size),
         }
         if ssl is not None:
@@ -383,8 +389,8 @@ class WebSocketTransport(Transport):
 
     def _set_state(self, state: State, error: ABPError | None = None) -> None:
         self._state = state
-        payload = {"state": state, "reason": error.message if error else ""}
-        self._events.put_nowait(Message("connection/restored" if state == "open" else "connection/lost", payload))
+        kind = "connection/restored" if state == "open" else "connection/lost"
+        self._events.put_nowait(Message(kind, {"state": state, "reason": error.message if error else ""}))
 
     async def _connect_again(self) -> Connection | None:
         """Return a new connection, after attempts with back-off; ``None`` once the transport is closed.
@@ -394,8 +400,8 @@ class WebSocketTransport(Transport):
         """
         lost_at = time.monotonic()
         for attempt in count(1):
-            recent = time.monotonic() - lost_at < _SHORT_DELAYS_FOR
-            await asyncio.sleep(backoff_delay(attempt, _SHORT_DELAY if recent else MAX_DELAY))
+            is_recent = time.monotonic() - lost_at < _SHORT_DELAYS_FOR
+            await asyncio.sleep(backoff_delay(attempt, _SHORT_DELAY if is_recent else MAX_DELAY))
             if self._state == "closed":
                 break
             try:
@@ -459,12 +465,12 @@ class WebSocketTransport(Transport):
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
-    def request(self, message: Message, *, timeout: float) -> Coroutine[object, object, Message]:
+    async def request(self, message: Message, *, timeout: float) -> Message:
         """Send a request and wait for its reply; see :meth:`Transport.request <transports.base.Transport.request>`.
 
         Raises :class:`~transports.errors.TooLarge` if the reply is over ``max_bytes``.
         """
-        return self._pending.request(message, self._send, timeout=timeout)
+        return await self._pending.request(message, self._send, timeout=timeout)
 
     async def notify(self, message: Message) -> None:
         """Send a message that has no reply. Raises :class:`~transports.errors.Disconnected` without a connection."""
@@ -517,5 +523,6 @@ class WebSocketTransport(Transport):
 
 def _http_address(connection: Connection) -> str:
     uri = connection.protocol.uri
+    scheme = "https" if uri.secure else "http"
     host = f"[{uri.host}]" if ":" in uri.host else uri.host
-    return f"{'https' if uri.secure else 'http'}://{host}:{uri.port}{uri.path}"
+    return f"{scheme}://{host}:{uri.port}{uri.path}"

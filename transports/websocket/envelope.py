@@ -84,21 +84,22 @@ def _take_runs_out(data: bytes, key: re.Pattern[bytes], marker: str) -> tuple[by
     """
     runs: list[memoryview] = []
     parts: list[bytes] = []
-    copied = at = 0
-    while at + _SHORTEST_RUN < len(data):
-        quote = data.rfind(b'"', at, at + _SHORTEST_RUN)
+    copied = start = 0
+    while start + _SHORTEST_RUN < len(data):
+        quote = data.rfind(b'"', start, start + _SHORTEST_RUN)
         if quote >= 0:  # a run is longer than the window, so it cannot begin before this mark
-            at = quote + 1
+            start = quote + 1
             continue
-        end = data.find(b'"', at)
+        end = data.find(b'"', start)
         if end < 0:
             break
-        is_plain = (end - at) % 4 == 0 and data.find(b"\\", at, end) < 0
-        if is_plain and key.search(data, max(at - 40, 0), at):  # 40 bytes are enough for the key, and bound the search
-            parts += [data[copied:at], f"{marker}{len(runs)}".encode()]
-            runs.append(memoryview(data)[at:end])
+        has_escapes = data.find(b"\\", start, end) >= 0
+        # 40 bytes are enough for the key, and bound the search
+        if (end - start) % 4 == 0 and not has_escapes and key.search(data, max(start - 40, 0), start):
+            parts += [data[copied:start], f"{marker}{len(runs)}".encode()]
+            runs.append(memoryview(data)[start:end])
             copied = end
-        at = end + 1
+        start = end + 1
     return b"".join([*parts, data[copied:]]), runs
 
 
@@ -122,7 +123,7 @@ def encode_envelope(message: Message) -> bytes:
     """
     payload: Any = message.payload
     if message.content:
-        descriptors: dict[Place, object] = {found.path: to_descriptor(found.binary) for found in message.content}
+        descriptors: dict[Place, object] = {item.path: to_descriptor(item.binary) for item in message.content}
         payload = {**payload, "params": replace(payload["params"], descriptors)}
     envelope: dict[str, object] = {"type": message.type, "timestamp": message.timestamp, "payload": payload}
     if message.id is not None:
@@ -163,8 +164,9 @@ def decode_envelope(data: bytes) -> Message:
     """
     listing = len(data) > MAX_VALUES and (_LISTING.search(data[:_ENDS]) or _LISTING.search(data[-_ENDS:]))
     at_most = MAX_LISTED if listing else MAX_VALUES
-    envelope = decode_with_runs(data, _KEY, _content, at_most=at_most, levels=_MAX_LEVELS)
-    if not isinstance(envelope, dict) or not isinstance(kind := envelope.get("type"), str):
+    envelope = decode_with_runs(data, _KEY, _content_of_run, at_most=at_most, levels=_MAX_LEVELS)
+    kind = envelope.get("type") if isinstance(envelope, dict) else None
+    if not isinstance(envelope, dict) or not isinstance(kind, str):
         raise ProtocolError("the app sent JSON that is not an envelope: it needs a type")
     identity, timestamp = envelope.get("id"), envelope.get("timestamp")
     return Message(
@@ -175,8 +177,9 @@ def decode_envelope(data: bytes) -> Message:
     )
 
 
-def _content(node: dict[str, object], _: str, run: memoryview) -> object:
+def _content_of_run(node: dict[str, object], _: str, run: memoryview) -> object:
     """Return a run as content if the fields beside it declare base64 (docs/protocol.md 9.2), otherwise as text."""
-    declared = declares_base64(node.get("mimeType"), node.get("encoding"))
-    plain = declared and _NOT_PLAIN_BASE64.search(run[:_BYTES_CHECKED]) is None
-    return BinaryData(Encoded(run, "base64")) if plain else decode_run(run)
+    is_declared = declares_base64(node.get("mimeType"), node.get("encoding"))
+    if is_declared and _NOT_PLAIN_BASE64.search(run[:_BYTES_CHECKED]) is None:
+        return BinaryData(Encoded(run, "base64"))
+    return decode_run(run)

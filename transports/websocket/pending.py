@@ -95,24 +95,25 @@ class PendingReplies:
         identity = message.id
         if identity is None:
             return "unknown"
-        waiting = self._waiting.get(identity)
-        if waiting is None:
+        if identity not in self._waiting:
             return self._ended.get(identity, "unknown")
-        if waiting[0] != request_type:
+        waiting_type, future = self._waiting[identity]
+        if waiting_type != request_type:
             return "unknown"
         del self._waiting[identity]
         self._end(identity, "duplicate")
-        if not waiting[1].done():
-            waiting[1].set_result(message)
+        if not future.done():
+            future.set_result(message)
         return "delivered"
 
     def fail(self, message_id: str, error: ABPError) -> None:
         """Raise ``error`` in one request instead of a reply. Does nothing if that request is not pending."""
-        waiting = self._waiting.pop(message_id, None)
-        if waiting is not None:
-            self._end(message_id, "late")
-            if not waiting[1].done():
-                waiting[1].set_exception(error)
+        if message_id not in self._waiting:
+            return
+        _, future = self._waiting.pop(message_id)
+        self._end(message_id, "late")
+        if not future.done():
+            future.set_exception(error)
 
     def fail_all(self, error: ABPError) -> None:
         """Raise an error in every pending request, each a new instance of its class, message and details."""

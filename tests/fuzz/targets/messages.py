@@ -167,13 +167,13 @@ def tools(data: bytes) -> None:
     _read_capabilities([to_capability(tool) for tool in usable])
     message = b'{"jsonrpc":"2.0","id":1,"result":{"tools":[' + data + b'],"_meta":{"a":' + data + b"}}}"
     aside = tool_repair.Aside()
-    short = jsonrpc_message_adapter.validate_json(http._in_place(message, aside), by_name=False)
+    short = jsonrpc_message_adapter.validate_json(http._short_message(message, aside), by_name=False)
     if isinstance(short, JSONRPCResponse):
         whole = aside.take(short.result)
         assert whole is not None and isinstance(whole["tools"], list) and aside.take(short.result) is None
         assert aside.take(whole) is None
     event = b"event: message\nid: 3\ndata: " + message.replace(b"\n", b"\ndata: ").replace(b"\r", b" ") + b"\n\n"
-    http._Events(httpx2.ByteStream(b""), 1000, aside)._short(event)
+    http._Events(httpx2.ByteStream(b""), 1000, aside)._short_event(event)
 
 
 def _result(work: Coroutine[Any, Any, _T]) -> _T:
