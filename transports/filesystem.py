@@ -69,8 +69,10 @@ class ArtifactFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         """List the artifacts, in the order of the store, or the one with this id: its name, which is the id, its size,
         and the fields of its reference."""
         key = self._strip_protocol(path)
-        found = [self.info(key)] if key else [_info(ref) for ref in self._run(self._list)]
-        return found if detail else [str(one["name"]) for one in found]
+        entries = [self.info(key)] if key else [_info(ref) for ref in self._run_in_loop(self._list_refs)]
+        if detail:
+            return entries
+        return [str(entry["name"]) for entry in entries]
 
     def info(self, path: str, **_: object) -> dict[str, object]:
         """Return the facts about an artifact, as in :meth:`ls`."""
@@ -78,7 +80,7 @@ class ArtifactFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         if not key:
             return {"name": "", "size": 0, "type": "directory"}
         with _as_file(key):
-            return _info(self._run(self._stat, key))
+            return _info(self._run_in_loop(self._stat, key))
 
     def created(self, path: str) -> datetime:
         """Return when the artifact was first stored."""
@@ -97,11 +99,11 @@ class ArtifactFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
             )
         key = self._strip_protocol(path)
         with _as_file(key):
-            return self._run(self._opened, key)
+            return self._run_in_loop(self._open_verified, key)
 
     # --- in the loop of the store -------------------------------------------------------------------------------------
 
-    def _run(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    def _run_in_loop(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         async def run() -> T:
             try:
                 return await work(*args, **kwargs)
@@ -111,17 +113,18 @@ class ArtifactFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
 
         return SHARED.run(run())
 
-    async def _list(self) -> Sequence[ArtifactRef]:
+    async def _list_refs(self) -> Sequence[ArtifactRef]:
         return await self._store.list()
 
     async def _stat(self, key: str) -> ArtifactRef:
         return await self._store.stat(key)
 
-    async def _opened(self, key: str) -> BufferedReader:
+    async def _open_verified(self, key: str) -> BufferedReader:
         ref = await self._store.stat(key)
-        pieces, file = Pieces(), await in_thread(_file_for, ref)
+        pieces = Pieces()
+        file = await in_thread(_file_for, ref)
 
-        def take(chunk: bytes) -> None:
+        def add_chunk(chunk: bytes) -> None:
             pieces.add(chunk)
             if ref.path is None:
                 with _temporary_errors():
@@ -130,7 +133,7 @@ class ArtifactFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         try:
             async with aclosing(self._store.open(ref)) as chunks:  # the store's own way: its audit log, its quarantine
                 async for chunk in chunks:
-                    await in_thread(take, chunk)
+                    await in_thread(add_chunk, chunk)
             pieces.finish(ref)
         except BaseException:
             file.close()
@@ -153,10 +156,11 @@ def _temporary_errors() -> AbstractContextManager[None]:
 def _store_of(store: object) -> artifacts.ArtifactStore:
     if store is None or isinstance(store, str | Path):
         return open_configured_store(Settings.load(), store, retention=retention_settings())
-    inner = store.wrapped if isinstance(store, sync.ArtifactStore) else store
-    if (found := artifacts.discover_store(inner)) is None:
+    wrapped = store.wrapped if isinstance(store, sync.ArtifactStore) else store
+    discovered = artifacts.discover_store(wrapped)
+    if discovered is None:
         raise UsageError(f"store: a {type(store).__name__} is not a store, its address, or an object that has one")
-    return found
+    return discovered
 
 
 def _info(ref: ArtifactRef) -> dict[str, object]:

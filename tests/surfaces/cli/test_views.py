@@ -105,7 +105,7 @@ def test_a_call_that_was_recorded_without_its_view_says_how_to_record_that(
         (["model_only"], "'model_only' has no view; tools with views: board, "),
         (["bord"], "did you mean board?"),
         (["board", "--size", "9x"], "is not a size in pixels of the form WIDTHxHEIGHT"),
-        (["board", "--host", "nobody"], "there is no host 'nobody'; there are spec, "),
+        (["board", "--host", "nobody"], "unknown host 'nobody'; use one of spec, "),
         (["board", "--csp", "none"], "'declared', 'spec', 'loose'"),
         (["board", "--screenshot", "/nonexistent/a.png"], "/nonexistent/a.png cannot be written"),
         (["board", "--record", "/nonexistent/a.jsonl"], "/nonexistent/a.jsonl cannot be written"),

@@ -79,8 +79,8 @@ class ViewDocument:
             return "frame-ancestors *"
         directives = dict(_directives(self.csp if mode == "declared" else None))
         for name, sources in (granted or {}).items():
-            kept = [source for source in directives.get(name, "").split() if source != "'none'"]
-            directives[name] = " ".join(dict.fromkeys((*kept, *sources)))
+            declared = [source for source in directives.get(name, "").split() if source != "'none'"]
+            directives[name] = " ".join(dict.fromkeys((*declared, *sources)))
         return "; ".join(f"{name} {sources}" for name, sources in directives.items())
 
     def policy_headers(
@@ -102,9 +102,10 @@ def _allowlist(policy: str) -> str:
     What each host is for, and where redirects may lead, is left to the policy."""
     hosts: dict[str, None] = {}
     for source in (source for directive in policy.split(";") for source in directive.split()[1:]):
+        match = _SOURCE.fullmatch(source)
         if _ANY_HOST.fullmatch(source):
             hosts["*"] = None
-        elif (match := _SOURCE.fullmatch(source)) is not None and match["host"]:
+        elif match is not None and match["host"]:
             hosts[match["host"].replace(":", r"\\:")] = None
     patterns = "".join(f' "*://{host}:*/*"' for host in hosts)
     return f"(response-origin{patterns});redirects=allow;webrtc=block"
@@ -117,8 +118,8 @@ def _directives(csp: Mapping[str, Sequence[str]] | None) -> Iterator[tuple[str, 
             yield name, sources
         return
 
-    def sources_of(kind: str, *own: str, default: str = "") -> str:
-        return " ".join((*own, *csp.get(kind, ()))) or default
+    def sources_of(kind: str, *always: str, default: str = "") -> str:
+        return " ".join((*always, *csp.get(kind, ()))) or default
 
     yield "default-src", "'none'"
     yield "script-src", sources_of("resourceDomains", "'self'", "'unsafe-inline'")
@@ -138,32 +139,34 @@ def read_document(uri: str, result: Mapping[str, object], listed: Mapping[str, o
 
     Raises :class:`~transports.errors.ProtocolError` if there is none, if it has another type than
     ``text/html;profile=mcp-app``, or if it is longer than 8 MiB."""
-    contents = result.get("contents")
-    content = contents[0] if isinstance(contents, list) and contents and isinstance(contents[0], dict) else None
-    if content is None:
-        raise ProtocolError(f"the server has no document for the view {uri[:200]}")
+    match result.get("contents"):
+        case [dict(content), *_]:
+            pass
+        case _:
+            raise ProtocolError(f"the server has no document for the view {uri[:200]}")
     mime_type = str(content.get("mimeType", "")).replace(" ", "").lower()
     if mime_type != VIEW_TYPE:
         raise ProtocolError(
             f"the document of the view {uri[:200]} is {mime_type[:100] or 'of no type'}; hosts show {VIEW_TYPE} only"
         )
-    html = _html(content, uri)
+    html = _html_of(content, uri)
     warnings: list[str] = []
     ui = declared_ui(content)
     if ui is None:
-        ui = declared_ui(listed or {})
-    csp = _sources(ui.get("csp") if ui else None, warnings)
-    return ViewDocument(uri, html, csp, _permissions(ui.get("permissions") if ui else None, warnings), warnings)
+        ui = declared_ui(listed or {}) or {}
+    csp = _sources(ui.get("csp"), warnings)
+    return ViewDocument(uri, html, csp, _permissions(ui.get("permissions"), warnings), warnings)
 
 
 def declared_ui(resource: Mapping[str, object]) -> Mapping[str, object] | None:
     """Return ``_meta.ui`` of a resource, or ``None``."""
-    meta = resource.get("_meta")
-    ui = meta.get("ui") if isinstance(meta, Mapping) else None
-    return ui if isinstance(ui, Mapping) else None
+    match resource:
+        case {"_meta": {"ui": Mapping() as ui}}:
+            return ui
+    return None
 
 
-def _html(content: Mapping[str, object], uri: str) -> str:
+def _html_of(content: Mapping[str, object], uri: str) -> str:
     text, blob = content.get("text"), content.get("blob")
     if isinstance(text, str):
         html = text
@@ -207,7 +210,8 @@ def policy_remedy(directive: str, address: str) -> str:
     origin = _ORIGIN.match(address)
     if kind is None or origin is None:
         return "no declared domain allows it: put it into the document, or do without it"
-    if reason := _why_refused(origin[0]):
+    reason = _why_refused(origin[0])
+    if reason:
         return f"{origin[0]} cannot be declared: {reason}"
     return f"declare {origin[0]} in _meta.ui.csp.{kind} of the resource"
 
@@ -242,8 +246,12 @@ def _is_this_machine(host: str) -> bool:
 
 
 def _permissions(declared: object, warnings: list[str]) -> Sequence[str]:
-    given = declared if isinstance(declared, Mapping) else {}
-    unknown = [str(key)[:100] for key in given if key not in _PERMISSIONS]
-    if unknown or not isinstance(declared, Mapping | None):
-        warnings.append(f"the view's permissions are not known: {(unknown or [repr(declared)[:100]])[0]}")
-    return [name for key, name in _PERMISSIONS.items() if key in given]
+    if declared is None:
+        return []
+    if not isinstance(declared, Mapping):
+        warnings.append(f"the view's permissions are not known: {declared!r:.100}")
+        return []
+    unknown = [str(key)[:100] for key in declared if key not in _PERMISSIONS]
+    if unknown:
+        warnings.append(f"the view's permissions are not known: {unknown[0]}")
+    return [name for key, name in _PERMISSIONS.items() if key in declared]

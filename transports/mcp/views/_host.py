@@ -220,41 +220,46 @@ class Host:
         """Return the JSON-RPC ``result`` or ``error`` for a message of the view; ``None`` for a notification."""
         try:
             params = read_params(text)
-            able = method not in _NEEDS or _NEEDS[method] in self._profile.capabilities
+            is_able = method not in _NEEDS or _NEEDS[method] in self._profile.capabilities
             if not is_request:
-                if able:
+                if is_able:
                     self._notified(read_notification(method, params), params)
                 return None
             request = read_request(method, params)
-            if not able:
+            if not is_able:
                 raise self._unable(method, params)
             return {"result": await self._result(method, params, request)}
         except Invalid as invalid:
             code, message = _INVALID_PARAMS, str(invalid)
-            self.initialize_error = message if method == "ui/initialize" else self.initialize_error
-            self._ignored += not is_request
+            if method == "ui/initialize":
+                self.initialize_error = message
+            if not is_request:
+                self._ignored += 1
         except _Refused as refused:
             code, message = refused.code, str(refused)
         except CapabilityError as error:
-            given = error.details.get("code", _INTERNAL)
-            code, message = given if isinstance(given, int) else _INTERNAL, error.message
+            message = error.message
+            server_code = error.details.get("code")
+            code = server_code if isinstance(server_code, int) else _INTERNAL
         except ABPError as error:
             code, message = _INTERNAL, error.message
         except Exception as error:  # the view waits for its answer
             logger.exception("a request of the view failed: %s", method)
             code, message = _INTERNAL, f"the host failed ({type(error).__name__})"
-        return {"error": {"code": code, "message": message}} if is_request else None
+        if not is_request:
+            return None
+        return {"error": {"code": code, "message": message}}
 
     async def _result(self, method: str, params: Mapping[str, object], request: Request | None) -> Mapping[str, object]:
         match request:
             case Initialize():
                 return self._initialize(request, params)
             case OpenLink(url=url):
-                granted = _is_web(url) and await _decided(self._handlers.on_open_link, url)
-                return self._recorded("open-link", params, {} if granted else {"isError": True})
+                is_granted = _is_web(url) and await _is_granted(self._handlers.on_open_link, url)
+                return self._recorded("open-link", params, {} if is_granted else {"isError": True})
             case SendMessage():
-                granted = await _decided(self._handlers.on_message, params)
-                return self._recorded("message", params, {} if granted else {"isError": True})
+                is_granted = await _is_granted(self._handlers.on_message, params)
+                return self._recorded("message", params, {} if is_granted else {"isError": True})
             case RequestDisplayMode(mode=mode):
                 return await self._display_mode(mode, params)
             case UpdateModelContext():
@@ -296,8 +301,8 @@ class Host:
         if not self.has_begun:  # a later one changes nothing that was agreed
             self.has_begun = True
             self.app_info = {"name": request.app_info.name, "version": request.app_info.version}
-            able = params.get("appCapabilities")
-            self.app_capabilities = able if isinstance(able, dict) else {}
+            capabilities = params.get("appCapabilities")
+            self.app_capabilities = capabilities if isinstance(capabilities, dict) else {}
             self._modes = request.app_capabilities.available_display_modes
         return {
             "protocolVersion": PROTOCOL_VERSION,
@@ -324,7 +329,7 @@ class Host:
 
     async def _display_mode(self, mode: DisplayMode, params: Mapping[str, object]) -> Mapping[str, object]:
         declared = mode in self._profile.display_modes and (self._modes is None or mode in self._modes)
-        if declared and await _decided(self._handlers.on_display_mode, mode):
+        if declared and await _is_granted(self._handlers.on_display_mode, mode):
             self.context = replace(self.context, display_mode=mode)
         return self._recorded("display-mode", params, {"mode": self.context.display_mode})
 
@@ -350,22 +355,23 @@ class Host:
         return self._recorded("download-file", shown, {})
 
     async def _release(self, contents: Sequence[Mapping[str, object]]) -> None:
-        discard = self._discard
-        if discard is None:
+        if self._discard is None:
             return
         for item in contents:
             match item:
-                case {"resource": {"held": {"id": str(held)}}}:
-                    await discard(Handle(f"held:{held}"))
+                case {"resource": {"held": {"id": str(handle)}}}:
+                    await self._discard(Handle(f"held:{handle}"))
 
     async def _files_of(self, item: object) -> list[BinaryData]:
         """Return the files of an embedded resource, or of a link, read through the server."""
         match item:
             case {"type": "resource_link", "uri": str(uri)}:
-                read = (await self._relay("resources/read", {"uri": uri})).get("contents")
-                return [_file(one) for one in read[:_MAX_FILES]] if isinstance(read, list) else []
+                contents = (await self._relay("resources/read", {"uri": uri})).get("contents")
+                if not isinstance(contents, list):
+                    return []
+                return [_file_of(resource) for resource in contents[:_MAX_FILES]]
             case {"type": "resource", "resource": dict(resource)}:
-                return [_file(resource)]
+                return [_file_of(resource)]
         raise ProtocolError("it is neither a resource nor a link to one")
 
     def _recorded(
@@ -401,18 +407,22 @@ class Host:
             for kind, record in self._recorded_by_kind.items()
             if record.dropped
         ]
-        ignored = [f"{self._ignored} notifications of the view are not valid"] if self._ignored else []
-        return (*self._warnings, *ignored, *dropped)
+        if self._ignored:
+            dropped.insert(0, f"{self._ignored} notifications of the view are not valid")
+        return (*self._warnings, *dropped)
 
 
-async def _decided(handler: Callable[[Any], Decision] | None, given: object) -> bool:
+async def _is_granted(handler: Callable[[Any], Decision] | None, argument: object) -> bool:
     """Return the decision of a handler; without one the request is granted. An exception refuses."""
     if handler is None:
         return True
     try:
+        is_async = inspect.iscoroutinefunction(handler)
         # a plain function gets a thread, as other callbacks do: it may use the blocking API
-        decision = handler(given) if inspect.iscoroutinefunction(handler) else await asyncio.to_thread(handler, given)
-        return (await decision if inspect.isawaitable(decision) else decision) is not False
+        decision = handler(argument) if is_async else await asyncio.to_thread(handler, argument)
+        if inspect.isawaitable(decision):
+            decision = await decision
+        return decision is not False
     except Exception:
         logger.exception("a handler of the view's requests failed; the request is refused")
         return False
@@ -436,21 +446,24 @@ def _without_handles(params: Mapping[str, object]) -> Mapping[str, object]:
         return item
 
     contents = params.get("contents")
-    return {**params, "contents": [shown(item) for item in contents]} if isinstance(contents, list) else params
+    if not isinstance(contents, list):
+        return params
+    return {**params, "contents": [shown(item) for item in contents]}
 
 
-def _file(resource: object) -> BinaryData:
+def _file_of(resource: object) -> BinaryData:
     """Return the content of a resource: held by the host's page, base64, or text.
 
     Raises :class:`~transports.errors.ProtocolError` if it has none of these, or if it cannot be decoded."""
     if not isinstance(resource, dict):
         raise ProtocolError("it is not a resource")
-    uri, given = str(resource.get("uri", "")), resource.get("mimeType")
-    mime_type = given if isinstance(given, str) else None
+    uri = str(resource.get("uri", ""))
+    declared_type = resource.get("mimeType")
+    mime_type = declared_type if isinstance(declared_type, str) else None
     name = uri.rpartition("/")[2] or None
     match resource:
-        case {"held": {"id": str(held), "size": int(size)}} if size >= 0:
-            return BinaryData(Handle(f"held:{held}", size), mime_type, size, name)
+        case {"held": {"id": str(handle), "size": int(size)}} if size >= 0:
+            return BinaryData(Handle(f"held:{handle}", size), mime_type, size, name)
         case {"blob": str(blob)}:
             try:
                 data = pybase64.b64decode(blob, validate=True)

@@ -60,12 +60,12 @@ async def syntax_errors(frame: Frame) -> dict[str, int]:
     """Return the errors of the scripts in a frame, each with its line in the document, from 1.
 
     Playwright reports an error of the syntax without its place, Chromium knows it. Other browsers give none."""
-    found: dict[str, int] = {}
+    line_of_error: dict[str, int] = {}
 
     def note(event: Any) -> None:
         details = event["exceptionDetails"]
         text = str(details.get("exception", {}).get("description", "")).partition("\n")[0]
-        found[text] = details["lineNumber"] + 1
+        line_of_error[text] = details["lineNumber"] + 1
 
     with contextlib.suppress(PlaywrightError, TimeoutError):
         async with asyncio.timeout(_GRACE):
@@ -73,4 +73,4 @@ async def syntax_errors(frame: Frame) -> dict[str, int]:
             session.on("Runtime.exceptionThrown", note)
             await session.send("Runtime.enable")  # which repeats what was thrown before
             await session.detach()
-    return found
+    return line_of_error

@@ -156,17 +156,21 @@ def read_params(text: str) -> dict[str, object]:
 
 def read_request(method: str, params: Mapping[str, object]) -> Request | None:
     """Return a request of a view, or ``None`` for a method of the host that there is not. Raises :class:`Invalid`."""
-    if method not in _REQUESTS:
-        return None if method.startswith("ui/") else ForServer(method, params)
-    return _read(method, params, _REQUESTS[method])
+    if method in _REQUESTS:
+        return _convert(method, params, _REQUESTS[method])
+    if method.startswith("ui/"):
+        return None
+    return ForServer(method, params)
 
 
 def read_notification(method: str, params: Mapping[str, object]) -> Notification | None:
     """Return a notification of a view, or ``None`` for one that the host has no use for. Raises :class:`Invalid`."""
-    return _read(method, params, _NOTIFICATIONS[method]) if method in _NOTIFICATIONS else None
+    if method not in _NOTIFICATIONS:
+        return None
+    return _convert(method, params, _NOTIFICATIONS[method])
 
 
-def _read(method: str, params: Mapping[str, object], kind: type[_T]) -> _T:
+def _convert(method: str, params: Mapping[str, object], kind: type[_T]) -> _T:
     try:
         return msgspec.convert(params, kind)
     except msgspec.ValidationError as error:

@@ -70,36 +70,36 @@ class HostProfile(_Data, frozen=True):
 
 def host_names() -> Sequence[str]:
     """Return the names of the hosts that come with the kit, ``spec`` first."""
-    names = sorted(one.name.removesuffix(".toml") for one in _folder().iterdir() if one.name.endswith(".toml"))
+    names = sorted(file.name.removesuffix(".toml") for file in _folder().iterdir() if file.name.endswith(".toml"))
     return ["spec", *(name for name in names if name != "spec")]
 
 
 def read_profile(host: str | Path) -> HostProfile:
-    """Return the profile of a host by its name, or of a file of one's own (``.toml`` or ``.json``).
+    """Return the profile of a host by its name, or from a file (``.toml`` or ``.json``).
 
     Raises :class:`~transports.errors.UsageError` if there is none, or if it is not a profile."""
     if isinstance(host, str) and host in host_names():
-        return _own(host)
+        return _bundled_profile(host)
     path = Path(host)
     if path.suffix not in (".toml", ".json"):
-        raise UsageError(f"there is no host {str(host)!r}; there are {', '.join(host_names())}, and files of one's own")
+        raise UsageError(f"unknown host {str(host)!r}; use one of {', '.join(host_names())}, or a path to a TOML file")
     try:
         content = read_regular(path, _MAX_PROFILE)
     except OSError as error:
         raise UsageError(f"the profile {path} cannot be read ({error.strerror or error}); correct the path") from None
-    return _decoded(content, path.suffix, str(path))
+    return _decode_profile(content, path.suffix, str(path))
 
 
 @functools.cache
-def _own(name: str) -> HostProfile:
-    return _decoded((_folder() / f"{name}.toml").read_bytes(), ".toml", name)
+def _bundled_profile(name: str) -> HostProfile:
+    return _decode_profile((_folder() / f"{name}.toml").read_bytes(), ".toml", name)
 
 
 def _folder() -> Any:
     return resources.files(__package__) / "hosts"
 
 
-def _decoded(content: bytes, suffix: str, name: str) -> HostProfile:
+def _decode_profile(content: bytes, suffix: str, name: str) -> HostProfile:
     try:
         if suffix == ".json":
             profile = msgspec.convert(decode_given(content, f"the profile {name}"), HostProfile)
@@ -114,11 +114,13 @@ def _decoded(content: bytes, suffix: str, name: str) -> HostProfile:
     return profile
 
 
-def with_openai(html: str, given: Mapping[str, object]) -> str:
-    """Return the document of a view with ``window.openai`` before its first script. ``given`` are its globals."""
+def with_openai(html: str, properties: Mapping[str, object]) -> str:
+    """Return the document of a view with ``window.openai``, which has ``properties``, before its first script."""
     script = (_folder() / "openai.js").read_text(encoding="utf-8")
-    values = encode_json(given).decode().replace("<", "\\u003c")
-    begin = _DOCTYPE.match(html)
-    at = begin.end() if begin is not None else 0  # a script before the doctype would change how the page is laid out
+    values = encode_json(properties).decode().replace("<", "\\u003c")
     natives = load_script("natives.js")
-    return f"{html[:at]}<script>({script})(({natives})(false), {values});</script>{html[at:]}"
+    doctype = ""
+    match = _DOCTYPE.match(html)
+    if match is not None:  # a script before the doctype would change how the page is laid out
+        doctype = match[0]
+    return f"{doctype}<script>({script})(({natives})(false), {values});</script>{html.removeprefix(doctype)}"

@@ -50,7 +50,7 @@ from ._look import syntax_errors
 from ._profiles import HostProfile, read_profile, with_openai
 
 if TYPE_CHECKING:
-    from playwright.async_api import Frame, Page, Request, Response, Route
+    from playwright.async_api import ConsoleMessage, Frame, Page, Request, Response, Route
 
 logger = logging.getLogger("transports.views")
 
@@ -153,7 +153,7 @@ class ViewTransport(PageTransport):
         #: Takes a file that the view hands out while no call is under way.
         self.on_file: Callable[[BinaryData], Awaitable[None]] | None = None
         self._shown_mode = context.display_mode
-        self._listed_first: list[object] | None = None
+        self._initial_tools: list[Mapping[str, object]] | None = None  # reused when the session lists after initialize
         #: Reports of the browser about what the view's policy forbids, and errors of its scripts.
         self.violations: list[str] = []
         self.script_errors: list[str] = []
@@ -226,7 +226,8 @@ class ViewTransport(PageTransport):
             profile=self._profile,
             current_call=lambda: self._effects.current_call,
         )
-        self._reloads, self._frame = 0, None
+        self._reloads = 0
+        self._frame = None
         for reports in (
             self.violations,
             self.script_errors,
@@ -235,22 +236,27 @@ class ViewTransport(PageTransport):
             self.refused_scripts,
         ):
             reports.clear()
-        own, views = (f"http://{kind}-{secrets.token_hex(8)}.localhost" for kind in ("abp-host", "abp-view"))
+        host_origin, view_origin = (
+            f"http://{kind}-{secrets.token_hex(8)}.localhost" for kind in ("abp-host", "abp-view")
+        )
+        host_headers = {
+            "Content-Security-Policy": f"default-src 'none'; style-src 'unsafe-inline'; frame-src {view_origin}"
+        }
         granted = self._profile.csp_sources if self._csp == "declared" else None
-        frames = f"default-src 'none'; style-src 'unsafe-inline'; frame-src {views}"
+        view_headers = opened.document.policy_headers(self._csp, granted)
         if self._csp != "loose":
             await page.add_init_script(NO_WEBRTC)  # for browsers without Connection-Allowlist
         await asyncio.gather(
             page.set_viewport_size({"width": self._context.size[0], "height": self._context.size[1]}),
             page.emulate_media(color_scheme=self._context.theme),
-            page.route(f"{own}/**", _serving(_HOST_HTML, {"Content-Security-Policy": frames})),
-            page.route(f"{views}/**", _serving(self._html(opened), opened.document.policy_headers(self._csp, granted))),
+            page.route(f"{host_origin}/**", _serving(_HOST_HTML, host_headers)),
+            page.route(f"{view_origin}/**", _serving(self._view_html(opened), view_headers)),
         )
-        self._address = f"{views}/"
+        self._address = f"{view_origin}/"
         self._listen(page)
-        await page.goto(f"{own}/")
+        await page.goto(f"{host_origin}/")
         allow = "; ".join(opened.document.permissions)
-        await agent.invoke("show", f"{views}/", views, _SANDBOX, allow, timeout=self._timeout)
+        await agent.invoke("show", self._address, view_origin, _SANDBOX, allow, timeout=self._timeout)
         self._frame = page.main_frame.child_frames[0]
         # ends before the time for opening does, whose error would not say why the view stays blank
         patience = min(self._timeout / 2, 0.9 * (self._deadline - time.monotonic()))
@@ -262,11 +268,14 @@ class ViewTransport(PageTransport):
         await self._tell_result(agent, opened)
 
     async def _tell_result(self, agent: PageAgent, opened: OpenedTool) -> None:
-        told = (
-            "ui/notifications/tool-input", await _as_text({"arguments": opened.arguments}),
-            "ui/notifications/tool-result", await _as_text(opened.result),
-        )  # fmt: skip
-        await agent.invoke("tell", *told, timeout=self._timeout)
+        await agent.invoke(
+            "tell",
+            "ui/notifications/tool-input",
+            await _as_text({"arguments": opened.arguments}),
+            "ui/notifications/tool-result",
+            await _as_text(opened.result),
+            timeout=self._timeout,
+        )
 
     async def _begin_again(self, agent: PageAgent, host: Host, opened: OpenedTool) -> None:
         """Answer the handshake of a view that has reloaded itself, as hosts do."""
@@ -284,38 +293,45 @@ class ViewTransport(PageTransport):
         with contextlib.suppress(TransportError):
             await self._tell_result(agent, opened)
 
-    def _html(self, opened: OpenedTool) -> str:
+    def _view_html(self, opened: OpenedTool) -> str:
         if not self._profile.openai:
             return opened.document.html
         context = self._context
-        given = {
-            "theme": context.theme, "locale": context.locale, "displayMode": context.display_mode,
-            "maxHeight": context.size[1], "safeArea": {"insets": {"top": 0, "right": 0, "bottom": 0, "left": 0}},
+        properties = {
+            "theme": context.theme,
+            "locale": context.locale,
+            "displayMode": context.display_mode,
+            "maxHeight": context.size[1],
+            "safeArea": {"insets": {"top": 0, "right": 0, "bottom": 0, "left": 0}},
             "userAgent": {"device": {"type": "desktop"}, "capabilities": {"hover": True, "touch": False}},
-            "toolInput": opened.arguments, "toolOutput": opened.result.get("structuredContent"),
-            "toolResponseMetadata": opened.result.get("_meta"), "widgetState": None,
-        }  # fmt: skip
-        return with_openai(opened.document.html, given)
+            "toolInput": opened.arguments,
+            "toolOutput": opened.result.get("structuredContent"),
+            "toolResponseMetadata": opened.result.get("_meta"),
+            "widgetState": None,
+        }
+        return with_openai(opened.document.html, properties)
 
     async def _begun(self, host: Host) -> None:
         """Wait for the handshake, or for a view that knows ``window.openai`` only."""
         if not self._profile.openai:
             await host.initialized.wait()
             return
-        ways = [asyncio.ensure_future(one.wait()) for one in (host.initialized, host.openai_used)]
+        handshake = asyncio.ensure_future(host.initialized.wait())
+        openai_used = asyncio.ensure_future(host.openai_used.wait())
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait(ways[:1], timeout=_HANDSHAKE)  # most views speak both
+            await asyncio.wait((handshake, openai_used), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((handshake,), timeout=_HANDSHAKE)  # most views speak both
         finally:
-            for way in ways:
-                way.cancel()
+            handshake.cancel()
+            openai_used.cancel()
 
     async def _save_file(self, content: BinaryData) -> None:
         call = self._effects.current_call
         if call not in self._handed_out:
             self._handed_out = Counter({None: self._handed_out[None]})  # those of earlier calls do not count
         self._handed_out[call] += 1
-        if self._handed_out[call] > (_MAX_FILES if call is None else _MAX_FILES_OF_CALL):
+        max_files = _MAX_FILES if call is None else _MAX_FILES_OF_CALL
+        if self._handed_out[call] > max_files:
             raise ProtocolError("the view hands out too many files (docs/security.md)")
         if call is None and self.on_file is not None:
             await self.on_file(content)
@@ -335,9 +351,9 @@ class ViewTransport(PageTransport):
         if reason in _NOT_OF_THE_NETWORK:
             return
         failure = f"{request.resource_type} {redact_url(request.url)} did not load: {reason}"
-        _keep(self.load_failures, failure)
+        _add_report(self.load_failures, failure)
         if request.resource_type in _INPUTS_OF_SCRIPTS:
-            _keep(self.missing_inputs, failure)
+            _add_report(self.missing_inputs, failure)
 
     def _on_response(self, response: Response) -> None:
         request = response.request
@@ -352,9 +368,9 @@ class ViewTransport(PageTransport):
             failure = f"script {address} was answered with a page of HTML"
         else:
             failure = f"{request.resource_type} {address} was answered with {response.status}"
-        _keep(self.load_failures, failure)
+        _add_report(self.load_failures, failure)
         if is_script:
-            _keep(self.refused_scripts, failure)
+            _add_report(self.refused_scripts, failure)
 
     async def _watch_policy(self, page: Page, frame: Frame) -> None:
         """Collect reports about what the policy forbids. Where the browser has a log for these alone, what the view
@@ -362,7 +378,7 @@ class ViewTransport(PageTransport):
         try:
             log = await page.context.new_cdp_session(frame)
         except PlaywrightError:  # Firefox, or a view in the process of its host
-            on_console = listener(lambda message: self._on_report(message.text) if message.type == "error" else None)
+            on_console = listener(self._on_console)
             page.on("console", on_console)
             self._page_stack.callback(page.remove_listener, "console", on_console)
             return
@@ -370,6 +386,10 @@ class ViewTransport(PageTransport):
         log.on("Audits.issueAdded", listener(self._on_issue))
         await log.send("Log.enable")  # repeats what was logged before
         await log.send("Audits.enable")
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self._on_report(message.text)
 
     def _on_log(self, params: Mapping[str, Mapping[str, object]]) -> None:
         if params["entry"].get("source") == "security":
@@ -381,17 +401,23 @@ class ViewTransport(PageTransport):
         refused = _EXCEPTIONS.get(str(details.get("contentSecurityPolicyViolationType")))
         if refused is not None:
             directive = details.get("violatedDirective")
-            _keep(self.violations, f"{refused} violates the following Content Security Policy directive: {directive}")
+            _add_report(
+                self.violations, f"{refused} violates the following Content Security Policy directive: {directive}"
+            )
 
     def _on_report(self, text: str) -> None:
         if _VIOLATION.search(text):
-            _keep(self.violations, _LONG_ADDRESS.sub(r"'\1…'", text))
+            _add_report(self.violations, _LONG_ADDRESS.sub(r"'\1…'", text))
 
     def _on_script_error(self, page: Page, error: PlaywrightError) -> None:
         text = f"{error.name}: {error.message}" if error.name else error.message
         line = _LINE.search(error.stack or "")
-        _keep(self.script_errors, f"{text} (line {line[1]})" if line else text)
-        if not line and len(frames := page.main_frame.child_frames) == 1:
+        if line is not None:
+            _add_report(self.script_errors, f"{text} (line {line[1]})")
+            return
+        _add_report(self.script_errors, text)
+        frames = page.main_frame.child_frames
+        if len(frames) == 1:
             spawn(self._locate(frames[0], text[:_MAX_REPORT]), self._answering)
 
     async def _locate(self, frame: Frame, error: str) -> None:
@@ -438,8 +464,8 @@ class ViewTransport(PageTransport):
 
     def _forbidden(self, violation: str) -> WhyBlank:
         report = _VIOLATION.search(violation)
-        what = violation[: report.end()] if report is not None else violation
-        return WhyBlank(f"its policy stops it: {what}", self.remedy_of(violation))
+        sentence = violation[: report.end()] if report is not None else violation
+        return WhyBlank(f"its policy stops it: {sentence}", self.remedy_of(violation))
 
     def remedy_of(self, violation: str) -> str:
         """Return what the author of the view does about a report of its policy."""
@@ -487,24 +513,24 @@ class ViewTransport(PageTransport):
         else:
             super()._on_event(kind, payload)
 
-    async def _answer(self, agent: PageAgent, host: Host, asked: ViewMessage) -> None:
-        answer = await host.answer(asked.method, asked.params, is_request=asked.key is not None)
+    async def _answer(self, agent: PageAgent, host: Host, message: ViewMessage) -> None:
+        answer = await host.answer(message.method, message.params, is_request=message.key is not None)
         if answer is not None:
-            await self._respond(agent, asked, answer)
+            await self._respond(agent, message, answer)
         if host.context.display_mode != self._shown_mode:
             self._shown_mode = host.context.display_mode
             with contextlib.suppress(TransportError):
                 await self.tell("ui/notifications/host-context-changed", {"displayMode": self._shown_mode})
 
-    async def _respond(self, agent: PageAgent, asked: ViewMessage, answer: Mapping[str, object]) -> None:
+    async def _respond(self, agent: PageAgent, message: ViewMessage, answer: Mapping[str, object]) -> None:
         with contextlib.suppress(TransportError):  # the view has gone
-            await agent.invoke("respond", asked.key, await _as_text(answer), timeout=self._timeout)
+            await agent.invoke("respond", message.key, await _as_text(answer), timeout=self._timeout)
 
-    def _refuse(self, agent: PageAgent, asked: ViewMessage, error: BaseException) -> None:
+    def _refuse(self, agent: PageAgent, message: ViewMessage, error: BaseException) -> None:
         """Answer a request whose answer could not be sent, for the view waits for it."""
-        if asked.key is not None:
+        if message.key is not None:
             answer = {"error": {"code": INTERNAL_ERROR, "message": f"the host failed ({type(error).__name__})"}}
-            spawn(self._respond(agent, asked, answer), self._answering)
+            spawn(self._respond(agent, message, answer), self._answering)
 
     # --- calls of the view's tools ------------------------------------------------------------------------------------
 
@@ -514,11 +540,13 @@ class ViewTransport(PageTransport):
             return await self._call_view(message, timeout)
         if message.type not in ("initialize", "capabilities/list"):
             return await super().request(message, timeout=timeout)
-        first, self._listed_first = self._listed_first, None  # the session lists after initialize
-        listed = await self._listed(message, timeout) if first is None else first
+        listed = self._initial_tools
+        self._initial_tools = None
+        if listed is None:
+            listed = await self._list_tools(message, timeout)
         if message.type == "capabilities/list":
             return Message("capabilities/list-result", listed, id=message.id)
-        self._listed_first = listed
+        self._initial_tools = listed
         info = self.host.app_info
         name = str(info.get("name") or self._target)[:200]
         payload = {
@@ -529,27 +557,31 @@ class ViewTransport(PageTransport):
         }
         return Message("initialize-result", payload, id=message.id)
 
-    async def _listed(self, message: Message, timeout: float) -> list[object]:
+    async def _list_tools(self, message: Message, timeout: float) -> list[Mapping[str, object]]:
         if not self._profile.app_tools or not isinstance(self.host.app_capabilities.get("tools"), dict):
             return []
-        asked = Message("capabilities/list", id=message.id)
-        answer: Any = (await super().request(asked, timeout=timeout)).payload
+        request = Message("capabilities/list", id=message.id)
+        answer: Any = (await super().request(request, timeout=timeout)).payload
         if not isinstance(answer, dict) or not isinstance(answer.get("result"), dict):
             logger.warning("the view could not list its tools: %.500r", answer)
             return []
         tools = answer["result"].get("tools")
-        good = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
-        if len(good) > _MAX_TOOLS:
+        usable: list[Mapping[str, object]] = (
+            [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+        )
+        if len(usable) > _MAX_TOOLS:
             logger.warning("the view has more than %s tools; the rest is left out", _MAX_TOOLS)
-        self._tools = {str(tool.get("name")): tool for tool in good[:_MAX_TOOLS]}
-        return list(good[:_MAX_TOOLS])
+            del usable[_MAX_TOOLS:]
+        self._tools = {str(tool.get("name")): tool for tool in usable}
+        return usable
 
     async def _call_view(self, message: Message, timeout: float) -> Message:
         payload: Any = message.payload
         tool = self._tools.get(payload["capability"], {})
         if message.content:
-            declared = tool.get("inputSchema")
-            schema = declared if isinstance(declared, Mapping) else {}
+            schema = tool.get("inputSchema")
+            if not isinstance(schema, Mapping):
+                schema = {}
             arguments = await asyncio.to_thread(to_arguments, payload["params"], message.content, schema)
             message = replace(message, payload={**payload, "params": arguments}, content=())
         reply = await super().request(message, timeout=timeout)
@@ -585,13 +617,15 @@ def _serving(html: str, policy_headers: Mapping[str, str]) -> Callable[[Route], 
 def _blocked_by(violation: str) -> tuple[str, str]:
     """Return the directive that was violated, and the address that it forbids, or empty texts."""
     report = _VIOLATION.search(violation)
-    return (report["directive"], report["address"] or "") if report is not None else ("", "")
+    if report is None:
+        return "", ""
+    return report["directive"], report["address"] or ""
 
 
 async def _as_text(value: object) -> str:
     return await in_thread(lambda: encode_json(value).decode())
 
 
-def _keep(reports: list[str], text: str) -> None:
+def _add_report(reports: list[str], text: str) -> None:
     if len(reports) < _MAX_REPORTS:
         reports.append(text[:_MAX_REPORT])
