@@ -187,7 +187,8 @@ class Background:
             return
         self._exiting = True
         for user in reversed(tuple(self._users)):
-            if finish := getattr(user, "finish", None):
+            finish = getattr(user, "finish", None)
+            if finish is not None:
                 try:
                     finish()
                 except ABPError as error:
@@ -248,7 +249,9 @@ class _LoopThread(threading.Thread):
         def on_done(task: asyncio.Task[T]) -> None:
             if task.cancelled():
                 outcome.set_exception(asyncio.CancelledError())
-            elif error := task.exception():
+                return
+            error = task.exception()
+            if error is not None:
                 outcome.set_exception(error)
             else:
                 outcome.set_result(task.result())
@@ -415,7 +418,8 @@ def iterate(iterator: AsyncIterator[T], runner: Runner) -> Iterator[T]:
 
     async def close() -> None:
         try:
-            if (aclose := getattr(iterator, "aclose", None)) is not None:
+            aclose = getattr(iterator, "aclose", None)
+            if aclose is not None:
                 await aclose()
         finally:
             runner.release(user)
