@@ -259,12 +259,12 @@ async def test_a_file_picker_is_cancelled_and_that_is_told(browser: Browser, tmp
     )
     async with connected(browser, tmp_path, page) as app:
         with pytest.raises(
-            CapabilityError, match="AbortError: The file picker was cancelled: nobody is there to choose"
+            CapabilityError, match="AbortError: The file picker was cancelled: there is no user to choose"
         ):
             await app.call("save")
         result = await app.call("open")
     assert result.data == "AbortError"
-    assert result.warnings == ("showOpenFilePicker() of the app was cancelled: nobody is there to choose a file",)
+    assert result.warnings == ("showOpenFilePicker() of the app was cancelled: there is no user to choose a file",)
     assert [effect.detail["picker"] for effect in result.effects] == ["showOpenFilePicker"]
 
 

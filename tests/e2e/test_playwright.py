@@ -431,7 +431,7 @@ async def answering(status: int, headers: Mapping[str, str], body: bytes) -> Asy
         (200, {"Content-Type": "application/zip"}, b"PK", "the address is a download, not a page"),
         (204, {}, b"", "the server answers 204 No Content, so there is no page"),
         (205, {}, b"", "the server answers 205 Reset Content, so there is no page"),
-        (401, BASIC, b"sign in", r"401 Unauthorized, .* in the address \(https://NAME:PASSWORD@…\)"),
+        (401, BASIC, b"sign in", r"401 Unauthorized: .* in the address \(https://NAME:PASSWORD@…\)"),
     ],
     ids=["attachment", "archive", "204", "205", "401"],
 )
@@ -446,7 +446,7 @@ async def test_an_address_that_is_no_page_is_told_what_it_is(
 
 async def test_an_error_without_a_page_is_told_by_its_status(whole_browser: Browser) -> None:
     async with answering(503, {"Content-Type": ""}, b"") as url:
-        said = "the server answers 503 Service Unavailable; the log of the server says why"
+        said = "the server answers 503 Service Unavailable; see the log of the server"
         with pytest.raises(ConnectFailed, match=said):
             async with connect(url, transport=PlaywrightTransport(url, browser=whole_browser), store="none:"):
                 pass
@@ -480,10 +480,10 @@ async def test_an_incomplete_abp_raises_with_what_was_found(connected: Connect, 
         (403, "the server answers 403 Forbidden at http://gone.test/a; sign in with profile= or storage_state="),
         pytest.param(
             503,
-            "the server answers 503 Service Unavailable at http://gone.test/a; the log of the server says why",
+            "the server answers 503 Service Unavailable at http://gone.test/a; see the log of the server",
             marks=pytest.mark.slow,
         ),
-        (599, "the server answers 599 at http://gone.test/a; the log of the server says why"),
+        (599, "the server answers 599 at http://gone.test/a; see the log of the server"),
     ],
 )
 async def test_a_page_without_abp_begins_with_the_error_of_the_server(browser: Browser, status: int, said: str) -> None:
@@ -541,7 +541,7 @@ async def test_a_page_without_abp_says_which_script_failed(
     if channel == "playwright":
         monkeypatch.setattr(type(context), "new_cdp_session", refuse)
     try:
-        with pytest.raises(NotAbpApp, match=r"no window\.abp 0\.3 s after it loaded; the page says: ") as caught:
+        with pytest.raises(NotAbpApp, match=r"no window\.abp 0\.3 s after it loaded; the page reports: ") as caught:
             async with connect(url, transport=PlaywrightTransport(url, context=context, grace=0.3), store="none:"):
                 pass
     finally:

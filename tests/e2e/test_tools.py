@@ -223,9 +223,9 @@ async def test_an_embedded_app_has_page_tools(fixture: Fixture, browser: Browser
 @pytest.mark.requirement("R3-7e")
 async def test_wrong_options_and_slow_pages_raise(app: Session) -> None:
     # A type checker refuses wrong options, too: without an error there mypy would complain of the unused comment.
-    with pytest.raises(UsageError, match=r"render_to_pdf has no option colour; there are .*landscape"):
+    with pytest.raises(UsageError, match=r"render_to_pdf: unknown option colour; use .*landscape"):
         await app.render_to_pdf("x", colour=True)  # type: ignore[call-arg]
-    with pytest.raises(UsageError, match="screenshot has no option path"):
+    with pytest.raises(UsageError, match="screenshot: unknown option path"):
         await app.screenshot(path="picture.png")  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="screenshot: the browser refused"):
         await app.screenshot(type="gif")  # type: ignore[arg-type]

@@ -83,9 +83,9 @@ async def test_a_sandbox_that_cannot_be_had_is_named(said: str, tmp_path: Path) 
         ("exit 0", r"chrome did not start \(it ended with status 0\); run"),
         (
             "echo 'libnss3.so: no such file' >&2; echo more >&2; exit 127",
-            "status 127 and said: libnss3.so: no such file\\)",
+            "status 127 and printed: libnss3.so: no such file\\)",
         ),
-        ("head -c 5000 /dev/zero | tr '\\0' x >&2; exit 1", "status 1 and said: x{200}\\)"),
+        ("head -c 5000 /dev/zero | tr '\\0' x >&2; exit 1", "status 1 and printed: x{200}\\)"),
     ],
 )
 async def test_a_program_that_ends_at_once_is_quoted(script: str, said: str, tmp_path: Path) -> None:

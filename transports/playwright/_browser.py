@@ -142,7 +142,7 @@ def start_reason(error: BaseException) -> str:
     output = _PROGRAM_OUTPUT.search(text)
     if output is None:
         return f"it ended with status {exit_line[1]}"
-    return f"it ended with status {exit_line[1]} and said: {output[1][:200]}"
+    return f"it ended with status {exit_line[1]} and printed: {output[1][:200]}"
 
 
 def not_found(name: str | None) -> BrowserNotFound:

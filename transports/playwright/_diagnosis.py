@@ -49,7 +49,7 @@ _REASONS = {
     "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
     "Download is starting": "the address is a download, not a page; give the address of the app's page",
     "ERR_ABORTED": "the address is a download, or its answer has no content; give the address of the app's page",
-    "ERR_INVALID_AUTH_CREDENTIALS": "the server answers 401 Unauthorized, and knows no such name and password; give "
+    "ERR_INVALID_AUTH_CREDENTIALS": "the server answers 401 Unauthorized: it refuses the name and the password; give "
     "them in the address (https://NAME:PASSWORD@…), or a context= that was made with http_credentials=",
     "ERR_EMPTY_RESPONSE": "the server closed the connection without an answer; is it an https:// address?",
     "ERR_BLOCKED_BY_LOCAL_NETWORK_ACCESS_CHECKS": "the browser keeps pages out of the local network",
@@ -190,7 +190,7 @@ def not_abp(fault: str, advice: str, problems: PageProblems, *, sign_in: bool) -
         return NotAbpApp(f"{fault}; {sign_in_advice()}", code="PERMISSION_REQUIRED", details=problems.as_details())
     parts = [fault]
     if problems.summary():
-        parts.append(f"the page says: {problems.summary()}")
+        parts.append(f"the page reports: {problems.summary()}")
     if advice and not problems.errors:
         parts.append(advice)
     return NotAbpApp("; ".join(parts), details=problems.as_details())
@@ -306,7 +306,7 @@ def _status_advice(status: int) -> str:
     if status == 429:
         return "wait, and connect again"
     if status >= 500:
-        return "the log of the server says why"
+        return "see the log of the server"
     return "correct the address"
 
 

@@ -569,7 +569,7 @@ class PageEffects:
                 details = {"multiple": payload.multiple, "directory": payload.directory, "picker": payload.picker}
                 if payload.picker is not None:
                     picker = payload.picker[:_MAX_TEXT]
-                    self._tracker.warn(call, f"{picker}() of the app was cancelled: nobody is there to choose a file")
+                    self._tracker.warn(call, f"{picker}() of the app was cancelled: there is no user to choose a file")
                 self._on_file_chooser({name: value for name, value in details.items() if value is not None}, call)
             case Clipboard():
                 self._on_clipboard(call, kind, payload, holder, is_late=is_late)

@@ -96,7 +96,7 @@ def find_browser(executable: str | None = None, name: str | None = None) -> Brow
     :class:`~transports.errors.UsageError` for an unknown name.
     """
     if name is not None and name not in ENGINES:
-        raise UsageError(f"no browser is called {name!r}; there are {', '.join(ENGINES)}")
+        raise UsageError(f"unknown browser {name!r}; use one of {', '.join(ENGINES)}")
     reason = "named by the caller"
     if name is None and not executable:
         executable = os.environ.get("ABP_BROWSER")

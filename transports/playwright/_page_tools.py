@@ -431,9 +431,7 @@ def _validated(options: Mapping[str, object], kind: type, tool: str) -> dict[str
     by_name = {re.sub(r"(?<=[a-z])([A-Z])", r"_\1", name).lower(): value for name, value in options.items()}
     unknown = sorted(set(by_name) - set(kind.__annotations__))
     if unknown:
-        raise UsageError(
-            f"{tool} has no option {', '.join(unknown)}; there are {', '.join(sorted(kind.__annotations__))}"
-        )
+        raise UsageError(f"{tool}: unknown option {', '.join(unknown)}; use {', '.join(sorted(kind.__annotations__))}")
     return by_name
 
 

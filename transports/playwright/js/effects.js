@@ -320,7 +320,7 @@
   listForEach(["showOpenFilePicker", "showSaveFilePicker", "showDirectoryPicker"], (name) => hook(window, name, () => {
     quietly(() => emit("filechooser", { call: currentCall(), picker: name }));
     const advice = name === "showSaveFilePicker" ? "; return the file, or offer it as a download" : "; take the file as a parameter";
-    const reason = new DOMException(`The file picker was cancelled: nobody is there to choose${advice}.`, "AbortError");
+    const reason = new DOMException(`The file picker was cancelled: there is no user to choose${advice}.`, "AbortError");
     return new Promise((_, reject) => reject(reason));
   }));
 
