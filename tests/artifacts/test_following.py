@@ -144,13 +144,20 @@ async def test_a_follower_ends_with_its_file_whatever_became_of_it(tmp_path: Pat
     def symlink(path: Path) -> None:
         path.symlink_to(tmp_path)
 
-    for make, error in ((None, StoreError), (too_large, TooLarge), (symlink, StoreError), (os.mkfifo, StoreError)):
+    ways = (
+        (None, StoreError, "nothing was written"),
+        (too_large, TooLarge, "over the limit"),
+        (symlink, StoreError, "is a symlink"),
+        (os.mkfifo, StoreError, "is not a regular file"),
+        (os.mkdir, StoreError, "is not a regular file"),
+    )
+    for make, error, words in ways:
         staged = await stage(store)
         staged.follow()
         assert len(followers()) == 1
         if make is not None:
             make(staged.path)
-        with pytest.raises(error):
+        with pytest.raises(error, match=words):
             await staged.commit()
         await staged.aclose()
         assert not followers()

@@ -55,12 +55,14 @@ def read_with_inode(meta: Folder, key: str) -> tuple[Metadata, int]:
         if error.errno in SYMLINK:
             raise ValueError("it is a symlink") from error
         raise
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is not a regular file")
+        data = os.read(fd, min(status.st_size, LONGEST) + 1)
+        return Metadata.decode(data, key), status.st_ino
+    finally:
         os.close(fd)
-        raise ValueError("it is not a regular file")
-    with os.fdopen(fd, "rb") as file:
-        return Metadata.decode(file.read(LONGEST + 1), key), status.st_ino
 
 
 class BlobStore:

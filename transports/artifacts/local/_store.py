@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -21,7 +22,6 @@ from pathlib import Path
 from typing import NoReturn, ParamSpec, TypeVar
 
 from ..._internal.arguments import checked
-from ..._internal.files import regular_file
 from ..._internal.tasks import in_thread
 from ...errors import Corrupt, StoreError, StoreFull
 from .._audit import AuditLog
@@ -134,7 +134,10 @@ class LocalStaged(StagedFile):
             raise
         if fd < 0:
             return False
-        self._file = regular_file(fd, self._name)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise StoreError("the staged file is not a regular file; nothing was stored")
+        self._file = FileIO(fd)
         self._store._check_free()
         os.fsync(fd)
         self._meter = measure_file(fd, self._store.max_bytes, self._stop_following(fd))
@@ -176,7 +179,7 @@ class LocalStaged(StagedFile):
         self._stop_following()
         self._close_file()
         try:
-            with self._store._tree.folder(".abp", "staging") as staging, suppress(FileNotFoundError):
+            with self._store._tree.folder(".abp", "staging") as staging:
                 try:
                     staging.unlink(self._name)
                 except OSError as error:
