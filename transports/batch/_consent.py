@@ -43,7 +43,9 @@ class Consent:
                 f"run's own with {spelled('target=')}, or allow jobs to start programs and read files: "
                 f"{spelled('allow_programs=')}"
             )
-        return replace(job, files=self._real(job.files, target)) if job.files else job
+        if not job.files:
+            return job
+        return replace(job, files=self._real(job.files, target))
 
     def _real(self, files: Mapping[str, Path], target: str) -> Mapping[str, Path]:
         place = next(iter(files))

@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import math
 from collections.abc import Mapping, Sized
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -95,17 +96,19 @@ class Job:
             content = {place: _digest(place, path) for place, path in self.files.items()}
             try:
                 with parser_limits():
-                    asked = _canonical([self.target, self.capability, self.params, content])
+                    request = _canonical([self.target, self.capability, self.params, content])
             except (TypeError, ValueError) as error:
                 raise UsageError(f"params cannot be written as JSON ({error}); give files as files=") from error
-            object.__setattr__(self, "_key", hashlib.sha256(asked).hexdigest())
+            object.__setattr__(self, "_key", hashlib.sha256(request).hexdigest())
         return self._key
 
     def call_params(self) -> dict[str, object]:
         """Return the parameters of the call, with each file in its place as a :class:`~pathlib.Path`.
 
         Raises :class:`~transports.errors.UsageError` for a place inside a value without fields."""
-        params: dict[str, object] = copy.deepcopy(dict(self.params)) if self.files else dict(self.params)
+        params: dict[str, object] = dict(self.params)
+        if self.files:
+            params = copy.deepcopy(params)
         for place, path in self.files.items():
             set_path(params, place.split("."), path)
         return params
@@ -124,8 +127,9 @@ def _digest(place: str, path: Path) -> str:
 def shown_path(path: Path) -> str:
     """Return a path for a message: shortened if long, with unprintable characters escaped."""
     text = str(path)
-    shown = text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN // 2]}…{text[-_MAX_SHOWN // 2 :]}"
-    return shown if shown.isprintable() else ascii(shown)
+    if len(text) > _MAX_SHOWN:
+        text = f"{text[: _MAX_SHOWN // 2]}…{text[-_MAX_SHOWN // 2 :]}"
+    return text if text.isprintable() else ascii(text)
 
 
 #: Fields of one line, row or object, both the kit's own and carried ones. Each carried field becomes a column.
@@ -137,14 +141,14 @@ _BOOLEANS: Mapping[object, bool] = {True: True, False: False, "true": True, "fal
 def job_document(job: Job) -> dict[str, JSONValue]:
     """Return the job as a JSON object for :func:`parse_job`, without unset fields."""
     document: dict[str, JSONValue] = {**job.carried, "capability": job.capability, "params": dict(job.params)}
-    own: dict[str, JSONValue] = {
+    optional: dict[str, JSONValue] = {
         "target": job.target,
         "id": job.id,
         "files": {place: str(path) for place, path in job.files.items()},
         "timeout": job.timeout,
         "idempotent": job.idempotent,
     }
-    return {**document, **{name: value for name, value in own.items() if value not in (None, {}, False)}}
+    return document | {name: value for name, value in optional.items() if value not in (None, {}, False)}
 
 
 def parse_job(document: Mapping[str, object], *, target: str | None = None, folder: Path | None = None) -> Job:
@@ -160,11 +164,11 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
     than 1,000 fields; ``params`` may have more.
     """
     require_few_fields(document)
-    given = {name: value for name, value in document.items() if value not in (None, "")}
-    files: dict[str, object] = dict(_object(given, "files"))
-    params = dict(_object(given, "params"))
+    fields = {name: value for name, value in document.items() if value not in (None, "")}
+    files: dict[str, object] = dict(_object_field(fields, "files"))
+    params = dict(_object_field(fields, "params"))
     carried: dict[str, JSONValue] = {}
-    for name, value in given.items():
+    for name, value in fields.items():
         field, dot, place = name.partition(".")
         if dot and place and field == "params":
             set_path(params, place.split("."), _json_or_text(value))
@@ -174,14 +178,20 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
             carried[name] = cast(JSONValue, value)
     if is_deeper([params, carried], MAX_DEPTH):
         raise UsageError(f"params are nested deeper than {MAX_DEPTH} levels")
+    job_id = fields.get("id")
+    if isinstance(job_id, int):
+        job_id = str(job_id)
+    elif job_id is not None:
+        job_id = _text_field(fields, "id")
+    folder = folder or Path()
     return Job(
-        capability=_text(given, "capability", hint=_misspelt("capability", given)),
+        capability=_text_field(fields, "capability", hint=_misspelt("capability", fields)),
         params=params,
-        target=_text(given, "target", "") or target,
-        id=str(given["id"]) if isinstance(given.get("id"), str | int) else _text(given, "id", "") or None,
-        files={place: (folder or Path()).joinpath(_text(files, place, where="files.")).absolute() for place in files},
-        timeout=_seconds(given.get("timeout")),
-        idempotent=_boolean(given.get("idempotent", False)),
+        target=_text_field(fields, "target", "") or target,
+        id=job_id,
+        files={place: (folder / _text_field(files, place, where="files.")).absolute() for place in files},
+        timeout=_seconds(fields.get("timeout")),
+        idempotent=_boolean(fields.get("idempotent", False)),
         carried=carried,
     )
 
@@ -192,8 +202,8 @@ def require_few_fields(names: Sized) -> None:
         raise UsageError(f"it has more than {MAX_FIELDS:,} fields; put parameters into the object params")
 
 
-def _object(given: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:
-    value = given.get(name, {})
+def _object_field(fields: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:
+    value = fields.get(name, {})
     if isinstance(value, str):
         value = decode_given(value, name, fix="write an object such as {}")
     if not isinstance(value, dict):
@@ -201,17 +211,18 @@ def _object(given: Mapping[str, object], name: str) -> Mapping[str, JSONValue]:
     return value
 
 
-def _misspelt(name: str, given: Mapping[str, object]) -> str:
+def _misspelt(name: str, fields: Mapping[str, object]) -> str:
     """Return a hint at the field that was probably meant to be ``name``; empty without one."""
-    others = {other.lower(): other for other in given if other not in _OWN}
-    close = difflib.get_close_matches(name, others, n=1)
-    return f'there is "{others[close[0]]}": did you mean "{name}"?' if close else ""
+    others = {other.lower(): other for other in fields if other not in _OWN}
+    for match in difflib.get_close_matches(name, others, n=1):
+        return f'there is "{others[match]}": did you mean "{name}"?'
+    return ""
 
 
-def _text(
-    given: Mapping[str, object], name: str, default: str | None = None, *, where: str = "", hint: str = ""
+def _text_field(
+    fields: Mapping[str, object], name: str, default: str | None = None, *, where: str = "", hint: str = ""
 ) -> str:
-    value = given.get(name, default)
+    value = fields.get(name, default)
     if value is None:
         raise UsageError(f"{where}{name} is missing; {hint or 'each job needs one, such as export.pdf'}")
     if not isinstance(value, str):
@@ -231,20 +242,21 @@ def _json_or_text(value: object) -> JSONValue:
 def _seconds(value: object) -> float | None:
     if value is None:
         return None
-    try:
-        seconds = float(cast(float, value)) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError, OverflowError):
-        seconds = math.nan
+    seconds = math.nan
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        with suppress(ValueError, OverflowError):
+            seconds = float(value)
     if not is_timeout(seconds):
         raise UsageError(f"timeout must be a positive number of seconds, at most {MAX_TIMEOUT:,}")
     return seconds
 
 
 def _boolean(value: object) -> bool:
-    key = value.lower() if isinstance(value, str) else value
-    if not isinstance(key, bool | int | str) or key not in _BOOLEANS:
+    if isinstance(value, str):
+        value = value.lower()
+    if not isinstance(value, bool | int | str) or value not in _BOOLEANS:
         raise UsageError("idempotent must be true or false")
-    return _BOOLEANS[key]
+    return _BOOLEANS[value]
 
 
 #: Argument of the :class:`asyncio.CancelledError` of a job that was cancelled before any part of it was sent.
@@ -296,20 +308,20 @@ class Outcome:
             return cls(job, state, None, "INTERNAL_ERROR", text, attempts, milliseconds)
         if not isinstance(error, CapabilityError):  # details written by an app prove that it received the call
             sent = sent and error.sent is not False
-        lost = may_have_run(error) or (isinstance(error, _UNUSABLE) and not job.idempotent)
-        refused = isinstance(error, CapabilityError) and error.code in NOT_RUN
+        is_lost = may_have_run(error) or (isinstance(error, _UNUSABLE) and not job.idempotent)
+        is_refused = isinstance(error, CapabilityError) and error.code in NOT_RUN
         may_pass = error.retryable or isinstance(error, ConnectFailed)
         stored = error.result.artifacts.values() if error.result is not None else ()
         return cls(
             job,
-            State.UNKNOWN if sent and lost else State.FAILED,
+            State.UNKNOWN if sent and is_lost else State.FAILED,
             error_code=error.code,
             error=error.message,
             attempts=attempts,
             milliseconds=milliseconds,
             artifacts=tuple(ref for ref in stored if isinstance(ref, ArtifactRef)),
             retry_after=error.retry_after,
-            retryable=may_pass and (not sent or refused or job.idempotent),
+            retryable=may_pass and (not sent or is_refused or job.idempotent),
         )
 
     def _repr_html_(self) -> str:
@@ -321,8 +333,10 @@ class Outcome:
         if self.result is not None:  # which has the capability as its title
             return notebook.table(("", ""), rows, title=self.job.id or "") + self.result._repr_html_()
         title = f"{self.job.capability} ({self.job.id})" if self.job.id else self.job.capability
-        shown = notebook.table(("", ""), rows, title=title)
-        return shown + files_table([("", ref) for ref in self.artifacts]) if self.artifacts else shown
+        table = notebook.table(("", ""), rows, title=title)
+        if not self.artifacts:
+            return table
+        return table + files_table([("", ref) for ref in self.artifacts])
 
     def files(self) -> list[dict[str, object]]:
         """Return ``artifacts`` as JSON objects, each with its place in the answer (``field``) if known."""

@@ -61,7 +61,7 @@ from .pending import PendingReplies
 
 logger = logging.getLogger("transports.websocket")
 
-_REDIRECTS, _MAX_REDIRECTS = (301, 302, 303, 307, 308), 5
+_MAX_REDIRECTS = 5
 
 
 class _Handshake(connect):
@@ -87,10 +87,11 @@ async def open_connection(
                 return await _Handshake(url, additional_headers=sent, open_timeout=None, **options)
             except InvalidStatus as refused:
                 locations = refused.response.headers.get_all("Location")
-                if refused.response.status_code not in _REDIRECTS or len(locations) != 1:
+                if refused.response.status_code not in (301, 302, 303, 307, 308) or len(locations) != 1:
                     raise
-                before, url = url, _redirected(url, locations[0])
-            old, new = parse_uri(before), parse_uri(url)
+            old = parse_uri(url)
+            url = _redirected(url, locations[0])
+            new = parse_uri(url)
             if (old.secure, old.host, old.port) != (new.secure, new.host, new.port):
                 sent = None  # for good: the other origin chooses every later address
     raise ConnectFailed(f"{redact_url(url)}: more than {_MAX_REDIRECTS} redirects; give the final address")
@@ -190,7 +191,6 @@ def lost_error(what: str, *, reconnects: bool) -> Disconnected:
     return Disconnected(f"{what}; {'it is opened again' if reconnects else 'connect again'}")
 
 
-_EVENTS = {"notification", "progress", "elicitation/request"}
 _ID_PATTERN = re.compile(rb'"id"\s*:\s*"([^"\\]{1,128})"')
 
 
@@ -214,7 +214,7 @@ class Incoming:
             # late replies are normal: they belong to calls that were cancelled or timed out
             level = logging.INFO if outcome == "late" else logging.WARNING
             logger.log(level, "ignored a %s reply (%s)", outcome, message.type)
-        elif message.type in _EVENTS:
+        elif message.type in ("notification", "progress", "elicitation/request"):
             self.events.put_nowait(message)
         else:
             self._unknown[message.type] += 1

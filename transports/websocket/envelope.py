@@ -32,15 +32,11 @@ RunHandler: TypeAlias = "Callable[[dict[str, object], str, memoryview], object]"
 _KEY = re.compile(rb'"content"\s*:\s*"\Z')
 #: Type of a message that may hold an app's list of capabilities.
 _LISTING = re.compile(rb'"type"\s*:\s*"(?:initialize|capabilities/list)-result"')
-_ENDS = 256
 #: Characters of the URL-safe alphabet and of data: URLs. Such texts are decoded later, with all checks.
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
-_BYTES_CHECKED = 128 * 1024
 #: Maximum levels of a whole message: those of an answer, and as many for the rest. Most code that walks a message
 #: recurses.
 _MAX_LEVELS = 2 * MAX_DEPTH
-#: Types of ids and of timestamps.
-_IDS, _TIMES = (str, int), (int, float)
 
 
 def decode_with_runs(
@@ -162,24 +158,26 @@ def decode_envelope(data: bytes) -> Message:
     (:func:`decode_with_runs`). Raises :class:`~transports.errors.ProtocolError`, also for nesting deeper than 128
     levels and for very many values (:func:`.decode_json`).
     """
-    listing = len(data) > MAX_VALUES and (_LISTING.search(data[:_ENDS]) or _LISTING.search(data[-_ENDS:]))
-    at_most = MAX_LISTED if listing else MAX_VALUES
+    at_most = MAX_VALUES
+    if len(data) > at_most and (_LISTING.search(data[:256]) or _LISTING.search(data[-256:])):
+        at_most = MAX_LISTED
     envelope = decode_with_runs(data, _KEY, _content_of_run, at_most=at_most, levels=_MAX_LEVELS)
     kind = envelope.get("type") if isinstance(envelope, dict) else None
     if not isinstance(envelope, dict) or not isinstance(kind, str):
         raise ProtocolError("the app sent JSON that is not an envelope: it needs a type")
-    identity, timestamp = envelope.get("id"), envelope.get("timestamp")
+    identity = envelope.get("id")
+    timestamp = envelope.get("timestamp")
     return Message(
         kind,
         envelope.get("payload"),
-        id=str(identity) if isinstance(identity, _IDS) else None,
-        timestamp=int(timestamp) if isinstance(timestamp, _TIMES) else 0,
+        id=str(identity) if isinstance(identity, str | int) else None,
+        timestamp=int(timestamp) if isinstance(timestamp, int | float) else 0,
     )
 
 
 def _content_of_run(node: dict[str, object], _: str, run: memoryview) -> object:
     """Return a run as content if the fields beside it declare base64 (docs/protocol.md 9.2), otherwise as text."""
     is_declared = declares_base64(node.get("mimeType"), node.get("encoding"))
-    if is_declared and _NOT_PLAIN_BASE64.search(run[:_BYTES_CHECKED]) is None:
+    if is_declared and _NOT_PLAIN_BASE64.search(run[:_SHORTEST_RUN]) is None:
         return BinaryData(Encoded(run, "base64"))
     return decode_run(run)

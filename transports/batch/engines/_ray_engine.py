@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import queue
 import secrets
@@ -228,8 +229,11 @@ class RayCluster:
             try:
                 return self._ray.get(answer, timeout=_ANSWER)
             except errors.RayActorError as error:
-                lines = str(error).strip().splitlines() or [""]  # the last line has an error of the actor's start
-                return Disconnected(f"an actor on Ray ended: {lines[-1 if 'creation task' in lines[0] else 0]}")
+                lines = str(error).strip().splitlines() or [""]
+                reason = lines[0]
+                if "creation task" in reason:  # the last line has the error of the actor's start
+                    reason = lines[-1]
+                return Disconnected(f"an actor on Ray ended: {reason}")
             except errors.RayTaskError as error:
                 return Disconnected(f"an actor on Ray failed: {first_line(error.cause or error)}")
 
@@ -272,8 +276,7 @@ class _RayThread:
         self._work.put(None)
 
     def _serve(self) -> None:
-        while (item := self._work.get()) is not None:
-            future, work = item
+        for future, work in iter(self._work.get, None):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(work())
@@ -409,7 +412,9 @@ class RayEngine:
         Raises :class:`~transports.errors.ConnectFailed` for an unresponsive cluster,
         :class:`~transports.errors.UsageError` for machines without access to the ledger and the store, and the error of
         the actors if they fail repeatedly while no job ends."""
-        end = None if self._options.deadline is None else time.monotonic() + self._options.deadline
+        end = math.inf
+        if self._options.deadline is not None:
+            end = time.monotonic() + self._options.deadline
         async with self._cluster:
             if not self._shared and await self._cluster.is_elsewhere():
                 raise UsageError(
@@ -419,7 +424,7 @@ class RayEngine:
             shares = self._shares(self._browsers or await self._cluster.cores())
             try:
                 while True:
-                    self._stopped = self._stopped or (end is not None and time.monotonic() >= end)
+                    self._stopped = self._stopped or time.monotonic() >= end
                     counts = await self._ledger.counts()
                     self._on_counts(counts)
                     await self._collect(counts)
@@ -446,25 +451,27 @@ class RayEngine:
         if rate is not None:  # each may start with a burst of two jobs: together at most a second's worth
             most_actors = min(most_actors, max(1, int(rate / 2)))
         count = min(count, most_actors)
-        most, more = divmod(self._options.concurrency, count)
-        rate = None if rate is None else rate / count
-        return [replace(self._options, concurrency=most + (at < more), rate=rate) for at in range(count)]
+        if rate is not None:
+            rate /= count
+        concurrency, rest = divmod(self._options.concurrency, count)
+        return [replace(self._options, concurrency=concurrency + (n < rest), rate=rate) for n in range(count)]
 
-    async def _scale(self, shares: list[RunOptions], backlog: int, end: float | None) -> None:
-        """Start as many actors as a backlog of so many jobs needs, and drain the other actors."""
-        for at, share in enumerate(shares):
-            actor = self._actors.get(at)
+    async def _scale(self, shares: list[RunOptions], backlog: int, end: float) -> None:
+        """Scale actors to the backlog: start missing ones, drain the surplus."""
+        for number, share in enumerate(shares):
+            actor = self._actors.get(number)
             if backlog > 0 and actor is None and time.monotonic() >= self._not_before:
-                left = None if end is None else max(end - time.monotonic(), 0.001)  # RunOptions needs more than 0
-                options = replace(share, deadline=left)
+                options = share
+                if end < math.inf:
+                    options = replace(share, deadline=max(end - time.monotonic(), 0.001))  # it must be more than 0
                 started = await self._cluster.start(RayWorker, "work", self._place, self._make_pool, options)
-                self._actors[at] = _Actor(*started)
+                self._actors[number] = _Actor(*started)
             elif backlog <= 0 and actor is not None:
                 if not actor.drained:
                     actor.drained = True
                     await self._cluster.tell(actor.handle, "drain")
                 elif not actor.works:  # drained before its start, so it has no job
-                    del self._actors[at]
+                    del self._actors[number]
                     await self._cluster.kill(actor.handle)
             backlog -= share.concurrency
 
@@ -473,17 +480,17 @@ class RayEngine:
         if counts.open != self._open:
             self._open, self._failures = counts.open, 0
         ready = await self._cluster.answered([actor.answer for actor in self._actors.values()])
-        for at, actor in [*self._actors.items()]:
+        for number, actor in [*self._actors.items()]:
             if actor.answer not in ready:
                 continue
-            del self._actors[at]
-            told = await self._cluster.result(actor.answer)
+            del self._actors[number]
+            result = await self._cluster.result(actor.answer)
             await self._cluster.kill(actor.handle)
-            if isinstance(told, WorkReport):
-                self._calls += told.calls
-                self._recycled.update(told.recycled)
-            elif isinstance(told, ABPError):
-                self._lost(told)
+            if isinstance(result, WorkReport):
+                self._calls += result.calls
+                self._recycled.update(result.recycled)
+            elif isinstance(result, ABPError):
+                self._lost(result)
 
     async def _check_starts(self, waiting: dict[int, _Actor], *, lost: bool) -> None:
         """Replace the connection to an ended (``lost``) cluster, or the actors that do not start in time."""
@@ -493,10 +500,10 @@ class RayEngine:
             await self._cluster.reopen()
             self._lost(Disconnected("the Ray cluster has ended, or its part on this machine"))
             return
-        late = [at for at, actor in waiting.items() if now >= actor.begun + _START]
+        late = [number for number, actor in waiting.items() if now >= actor.begun + _START]
         if late and await self._cluster.has_room():
-            for at in late:
-                await self._cluster.kill(self._actors.pop(at).handle)
+            for number in late:
+                await self._cluster.kill(self._actors.pop(number).handle)
                 self._lost(ConnectFailed(f"an actor on Ray did not start within {_START:g} s"))
         elif len(waiting) == len(self._actors) and now >= min(actor.begun for actor in waiting.values()) + _ROOM:
             raise ConnectFailed(
@@ -506,11 +513,11 @@ class RayEngine:
 
     async def _waiting(self) -> dict[int, _Actor]:
         """Return the actors not started yet."""
-        waiting = {at: actor for at, actor in self._actors.items() if not actor.works}
+        waiting = {number: actor for number, actor in self._actors.items() if not actor.works}
         ready = await self._cluster.answered([actor.started for actor in waiting.values()])
         for actor in waiting.values():
             actor.works = actor.started in ready
-        return {at: actor for at, actor in waiting.items() if not actor.works}
+        return {number: actor for number, actor in waiting.items() if not actor.works}
 
     def _lost(self, error: ABPError) -> None:
         self._recycled["ended"] += 1
@@ -531,7 +538,7 @@ class RayEngine:
                 await self._cluster.tell(actor.handle, "stop")
             until = time.monotonic() + _STOP
             waiting = await self._waiting()
-            answers = [actor.answer for at, actor in self._actors.items() if at not in waiting]
+            answers = [actor.answer for number, actor in self._actors.items() if number not in waiting]
             while len(await self._cluster.answered(answers)) < len(answers) and time.monotonic() < until:
                 await asyncio.sleep(0.1)
             for actor in self._actors.values():

@@ -74,13 +74,15 @@ class Ledger:
         try:
             values = await self._transactions.run(look, write=False)
             if self._existing and not any(name.startswith(INPUT) for name in values):
-                name, advice = (f" {self._run!r}", "correct run=, or ") if self._run else ("", "")
+                name = f" {self._run!r}" if self._run else ""
+                advice = "correct run=, or " if self._run else ""
                 raise LedgerError(
                     f"the run{name} has no jobs; {advice}begin it with `abp batch run`, at the same place"
                 )
             if "schema" not in values:
                 values = await self._transactions.run(begin)
-            if (version := values["schema"]) != VERSION:
+            version = values["schema"]
+            if version != VERSION:
                 raise LedgerError(f"the ledger has version {version} and not {VERSION}; name another folder with --out")
         except BaseException:
             await self.aclose()
@@ -108,8 +110,9 @@ class Ledger:
         adding = Addition(self._database, self._run, source, fingerprint, extend)
         staged = self._database.one_writer
         if staged:
-            if (known := await self._transactions.run(adding.known, write=False)) is not None:
-                return known
+            added_before = await self._transactions.run(adding.added_before, write=False)
+            if added_before is not None:
+                return added_before
             await self._transactions.run(adding.stage, adding.cancelled.set, write=False)
 
         def work(cursor: Cursor) -> Added:
@@ -150,8 +153,8 @@ class Ledger:
             self._database.begin_work(self.worker)
             again = next(attempts) > 0
             held = self._settle(cursor, settlements)
-            asked = LeaseRequest(self._run, self.worker, lease, count, seconds, per_host, closed, self._turns, again)
-            return held, lease_jobs(self._database, cursor, asked)
+            request = LeaseRequest(self._run, self.worker, lease, count, seconds, per_host, closed, self._turns, again)
+            return held, lease_jobs(self._database, cursor, request)
 
         return await self._transactions.run(work)
 
@@ -177,7 +180,7 @@ class Ledger:
 
     def _settle(self, cursor: Cursor, settlements: Sequence[Settlement]) -> int:
         held = settle_jobs(self._database, cursor, self._run, self.worker, settlements)
-        if any(one.again_after is not None for one in settlements):
+        if any(settlement.again_after is not None for settlement in settlements):
             self._keep_cancelled(cursor)
         return held
 
@@ -255,15 +258,15 @@ class Ledger:
 
     async def counts(self) -> Counts:
         """Return the number of jobs in each state."""
-        found = await self._read("SELECT state, count(*) FROM abp_jobs WHERE run = ? GROUP BY state", self._run)
-        return Counts({State(str(state)): cast(int, count) for state, count in found})
+        rows = await self._query("SELECT state, count(*) FROM abp_jobs WHERE run = ? GROUP BY state", self._run)
+        return Counts({State(str(state)): cast(int, count) for state, count in rows})
 
     async def is_done(self) -> bool:
         """Return whether every job has a final state."""
         still = "SELECT 1 FROM abp_jobs WHERE run = ? AND state IN ('queued', 'leased') LIMIT 1"
-        return not await self._read(still, self._run)
+        return not await self._query(still, self._run)
 
-    async def _read(self, sql: str, *values: Value) -> Sequence[tuple[Value, ...]]:
+    async def _query(self, sql: str, *values: Value) -> Sequence[tuple[Value, ...]]:
         def work(cursor: Cursor) -> Sequence[tuple[Value, ...]]:
             cursor.execute(sql, values)
             return cursor.fetchall()
@@ -276,7 +279,7 @@ class Ledger:
         The lines are read in pages, not in one snapshot: a job that changes meanwhile may appear in its old or new
         state."""
         chosen = [state.value for state in states or tuple(State)]
-        wanted = f"state IN ({', '.join('?' * len(chosen))})"
+        in_states = f"state IN ({', '.join('?' * len(chosen))})"
         after: tuple[int, str] = (0, "")
         while True:
 
@@ -284,17 +287,17 @@ class Ledger:
                 page = "position >= ? AND (position > ? OR key > ?)", "ORDER BY position, key LIMIT ?"
                 values: Sequence[Value] = (self._run, after[0], *after, *chosen, _PAGE)
                 cursor.execute(
-                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND {page[0]} AND {wanted} {page[1]}", values
+                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND {page[0]} AND {in_states} {page[1]}", values
                 )
                 rows = [row_from(*cells) for cells in cursor.fetchall()]
                 cursor.execute(
                     f"SELECT {COPY_COLUMNS} FROM (SELECT run, position, key, job FROM abp_copies WHERE run = ? "
-                    f"AND {page[0]}) c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key WHERE {wanted} "
+                    f"AND {page[0]}) c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key WHERE {in_states} "
                     "ORDER BY c.position, c.key LIMIT ?",
                     values,
                 )
                 rows += [row_from(*cells, copy=True) for cells in cursor.fetchall()]
-                return sorted(rows, key=lambda one: (one.position, one.key))[:_PAGE]
+                return sorted(rows, key=lambda line: (line.position, line.key))[:_PAGE]
 
             page = await self._transactions.run(work, write=False)
             for row in page:
@@ -305,7 +308,7 @@ class Ledger:
 
     async def replaced(self) -> int:
         """Return the number of failed lines with a corrected replacement."""
-        return cast(int, (await self._read("SELECT count(*) FROM abp_replaced WHERE run = ?", self._run))[0][0])
+        return cast(int, (await self._query("SELECT count(*) FROM abp_replaced WHERE run = ?", self._run))[0][0])
 
 
 def open_ledger(where: str | os.PathLike[str], *, existing: bool = False, read_only: bool = False) -> Ledger:

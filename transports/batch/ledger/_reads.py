@@ -79,7 +79,7 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
     if values:
         where += f" AND ({place}, position) {beyond} (?, ?)"
     copies = _keys_of_copies(cursor, run, query.text)
-    condition, wanted = _condition(query, copies)
+    condition, bounds = _condition(query, copies)
     end: _Position | None = None
     if condition:
         for state in query.states:
@@ -87,7 +87,7 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
                 f"SELECT {place}, position FROM abp_jobs WHERE {where} {order} LIMIT 1 OFFSET {_WINDOW - 1}",
                 (run, state.value, *values),
             )
-            ends = [cast(_Position, found) for found in cursor.fetchall()]
+            ends = [cast(_Position, position) for position in cursor.fetchall()]
             end = (max if ended else min)([*ends, *([end] if end else [])], default=None)
         if end is not None:
             where, values = f"{where} AND ({place}, position) {within} (?, ?)", (*values, *end)
@@ -95,7 +95,7 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
     for state in query.states:
         cursor.execute(
             f"SELECT {place}, {_SHORT_COLUMNS} FROM abp_jobs WHERE {where} {condition} {order} LIMIT ?",
-            (run, state.value, *values, *wanted, query.limit + 1),
+            (run, state.value, *values, *bounds, query.limit + 1),
         )
         rows += cursor.fetchall()
     rows.sort(key=lambda row: cast(_Position, row[:2]), reverse=ended)
@@ -110,7 +110,7 @@ def list_copies(cursor: Cursor, run: str, key: str) -> list[tuple[int, str | Non
         f"SELECT position, id FROM abp_copies WHERE run = ? AND key = ? ORDER BY position LIMIT {_MAX_COPIES}",
         (run, key),
     )
-    return [cast("tuple[int, str | None]", found) for found in cursor.fetchall()]
+    return [cast("tuple[int, str | None]", copy) for copy in cursor.fetchall()]
 
 
 def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
@@ -325,32 +325,35 @@ class LedgerView:
         def work(cursor: Cursor) -> Overview:
             version = values_of(self._database, cursor, self._run).get("schema")
             if version != VERSION:
-                what = "no jobs yet" if version is None else f"a ledger of version {version} and not {VERSION}"
-                raise LedgerError(f"the run has {what}; `abp batch run` begins one")
+                fault = f"a ledger of version {version} and not {VERSION}"
+                if version is None:
+                    fault = "no jobs yet"
+                raise LedgerError(f"the run has {fault}; `abp batch run` begins one")
             return self._tally.overview(self._database, cursor)
 
-        return await self._ask(work)
+        return await self._query(work)
 
     async def jobs(self, query: JobQuery) -> JobPage:
         """Return a page of jobs, without the parameters of jobs over 256 KB. Raises
         :class:`~transports.errors.UsageError` for an invalid query."""
-        return await self._ask(lambda cursor: list_jobs(cursor, self._run, query))
+        return await self._query(lambda cursor: list_jobs(cursor, self._run, query))
 
     async def job(self, key: str) -> Row | None:
         """Return the job with this key, or ``None``."""
 
         def work(cursor: Cursor) -> Row | None:
             cursor.execute(f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND key = ?", (self._run, key))
-            found = cursor.fetchall()
-            return row_from(*found[0]) if found else None
+            for cells in cursor.fetchall():
+                return row_from(*cells)
+            return None
 
-        return await self._ask(work)
+        return await self._query(work)
 
     async def copies(self, key: str) -> list[tuple[int, str | None]]:
         """Return the places in the input and the ids of the first 20 copies of this job."""
-        return await self._ask(lambda cursor: list_copies(cursor, self._run, key))
+        return await self._query(lambda cursor: list_copies(cursor, self._run, key))
 
-    async def _ask(self, work: Callable[[Cursor], T]) -> T:
+    async def _query(self, work: Callable[[Cursor], T]) -> T:
         try:
             return await self._transactions.run(work, write=False)
         except (ValueError, TypeError, AttributeError) as error:

@@ -33,7 +33,7 @@ from ._schema import (
 #: Hosts per query.
 _HOSTS = 64
 #: Seconds for which a worker that finds enough jobs caches the hosts. Finding them is half of a lease's cost.
-_KNOWN = 1.0
+_CACHED_FOR = 1.0
 #: Ids of the new lines, with the number of lines.
 _FIND_ADDED = """INSERT INTO abp_added (id, lines) SELECT id, count(*) FROM (
     SELECT id FROM abp_jobs WHERE run = ? AND position > ?
@@ -61,17 +61,19 @@ class HostTurns:
     def __init__(self) -> None:
         #: Host of the latest leased job.
         self.after = ""
-        self._known: tuple[str, ...] = ()
+        self._hosts: tuple[str, ...] = ()
         self._until = 0.0
 
-    def known(self) -> list[str]:
+    def cached(self) -> list[str]:
         """Return the cached hosts with jobs to lease, in turn; none if the cache has expired."""
-        known = self._known if time.monotonic() < self._until else ()
-        return [host for host in known if host > self.after] + [host for host in known if host <= self.after]
+        if time.monotonic() >= self._until:
+            return []
+        return sorted(self._hosts, key=lambda host: (host <= self.after, host))
 
     def keep(self, hosts: Collection[str]) -> None:
         """Cache all hosts with jobs to lease. An empty collection makes the next request query them."""
-        self._known, self._until = tuple(sorted(hosts)), time.monotonic() + _KNOWN
+        self._hosts = tuple(hosts)
+        self._until = time.monotonic() + _CACHED_FOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,60 +92,63 @@ class LeaseRequest:
     again: bool
 
 
-def lease_jobs(database: Database, cursor: Cursor, asked: LeaseRequest) -> list[Leased]:
+def lease_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
     """Lease jobs as requested, and return them."""
-    database.lock(cursor, asked.run)
-    found: list[tuple[Value, ...]] = []
-    if asked.again:  # only then, since this query scans all leases
+    database.lock(cursor, request.run)
+    jobs: list[tuple[Value, ...]] = []
+    if request.again:  # only then, since this query scans all leases
         cursor.execute(
             "SELECT key, job, attempts FROM abp_jobs WHERE run = ? AND state = ? AND lease = ?",
-            (asked.run, State.LEASED.value, asked.lease),
+            (request.run, State.LEASED.value, request.lease),
         )
-        found += cursor.fetchall()
-    if not found:
-        found += _from_hosts(database, cursor, asked, asked.turns.known(), asked.count)
-        if len(found) < asked.count:
-            others = _hosts(database, cursor, asked.run, asked.turns.after)
+        jobs += cursor.fetchall()
+    if not jobs:
+        jobs += _from_hosts(database, cursor, request, request.turns.cached(), request.count)
+        if len(jobs) < request.count:
+            others = _hosts(database, cursor, request.run, request.turns.after)
             hosts = [*islice(others, _HOSTS)]
-            found += _from_hosts(database, cursor, asked, chain(hosts, others), asked.count - len(found))
-            asked.turns.keep(hosts if len(hosts) < _HOSTS and len(found) == asked.count else ())
-    return [Leased(cast(str, key), parse_job(decoded_object(job)), cast(int, tries)) for key, job, tries in found]
+            jobs += _from_hosts(database, cursor, request, chain(hosts, others), request.count - len(jobs))
+            request.turns.keep(hosts if len(hosts) < _HOSTS and len(jobs) == request.count else ())
+    return [Leased(cast(str, key), parse_job(decoded_object(job)), cast(int, tries)) for key, job, tries in jobs]
 
 
 def _from_hosts(
-    database: Database, cursor: Cursor, asked: LeaseRequest, hosts: Iterable[str], count: int
+    database: Database, cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], count: int
 ) -> list[tuple[Value, ...]]:
     """Lease up to ``count`` jobs of the hosts, in turn."""
-    found: list[tuple[Value, ...]] = []
-    room = _room(database, cursor, asked, hosts, count)
-    while room and len(found) < count:
-        share = max(1, (count - len(found)) // len(room))
+    jobs: list[tuple[Value, ...]] = []
+    room = _room(database, cursor, request, hosts, count)
+    while room and len(jobs) < count:
+        share = max(1, (count - len(jobs)) // len(room))
         for host, free in [*room.items()]:
-            wanted = min(share, free, count - len(found))
-            rows = _from_host(database, cursor, asked, host, wanted)
-            found += rows
-            asked.turns.after = host if rows else asked.turns.after
-            room[host] = free - len(rows) if len(rows) == wanted else 0
-            if not room[host]:
+            limit = min(share, free, count - len(jobs))
+            rows = _from_host(database, cursor, request, host, limit)
+            jobs += rows
+            if rows:
+                request.turns.after = host
+            room[host] -= len(rows)
+            if len(rows) < limit or not room[host]:
                 del room[host]
-            if len(found) >= count:
+            if len(jobs) >= count:
                 break
-    return found
+    return jobs
 
 
-def _room(database: Database, cursor: Cursor, asked: LeaseRequest, hosts: Iterable[str], count: int) -> dict[str, int]:
+def _room(
+    database: Database, cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], count: int
+) -> dict[str, int]:
     """Return the number of jobs that may be leased for each host; at most ``count`` hosts."""
     room: dict[str, int] = {}
     for host in hosts:
-        if host in asked.closed:
+        if host in request.closed:
             continue
         free = count
-        if asked.per_host is not None:
+        if request.per_host is not None:
             cursor.execute(
                 "SELECT count(*) FROM abp_jobs WHERE run = ? AND state = ? AND host = ?",
-                (asked.run, State.LEASED.value, host),
+                (request.run, State.LEASED.value, host),
             )
-            free = asked.per_host - cast(int, cursor.fetchall()[0][0])
+            free = request.per_host - cast(int, cursor.fetchall()[0][0])
         if free > 0:
             room[host] = free
         if len(room) == count:
@@ -165,15 +170,15 @@ def _hosts(database: Database, cursor: Cursor, run: str, after: str) -> Iterator
                 f"AND state = ? AND abp_jobs.host = hosts.host AND not_before <= {database.now}) LIMIT ?",
                 (*queued, start, *bounds, *queued, *bounds, *queued, _HOSTS),
             )
-            found = [cast(str, host) for (host,) in cursor.fetchall()]
-            yield from found
-            if len(found) < _HOSTS:
+            hosts = [cast(str, host) for (host,) in cursor.fetchall()]
+            yield from hosts
+            if len(hosts) < _HOSTS:
                 break
-            start = found[-1]
+            start = hosts[-1]
 
 
 def _from_host(
-    database: Database, cursor: Cursor, asked: LeaseRequest, host: str, count: int
+    database: Database, cursor: Cursor, request: LeaseRequest, host: str, count: int
 ) -> list[tuple[Value, ...]]:
     # MATERIALIZED: PostgreSQL may run a plain subquery again for each row, and lock more rows
     cursor.execute(
@@ -183,8 +188,8 @@ def _from_host(
         f"lease_until = {database.now} + ?, started = {database.now} "
         "WHERE run = ? AND key IN (SELECT key FROM chosen) RETURNING position, key, job, attempts",
         (
-            *(asked.run, State.QUEUED.value, host, count),
-            *(State.LEASED.value, asked.worker, asked.lease, asked.seconds, asked.run),
+            *(request.run, State.QUEUED.value, host, count),
+            *(State.LEASED.value, request.worker, request.lease, request.seconds, request.run),
         ),
     )
     rows = sorted(cursor.fetchall(), key=lambda row: cast(int, row[0]))
@@ -195,37 +200,45 @@ def settle_jobs(database: Database, cursor: Cursor, run: str, worker: str, settl
     """Write the outcomes of jobs leased by ``worker``, and return the number of jobs that it held."""
     held = 0
     for ended in (True, False):
-        rows = [_row(run, worker, one) for one in settlements if one.begun and (one.again_after is None) is ended]
+        rows = [
+            _settled_row(run, worker, settlement)
+            for settlement in settlements
+            if settlement.begun and (settlement.again_after is None) is ended
+        ]
         if rows:
+            last_worker = "worker" if ended else "NULL"
+            finished = database.now if ended else "NULL"
             cursor.executemany(
-                f"UPDATE abp_jobs SET state = ?, worker = {'worker' if ended else 'NULL'}, lease = NULL, "
-                f"lease_until = NULL, not_before = {database.now} + ?, finished = {database.now if ended else 'NULL'}, "
+                f"UPDATE abp_jobs SET state = ?, worker = {last_worker}, lease = NULL, "
+                f"lease_until = NULL, not_before = {database.now} + ?, finished = {finished}, "
                 "milliseconds = milliseconds + ?, error_code = ?, error = ?, artifacts = ? "
                 "WHERE run = ? AND key = ? AND worker = ? AND state IN (?, ?)",
                 rows,
             )
             held += cursor.rowcount
-    if back := [(State.QUEUED.value, run, one.key, worker) for one in settlements if not one.begun]:
+    returned = [(State.QUEUED.value, run, settlement.key, worker) for settlement in settlements if not settlement.begun]
+    if returned:
         cursor.executemany(
             "UPDATE abp_jobs SET state = ?, attempts = attempts - 1, worker = NULL, lease = NULL, lease_until = NULL "
             f"WHERE run = ? AND key = ? AND worker = ? AND {LEASED}",
-            back,
+            returned,
         )
         held += cursor.rowcount
     return held
 
 
-def _row(run: str, worker: str, one: Settlement) -> tuple[Value, ...]:
-    outcome = one.outcome
+def _settled_row(run: str, worker: str, settlement: Settlement) -> tuple[Value, ...]:
+    outcome = settlement.outcome
+    state = outcome.state if settlement.again_after is None else State.QUEUED
     return (
-        (outcome.state if one.again_after is None else State.QUEUED).value,
-        one.again_after or 0.0,
+        state.value,
+        settlement.again_after or 0.0,
         outcome.milliseconds,
         without_nul(outcome.error_code),
         without_nul(outcome.error),
         without_nul(encoded(outcome.files())),
         run,
-        one.key,
+        settlement.key,
         worker,
         State.LEASED.value,
         State.UNKNOWN.value,
@@ -285,13 +298,13 @@ class Addition:
     extend: bool
     cancelled: threading.Event = field(default_factory=threading.Event)
 
-    def known(self, cursor: Cursor) -> Added | None:
+    def added_before(self, cursor: Cursor) -> Added | None:
         """Return the counts of the input if the run has it already. Raises :class:`~transports.errors.UsageError` if
         the run has a different input, unless this one extends it."""
-        known = values_of(self.database, cursor, self.run)
-        if INPUT + self.fingerprint in known:
-            return Added(int(known[INPUT + self.fingerprint]), known=True)
-        if not self.extend and any(name.startswith(INPUT) for name in known):
+        values = values_of(self.database, cursor, self.run)
+        if INPUT + self.fingerprint in values:
+            return Added(int(values[INPUT + self.fingerprint]), known=True)
+        if not self.extend and any(name.startswith(INPUT) for name in values):
             raise UsageError(
                 "this run has another input; add this one to it with --extend, or name another folder with --out"
             )
@@ -308,14 +321,15 @@ class Addition:
         for batch in self.source():
             if self.cancelled.is_set():
                 raise LedgerError("adding the jobs was cancelled; none of them is in the ledger")
-            rows = [new_row(job, line + at) for at, job in enumerate(batch, 1)]
+            rows = [new_row(job, number) for number, job in enumerate(batch, line + 1)]
             cursor.executemany("INSERT INTO abp_input VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             line += len(rows)
 
     def add(self, cursor: Cursor, *, staged: bool) -> Added:
         """Add the jobs. Read the input first unless it is ``staged``."""
-        if (known := self.known(cursor)) is not None:
-            return known
+        added_before = self.added_before(cursor)
+        if added_before is not None:
+            return added_before
         if not staged:
             self.stage(cursor)
         last = max(_number(cursor, f"SELECT max(position) FROM {table} WHERE run = ?", self.run) for table in _LINES)
@@ -332,7 +346,9 @@ class Addition:
             if cursor.rowcount < min(_CHUNK, lines - first):
                 before += self._add_copies(cursor, last, first)
         put_value(cursor, self.run, INPUT + self.fingerprint, str(lines))
-        replaced = replace_failed(self.database, cursor, self.run, last) if last else 0
+        replaced = 0
+        if last:
+            replaced = replace_failed(self.database, cursor, self.run, last)
         cursor.execute("DROP TABLE abp_input")
         return Added(lines, jobs, lines - jobs - before, replaced)
 

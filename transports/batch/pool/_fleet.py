@@ -193,8 +193,10 @@ class HeldSession:
         await asyncio.wait((self._task,), timeout=_CLOSE_TIMEOUT)
         if not self._task.done():
             await cancel_and_wait((self._task,))
-        if self._task.done() and not self._task.cancelled() and (error := self._task.exception()):
-            logger.info("a session closed with an error: %s", first_line(error))
+        if self._task.done() and not self._task.cancelled():
+            error = self._task.exception()
+            if error is not None:
+                logger.info("a session closed with an error: %s", first_line(error))
 
 
 async def open_context(browser: Browser) -> BrowserContext:

@@ -184,17 +184,19 @@ class Pool(OpenedHere):
     ) -> None:
         if reuse not in ("session", "context", "never"):
             raise UsageError(f"reuse= is 'session', 'context' or 'never', not {reuse!r}")
-        own = browsers if browsers is not None else 0 if endpoints else os.cpu_count() or 1
-        if own < 0 or own + len(endpoints) < 1 or sessions < 1:
+        if browsers is None:
+            browsers = 0 if endpoints else os.cpu_count() or 1
+        if browsers < 0 or browsers + len(endpoints) < 1 or sessions < 1:
             raise UsageError("a pool needs a browser and a session at least; correct browsers= and sessions=")
         if not min(recycle_after, max_age, max_memory) > 0 or not max_slowdown > 1 or min_free_memory < 0:
             raise UsageError("a limit of a pool is more than 0, max_slowdown= more than 1")
         self._settings = settings = Settings.load()
         self._open_timeout = timeout_seconds(timeout, settings.browser_timeout)
         self._call_timeout = timeout_seconds(timeout, settings.call_timeout)
-        headless = settings.headless if headless is None else headless
-        started = Source(lambda: Browser(headless=headless, timeout=self._open_timeout), own, sessions)
-        sources = [started] if own else []
+        if headless is None:
+            headless = settings.headless
+        started = Source(partial(Browser, headless=headless, timeout=self._open_timeout), browsers, sessions)
+        sources = [started] if browsers else []
         for endpoint in endpoints:
             make = partial(endpoint.browser, self._open_timeout)
             sources.append(Source(make, 1, endpoint.sessions or sessions, endpoint.weight))
@@ -262,8 +264,8 @@ class Pool(OpenedHere):
         call after its timeout, and :class:`~transports.errors.TransportError` with the code ``OUT_OF_MEMORY``.
         """
         if files:
-            given = cast("Mapping[str, JSONValue]", params or {})
-            params = Job(capability, given, files=files).call_params()
+            job = Job(capability, cast("Mapping[str, JSONValue]", params or {}), files=files)
+            params = job.call_params()
         return await self._call(target, capability, params, timeout, idempotent=False)
 
     async def run(self, job: Job) -> Outcome:

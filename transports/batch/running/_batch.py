@@ -92,18 +92,19 @@ def telling(counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> O
 
     ended, failed = counts.total - counts.open, counts[State.FAILED] + counts[State.UNKNOWN]
 
-    def tell() -> None:
-        said = f"{failed} failed" if failed else None
-        on_progress(Progress(progress=ended, total=counts.total, status=said))
+    def report() -> None:
+        status = f"{failed} failed" if failed else None
+        on_progress(Progress(progress=ended, total=counts.total, status=status))
 
     def settled(settlement: Settlement) -> None:
         nonlocal ended, failed
         on_settled(settlement)
         if settlement.again_after is None:
-            ended, failed = ended + 1, failed + (settlement.outcome.state is not State.SUCCEEDED)
-            tell()
+            ended += 1
+            failed += settlement.outcome.state is not State.SUCCEEDED
+            report()
 
-    tell()
+    report()
     return settled
 
 
@@ -151,8 +152,8 @@ async def run(
         await add_input(ledger, jobs, folder, target=target, extend=extend, consent=consent)
         options = replace(options or RunOptions(), consent=consent)
         if pool is None:
-            own = Pool(*pool_size(options.concurrency), store=folder / "files")
-            pool = await stack.enter_async_context(own)
+            browsers, sessions = pool_size(options.concurrency)
+            pool = await stack.enter_async_context(Pool(browsers, sessions, store=folder / "files"))
         if on_progress is not None:
             on_settled = telling(await ledger.counts(), on_settled, on_progress)
         await Runner(ledger, pool, options, on_settled).run()
@@ -178,7 +179,7 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
     await in_thread(remove_left, folder)
     async for row in ledger.rows(State.SUCCEEDED):
         if not checked:  # only the first row: later rows may have empty cells in a column that exists
-            _check(name, row)
+            _check_name(name, row)
             checked = True
         for number, file in enumerate(row.artifacts):
             try:
@@ -192,33 +193,39 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
                 chosen = safe_filename(
                     f"{chosen}{Path(ref.filename).suffix}", fallback=row.key, mime_type=ref.mime_type
                 )
-                if (known := hash(chosen.casefold())) not in used:
-                    used.add(known)  # a hash takes eight bytes, a name many more
+                name_hash = hash(chosen.casefold())  # it takes eight bytes, a name many more
+                if name_hash not in used:
+                    used.add(name_hash)
                     await _put(store, ref, folder / chosen)
                     made += 1
                     break
             else:
                 raise StoreError(f"all names for a file of job {row.job.id or row.key} are taken; give --name {{key}}")
     if lost:
-        what = "1 file is" if lost == 1 else f"{lost} files are"
-        raise StoreError(f"{what} no longer in the store, {made} in {folder}; name the run's store with --store")
+        files = "1 file is" if lost == 1 else f"{lost} files are"
+        raise StoreError(f"{files} no longer in the store, {made} in {folder}; name the run's store with --store")
     return made
 
 
-def _check(name: str, row: Row) -> None:
-    known = dict.fromkeys([*_FIELDS, *row.job.carried])
+def _check_name(name: str, row: Row) -> None:
+    fields = dict.fromkeys([*_FIELDS, *row.job.carried])
     for field in re.findall(_FIELD, name):
-        if field not in known:
-            given = ", ".join(known)
-            raise UsageError(f"--name: there is no {{{field}}}; the fields of job {row.job.id or row.key} are {given}")
+        if field not in fields:
+            raise UsageError(
+                f"--name: there is no {{{field}}}; the fields of job {row.job.id or row.key} are {', '.join(fields)}"
+            )
 
 
 def _stem(name: str, row: Row, file: Mapping[str, JSONValue]) -> str:
     field = str(file.get("field") or "")
-    given = {**row.job.carried, "id": row.job.id or row.key[:_DIGITS], "key": row.key, "capability": row.job.capability}
-    given["field"] = field
-
-    stem = re.sub(_FIELD, lambda match: str(given.get(match[1], "")), name)
+    values = {
+        **row.job.carried,
+        "id": row.job.id or row.key[:_DIGITS],
+        "key": row.key,
+        "capability": row.job.capability,
+        "field": field,
+    }
+    stem = re.sub(_FIELD, lambda match: str(values.get(match[1], "")), name)
     if len(row.artifacts) > 1 and field and "{field}" not in name:
         stem += f"-{field}"
     return re.sub(r"[/\\]", "_", stem).encode(errors="replace")[:_MAX_BYTES].decode(errors="ignore")

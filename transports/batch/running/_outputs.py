@@ -56,23 +56,23 @@ def input_notes(added: Added, path: Path) -> list[str]:
     report columns or fields that may be meant as parameters. An input that became unreadable meanwhile gets no such
     note, since its jobs are in the run already."""
     before = added.lines - added.jobs - added.copies
-    said = []
+    notes = []
     if added.copies:
-        are = "is the same job as an earlier line" if added.copies == 1 else "are the same jobs as earlier lines"
-        said.append(f"{added.copies} of {added.lines} lines {are}; each job runs once")
+        are_copies = "is the same job as an earlier line" if added.copies == 1 else "are the same jobs as earlier lines"
+        notes.append(f"{added.copies} of {added.lines} lines {are_copies}; each job runs once")
     if before:
-        are = "is a job" if before == 1 else "are jobs"
-        said.append(f"{before} of {added.lines} lines {are} that the run has already")
+        are_jobs = "is a job" if before == 1 else "are jobs"
+        notes.append(f"{before} of {added.lines} lines {are_jobs} that the run has already")
     if added.replaced:
-        was = "1 failed line is" if added.replaced == 1 else f"{added.replaced} failed lines are"
-        said.append(f"{was} replaced by one of the same id")
+        lines_are = "1 failed line is" if added.replaced == 1 else f"{added.replaced} failed lines are"
+        notes.append(f"{lines_are} replaced by one of the same id")
     if not added.known:
         first: list[Job] = []
         with suppress(ABPError):
             first = first_jobs(path)
         if added.copies * 2 > added.lines or not any(job.params or job.files for job in first):
-            said += _hints(name for job in first for name in job.carried)
-    return said
+            notes += _hints(name for job in first for name in job.carried)
+    return notes
 
 
 class CarriedParameters:
@@ -113,22 +113,27 @@ class Report(dict[str, JSONValue]):
 
     def _repr_html_(self) -> str:
         """Return the report for a notebook: the jobs by state and by error, hints, and links to the files."""
-        shown = [notebook.table(("state", "jobs"), self._counts("states"), title=f"{self.get('jobs', 0)} jobs")]
-        if codes := self._counts("codes"):
-            shown.append(notebook.table(("error", "jobs"), codes, count=len(codes)))
-        if times := self._counts("milliseconds"):
-            shown.append(notebook.table([name for name, _ in times], [[f"{value} ms" for _, value in times]]))
+        parts = [notebook.table(("state", "jobs"), self._counts("states"), title=f"{self.get('jobs', 0)} jobs")]
+        codes = self._counts("codes")
+        if codes:
+            parts.append(notebook.table(("error", "jobs"), codes, count=len(codes)))
+        times = self._counts("milliseconds")
+        if times:
+            parts.append(notebook.table([name for name, _ in times], [[f"{value} ms" for _, value in times]]))
         files = [self.folder / name for name in ("manifest.jsonl", "failed.jsonl", "report.json")]
         links = [notebook.file_link(str(file.absolute()), file.name) for file in files if file.is_file()]
-        shown.append(notebook.table([""], [links] if links else []))
+        parts.append(notebook.table([""], [links] if links else []))
         hints = self.get("hints")
-        shown += [notebook.preformatted(f"Hint: {hint}") for hint in hints] if isinstance(hints, list) else []
-        return "".join(shown)
+        if isinstance(hints, list):
+            parts += [notebook.preformatted(f"Hint: {hint}") for hint in hints]
+        return "".join(parts)
 
     def _counts(self, name: str) -> list[tuple[str, JSONValue]]:
         """Return the entries of one part that are not 0."""
         values = self.get(name)
-        return [(key, value) for key, value in values.items() if value] if isinstance(values, dict) else []
+        if not isinstance(values, dict):
+            return []
+        return [(key, value) for key, value in values.items() if value]
 
 
 async def export_run(ledger: Ledger, folder: Path, extra: Mapping[str, JSONValue] | None = None) -> Report:
@@ -190,9 +195,10 @@ def manifest_line(row: Row) -> dict[str, JSONValue]:
         "uri": first.get("uri"),
         "sha256": first.get("sha256"),
         "size_bytes": first.get("size_bytes"),
-        "artifacts": [dict(one) for one in row.artifacts],
+        "artifacts": [dict(artifact) for artifact in row.artifacts],
     }
-    return {**line, **{(f"carried.{name}" if name in line else name): v for name, v in row.job.carried.items()}}
+    carried = {f"carried.{name}" if name in line else name: value for name, value in row.job.carried.items()}
+    return line | carried
 
 
 class Times:
@@ -226,6 +232,9 @@ class Times:
         """Return the statistics: counts of lines, copies and jobs, jobs by state and by error code, hints at carried
         parameters, percentiles of the succeeded jobs in milliseconds, and the throughput over time."""
         ordered = sorted(self._milliseconds)
+        percentiles: dict[str, JSONValue] = {}
+        if ordered:
+            percentiles = {f"p{p}": round(ordered[(len(ordered) - 1) * p // 100], 1) for p in _PERCENTILES}
         jobs = sum(self._states.values())
         return {
             "lines": jobs + self._copies,
@@ -234,9 +243,7 @@ class Times:
             "hints": list[JSONValue](self._carried.hints()),
             "states": {state.value: self._states[state] for state in State},
             "codes": dict(self._codes.most_common()),
-            "milliseconds": {f"p{p}": round(ordered[(len(ordered) - 1) * p // 100], 1) for p in _PERCENTILES}
-            if ordered
-            else {},
+            "milliseconds": percentiles,
             "throughput": self._throughput(),
         }
 
@@ -246,8 +253,8 @@ class Times:
         last = max(self._finished)
         step = max((last - self._first) / _POINTS, 1.0)
         counts = [0] * (int((last - self._first) / step) + 1)
-        for one in self._finished:
-            counts[int((one - self._first) / step)] += 1
+        for finished in self._finished:
+            counts[int((finished - self._first) / step)] += 1
         return {
             "started": self._first,
             "seconds": round(last - self._first, 3),

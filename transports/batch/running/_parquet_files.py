@@ -62,52 +62,59 @@ def write_manifest(manifest: Path, path: Path) -> None:
     A carried column has the type of its values, or is JSON text if the types differ, are not scalar or do not fit. Only
     the first 1,000 carried columns are written, with a warning if there are more."""
     try:
-        _write(manifest, path)
+        _write_rows(manifest, path)
     except (OSError, pyarrow.ArrowException) as error:
         raise LedgerError(f"{path} cannot be written ({error}); `abp batch export` writes it again") from error
 
 
-def _write(manifest: Path, path: Path) -> None:
+def _write_rows(manifest: Path, path: Path) -> None:
     types = _types(manifest)
     schema = pyarrow.schema([(name, "string" if kind == "json" else kind) for name, kind in types.items()])
     with replacing(path) as new, manifest.open("rb") as file, parquet.ParquetWriter(new, schema) as writer:
         while lines := [*islice(file, _ROWS)]:
-            rows = [_document(line) for line in lines]
+            rows = [_manifest_row(line) for line in lines]
             cells = [{name: _cell(row.get(name), kind) for name, kind in types.items()} for row in rows]
             writer.write_table(pyarrow.Table.from_pylist(cells, schema))
 
 
 def _types(manifest: Path) -> dict[str, str]:
-    found: dict[str, set[str]] = {}
-    beyond = False
+    kinds_of: dict[str, set[str]] = {}
+    has_more = False
     with manifest.open("rb") as file:
         for line in file:
-            for name, value in _document(line).items():
+            for name, value in _manifest_row(line).items():
                 if name in _TYPES or value is None:
                     continue
-                if name in found or len(found) < MAX_FIELDS:
-                    found.setdefault(name, set()).add(_kind(value))
+                if name in kinds_of or len(kinds_of) < MAX_FIELDS:
+                    kinds_of.setdefault(name, set()).add(_kind(value))
                 else:
-                    beyond = True
-    if beyond:
+                    has_more = True
+    if has_more:
         logger.warning("the Parquet file has the first %s carried fields; %s has all", f"{MAX_FIELDS:,}", manifest)
-    return {**_TYPES, **{name: _merged(kinds) for name, kinds in found.items()}}
+    return {**_TYPES, **{name: _merged(kinds) for name, kinds in kinds_of.items()}}
 
 
 def _kind(value: object) -> str:
     if type(value) is int:
-        return "int53" if abs(value) <= _EXACT else "int64" if -(2**63) <= value < 2**63 else "json"
+        if abs(value) <= _EXACT:
+            return "int53"
+        return "int64" if -(2**63) <= value < 2**63 else "json"
     return _FOUND.get(type(value), "json")
 
 
 def _merged(kinds: set[str]) -> str:
-    return _MERGED.get(frozenset(kinds)) or (next(iter(kinds)) if len(kinds) == 1 else "json")
+    if len(kinds) == 1:
+        (kind,) = kinds
+        return _MERGED.get(frozenset(kinds), kind)
+    return _MERGED.get(frozenset(kinds), "json")
 
 
-def _document(line: bytes) -> dict[str, Any]:
+def _manifest_row(line: bytes) -> dict[str, Any]:
     document: Any = decode_json(line)
     return document if isinstance(document, dict) else {}
 
 
 def _cell(value: object, kind: str) -> object:
-    return encode_json(value).decode() if kind == "json" and value is not None else value
+    if kind == "json" and value is not None:
+        return encode_json(value).decode()
+    return value

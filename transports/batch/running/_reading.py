@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, time
@@ -32,7 +33,7 @@ _BATCH, _BATCH_BYTES = 500, 16 << 20
 
 
 class Refused:
-    """Invalid lines of the input at ``path``. Lines with the same fault are told together."""
+    """Invalid lines of the input at ``path``. Lines with the same fault are reported together."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -44,18 +45,21 @@ class Refused:
         self._count += 1
         kind, number = place.split()
         fault = " " * fault.startswith(" ") + " ".join(fault.split())
-        fault = fault if len(fault) <= _MAX_CHARS else fault[:_MAX_CHARS] + "…"
+        if len(fault) > _MAX_CHARS:
+            fault = fault[:_MAX_CHARS] + "…"
         if fault in self._faults or len(self._faults) < _MOST:
             self._faults.setdefault(fault, _Places(kind)).add(int(number))
 
     def check(self) -> None:
         """Raise :class:`~transports.errors.UsageError` if a line was refused."""
-        told = [f"{places}{places.joined(fault)}" for fault, places in self._faults.items()]
+        faults = [f"{places}{places.joined(fault)}" for fault, places in self._faults.items()]
         if self._count == 1:
-            raise UsageError(f"{self._path}, {told[0]}; nothing was run: {_AGAIN}")
+            raise UsageError(f"{self._path}, {faults[0]}; nothing was run: {_AGAIN}")
         if self._count:
             rest = self._count - sum(places.count for places in self._faults.values())
-            lines = "\n".join([*told, *([f"and {rest} more"] if rest else [])])
+            if rest:
+                faults.append(f"and {rest} more")
+            lines = "\n".join(faults)
             again = _AGAIN.replace("it", "them", 1)
             raise UsageError(
                 f"{self._path} has {self._count} invalid lines; nothing was run: {again}\n{lines}",
@@ -83,7 +87,9 @@ class _Places:
 
     def joined(self, fault: str) -> str:
         """Return the fault as it follows these places."""
-        return fault if self.count == 1 or fault.startswith(":") else f": each{fault}"
+        if self.count == 1 or fault.startswith(":"):
+            return fault
+        return f": each{fault}"
 
     def __str__(self) -> str:
         runs = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in self._runs)
@@ -105,15 +111,15 @@ def require_columns(path: Path, names: Sequence[str], delimiter: str | None = No
     shown = ", ".join(f'"{name[:_COLUMN_CHARS]}"' for name in names[:_COLUMNS])
     if len(names) > _COLUMNS:
         shown += f" and {len(names) - _COLUMNS} more"
-    found = f"the columns are {shown}" if len(names) > 1 else f"the only column is {shown}"
+    columns = f"the columns are {shown}" if len(names) > 1 else f"the only column is {shown}"
     alike = [name for name in names if name.strip().lower() == "capability"]
     if alike:
         advice = "names are in small letters without spaces: capability, id, target, params.NAME"
-    elif delimiter and any(one != delimiter and one in names[0] for one in _SEPARATORS):
+    elif delimiter and any(mark in names[0] for mark in _SEPARATORS if mark != delimiter):
         advice = f"separate columns with {_SEPARATORS[delimiter]}"
     else:
         advice = "one must be capability, with the capability of each row, such as export.pdf"
-    raise UsageError(f"{path}: {found}; {advice}")
+    raise UsageError(f"{path}: {columns}; {advice}")
 
 
 def fingerprint(path: Path, target: str | None) -> str:
@@ -133,10 +139,12 @@ def require_input(path: Path) -> None:
     """Raise :class:`~transports.errors.UsageError` unless the path is a readable regular file: a pipe or a device may
     have no end and cannot be read twice."""
     try:
-        path.open("rb").close() if path.is_file() else path.stat()
+        is_file = stat.S_ISREG(path.stat().st_mode)
+        if is_file:
+            path.open("rb").close()
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); correct the path of the jobs") from error
-    if not path.is_file():
+    if not is_file:
         raise UsageError(f"{path} is not a regular file; name one, or - to read JSON Lines from stdin")
 
 
@@ -176,9 +184,9 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
     faults, and for an empty input.
     """
     batch: list[Job] = []
-    taken = held = 0
+    lines = batch_bytes = 0
     refused = Refused(path)
-    empty = True
+    is_empty = True
     for where, size, document in _documents(path, refused):
         try:
             job = parse_job(document, target=target, folder=consent.folder if consent else None)
@@ -190,14 +198,14 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
             batch.append(job)
         except ABPError as error:
             refused.add(where, f": {error.message}")
-        empty = False
-        taken += 1
-        held += size
-        if taken >= _BATCH or held >= _BATCH_BYTES:
+        is_empty = False
+        lines += 1
+        batch_bytes += size
+        if lines >= _BATCH or batch_bytes >= _BATCH_BYTES:
             yield batch
-            batch, taken, held = [], 0, 0
+            batch, lines, batch_bytes = [], 0, 0
     refused.check()
-    if empty:
+    if is_empty:
         raise UsageError(f"{path} has no jobs; each line is one, such as {EXAMPLE}")
     if batch:
         yield batch
@@ -209,10 +217,10 @@ def first_jobs(path: Path) -> list[Job]:
 
 
 #: Position of an object in the input, its approximate size in bytes, and the object.
-_Found: TypeAlias = tuple[str, int, Mapping[str, object]]
+_Placed: TypeAlias = tuple[str, int, Mapping[str, object]]
 
 
-def _documents(path: Path, refused: Refused) -> Iterator[_Found]:
+def _documents(path: Path, refused: Refused) -> Iterator[_Placed]:
     suffix = path.suffix.lower()
     require_input(path)
     try:
@@ -228,7 +236,7 @@ def _documents(path: Path, refused: Refused) -> Iterator[_Found]:
         raise UsageError(f"{path} cannot be read ({error.strerror or error})") from error
 
 
-def _table(path: Path, delimiter: str, refused: Refused) -> Iterator[_Found]:
+def _table(path: Path, delimiter: str, refused: Refused) -> Iterator[_Placed]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, delimiter=delimiter, restkey=None, strict=True)
         try:
@@ -247,7 +255,7 @@ def _table(path: Path, delimiter: str, refused: Refused) -> Iterator[_Found]:
             ) from error
 
 
-def _parquet(path: Path) -> Iterator[_Found]:
+def _parquet(path: Path) -> Iterator[_Placed]:
     try:
         from . import _parquet_files  # late: it needs an extra
     except ImportError as error:
@@ -261,7 +269,7 @@ def _parquet(path: Path) -> Iterator[_Found]:
 
 def _plain_row(row: Mapping[str, object]) -> Mapping[str, object]:
     """Return a row without nulls in ``params`` and ``files``: Parquet gives each row the fields of all rows."""
-    plain = {name: _json(name, value) for name, value in row.items()}
+    plain = {name: _json_cell(name, value) for name, value in row.items()}
     for name in ("params", "files"):
         inner = plain.get(name)
         if isinstance(inner, dict):
@@ -269,7 +277,7 @@ def _plain_row(row: Mapping[str, object]) -> Mapping[str, object]:
     return plain
 
 
-def _json(name: str, value: object) -> object:
+def _json_cell(name: str, value: object) -> object:
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -278,7 +286,7 @@ def _json(name: str, value: object) -> object:
         case Decimal():
             return str(value)
         case list():
-            return [_json(name, one) for one in value]
+            return [_json_cell(name, item) for item in value]
         case dict():
-            return {str(key): _json(name, one) for key, one in value.items()}
+            return {str(key): _json_cell(name, item) for key, item in value.items()}
     raise UsageError(f"column {name} has {type(value).__name__} values, which JSON does not have; give files as files")

@@ -77,7 +77,10 @@ class Rate:
         low, high = 0, count
         while low < high:
             middle = (low + high + 1) // 2
-            low, high = (middle, high) if self._limiter.has_capacity(middle) else (low, middle - 1)
+            if self._limiter.has_capacity(middle):
+                low = middle
+            else:
+                high = middle - 1
         return low
 
     def seconds(self) -> float:
@@ -180,7 +183,7 @@ class RunOptions:
     consent: Consent | None = None
 
     def __post_init__(self) -> None:
-        for name, value, least, most in (
+        for name, value, minimum, maximum in (
             ("concurrency", self.concurrency, 1, _MOST),
             ("per_host", self.per_host, 1, _MOST),
             ("retries", self.retries, 0, _MOST),
@@ -188,8 +191,8 @@ class RunOptions:
             ("deadline", self.deadline, 1e-6, MAX_TIMEOUT),
             ("lease_seconds", self.lease_seconds, 1, MAX_TIMEOUT),
         ):
-            if value is not None and (isinstance(value, bool) or not least <= value <= most):
-                raise UsageError(f"{name} must be a number from {least:g} to {most:,}")
+            if value is not None and (isinstance(value, bool) or not minimum <= value <= maximum):
+                raise UsageError(f"{name} must be a number from {minimum:g} to {maximum:,}")
 
 
 def pool_size(concurrency: int, browsers: int | None = None) -> tuple[int, int]:
@@ -218,12 +221,12 @@ class Ahead:
     so that other workers would get fewer jobs than they could run."""
 
     def __init__(self, options: RunOptions) -> None:
-        limited = options.rate is not None or options.per_host is not None
-        self._most = 0 if limited else options.concurrency
+        is_limited = options.rate is not None or options.per_host is not None
+        self._max_size = 0 if is_limited else options.concurrency
         self._safe = options.lease_seconds * _SAFE
         #: Each with the time since its lease was requested and since it arrived. The wait here excludes a slow ledger.
         self._jobs: deque[tuple[Leased, Elapsed, Elapsed]] = deque()
-        self._average = math.inf
+        self._average: float | None = None  # seconds of a job
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -231,7 +234,9 @@ class Ahead:
     @property
     def size(self) -> int:
         """Number of jobs to lease beyond the running ones."""
-        return self._most if self._average < _SHORT else 0
+        if self._average is None or self._average >= _SHORT:
+            return 0
+        return self._max_size
 
     @property
     def is_low(self) -> bool:
@@ -241,17 +246,21 @@ class Ahead:
     @property
     def seconds(self) -> float:
         """Remaining waiting time of the first job in seconds; infinity without jobs."""
-        return self._left(*self._jobs[0][1:]) if self._jobs else math.inf
+        if not self._jobs:
+            return math.inf
+        _, requested, arrived = self._jobs[0]
+        return self._seconds_left(requested, arrived)
 
-    def _left(self, asked: Elapsed, came: Elapsed) -> float:
-        """Return the remaining waiting time of a job in seconds, given when it was ``asked`` for and ``came``."""
-        return max(min(_MAX_WAIT - came.seconds, self._safe - asked.seconds), 0.0)
+    def _seconds_left(self, requested: Elapsed, arrived: Elapsed) -> float:
+        """Return the remaining waiting time of a job, given when its lease was requested and when it arrived."""
+        return max(min(_MAX_WAIT - arrived.seconds, self._safe - requested.seconds), 0.0)
 
-    def add(self, jobs: Iterable[Leased], asked: Elapsed, others: Collection[str]) -> None:
-        """Add jobs whose lease was ``asked`` for then. Skip jobs that are here already and the ``others`` of the
+    def add(self, jobs: Iterable[Leased], requested: Elapsed, others: Collection[str]) -> None:
+        """Add jobs whose lease was ``requested`` then. Skip jobs that are here already and the ``others`` of the
         worker: they were leased again after this worker's own lease had expired."""
-        known, came = {*others, *(one.key for one, *_ in self._jobs)}, Elapsed()
-        self._jobs += ((one, asked, came) for one in jobs if one.key not in known)
+        present = {*others, *(leased.key for leased, *_ in self._jobs)}
+        arrived = Elapsed()
+        self._jobs += ((leased, requested, arrived) for leased in jobs if leased.key not in present)
 
     def take(self) -> Leased:
         """Remove and return the next job to start."""
@@ -264,13 +273,13 @@ class Ahead:
         if not self._jobs or not (stopped or closed or not self.seconds):
             return dropped
         jobs, self._jobs = self._jobs, deque()
-        for one, asked, came in jobs:
-            late = not self._left(asked, came)
-            if late or stopped or host_of(one.job) in closed:
-                dropped.append(one)
+        for leased, requested, arrived in jobs:
+            is_late = not self._seconds_left(requested, arrived)
+            if is_late or stopped or host_of(leased.job) in closed:
+                dropped.append(leased)
             else:
-                self._jobs.append((one, asked, came))
-            if late:
+                self._jobs.append((leased, requested, arrived))
+            if is_late:
                 self.count(None)
         return dropped
 
@@ -278,9 +287,11 @@ class Ahead:
         """Count a job's duration. ``None`` stands for a job that ends later or is retried: being older than the
         prefetched jobs, it would wait behind them."""
         if seconds is None:
-            self._average = max(self._average if self._average < math.inf else 0.0, _SHORT * 10)
+            self._average = max(self._average or 0.0, _SHORT * 10)
+        elif self._average is None:
+            self._average = seconds
         else:
-            self._average = self._average * 7 / 8 + seconds / 8 if self._average < math.inf else seconds
+            self._average = self._average * 7 / 8 + seconds / 8
 
 
 OnSettled: TypeAlias = Callable[[Settlement], object]
@@ -378,7 +389,8 @@ class Runner:
 
     async def _keep_leases(self) -> None:
         """Renew the leases of this worker, and expire those of lost workers."""
-        if time.monotonic() - self._renewed < (self._options.lease_seconds / 4 if self._holds else _IDLE):
+        interval = self._options.lease_seconds / 4 if self._holds else _IDLE
+        if time.monotonic() - self._renewed < interval:
             return
         self._renewed = time.monotonic()
         if self._holds:
@@ -393,13 +405,14 @@ class Runner:
         """Write ended jobs, lease as many jobs as there is room for, and return their number."""
         self._give_back()
         self._wake.clear()
-        room, ended = self._room(), self._take_ended()
+        room = self._room()
+        ended = self._take_ended()
         if not ended and not room:
             return 0
         try:
-            leased = await finished(asyncio.ensure_future(self._ask(ended, room)))
+            leased = await finished(asyncio.ensure_future(self._settle_and_lease(ended, room)))
         finally:
-            self._tell()
+            self._report_settled()
         if leased:
             await self._rate.take(leased)
         if room:
@@ -408,8 +421,10 @@ class Runner:
 
     def _room(self) -> int:
         """Return the number of jobs to lease now."""
+        if self._stopped:
+            return 0
         free = self._options.concurrency + self._ahead.size - len(self._running) - len(self._ahead)
-        return 0 if self._stopped else max(self._rate.room(free), 0)
+        return max(self._rate.room(free), 0)
 
     def _take_ended(self) -> list[Settlement]:
         ended, self._ended = self._ended, []
@@ -421,40 +436,44 @@ class Runner:
         """Start as many leased jobs as may run."""
         self._give_back()
         while self._ahead and len(self._running) < self._options.concurrency:
-            one = self._ahead.take()
-            self._running[one.key] = one, begin(self._run_job(one), partial(self._fail_job, one))
+            leased = self._ahead.take()
+            task = begin(self._run_job(leased), partial(self._fail_job, leased))
+            self._running[leased.key] = leased, task
 
     def _give_back(self) -> None:
         """Return leased jobs that will not start soon to the queue."""
         if time.monotonic() >= self._deadline:
             self._stopped = self._stopped or Ended.DEADLINE
-        if dropped := self._ahead.drop(self._pauses.closed(), stopped=self._stopped is not None):
+        dropped = self._ahead.drop(self._pauses.closed(), stopped=self._stopped is not None)
+        if dropped:
             self._ended += map(_not_begun, dropped)
             self._wake.set()
 
-    async def _ask(self, ended: list[Settlement], room: int) -> int:
+    async def _settle_and_lease(self, ended: list[Settlement], room: int) -> int:
         """Settle and lease in one transaction of the ledger, and return the number of leased jobs.
 
         Not cancelled with the worker, so that every written outcome is reported and leased jobs that are not started
         return to the queue."""
-        asked, limits = Elapsed(), self._options
+        requested = Elapsed()
+        options = self._options
+        leased: list[Leased] = []
         try:
             if room:
                 held, leased = await self._ledger.settle_and_lease(
-                    ended, room, limits.lease_seconds, per_host=limits.per_host, closed=self._pauses.closed()
+                    ended, room, options.lease_seconds, per_host=options.per_host, closed=self._pauses.closed()
                 )
             else:
-                held, leased = await self._ledger.settle(ended), []
+                held = await self._ledger.settle(ended)
         except BaseException:
             self._ended[:0] = ended  # written again when the run ends: known outcomes must not become unknown
             raise
         if held < len(ended):
             logger.warning("%d jobs had been leased to another worker meanwhile", len(ended) - held)
-        self._written += [one for one in ended if one.begun]
-        self._ahead.add(leased, asked, {*self._running, *(one.key for one in self._ended)})
+        self._written += [settlement for settlement in ended if settlement.begun]
+        self._ahead.add(leased, requested, {*self._running, *(settlement.key for settlement in self._ended)})
         return len(leased)
 
-    def _tell(self) -> None:
+    def _report_settled(self) -> None:
         written, self._written = self._written, []
         for settlement in written:
             self._on_settled(settlement)
@@ -498,13 +517,16 @@ class Runner:
         if consent is None:
             return job
         try:
-            return await asyncio.to_thread(consent.checked, job) if job.files else consent.checked(job)
+            if not job.files:
+                return consent.checked(job)
+            return await asyncio.to_thread(consent.checked, job)
         except asyncio.CancelledError:
             raise asyncio.CancelledError(NOT_SENT) from None
 
     def _end(self, settlement: Settlement) -> None:
-        loop, again = asyncio.get_running_loop(), settlement.again_after is not None
-        self._ahead.count(None if again else settlement.outcome.milliseconds / 1000)
+        loop = asyncio.get_running_loop()
+        is_final = settlement.again_after is None
+        self._ahead.count(settlement.outcome.milliseconds / 1000 if is_final else None)
         self._ended.append(settlement)
         self._running.pop(settlement.key, None)
         self._begin()
@@ -539,8 +561,7 @@ class Runner:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_ABANDON_TIMEOUT)
-        never_begun = [one for one, task in self._running.values() if task.done()]
-        self._ended += [_not_begun(one) for one in never_begun]
+        self._ended += [_not_begun(leased) for leased, task in self._running.values() if task.done()]
         if self._ended or self._ahead:
             with contextlib.suppress(Exception):  # the error that ended the run is raised; leases end by themselves
                 await self._turn()
