@@ -160,14 +160,16 @@ class Bucket:
             reason = _reason(error)
             details = {"store": self.url, "reason": reason}
             if reason == "NoSuchBucket":
-                raise StoreUnavailable(f"cannot {action}: there is no bucket for {self.url}", details=details) from None
+                raise StoreUnavailable(
+                    f"cannot {action}: the bucket of {self.url} does not exist", details=details
+                ) from None
             if isinstance(error, FileNotFoundError):
                 raise
             refused = (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
             if isinstance(error, refused) or reason in _REFUSALS:
                 raise StoreUnavailable(
-                    f"cannot {action} in {self.url}: the server refused us ({reason}); check the credentials "
-                    "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your cloud) and what they may do",
+                    f"cannot {action} in {self.url}: the server refused access ({reason}); check the credentials "
+                    "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or those of your cloud) and their permissions",
                     details=details,
                 ) from None
             raise StoreUnavailable(

@@ -213,7 +213,7 @@ class IndexedCatalog(Catalog):
         self._index = index
         self._caught_up = -_INTERVAL  # monotonic
         self._catching_up = asyncio.Lock()
-        self._missed: set[str] = set()  # ids of changes that the index could not be told
+        self._missed: set[str] = set()  # ids of changes that did not reach the index
 
     async def aclose(self) -> None:
         """Close the connection to the index; the next query opens another one."""
@@ -256,7 +256,7 @@ class IndexedCatalog(Catalog):
             return await work
         except StoreUnavailable as error:
             if not self._missed:  # once, not with every artifact
-                logger.warning("%s. Artifacts are stored all the same, and listed when it is back", error.message)
+                logger.warning("%s. Artifacts are still stored, and are listed once it is back", error.message)
             self._missed.add(key)
             return None
 

@@ -247,7 +247,7 @@ class IndexTables:
         cursor.execute("SELECT number, built FROM abp_artifact_stores_1 WHERE url = ?", (self._url,))
         rows = cursor.fetchall()
         if not rows:
-            raise self._database.error(f"{self._database.name} has no row for this store any more")
+            raise self._database.error(f"{self._database.name} no longer has a row for this store")
         number, built_at = rows[0]
         if built and built_at is None:
             raise NotBuilt
