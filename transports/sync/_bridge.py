@@ -115,14 +115,14 @@ class Background:
     def _using(self, coroutine: Coroutine[Any, Any, object]) -> Iterator[_LoopThread]:
         user = object()
         try:
-            thread = self._add(user)
+            thread = self._add_user(user)
         except BaseException:
             coroutine.close()
             raise
         try:
             yield thread
         finally:
-            self._remove(user)
+            self._remove_user(user)
 
     def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run as :meth:`Runner.post`; callable in any thread, also by the garbage collector."""
@@ -136,13 +136,13 @@ class Background:
 
     def acquire(self, user: Closable) -> None:
         """Acquire as :meth:`Runner.acquire`; starts the thread if it does not run."""
-        self._add(user)
+        self._add_user(user)
 
     def release(self, user: Closable) -> None:
         """Release as :meth:`Runner.release`; waits for the thread to end."""
-        self._remove(user)
+        self._remove_user(user)
 
-    def _add(self, user: object) -> _LoopThread:
+    def _add_user(self, user: object) -> _LoopThread:
         with self._lock:
             if self._thread is None:
                 thread = _LoopThread()
@@ -152,7 +152,7 @@ class Background:
             self._users[user] = None
             return self._thread
 
-    def _remove(self, user: object) -> None:
+    def _remove_user(self, user: object) -> None:
         with self._lock:
             if self._exiting or user not in self._users:
                 return

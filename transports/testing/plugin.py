@@ -397,7 +397,7 @@ def abp_app(
 
     In a test that also uses ``page`` of pytest-playwright it drives that page, otherwise a page of :func:`abp_browser`.
     """
-    options = _options(request, abp_target, abp_transport)
+    options = _session_options(request, abp_target, abp_transport)
     shows_views = "abp_open_view" in request.fixturenames and is_server(abp_target)
     if starts_browser(abp_target, options, shows_views=shows_views):
         options["browser"] = request.getfixturevalue("abp_browser")
@@ -424,7 +424,7 @@ def abp_app_async(
     """
     from ..session._connect import connect  # late: each run of pytest imports this module
 
-    marked = _options(request, abp_target, abp_transport)
+    marked = _session_options(request, abp_target, abp_transport)
     report = _new_report(request, tmp_path)
 
     @contextlib.asynccontextmanager
@@ -492,7 +492,7 @@ def abp_open_view_async(
     return opened
 
 
-def _options(request: pytest.FixtureRequest, target: str, transport: str) -> dict[str, Any]:
+def _session_options(request: pytest.FixtureRequest, target: str, transport: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     timeout = number_option(request.config, "timeout")
     if timeout is not None:

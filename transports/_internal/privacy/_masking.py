@@ -294,12 +294,12 @@ class _Tree:
             case object(filename=str(name)):  # a file
                 self.texts.append(name)
             case int() | float() if self._numbers and not isinstance(node, bool):
-                self.has_numbers = self.has_numbers or self._number(node) is not None
+                self.has_numbers = self.has_numbers or self._number_label(node) is not None
 
     def rebuilt(self, node: object, file: MaskFile | None) -> object:
         match node:
             case str():
-                return self._text(node, file)
+                return self._masked_text(node, file)
             case Mapping():
                 is_described = isinstance(node.get("content"), str) and not _DESCRIBING.isdisjoint(node)
                 rebuilt: dict[object, object] = {}
@@ -309,22 +309,22 @@ class _Tree:
                         continue
                     masked_key = key
                     if isinstance(key, str) and key not in self._names:
-                        masked_key = self._text(key, None)
+                        masked_key = self._masked_text(key, None)
                     if is_described and key == "content" and isinstance(value, str):
-                        rebuilt[masked_key] = self._text(value, file, described=True)
+                        rebuilt[masked_key] = self._masked_text(value, file, described=True)
                     else:
                         rebuilt[masked_key] = self.rebuilt(value, file)
                 return rebuilt
             case list() | tuple():
                 return [self.rebuilt(item, file) for item in node]
             case object(filename=str(name)):  # a file
-                return replace(cast(Any, node), filename=self._text(name, None))
+                return replace(cast(Any, node), filename=self._masked_text(name, None))
             case int() | float() if self._numbers and not isinstance(node, bool):
-                return self._number(node) or node
+                return self._number_label(node) or node
             case _:
                 return node
 
-    def _text(self, text: str, file: MaskFile | None, *, described: bool = False) -> str:
+    def _masked_text(self, text: str, file: MaskFile | None, *, described: bool = False) -> str:
         index = self._next
         self._next += 1
         if index not in self.spans:
@@ -338,7 +338,7 @@ class _Tree:
     def _stays(self, key: object) -> bool:
         return self._keep is not None and isinstance(key, str) and self._keep(key)
 
-    def _number(self, node: float) -> str | None:
+    def _number_label(self, node: float) -> str | None:
         try:
             return self._numbers.get(float(node))
         except OverflowError:

@@ -227,17 +227,17 @@ class _Measure:
     async def _measure(self, item: ContentItem, binary: BinaryData) -> None:
         content = binary.content
         if isinstance(content, Download) and not content.url.lower().startswith("blob:"):
-            await self._download(item, binary, content)
+            await self._measure_download(item, binary, content)
         elif isinstance(content, Download):
-            await self._save(item, Handle(content.url))
+            await self._measure_saved(item, Handle(content.url))
         elif isinstance(content, Handle):
-            await self._save(item, content)
+            await self._measure_saved(item, content)
         else:
             chunks = await asyncio.to_thread(lambda: list(binary.chunks()))
             item.size = sum(map(len, chunks))
             item.head = b"".join(chunk[:_HEAD] for chunk in chunks[:1])
 
-    async def _save(self, item: ContentItem, handle: Handle) -> None:
+    async def _measure_saved(self, item: ContentItem, handle: Handle) -> None:
         if self.transport is None:
             raise UnsupportedBinary("the connection to the app is gone, and the content with it")
         with tempfile.TemporaryDirectory(prefix="abp-conformance-") as folder:
@@ -250,7 +250,7 @@ class _Measure:
             with path.open("rb") as file:
                 item.head = file.read(_HEAD)
 
-    async def _download(self, item: ContentItem, binary: BinaryData, reference: Download) -> None:
+    async def _measure_download(self, item: ContentItem, binary: BinaryData, reference: Download) -> None:
         app, sender = self.transport, self.sender
         if reference.expires_at is not None:
             item.expires_in = reference.expires_at / 1000 - time.time()

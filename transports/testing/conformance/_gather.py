@@ -386,7 +386,7 @@ async def _try_capabilities(evidence: Evidence, plan: Plan, client: Client) -> N
             evidence.trials.append(trial)
             continue
         plan.on_step(name)
-        evidence.trials += await _try(trial, plan, client)
+        evidence.trials += await _try_capability(trial, plan, client)
 
 
 def _objects(source: object) -> Iterable[Mapping[str, object]]:
@@ -395,7 +395,7 @@ def _objects(source: object) -> Iterable[Mapping[str, object]]:
     return [entry for entry in as_list(source) if isinstance(entry, Mapping)]
 
 
-async def _try(trial: Trial, plan: Plan, client: Client) -> list[Trial]:
+async def _try_capability(trial: Trial, plan: Plan, client: Client) -> list[Trial]:
     """Call the trial's capability. Return the trial, and another one for each further example of parameters."""
     schema = trial.capability.input_schema
     try:
@@ -403,7 +403,7 @@ async def _try(trial: Trial, plan: Plan, client: Client) -> list[Trial]:
     except CannotGenerate as reason:
         trial.skipped = str(reason)
         return [trial]
-    await _call(trial, first, plan, client)
+    await _call_trial(trial, first, plan, client)
     faulty = without_required(schema, first)
     if faulty is not None:
         name, params = faulty
@@ -415,12 +415,12 @@ async def _try(trial: Trial, plan: Plan, client: Client) -> list[Trial]:
     trials = [trial]
     for other_params in others:
         other = Trial(trial.capability, trial.entry)
-        await _call(other, other_params, plan, client)
+        await _call_trial(other, other_params, plan, client)
         trials.append(other)
     return trials
 
 
-async def _call(trial: Trial, params: Mapping[str, object], plan: Plan, client: Client) -> None:
+async def _call_trial(trial: Trial, params: Mapping[str, object], plan: Plan, client: Client) -> None:
     trial.params = params
     trial.call = await client.call(trial.name, params, plan.timeout)
     transport: Transport | None = None

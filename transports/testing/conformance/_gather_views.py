@@ -213,7 +213,7 @@ async def _listed_resources(server: MCPTransport, timeout: float) -> list[Mappin
     cursor: str | None = None
     with contextlib.suppress(ABPError):
         for _ in range(50):
-            page = await _request(server, "resources/list", {"cursor": cursor}, timeout)
+            page = await _request_payload(server, "resources/list", {"cursor": cursor}, timeout)
             resources += [entry for entry in as_list(page.get("resources")) if isinstance(entry, Mapping)]
             cursor = page.get("nextCursor")
             if cursor is None:
@@ -221,7 +221,7 @@ async def _listed_resources(server: MCPTransport, timeout: float) -> list[Mappin
     return resources
 
 
-async def _request(
+async def _request_payload(
     server: MCPTransport, method: str, params: Mapping[str, object], timeout: float
 ) -> Mapping[str, Any]:
     reply = await server.request(Message(method, params), timeout=timeout)
@@ -232,7 +232,7 @@ async def _relay(
     server: MCPTransport, method: str, params: Mapping[str, object], *, timeout: float
 ) -> Mapping[str, object]:
     """Send a request of a view to the server."""
-    return await _request(server, "view/request", {"method": method, "params": params}, timeout)
+    return await _request_payload(server, "view/request", {"method": method, "params": params}, timeout)
 
 
 async def _read_document(server: MCPTransport, uri: str, timeout: float) -> Exchange:
@@ -295,7 +295,9 @@ async def _open_view(
     async def tool_with_document() -> OpenedTool:
         if read.error is not None:
             raise read.error
-        listed = (await _request(server, "view/listed", {"uri": view.uri, "read": read.fields}, timeout))["listed"]
+        listed = (await _request_payload(server, "view/listed", {"uri": view.uri, "read": read.fields}, timeout))[
+            "listed"
+        ]
         return OpenedTool(*opened, read_document(view.uri, read.fields, listed))
 
     transport = StrictView(

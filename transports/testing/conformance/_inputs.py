@@ -177,15 +177,15 @@ def _kind(schema: Mapping[str, object]) -> str:
     return "string"
 
 
-def _object(schema: Mapping[str, Any], root: Mapping[str, object], depth: int, hint: str) -> object:
+def _sample_object(schema: Mapping[str, Any], root: Mapping[str, object], depth: int, hint: str) -> object:
     properties = as_mapping(schema.get("properties"))
     if {"content", "mimeType"} <= set(properties):
-        return _binary(properties, hint)
+        return _sample_binary(properties, hint)
     required = [name for name in as_list(schema.get("required")) if isinstance(name, str)]
     return {name: _sample(properties.get(name, {}), root, depth + 1, name) for name in required}
 
 
-def _binary(properties: Mapping[str, object], hint: str) -> BinaryData:
+def _sample_binary(properties: Mapping[str, object], hint: str) -> BinaryData:
     declared = as_mapping(properties["mimeType"])
     allowed = [declared.get("const"), *as_list(declared.get("enum")), *as_list(declared.get("examples"))]
     mime_type = next((name for name in allowed if isinstance(name, str)), "image/png")
@@ -196,14 +196,14 @@ def _binary(properties: Mapping[str, object], hint: str) -> BinaryData:
     return BinaryData.from_bytes(_PNG, mime_type="image/png", filename=f"{hint}.png")
 
 
-def _array(schema: Mapping[str, Any], root: Mapping[str, object], depth: int, hint: str) -> object:
+def _sample_array(schema: Mapping[str, Any], root: Mapping[str, object], depth: int, hint: str) -> object:
     if schema.get("maxItems") == 0:
         return []
     item = _sample(schema.get("items", {}), root, depth + 1, hint)
     return [copy.deepcopy(item) for _ in range(max(int(schema.get("minItems", 1)), 1))]
 
 
-def _text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
+def _sample_text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength", math.inf)
     of_format = _FORMATS.get(schema.get("format", ""))
     if of_format is not None:
@@ -221,7 +221,7 @@ def _text(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _
     return fitting[0]
 
 
-def _number(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
+def _sample_number(schema: Mapping[str, Any], _root: Mapping[str, object], _depth: int, _hint: str) -> object:
     whole = _kind(schema) == "integer"
     low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
     default_step, gap = (1, 1.0) if whole else (0, 0.5)
@@ -241,11 +241,11 @@ def _constant(value: object) -> Callable[..., object]:
 
 
 _MAKERS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, object], int, str], object]] = {
-    "object": _object,
-    "array": _array,
-    "string": _text,
-    "integer": _number,
-    "number": _number,
+    "object": _sample_object,
+    "array": _sample_array,
+    "string": _sample_text,
+    "integer": _sample_number,
+    "number": _sample_number,
     "boolean": _constant(False),
     "null": _constant(None),
 }

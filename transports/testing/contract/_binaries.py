@@ -73,7 +73,7 @@ async def _the_same(subject: Subject) -> None:
 
 
 @behaviour("type and name of content arrive", "docs/protocol.md 9.11")
-async def _described(subject: Subject) -> None:
+async def _type_and_name(subject: Subject) -> None:
     params = {"bytes": 10, "filename": "Übersicht 1.bin", "mimeType": "application/x-contract"}
     async with subject.connect() as session:
         ref = (await session.call("file.generate", params)).artifacts["file"]

@@ -91,7 +91,7 @@ async def _names_its_transport(subject: Subject) -> None:
 
 
 @behaviour("text arrives as it was sent", "docs/protocol.md 1.6; RFC 8259 §8.1")
-async def _text(subject: Subject) -> None:
+async def _text_is_kept(subject: Subject) -> None:
     sent = "é 世界 𝄞 ‮ \u2028 \x00 \\ \" ' <script> %s {} \t\r\n"
     async with subject.connect() as session:
         rows = [{"text": sent, "ключ 🎵": "value"}]

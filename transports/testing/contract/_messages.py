@@ -91,7 +91,7 @@ async def _late_reply(subject: Subject) -> None:
 
 
 @behaviour("cancel is answered for running and for unknown calls", "docs/protocol.md 3.2")
-async def _cancel(subject: Subject) -> None:
+async def _cancel_is_answered(subject: Subject) -> None:
     async with initialized(subject) as transport:
         waiting = asyncio.ensure_future(transport.request(call("job.wait", "running"), timeout=subject.answer_timeout))
         await asyncio.sleep(0.2)
@@ -145,7 +145,7 @@ async def _progress_names_its_call(subject: Subject) -> None:
     "content that stays on the far side is saved and released",
     "transports.base.Transport.save; transports.base.Transport.release",
 )
-async def _content(subject: Subject) -> None:
+async def _content_is_saved(subject: Subject) -> None:
     async with initialized(subject) as transport:
         reply = await transport.request(call("file.generate", "1", bytes=_LARGE), timeout=subject.answer_timeout)
         (content,) = find(value(reply.payload, "data"))

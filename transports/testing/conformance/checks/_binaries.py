@@ -65,7 +65,7 @@ def _size(app: Evidence) -> Iterator[str]:
 )
 def _size_given(app: Evidence) -> Iterator[str]:
     for name, item in _contents(app):
-        if "downloadUrl" not in item.node and _described(item) and item.node.get("size") is None:
+        if "downloadUrl" not in item.node and _is_described(item) and item.node.get("size") is None:
             yield f"{name} has no size"
 
 
@@ -91,7 +91,7 @@ def _reference_size(app: Evidence) -> Iterator[str]:
 )
 def _fields(app: Evidence) -> Iterator[str]:
     for name, item in _contents(app):
-        if not _described(item):
+        if not _is_described(item):
             continue
         if not isinstance(item.node.get("mimeType"), str):
             yield f"{name} has no mimeType"
@@ -176,7 +176,7 @@ def _filename(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 10.6",
     fix="serve the bytes that were declared, with 200 and a Content-Length, until expiresAt",
 )
-def _download(app: Evidence) -> Iterator[str]:
+def _whole_download(app: Evidence) -> Iterator[str]:
     for name, item in _downloads(app):
         if isinstance(item.error, DownloadFailed) and not isinstance(item.error, UrlExpired):
             yield f"{name}: {item.error.message}"
@@ -234,7 +234,7 @@ def _stays(app: Evidence) -> Iterator[str]:
             yield f"{name} is redirected to another origin, which gets no credentials"
 
 
-def _described(item: ContentItem) -> bool:
+def _is_described(item: ContentItem) -> bool:
     """Return whether the item is a descriptor or a reference. Other content has no fields of its own."""
     node: Mapping[str, object] = item.node
     return "content" in node or "downloadUrl" in node

@@ -140,7 +140,7 @@ def _plain_list(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 3.3",
     fix="catch exceptions of handlers and answer {success: false, error}",
 )
-def _call(app: Evidence) -> Iterator[str]:
+def _call_by_name(app: Evidence) -> Iterator[str]:
     step = _step(app, "unknown", "the page object could not be called")
     if step.threw is not None:
         yield f"a call of an unknown capability threw: {step.threw}"

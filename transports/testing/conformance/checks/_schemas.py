@@ -58,7 +58,7 @@ def _valid(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 2.5",
     fix="list both: agents choose by the description and fill in by the schema",
 )
-def _described(app: Evidence) -> Iterator[str]:
+def _parameters_described(app: Evidence) -> Iterator[str]:
     _require_capability(app)
     for trial in app.trials:
         if not trial.capability.description:
@@ -124,7 +124,7 @@ def _result(app: Evidence) -> Iterator[str]:
     source="docs/protocol.md 9.14",
     fix="describe the place as an object with content, mimeType, encoding, size and downloadUrl; require mimeType",
 )
-def _content(app: Evidence) -> Iterator[str]:
+def _declared_content(app: Evidence) -> Iterator[str]:
     if not app.contents:
         raise NotApplicable("no answer held binary content")
     for trial, call in app.called:

@@ -61,7 +61,7 @@ def _name(app: Evidence) -> Iterator[str]:
     source="WebMCP, ModelContextTool.description; " + _SOURCE,
     fix="describe the purpose of the tool in a sentence: a model reads nothing else",
 )
-def _described(app: Evidence) -> Iterator[str]:
+def _tool_described(app: Evidence) -> Iterator[str]:
     for tool in _facts(app, "tools"):
         description = tool.get("description")
         if not isinstance(description, str) or len(description.strip()) < _MIN_DESCRIPTION:
@@ -142,7 +142,7 @@ def _dialect(app: Evidence) -> Iterator[str]:
     source="docs/webmcp.md, Answers",
     fix="return the object itself: the platform makes JSON of it, and files in it can be whole",
 )
-def _answer(app: Evidence) -> Iterator[str]:
+def _tool_answer(app: Evidence) -> Iterator[str]:
     for tool in _facts(app, "tools"):
         if tool.get("dialect") == "JSON in text":
             yield f"{tool['name']}"
@@ -155,7 +155,7 @@ def _answer(app: Evidence) -> Iterator[str]:
     source="WebMCP, executeTool() with a signal; " + _SOURCE,
     fix="pass signal on to fetch(), or reject when it is aborted",
 )
-def _cancel(app: Evidence) -> Iterator[str]:
+def _tool_cancel(app: Evidence) -> Iterator[str]:
     tried = [tool for tool in _facts(app, "tools") if tool.get("ended") is not None]
     if not tried:
         raise NotApplicable("no tool ran long enough to be cancelled")
