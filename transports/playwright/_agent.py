@@ -42,7 +42,7 @@ from ._received import checked, parse_event
 from ._scripts import load_script
 
 if TYPE_CHECKING:
-    from playwright.async_api import Frame, Page
+    from playwright.async_api import Page
 
 logger = logging.getLogger("transports.playwright")
 
@@ -77,7 +77,7 @@ class FrameDocument:
     """A document in a frame of a page, and the ``channel`` to its agent.
 
     ``origin`` is reported by the browser, and ``OPAQUE`` for an opaque one. ``same_origin`` is true if it is the page's
-    origin. ``url`` is the document's address, ``id`` the frame's id in CDP, ``frame`` Playwright's frame if known.
+    origin. ``url`` is the document's address, ``id`` the frame's id in CDP, if it is known.
     """
 
     channel: Channel
@@ -85,7 +85,6 @@ class FrameDocument:
     same_origin: bool
     url: str
     id: str = ""
-    frame: Frame | None = None
 
 
 class FrameWatcher(Protocol):

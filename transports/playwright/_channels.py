@@ -375,7 +375,7 @@ class _FrameDocuments:
         if document is None:
             origin = _origin_of(frame.url)
             same_origin = origin == _origin_of(self._page.url) != OPAQUE
-            document = FrameDocument(self._channel.inside(frame), origin, same_origin, frame.url, frame=frame)
+            document = FrameDocument(self._channel.inside(frame), origin, same_origin, frame.url)
             self._documents[frame] = document
             self._watcher.add_document(document)
         return document

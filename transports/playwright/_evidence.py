@@ -114,14 +114,14 @@ class CallRecording:
         *,
         title: str,
         params: object,
-        known: KnownSecrets = KNOWN_SECRETS,
+        known_secrets: KnownSecrets = KNOWN_SECRETS,
     ) -> None:
         self.notes: list[str] = []
         self._page = page
         self.folder = folder
         self.running: set[EvidenceKind] = set()
         self._kinds = frozenset(kinds)
-        self._secrets = SecretValues(known)
+        self._secrets = SecretValues(known_secrets)
         self._title = title
         self._params = params
         self._console = ConsoleLog(page, self._secrets)
@@ -273,11 +273,11 @@ def page_of(transport: Transport) -> HasPage | None:
 
 
 class PageEvidence:
-    """Recorder of calls in the page of ``source``, in temporary files, without secrets. ``known`` are the secrets of
+    """Recorder of calls in the page of ``source``, in temporary files, without secrets. ``known_secrets`` are those of
     the session's user. Close it at the end of the session."""
 
-    def __init__(self, source: HasPage, known: KnownSecrets = KNOWN_SECRETS) -> None:
-        self._known = known
+    def __init__(self, source: HasPage, known_secrets: KnownSecrets = KNOWN_SECRETS) -> None:
+        self._known_secrets = known_secrets
         self._source = source
         self._stack = contextlib.ExitStack()
         self._folder = Path(tempfile.mkdtemp(prefix="evidence-", dir=self._stack.enter_context(RunFolder())))
@@ -298,7 +298,7 @@ class PageEvidence:
             return evidence
         self.busy |= EXCLUSIVE & free
         folder = self._folder / str(next(self._numbers))
-        recording = CallRecording(page, free, folder, title=title, params=params, known=self._known)
+        recording = CallRecording(page, free, folder, title=title, params=params, known_secrets=self._known_secrets)
         evidence.recording = recording
         try:
             await recording.start()

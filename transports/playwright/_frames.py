@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from playwright.async_api import Error as PlaywrightError
@@ -41,9 +41,6 @@ from ._agent import (
 )
 from ._listeners import listen
 from ._received import Clipboard, Effect, FileChooser, Flood, Tools, parse_reply
-
-if TYPE_CHECKING:
-    from playwright.async_api import Frame
 
 logger = logging.getLogger("transports.playwright")
 
@@ -75,7 +72,7 @@ class FrameSession:
         fails.
         """
         if self.ended:
-            raise _gone(sent=False)
+            raise _frame_gone(sent=False)
         number = next(self._ids)
         message = json.dumps({"id": number, "method": method, "params": params or {}})
         reply = self._replies[number] = asyncio.get_running_loop().create_future()
@@ -110,10 +107,10 @@ class FrameSession:
         self.ended = True
         for reply in self._replies.values():
             if not reply.done():
-                reply.set_exception(_gone())
+                reply.set_exception(_frame_gone())
 
 
-def _gone(*, sent: bool | None = None) -> ContextLost:
+def _frame_gone(*, sent: bool | None = None) -> ContextLost:
     return ContextLost("the frame navigated or went away", sent=sent)
 
 
@@ -356,31 +353,28 @@ class FrameAgent(Agent):
         if the work never reached it."""
         if self._gone.done():
             drop(work)
-            raise self._lost(sent=False)
+            raise _frame_gone(sent=False)
         task = asyncio.ensure_future(work)  # a task at once: the page may be lost before the wait begins
         try:
             return await self._owner.with_deadline(self._until_gone(task), action, timeout=timeout)
         except ContextLost as lost:
             if self._owner.is_lost:
                 raise
-            raise self._lost(sent=lost.sent) from None
+            raise _frame_gone(sent=lost.sent) from None
         finally:
             drop(task)
 
     async def _until_gone(self, task: asyncio.Future[Any]) -> Any:
         await asyncio.wait((task, self._gone), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
-            raise self._lost()
+            raise _frame_gone()
         try:
             return task.result()
         except PlaywrightError as error:
             if not is_closed(error):
                 raise
             # A frame's session ends with the frame. Only the page's own session reports the end of page or browser.
-            raise self._lost() from None
-
-    def _lost(self, *, sent: bool | None = None) -> ContextLost:
-        return ContextLost("the frame navigated or went away", sent=sent)
+            raise _frame_gone() from None
 
 
 #: Separator of a tool's name and the label of its frame. It is not allowed in names of tools.
@@ -435,14 +429,6 @@ class ToolFrame:
     def holder(self) -> str:
         """Prefix of handles of content in this document."""
         return f"frame:{self.number}/"
-
-    @property
-    def frame(self) -> Frame | None:
-        """Playwright's frame of the document, ``None`` if it is unknown. With CDP it is found by its address."""
-        if self.document.frame is not None:
-            return self.document.frame
-        frames = self.agent.page.frames[1:]
-        return next((frame for frame in frames if frame.url == self.url), None)
 
 
 class FrameTools:

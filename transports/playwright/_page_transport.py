@@ -77,18 +77,21 @@ async def reconnect(
     ``connection/restored`` event at each return, in that order. Ends when it is cancelled, or once ``can_reopen``
     returns ``False`` for a loss.
     """
-    while can_reopen(error := await asyncio.shield(agent.lost)):
-        emit(Message("connection/lost", {"reason": error.message}))
+    while True:
+        loss = await asyncio.shield(agent.lost)
+        if not can_reopen(loss):
+            return
+        emit(Message("connection/lost", {"reason": loss.message}))
         for attempt in count(1):
             try:
                 agent = await reopen()
                 break
-            except Exception as failure:  # noqa: BLE001 - a driver that ends meanwhile may raise any
-                if not can_reopen(error):
+            except Exception as error:  # noqa: BLE001 - a driver that ends meanwhile may raise any
+                if not can_reopen(loss):
                     return
-                logger.info("the page could not be opened again: %s", failure)
+                logger.info("the page could not be opened again: %s", error)
             await asyncio.sleep(backoff_delay(attempt))
-        emit(Message("connection/restored", {"reason": error.message}))
+        emit(Message("connection/restored", {"reason": loss.message}))
 
 
 def loss_error(lost: TransportError, browser: Browser | None, *, final: bool) -> TransportError:
@@ -257,9 +260,10 @@ class PageTransport(Transport):
         self._browser: Browser | None = None
         self._tab: Tab | None = None
         self._agent: PageAgent | None = None
-        self._stack = contextlib.AsyncExitStack()
-        self._tab_stack = contextlib.AsyncExitStack()
+        # what ends with one document of the app, with its page, and with the browser
         self._page_stack = contextlib.AsyncExitStack()
+        self._tab_stack = contextlib.AsyncExitStack()
+        self._stack = contextlib.AsyncExitStack()
         self._reconnect_task: asyncio.Task[None] | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
         self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
