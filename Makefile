@@ -91,7 +91,7 @@ coverage: $(READY)
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report --fail-under=95
 	@$(BIN)/python -m coverage report --fail-under=100 \
-		--include='transports/errors.py,transports/_internal/arguments.py,transports/protocol/_capabilities.py,transports/protocol/messages.py,transports/protocol/_payloads.py,transports/protocol/_declarations.py,transports/protocol/binary.py,transports/protocol/_find_content.py'
+		--include='transports/errors.py,transports/_internal/arguments.py,transports/protocol/_capabilities.py,transports/protocol/messages.py,transports/protocol/_payloads.py,transports/protocol/_declarations.py,transports/protocol/binary.py,transports/protocol/_find_content.py,transports/protocol/_heuristics.py,transports/protocol/_params.py'
 
 # Fresh environments, floods, gigabytes and an hour's work of faults in a minute.
 slow: setup

@@ -26,7 +26,7 @@ from pathlib import Path
 from PIL import Image, ImageFont
 
 from tests.support.recall import texts
-from transports.protocol._find_content import MIN_GUESSED
+from transports.protocol._heuristics import MIN_GUESSED
 
 __all__ = ["Case", "files", "floods", "look_alikes"]
 

@@ -11,7 +11,7 @@ import pytest
 from transports.errors import TransportError
 from transports.playwright._agent import PageObject
 from transports.playwright._content import Uploads
-from transports.protocol._find_content import prepare_params
+from transports.protocol._params import prepare_params
 
 
 class FarPage:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from transports.errors import BadEncoding, ProtocolError, UsageError
-from transports.protocol._find_content import prepare_params
+from transports.protocol._params import prepare_params
 from transports.protocol.binary import BinaryData, Encoded
 from transports.protocol.messages import Message
 from transports.websocket.envelope import decode_envelope, encode_envelope

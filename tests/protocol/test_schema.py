@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from transports.errors import UsageError
 from transports.protocol import schema as schemas
-from transports.protocol._find_content import prepare_params
+from transports.protocol._params import prepare_params
 from transports.protocol._strict_json import encode_json
 from transports.protocol.schema import check_output, check_params, unnamed_params
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from transports import CapabilityError, MemoryTransport
 from transports.memory import Call, Handler
-from transports.protocol._find_content import prepare_params
+from transports.protocol._params import prepare_params
 from transports.protocol.messages import Message
 from transports.websocket.envelope import encode_envelope
 from webapp_fixture.calls import Capability, Context, Record

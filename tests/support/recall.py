@@ -28,7 +28,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from transports.protocol._find_content import MIN_GUESSED, find
+from transports.protocol._find_content import find
+from transports.protocol._heuristics import MIN_GUESSED
 from transports.protocol.binary import BinaryData
 
 __all__ = ["Line", "files", "look_alikes", "texts"]

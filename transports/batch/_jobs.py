@@ -32,7 +32,8 @@ from ..errors import (
     UsageError,
     may_have_run,
 )
-from ..protocol._find_content import MAX_DEPTH, set_path
+from ..protocol._find_content import MAX_DEPTH
+from ..protocol._params import set_path
 from ..protocol._strict_json import JSONValue, decode_given, decode_json, is_deeper, parser_limits
 from ..protocol._times import MAX_TIMEOUT, is_timeout
 from ..routing._result import Result

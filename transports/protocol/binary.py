@@ -1,4 +1,4 @@
-"""The BinaryData union: the common form of all binary results and parameters.
+"""The BinaryData union, the common form of all binary results and parameters, and text that encodes bytes.
 
 ``BinaryData.content`` is one of
 
@@ -9,17 +9,20 @@
 * :class:`LocalFile` — a file on this machine, for parameters.
 
 Declarations are not trusted: sizes are compared in bytes and base64 is decoded strictly (RFC 4648).
-:mod:`transports.protocol._find_content` finds the content in an answer.
+:mod:`transports.protocol._find_content` finds the content in an answer. It asks this module which text is base64
+(:func:`is_base64`, :func:`sniff_base64`) or a ``data:`` URL (:func:`decode_data_url`).
 """
 
 from __future__ import annotations
 
 import binascii
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
+from urllib.parse import unquote, unquote_to_bytes
 
 import pybase64
 
@@ -49,7 +52,7 @@ class Encoded:
         were yielded.
         """
         if isinstance(self.text, memoryview):
-            yield from _decode_base64(self.text, b"-_" if _is_url_safe(self.text) else None)
+            yield from _decode_base64(self.text)
         elif self.encoding == "utf-8":
             for start in range(0, len(self.text), _CHUNK_CHARS):
                 try:
@@ -57,10 +60,11 @@ class Encoded:
                 except UnicodeEncodeError as error:
                     raise BadEncoding("the text holds half of a surrogate pair and is not valid UTF-8") from error
         else:
-            yield from _decode_base64(padded(self.text), b"-_" if _is_url_safe(self.text) else None)
+            yield from _decode_base64(padded(self.text))
 
 
-def _decode_base64(text: str | memoryview, altchars: bytes | None) -> Iterator[bytes]:
+def _decode_base64(text: str | memoryview) -> Iterator[bytes]:
+    altchars = b"-_" if _is_url_safe(text) else None
     for start in range(0, len(text), _CHUNK_CHARS):
         part = text[start : start + _CHUNK_CHARS]
         if part[-1:] in ("=", b"=") and start + _CHUNK_CHARS < len(text):
@@ -87,7 +91,57 @@ def _is_url_safe(text: str | memoryview) -> bool:
 def padded(text: str) -> str:
     """Return base64 text with missing padding added, if only one padding is possible."""
     rest = len(text) % 4
-    return text if rest < 2 or "=" in text else text + "=" * (4 - rest)
+    if rest < 2 or "=" in text:
+        return text
+    return text + "=" * (4 - rest)
+
+
+#: The form of base64, standard or URL-safe, in one line.
+BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/_-]")
+_DATA_URL = re.compile(r"[\x00-\x20]*data:[^,]*?(;\s*base64\s*)?,", re.IGNORECASE)
+
+
+def is_base64(text: str) -> bool:
+    """Return whether all of ``text`` has the form of base64, with or without padding. Nothing is decoded."""
+    return len(padded(text)) % 4 == 0 and BASE64.fullmatch(text) is not None
+
+
+def sniff_base64(text: str) -> str | None:
+    """Return the MIME type by the signature of base64 text, even if the rest is broken; ``None`` without one."""
+    return sniff(base64_head(text))
+
+
+def base64_head(text: str) -> bytes:
+    """Return the first 4,098 bytes of base64 text, or fewer if it ends or is broken before that. Missing bits at the
+    end of a broken text are zero."""
+    run = _NOT_BASE64.split(text[:5464], maxsplit=1)[0]
+    missing = "A" * (-len(run) % 4)
+    try:
+        return b"".join(Encoded(run + missing, "base64").chunks())
+    except BadEncoding:
+        return b""
+
+
+def decode_data_url(text: str) -> Encoded | bytes | None:
+    """Return the content of a ``data:`` URL (RFC 2397), such as that of ``canvas.toDataURL``; ``None`` for other text.
+
+    Base64 is not decoded yet, but spaces and line ends are removed from it, as in a browser (WHATWG URL and Fetch).
+    Raises :class:`~transports.errors.BadEncoding` for a lone surrogate.
+    """
+    head = _DATA_URL.match(text[:1024])
+    if head is None:
+        return None
+    body = text[head.end() :]
+    if head[1]:
+        base64 = unquote(body)
+        for space in "\t\n\f\r ":
+            base64 = base64.replace(space, "")
+        return Encoded(base64, "base64")
+    try:
+        return unquote_to_bytes(body)
+    except UnicodeEncodeError as error:
+        raise BadEncoding("the data: URL holds half of a surrogate pair and is not valid UTF-8") from error
 
 
 @dataclass(frozen=True, slots=True)

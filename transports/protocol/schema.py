@@ -417,7 +417,7 @@ def check_params(
 
     A required parameter with a ``default`` may be left out: generators of schemas list those, too. Returns a warning if
     validation was skipped, with the reason. ``content`` are the paths of binaries
-    (:func:`~transports.protocol._find_content.prepare_params`): apps declare them as text, as an object, or not at
+    (:func:`~transports.protocol._params.prepare_params`): apps declare them as text, as an object, or not at
     all, so nothing at or below them is a fault.
 
     Raises :class:`~transports.errors.UsageError` with ``details`` ``{"path": "options.margin", "faults": [...]}`` and

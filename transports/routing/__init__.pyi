@@ -1,4 +1,4 @@
-from ..protocol._find_content import Signature as Signature
+from ..protocol._heuristics import Signature as Signature
 from ._given_files import (
     Accepted as Accepted,
     FileLimits as FileLimits,

@@ -24,19 +24,11 @@ from ..artifacts._files import map_os_errors
 from ..artifacts._ref import ArtifactRef
 from ..base import Transport
 from ..errors import ABPError, ProtocolError, TooLarge, TransportError
-from ..protocol._find_content import (
-    Found,
-    Heuristics,
-    Place,
-    field_of,
-    find,
-    find_values,
-    replace,
-    sniff_base64,
-)
+from ..protocol._find_content import Found, Place, field_of, find, find_values, replace
+from ..protocol._heuristics import Heuristics
 from ..protocol._media import OCTET_STREAM, extension_for
 from ..protocol._strict_json import decode_json, is_larger
-from ..protocol.binary import BinaryData, Download, Encoded, Handle, verify_size
+from ..protocol.binary import BinaryData, Download, Encoded, Handle, sniff_base64, verify_size
 from ..protocol.messages import Sender
 from ._policy import FieldRule, RoutingPolicy, Step, TransformContext, Transformer, walk_path
 

@@ -24,7 +24,8 @@ from .._internal.plugins import installed_plugins, load_plugin
 from ..artifacts._base import ArtifactStore
 from ..artifacts._ref import Scope
 from ..errors import UsageError
-from ..protocol._find_content import MAX_DEPTH, MIN_GUESSED, Heuristics, Place, Signature
+from ..protocol._find_content import MAX_DEPTH, Place
+from ..protocol._heuristics import MIN_GUESSED, Heuristics, Signature
 from ..protocol._media import type_of_extension
 from ._guard import MAX_BYTES, MAX_FIELD_CHARS, MIN_AGENT_BYTES, TRUNCATION_SUFFIX
 

@@ -40,7 +40,7 @@ from ..errors import (
 )
 from ..protocol._capabilities import response_metadata, with_suggestions
 from ..protocol._elicitation import INVALID_ANSWER
-from ..protocol._find_content import FileToRead, prepare_params
+from ..protocol._params import FileToRead, prepare_params
 from ..protocol.messages import Message, WebResource, new_id
 from ..routing._policy import RoutingConfig, RoutingPolicy
 from ..routing._result import Result

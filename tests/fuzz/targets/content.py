@@ -19,10 +19,19 @@ from transports.playwright._evidence_secrets import (
     learn_event,
     read_lines,
 )
-from transports.protocol._find_content import Heuristics, base64_head, decode_data_url, find, is_base64, sniff_base64
+from transports.protocol._find_content import find
+from transports.protocol._heuristics import Heuristics
 from transports.protocol._media import contradicts, extension_for, is_binary_mime, normalise_mime, safe_filename, sniff
 from transports.protocol._strict_json import decode_json
-from transports.protocol.binary import BinaryData, Encoded, padded
+from transports.protocol.binary import (
+    BinaryData,
+    Encoded,
+    base64_head,
+    decode_data_url,
+    is_base64,
+    padded,
+    sniff_base64,
+)
 from transports.protocol.schema import check_output, check_params
 
 __all__ = ["base64", "evidence", "filename", "redaction", "schema", "sniffing", "spellings"]

@@ -18,7 +18,8 @@ from transports.playwright._received import Held, parse_event, parse_json, parse
 from transports.protocol._capabilities import Capabilities, deprecation_warnings, with_suggestions
 from transports.protocol._declarations import parse
 from transports.protocol._elicitation import default_answer
-from transports.protocol._find_content import MAX_DEPTH, Heuristics, field_of, find, replace
+from transports.protocol._find_content import MAX_DEPTH, field_of, find, replace
+from transports.protocol._heuristics import Heuristics
 from transports.protocol._payloads import Answer, ElicitationRequest, Initialized, Notification, Progress
 from transports.protocol._strict_json import ValueCounter, decode_json, has_more_values, is_deeper
 from transports.protocol.binary import BinaryData, Encoded

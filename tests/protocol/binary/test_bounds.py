@@ -8,9 +8,11 @@ import struct
 import pytest
 
 from transports.errors import BadDescriptor, UsageError
-from transports.protocol._find_content import MIN_GUESSED, Heuristics, Place, Signature, base64_head, find, set_path
+from transports.protocol._find_content import Place, find
+from transports.protocol._heuristics import MIN_GUESSED, Heuristics, Signature
 from transports.protocol._media import normalise_mime, safe_filename, sniff
-from transports.protocol.binary import BinaryData, Download, Encoded
+from transports.protocol._params import set_path
+from transports.protocol.binary import BinaryData, Download, Encoded, base64_head
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -83,11 +85,11 @@ def test_content_that_is_too_long_to_keep_is_judged_by_its_head(
     kept = Heuristics().recognise(whole)
     assert kept is not None and kept.content == content
     assert Heuristics().recognise(cut) is None
-    monkeypatch.setattr("transports.protocol._find_content._MAX_KEPT_CHARS", len(whole) - 1)
+    monkeypatch.setattr("transports.protocol._heuristics._MAX_KEPT_CHARS", len(whole) - 1)
     for text in (whole, whole[:-8] + "AAAA" + whole[-4:]):
         guess = Heuristics().recognise(text)
         assert guess is not None and guess.content == Encoded(text, "base64")
-    monkeypatch.setattr("transports.protocol._find_content._MAX_KEPT_CHARS", len(whole))
+    monkeypatch.setattr("transports.protocol._heuristics._MAX_KEPT_CHARS", len(whole))
     kept = Heuristics().recognise(whole)
     assert kept is not None and kept.content == content
 

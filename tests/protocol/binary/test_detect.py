@@ -22,7 +22,8 @@ from transports.errors import (
     UnsupportedBinary,
     UsageError,
 )
-from transports.protocol._find_content import Found, Heuristics, Place, Signature, find, find_values, replace
+from transports.protocol._find_content import Found, Place, find, find_values, replace
+from transports.protocol._heuristics import Heuristics, Signature
 from transports.protocol.binary import BinaryData, Broken, Download, Encoded, Handle
 
 NOISE = random.Random(4).randbytes(3000)
@@ -748,12 +749,16 @@ def test_content_text_is_not_copied_into_messages() -> None:
 
 def test_a_guess_about_very_long_text_keeps_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is too long to hold twice is checked to its end and decoded when it is stored."""
-    monkeypatch.setattr("transports.protocol._find_content._MAX_KEPT_CHARS", 2000)
+    monkeypatch.setattr("transports.protocol._heuristics._MAX_KEPT_CHARS", 2000)
     content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20_000  # more than one slice
     guess = Heuristics().recognise(b64(content))
     assert guess is not None and isinstance(guess.content, Encoded)
     assert (guess.mime_type, b"".join(guess.chunks())) == ("image/png", content)
     assert Heuristics().recognise(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
+
+
+def test_text_like_a_data_url_that_is_not_valid_is_plain_text() -> None:
+    assert find({"text": "data:text/plain," + "a" * 2000 + "\ud800"}) == []
 
 
 def test_a_guess_is_about_long_text_only() -> None:

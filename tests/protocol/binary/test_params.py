@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from transports.errors import UsageError
-from transports.protocol._find_content import Found, prepare_params, replace
+from transports.protocol._find_content import Found, replace
+from transports.protocol._params import prepare_params
 from transports.protocol.binary import BinaryData, LocalFile
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))

@@ -9,7 +9,8 @@ import pytest
 from tests.support.counted import counted_calls
 from transports import NoneStore
 from transports.errors import ProtocolError
-from transports.protocol._find_content import MIN_GUESSED, find
+from transports.protocol._find_content import find
+from transports.protocol._heuristics import MIN_GUESSED
 from transports.routing import Router
 
 

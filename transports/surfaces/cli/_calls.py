@@ -14,7 +14,7 @@ import typer
 
 from ...errors import ABPError, ProtocolError, UsageError
 from ...protocol._capabilities import find_capability
-from ...protocol._find_content import set_path
+from ...protocol._params import set_path
 from ...protocol._plain_text import plain_line, redact_url
 from ...protocol._strict_json import decode_json, json_lines
 from ...protocol.binary import BinaryData

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ProtocolError, UsageError
-from ...protocol._find_content import prepare_params, set_path
+from ...protocol._params import prepare_params, set_path
 from ...protocol._plain_text import plain_line
 from ...protocol._strict_json import decode_given, decode_json
 from ...protocol.binary import BinaryData

@@ -23,7 +23,7 @@ from ...artifacts.local._blobs import NO_LINKS, place as rename_unreplacing
 from ...artifacts.local._tree import Folder, folder_beneath, open_beneath, temporary_name
 from ...errors import ABPError, StoreError, TooLarge, UsageError
 from ...protocol._declarations import Capability
-from ...protocol._find_content import set_path
+from ...protocol._params import set_path
 from ...protocol._plain_text import plain_text
 from ...protocol._strict_json import encode_json
 from ...protocol.schema import is_file

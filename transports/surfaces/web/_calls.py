@@ -14,7 +14,7 @@ from ...artifacts._ref import Scope
 from ...errors import UsageError
 from ...protocol._capabilities import find_capability
 from ...protocol._elicitation import default_answer
-from ...protocol._find_content import set_path
+from ...protocol._params import set_path
 from ...protocol._payloads import ElicitationRequest
 from ...protocol._plain_text import is_address, plain_line
 from ...protocol._strict_json import encode_json

@@ -22,7 +22,8 @@ from ...base import Transport
 from ...errors import ABPError, BinaryError, ProtocolError, TransportError, UnsupportedBinary
 from ...protocol._declarations import parse
 from ...protocol._elicitation import default_answer
-from ...protocol._find_content import Found, find, prepare_params
+from ...protocol._find_content import Found, find
+from ...protocol._params import prepare_params
 from ...protocol._payloads import ElicitationRequest
 from ...protocol.binary import BinaryData, Download, Handle, verify_size
 from ...protocol.messages import Effect, Message, Sender, initialize_params

@@ -32,7 +32,7 @@ from ...playwright._source import StorageState
 from ...playwright._transport import PlaywrightTransport, TopPageTransport, WebMcpTransport
 from ...postmessage._transport import PostMessageTransport
 from ...protocol._capabilities import Capabilities
-from ...protocol._find_content import prepare_params
+from ...protocol._params import prepare_params
 from ...protocol._strict_json import decode_json
 from ...protocol.messages import Message
 from ...session._manifest import discover

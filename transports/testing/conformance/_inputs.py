@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import UsageError
-from ...protocol._find_content import prepare_params
+from ...protocol._params import prepare_params
 from ...protocol.binary import BinaryData
 from ...protocol.schema import check_output, check_params
 from ._evidence import as_list, as_mapping

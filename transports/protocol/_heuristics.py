@@ -1,0 +1,218 @@
+"""Files that nothing declares: text of an answer that decodes to content with a known signature."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from ..errors import BadEncoding, UsageError
+from ._media import normalise_mime, sniff
+from .binary import BASE64, BinaryData, Encoded, base64_head, decode_data_url
+
+#: Shortest text, in characters, that is taken for a file without a declaration (docs/requirements.md R2-4.2).
+MIN_GUESSED = 1000
+#: Longest text, in characters, whose decoded bytes are kept. Longer content is decoded again when it is stored.
+_MAX_KEPT_CHARS = 64 << 20
+#: Bytes at the beginning of a file in which a signature is searched.
+_HEAD_BYTES = 4096
+#: Shortest signature in bytes: text matches shorter ones by chance.
+_MIN_MAGIC = 3
+#: Control characters that are common in files and absent from text.
+_CONTROL_CHARS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Signature of a file type: bytes at an ``offset``, at least three, within the first 4,096.
+
+    Raises :class:`~transports.errors.UsageError` for a signature out of these bounds, and for a type that is not a MIME
+    type.
+    """
+
+    magic: bytes
+    mime_type: str
+    offset: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.magic) < _MIN_MAGIC or not 0 <= self.offset <= _HEAD_BYTES - len(self.magic):
+            bounds = f"at least {_MIN_MAGIC} bytes, all within the first {_HEAD_BYTES:,} of a file"
+            raise UsageError(f"Signature: magic must have {bounds}")
+        if normalise_mime(self.mime_type) is None:
+            raise UsageError(f"Signature: {self.mime_type!r} is not a MIME type, such as application/x-report")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heuristics:
+    """Settings of the search for files without a declaration (docs/requirements.md R2-4.2).
+
+    Text of at least ``min_chars`` characters is checked if it decodes to at most ``max_decode_bytes`` (``None``: no
+    limit). ``signatures`` are tried before those of :func:`~transports.protocol._media.sniff`, or instead of them
+    without ``known_signatures``. With ``require_magic_bytes=False``, base64 without a known signature is a file of
+    unknown type, too; hashes, keys and long words of one alphabet are then taken for files as well.
+    """
+
+    min_chars: int = MIN_GUESSED
+    signatures: Sequence[Signature] = ()
+    known_signatures: bool = True
+    require_magic_bytes: bool = True
+    max_decode_bytes: int | None = None
+
+    def recognise(self, text: str) -> BinaryData | None:
+        """Return ``text`` as content if it is a file; ``None`` otherwise.
+
+        A file may be base64 in one line or several (RFC 2045), in the standard or the URL-safe alphabet, a ``data:``
+        URL, or a binary string. All of the text must be strictly valid; invalid text is plain text, not an error.
+        """
+        if len(text) < self.min_chars:
+            return None
+        base64 = _base64_in(text)
+        head = base64_head(base64)
+        custom_type = self._custom_type(head)
+        mime_type = custom_type or self._known_type(head)
+        if mime_type is None:
+            return self._binary_string(text) or self._file_of_unknown_type(base64)
+
+        decoded = self._decode(base64)
+        if decoded is None:
+            return None
+        if custom_type is None and not _is_plausible(mime_type, decoded):
+            return None
+        if decoded.data is None:
+            return BinaryData(Encoded(base64, "base64"), mime_type)
+        return BinaryData(decoded.data, mime_type)
+
+    def _binary_string(self, text: str) -> BinaryData | None:
+        """Return the content of a binary string (a character per byte), as of ``atob`` or ``readAsBinaryString``."""
+        try:
+            head = text[:_HEAD_BYTES].encode("latin-1")
+            custom_type = self._custom_type(head)
+            mime_type = custom_type or self._known_type(head)
+            if mime_type is None or not self._may_decode(len(text)) or not _CONTROL_CHARS.search(text):
+                return None
+            data = text.encode("latin-1")
+        except UnicodeEncodeError:
+            return None
+        if custom_type is None and not _is_plausible(mime_type, _Decoded(data, head)):
+            return None
+        return BinaryData(data, mime_type)
+
+    def _file_of_unknown_type(self, base64: str) -> BinaryData | None:
+        if self.require_magic_bytes or not base64 or self._decode(base64) is None:
+            return None
+        return BinaryData(Encoded(base64, "base64"))
+
+    def _custom_type(self, head: bytes) -> str | None:
+        for signature in self.signatures:
+            if head.startswith(signature.magic, signature.offset):
+                return signature.mime_type
+        return None
+
+    def _known_type(self, head: bytes) -> str | None:
+        return sniff(head) if self.known_signatures else None
+
+    def _decode(self, base64: str) -> _Decoded | None:
+        """Return the bytes of base64 text; ``None`` if the text is invalid or too long."""
+        if not self._may_decode(len(base64) * 3 // 4):
+            return None
+        chunks = Encoded(base64, "base64").chunks()
+        try:
+            if len(base64) <= _MAX_KEPT_CHARS:
+                data = b"".join(chunks)
+                return _Decoded(data, data[:_HEAD_BYTES])
+            first = next(chunks)
+            for _ in chunks:  # all of it must be valid
+                pass
+        except BadEncoding:
+            return None
+        return _Decoded(None, first[:_HEAD_BYTES])
+
+    def _may_decode(self, size: int) -> bool:
+        return self.max_decode_bytes is None or size <= self.max_decode_bytes
+
+
+def _base64_in(text: str) -> str:
+    """Return the part of ``text`` that may be base64, in one line: that of a ``data:`` URL, or all of it."""
+    try:
+        inline = decode_data_url(text)
+    except BadEncoding:
+        return ""
+    if isinstance(inline, Encoded):
+        text = str(inline.text)
+    elif inline is not None:
+        return ""
+
+    line_end = text[:100].find("\n")  # RFC 2045: lines of 60, 64 or 76 characters
+    if line_end > 0 and BASE64.fullmatch(text[:line_end].removesuffix("\r")):
+        return text.replace("\r", "").replace("\n", "")
+    return text
+
+
+class _Decoded(NamedTuple):
+    """Decoded bytes, ``None`` if they are too many to keep, and the first of them."""
+
+    data: bytes | None
+    head: bytes
+
+
+def _is_plausible(mime_type: str, decoded: _Decoded) -> bool:
+    """Return whether content passes a second check, for signatures that are short or common in tables of numbers."""
+    data, head = decoded
+    match mime_type:
+        case "audio/mpeg" if not head.startswith(b"ID3"):
+            return _has_second_frame(head)
+        case "image/bmp":
+            return data is None or struct.unpack_from("<I", head, 2)[0] == len(data)
+        case "image/x-icon":
+            return data is None or _has_first_icon(data)
+        case "font/ttf":
+            return _has_font_table(head)
+        case "application/gzip":
+            return len(head) > 18 and head[3] < 0x20  # RFC 1952: three bits are reserved
+        case "image/jpeg":
+            return head[3:4] >= b"\xc0"
+        case _:
+            return True
+
+
+#: Samples a second of MPEG audio, by the bits of its version and of its rate.
+_MPEG_RATES = {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}
+#: Kilobits a second of MPEG audio, by version 1 or not, the bits of its layer, and those of its bit rate.
+_MPEG_KBITS = {
+    (True, 2): (32, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384),
+    (True, 1): (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    (False, 2): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+    (False, 1): (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+}
+
+
+def _has_second_frame(head: bytes) -> bool:
+    """Return whether a second frame of MPEG audio follows the first one (ISO 11172-3 §2.4.2.3)."""
+    version = head[1] >> 3 & 3
+    layer = head[1] >> 1 & 3
+    bitrate = head[2] >> 4
+    rate = head[2] >> 2 & 3
+    padding = head[2] >> 1 & 1
+    samples = 1152 if layer == 2 or version == 3 else 576
+    bits = 1000 * _MPEG_KBITS[version == 3, layer][bitrate - 1]
+    length = samples // 8 * bits // _MPEG_RATES[version][rate] + padding
+    return head[length : length + 1] == b"\xff" and head[length + 1 : length + 2] == head[1:2]
+
+
+def _has_first_icon(content: bytes) -> bool:
+    """Return whether the first entry of an icon's directory is plausible, with a picture at its offset."""
+    count, _, _, _, _, planes, _, size, offset = struct.unpack_from("<HBBBBHHII", content.ljust(22, b"\0"), 4)
+    is_picture = content[offset : offset + 4] in (b"\x89PNG", b"\x28\0\0\0")  # a PNG, or a BITMAPINFOHEADER
+    is_behind_directory = offset >= 6 + 16 * count
+    is_whole = offset + size <= len(content)
+    return 0 < count <= 100 and planes <= 1 and is_picture and is_behind_directory and is_whole
+
+
+def _has_font_table(head: bytes) -> bool:
+    """Return whether the first table of a font has a name of four printable characters and follows the directory."""
+    count, tag, offset, length = struct.unpack_from(">H6x4s4xII", head.ljust(28, b"\0"), 4)
+    is_printable = all(0x20 <= byte < 0x7F for byte in chain(tag))
+    return bool(0 < count <= 64 and is_printable and offset >= 12 + 16 * count and length)

@@ -1,0 +1,167 @@
+"""Content in the parameters of a call: bytes, paths and open files become :class:`BinaryData`.
+
+* :func:`prepare_params` — a copy that can be sent, and where its content is.
+* :func:`set_path` — a value at a place of parameters that are made step by step, as on a command line.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from ..errors import UsageError
+from ._find_content import DESCRIPTOR_KEYS, MAX_DEPTH, Found, Place
+from .binary import BinaryData
+
+_INDEX = re.compile(r"[0-9]{1,9}")
+
+
+class FileToRead(Exception):
+    """Raised for an open file in parameters that are prepared in an event loop; prepare them in a thread."""
+
+
+def prepare_params(params: object, *, read_files: bool = True) -> tuple[object, list[Found]]:
+    """Return a copy of ``params`` with every ``bytes``, ``Path``, open binary file and :class:`BinaryData` as a
+    :class:`BinaryData`, and their places.
+
+    Open files are read from where they stand to their end; without ``read_files`` they raise :class:`FileToRead`.
+
+    ``{"content": b"…", "mimeType": "image/png"}`` is one binary: the descriptor and its content together. The
+    descriptor takes precedence over properties of the content.
+
+    Raises :class:`~transports.errors.UsageError` for a file that cannot be read, a value that is neither JSON nor
+    content, and nesting deeper than :data:`MAX_DEPTH`, the limit for answers, too.
+    """
+    preparation = _Preparation(read_files)
+    return preparation.copy_value(params, ()), preparation.content
+
+
+def set_path(params: dict[str, Any], path: Sequence[str], value: object) -> None:
+    """Set the value at a path of ``params``, in place.
+
+    Missing objects on the path are created. In a list, a step is the index of an item, or of the next item to append.
+    Raises :class:`~transports.errors.UsageError` if a step leads into a value that is neither an object nor a list.
+    """
+    inner: Any = params
+    for count, step in enumerate(path, 1):
+        key: Any = step
+        if isinstance(inner, list) and _INDEX.fullmatch(step) and int(step) <= len(inner):
+            key = int(step)
+            if key == len(inner):
+                inner.append({})
+        elif isinstance(inner, dict):
+            inner.setdefault(step, {})
+        else:
+            conflict = f"{path[count - 2]!r} already has a value that is not an object"
+            raise UsageError(f"{'.'.join(path)}: {conflict}; give the whole at once")
+        if count == len(path):
+            inner[key] = value
+        inner = inner[key]
+
+
+class _Preparation:
+    """A copy of parameters in the making, and the content that it has so far."""
+
+    def __init__(self, read_files: bool) -> None:
+        self.content: list[Found] = []
+        self._read_files = read_files
+
+    def copy_value(self, value: object, path: Place) -> object:
+        match value:
+            case None | bool() | int():
+                return value
+            case str():
+                return _checked_text(value, path)
+            case float():
+                if not math.isfinite(value):
+                    raise UsageError(f"params: {value} at {_dotted(path)} is not a JSON value")
+                return value
+            case dict() | list() | tuple() if len(path) >= MAX_DEPTH:
+                raise UsageError(f"params are nested deeper than {MAX_DEPTH} levels at {_dotted(path[:6])}…")
+            case dict():
+                binary = self._described_content(value, path)
+                if binary is None:
+                    return {
+                        _checked_text(key, path): self.copy_value(member, (*path, key)) for key, member in value.items()
+                    }
+            case list() | tuple():
+                return [self.copy_value(item, (*path, index)) for index, item in enumerate(value)]
+            case _:
+                binary = self._content_of(value, path)
+                if binary is None:
+                    raise UsageError(
+                        f"params: {type(value).__name__} at {_dotted(path)} cannot be sent; "
+                        "use JSON values, bytes, pathlib.Path, a file that is open in binary mode, or BinaryData"
+                    )
+        self.content.append(Found(path, binary))
+        return binary
+
+    def _described_content(self, node: dict[object, object], path: Place) -> BinaryData | None:
+        """Return the content of a descriptor; ``None`` if ``node`` is not a descriptor."""
+        mime_type = node.get("mimeType")
+        if not isinstance(mime_type, str):
+            return None
+        raw = self._content_of(node.get("content"), path)
+        if raw is None:
+            return None
+
+        metadata = {key: value for key, value in node.items() if key not in DESCRIPTOR_KEYS}
+        beside = _Preparation(self._read_files)
+        extra = beside.copy_value(metadata, path)
+        if beside.content or not isinstance(extra, dict):
+            raise UsageError(f"params: the binary at {_dotted(path)} holds another binary beside its content")
+
+        filename = node.get("filename")
+        if not isinstance(filename, str):
+            filename = raw.filename
+        return BinaryData(raw.content, mime_type, raw.size, filename, {**raw.extra, **extra})
+
+    def _content_of(self, value: object, path: Place) -> BinaryData | None:
+        """Return a value that is content by its type; ``None`` for any other."""
+        match value:
+            case BinaryData():
+                return value
+            case bytes() | bytearray() | memoryview():
+                return BinaryData.from_bytes(value)
+            case Path():
+                return BinaryData.from_path(value)
+            case None | str():
+                return None
+        file = getattr(value, "file", value)  # of a temporary file, or of an upload
+        if not isinstance(file, io.IOBase):
+            return None
+        if isinstance(file, io.TextIOBase):
+            raise UsageError(f"params: {_dotted(path)} is a file in text mode; open it with open(path, 'rb')")
+        if not self._read_files:
+            raise FileToRead
+        return _read_open_file(file, getattr(value, "name", None), path)
+
+
+def _read_open_file(file: io.IOBase, name: object, path: Place) -> BinaryData:
+    try:
+        data = cast(BinaryIO, file).read()
+        is_exhausted = not data and file.seekable() and file.tell() > 0
+    except (OSError, ValueError) as error:  # ValueError: it is closed
+        raise UsageError(f"params: the file at {_dotted(path)} cannot be read: {error}") from error
+    if is_exhausted:
+        raise UsageError(f"params: the file at {_dotted(path)} has been read to its end; call its seek(0) first")
+    filename = Path(name).name if isinstance(name, str) else None
+    return BinaryData.from_bytes(data, filename=filename)
+
+
+def _checked_text(text: object, path: Place) -> str:
+    if not isinstance(text, str):
+        raise UsageError(f"params: the key {text!r} at {_dotted(path)} must be text")
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"params: the text at {_dotted(path)} holds half of a surrogate pair") from None
+    return text
+
+
+def _dotted(path: Place) -> str:
+    return ".".join(map(str, path)) or "the top"
