@@ -102,7 +102,7 @@ class BlobStore:
             if durable:
                 folders.meta.sync()
             undo.pop_all()
-            if self._index.live and (status := folders.meta.lstat(f"{key}.json")):
+            if self._index.live and (status := folders.meta.file_status(f"{key}.json")):
                 self._index.put([(metadata, status.st_ino)])
             file.close()
             folders.staging.discard(intent)
@@ -157,7 +157,7 @@ class BlobStore:
         Windows while it is being read."""
         with self._tree.locked(digest) as folders, suppress(PermissionError):
             # not by inode: a file that replaced it may have the same one
-            if folders.blobs.lstat(digest) and not _is_intact(folders.blobs, digest, sync=False):
+            if folders.blobs.file_status(digest) and not _is_intact(folders.blobs, digest, sync=False):
                 folders.blobs.move(digest, folders.quarantine, digest)
                 return True
         return False
@@ -233,10 +233,10 @@ def _choose_id(folders: StoreFolders, namespace: str, digest: str, scope: Scope)
 def _link_blob(
     folders: StoreFolders, staged: str, file: FileIO, digest: str, undo: ExitStack, *, durable: bool
 ) -> None:
-    status = folders.staging.lstat(staged)
+    status = folders.staging.file_status(staged)
     if status is None or not os.path.samestat(status, os.fstat(file.fileno())):
         raise StoreError("the staged file was replaced while it was read; nothing was stored")
-    exists = folders.blobs.lstat(digest) is not None
+    exists = folders.blobs.file_status(digest) is not None
     if exists and not _is_intact(folders.blobs, digest, sync=durable):
         logger.warning("the stored copy of %s was damaged; it is in quarantine and replaced", digest)
         folders.blobs.move(digest, folders.quarantine, digest)
@@ -288,7 +288,7 @@ def _ensure_name(
                 return (*names, name)
             if _same_file(folders.root, name.name, folders.quarantine, digest):
                 _discard_name(folders, name.name, digest)  # damaged content, kept in quarantine
-            if not folders.root.lstat(name.name):
+            if not folders.root.file_status(name.name):
                 free_name, requested = name.name, name.requested
             break
     return (*names, Name(_add_name(folders, digest, free_name, intent, undo), requested))
@@ -362,8 +362,8 @@ def _copy_blob(folders: StoreFolders, digest: str, name: str) -> bool:
 
 def _same_file(root: Folder, name: str, blobs: Folder, digest: str) -> bool:
     """Return whether a name leads to the blob, as a hard link or as an untouched copy."""
-    named = root.lstat(name)
-    blob = blobs.lstat(digest)
+    named = root.file_status(name)
+    blob = blobs.file_status(digest)
     if named is None or blob is None:
         return False
     if os.path.samestat(named, blob):
@@ -385,7 +385,7 @@ def _remove_content(folders: StoreFolders, metadata: Metadata) -> None:
 
 def _discard_name(folders: StoreFolders, name: str, digest: str) -> bool:
     """Remove a readable name. Return ``False`` if it is open and stays; an intent file then records it for a sweep."""
-    if folders.root.discard(name) or not folders.root.lstat(name):
+    if folders.root.discard(name) or not folders.root.file_status(name):
         return True
     with suppress(OSError):  # an error here must not stop the removal of the artifact
         folders.staging.write(f"-{secrets.token_hex(8)}.name", _encode_intent(digest, name), sync=False)

@@ -112,7 +112,7 @@ class Catalog:
                 if len(rows) > _FEW:
                     inodes = self.keys()
                 else:
-                    files = ((row[0], meta.lstat(f"{row[0]}.json")) for row in rows)
+                    files = ((row[0], meta.file_status(f"{row[0]}.json")) for row in rows)
                     inodes = {key: status.st_ino for key, status in files if status}
         except FileNotFoundError:
             return None
@@ -126,7 +126,7 @@ class Catalog:
             names = set(root.names()) if len(rows) > _FEW else None
 
             def exists(name: str) -> bool:
-                return root.lstat(name) is not None if names is None else name in names
+                return root.file_status(name) is not None if names is None else name in names
 
             return [ref_from_row(row, f"{self._tree.root}/", exists, scopes) for row in rows]
 
@@ -174,6 +174,6 @@ class Catalog:
         """Return the readable file of an artifact: the newest name that still exists, or ``None``."""
         with self._tree.folder() as root:
             for name in reversed(metadata.names):
-                if root.lstat(name.name):
+                if root.file_status(name.name):
                     return self._tree.root / name.name
         return None

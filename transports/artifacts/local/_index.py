@@ -320,14 +320,14 @@ class Index:
                     return self._db
         with self._tree.folder(".abp") as folder:
             for name in _FILES:
-                if os.path.lexists(path.with_name(name)) and not folder.lstat(name):
+                if os.path.lexists(path.with_name(name)) and not folder.file_status(name):
                     raise OSError(f"{path.with_name(name)} is not a regular file; remove it")
-            if not create and not folder.lstat(_FILES[0]):
+            if not create and not folder.file_status(_FILES[0]):
                 raise FileNotFoundError(path)
             with suppress(FileExistsError):
                 os.close(folder.create(_FILES[0]))  # with our mode, which SQLite copies to its other files
-            created = folder.lstat(_FILES[0])
-            is_emptied = created is not None and created.st_size == 0 and folder.lstat(_FILES[1]) is not None
+            created = folder.file_status(_FILES[0])
+            is_emptied = created is not None and created.st_size == 0 and folder.file_status(_FILES[1]) is not None
         if is_emptied:  # SQLite never leaves this state; it would wait for a lock that is never freed
             raise sqlite3.DatabaseError("it is empty")
         self._close_index()
@@ -442,7 +442,7 @@ class TextIndex:
             with suppress(FileExistsError):
                 # made here, with our mode and never through a symlink
                 os.close(folder.create(_TEXT_FILE))
-            if not folder.lstat(_TEXT_FILE):
+            if not folder.file_status(_TEXT_FILE):
                 raise sqlite3.OperationalError(f"{_TEXT_FILE} is not a regular file")
         db = open_sqlite(self._tree.root / ".abp" / _TEXT_FILE, wait=10.0)
         try:

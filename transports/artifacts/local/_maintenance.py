@@ -66,7 +66,7 @@ class Strays:
             for name in root.names():
                 if name in named or name in strays:
                     continue
-                status = root.lstat(name)
+                status = root.file_status(name)
                 if status is None:
                     continue
                 digest = links.get((status.st_dev, status.st_ino))
@@ -119,7 +119,7 @@ class Strays:
                     digest, _, name = text.partition("\n")
                     if not _BLOB.fullmatch(digest) or name in ("", ".", "..") or "/" in name or "\0" in name:
                         continue
-                    named = root.lstat(name)
+                    named = root.file_status(name)
                     if named:
                         strays.append(Stray(name, digest, named.st_size, root.changed(named), intent))
         except FileNotFoundError:
@@ -135,7 +135,7 @@ def _is_stray(stray: Stray, folders: StoreFolders) -> bool:
             return False  # unreadable metadata may have this name
         if any(name.name == stray.name for name in metadata.names):
             return False
-    status = folders.root.lstat(stray.name)
+    status = folders.root.file_status(stray.name)
     if status is None:
         return False
     if stray.intent and status.st_size == 0 and status.st_nlink == 1:
@@ -153,7 +153,7 @@ def _list_files(tree: Tree, part: str) -> Iterator[tuple[Folder, str, os.stat_re
     try:
         with tree.folder(".abp", part) as folder:
             for name in folder.names():
-                status = folder.lstat(name)
+                status = folder.file_status(name)
                 if status:
                     yield folder, name, status
     except FileNotFoundError:

@@ -90,7 +90,7 @@ class Folder(ABC):
     def changed(status: os.stat_result) -> float:
         """Return the time when a file got or lost a name, in seconds since 1970; an estimate if the system has none."""
 
-    def lstat(self, name: str) -> os.stat_result | None:
+    def file_status(self, name: str) -> os.stat_result | None:
         """Return the status of a regular file, or ``None`` if no regular file has the name."""
         try:
             status = self.stat(name)
