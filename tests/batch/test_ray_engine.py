@@ -338,7 +338,7 @@ async def test_a_cluster_whose_head_is_gone_is_an_error_that_says_what_to_do(
     ))  # fmt: skip
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    says = f"cannot be used: Failed to connect to GCS; {advice} the same command again: it goes on where it stopped \\["
+    says = f"cannot be used: Failed to connect to GCS; {advice} the same command again: it resumes where it stopped \\["
     async with RayCluster(address, 1) as cluster:
         with pytest.raises(ConnectFailed, match=says):
             await cluster.is_lost()

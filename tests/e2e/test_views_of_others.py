@@ -204,9 +204,7 @@ async def test_policy_of_the_specification_is_named_where_a_declared_domain_is_f
     head = '<script src="https://cdn.example/lib.js"></script>'
     target = viewing(tmp_path, "", {"resourceDomains": ["https://cdn.example"]}, head=head)
     async with connect(target, store="memory:") as app:
-        with pytest.raises(
-            NotAbpApp, match='; this policy is that of views that declare nothing; csp="declared" grants'
-        ):
+        with pytest.raises(NotAbpApp, match='; this policy is for views that declare nothing; csp="declared" grants'):
             async with app.open_view("go", timeout=3, csp="spec"):
                 pass
 

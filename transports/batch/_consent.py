@@ -54,7 +54,7 @@ class Consent:
         if not self.any_target and target != self.target and not is_app_name(target):
             raise _denied(
                 f"files.{place}: the line names {_shown(target)} itself, and files go to the run's own target alone; "
-                f"if it is that of the run, give it with {spelled('target=')}; else name the folder of the files with "
+                f"if it is the run's target, give it with {spelled('target=')}; else name the folder of the files with "
                 f"{spelled('files_from=')}"
             )
         return {place: self._below(place, path, self.folder.resolve()) for place, path in files.items()}

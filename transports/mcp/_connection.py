@@ -57,29 +57,19 @@ logger = logging.getLogger("transports.mcp")
 
 #: Values of a result from which on it is put aside and processed in threads.
 MANY = 3000
-#: Limit of the values of a question or a notification, since the SDK validates it in the event loop.
-_MAX_ASKED = 20_000
-#: Limit of the tools of a list that are passed to the SDK for the headers it makes of their arguments.
-_MAX_HEADED = 200
-#: Results that are put aside at the same time. Each is taken at once, but for late answers, which nobody takes.
-_MAX_ASIDE = 64
 #: MIME type of the document of a view.
 VIEW_TYPE = "text/html;profile=mcp-app"
-#: Levels of nesting: pydantic can write 255, and a schema stands below other levels.
+#: Levels of nesting: pydantic can write 255, and a schema is inside other levels.
 _MAX_DEPTH = 200
 
 Streams: TypeAlias = "AbstractAsyncContextManager[tuple[Any, Any]]"
 #: Empty line after an event. Lines may end in CRLF, LF or CR, also mixed (HTML "Server-sent events").
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
 _OVER_LIMIT = "over the limit of"
-#: Seconds for connecting and sending. Each call has its own limit for the answer.
-_CONNECT_TIMEOUT = 30.0
 #: Bytes of stderr that are kept, and characters of stderr in a message.
 _STDERR_BYTES, _STDERR_CHARS = 8192, 500
 #: Seconds to find out which transport an address has that cannot be connected.
 _PROBE_TIMEOUT = 3.0
-#: Seconds until a broken stream of changes is opened again.
-_RETRY_DELAY = 1.0
 
 
 class _Views(ClientExtension):
@@ -101,7 +91,7 @@ class Aside:
         """Keep a result and return a placeholder for it."""
         mark = secrets.token_urlsafe(16)  # not to be guessed, so no server can write one itself
         self._results[mark] = result
-        if len(self._results) > _MAX_ASIDE:
+        if len(self._results) > 64:  # each is taken at once, but for late answers, which nobody takes
             del self._results[next(iter(self._results))]
         return {"_meta": {"abp-transports/aside": mark}}
 
@@ -150,7 +140,7 @@ class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         if not isinstance(message, SessionMessage) or isinstance(message.message, JSONRPCError):
             return message
         if not isinstance(message.message, JSONRPCResponse):
-            if not is_larger(message.message.params, _MAX_ASKED):
+            if not is_larger(message.message.params, 20_000):  # the SDK validates it in the event loop
                 return message
             logger.warning("left out %.80r of the server: it has very many values", message.message.method)
             return None
@@ -225,7 +215,7 @@ def _usable_and_headed(tools: list[object]) -> tuple[list[Tool], list[Mapping[st
             usable.append(tool)
             if x_mcp_header_map(tool.input_schema) and not is_larger(tool.input_schema, MANY):
                 headed.append(plain)
-    return usable, headed[:_MAX_HEADED]
+    return usable, headed[:200]  # the SDK reads each in the event loop
 
 
 def _tool(tool: object) -> tuple[Mapping[str, Any], Tool] | None:
@@ -298,7 +288,7 @@ async def http_streams(
         httpx2.AsyncClient(
             headers={"Accept-Encoding": "identity", **server.headers},
             auth=auth,
-            timeout=httpx2.Timeout(_CONNECT_TIMEOUT, read=None),
+            timeout=httpx2.Timeout(30.0, read=None),  # each call has its own limit for the answer
             event_hooks={"response": [limited]},
         ) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=limit) as streams,
@@ -431,7 +421,7 @@ async def stdio_streams(
     closing = False
 
     def lose() -> None:
-        if not closing:  # a server that ends because it was told to is not lost
+        if not closing:  # a server that ends because it was asked to is not lost
             on_exit(exit_reason(server, process, stderr.summary()))
 
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
@@ -611,7 +601,7 @@ class Connection:
         return ConnectFailed(f"{self.server} cannot be connected: {reason}{stderr}")
 
     async def _is_of_the_old_transport(self) -> bool:
-        """Return whether an address is that of the HTTP+SSE transport of protocol 2024-11-05: its stream begins with
+        """Return whether an address speaks the HTTP+SSE transport of protocol 2024-11-05: its stream begins with
         an event ``endpoint``."""
         if not isinstance(self.server, HttpServer):
             return False
@@ -704,7 +694,7 @@ class Connection:
                     if not opened.done():
                         opened.set_exception(TransportError(f"changes are not reported: {first_line(error)}"))
                         return
-                await asyncio.sleep(_RETRY_DELAY)
+                await asyncio.sleep(1.0)  # before the broken stream is opened again
 
         if key not in self._listening:
             self._listening[key] = begin(listening())

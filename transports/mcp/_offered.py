@@ -12,11 +12,8 @@ from ..errors import CapabilityError
 
 ListPage: TypeAlias = Callable[..., Awaitable[Mapping[str, object]]]
 
-#: Addresses that are remembered; of more the oldest are forgotten, and looked up again.
-_MAX_REMEMBERED = 10_000
 #: Characters of an address.
 _MAX_URI = 8192
-_METHODS = {"resources": "resources/list", "resourceTemplates": "resources/templates/list"}
 #: Pages of each list that are looked through for one address.
 _MAX_PAGES = 100
 
@@ -33,7 +30,7 @@ class Offered:
         if isinstance(uri, str) and len(uri) <= _MAX_URI:
             self._remembered.pop(uri, None)
             self._remembered[uri] = None
-            if len(self._remembered) > _MAX_REMEMBERED:
+            if len(self._remembered) > 10_000:  # the oldest is forgotten, and looked up again
                 del self._remembered[next(iter(self._remembered))]
 
     def add_links(self, result: Mapping[str, object]) -> None:
@@ -53,7 +50,7 @@ class Offered:
 
     async def entry(self, uri: str, *, timeout: float) -> Mapping[str, object] | None:
         """Return the entry of a resource in the server's list, or ``None``."""
-        async for entry in _entries(self._list_page, "resources", timeout):
+        async for entry in _entries(self._list_page, "resources/list", "resources", timeout):
             if entry.get("uri") == uri:
                 return entry
         return None
@@ -61,21 +58,21 @@ class Offered:
     async def _has(self, uri: str, timeout: float) -> bool:
         if uri in self._remembered:
             return True
-        async for entry in _entries(self._list_page, "resources", timeout):
+        async for entry in _entries(self._list_page, "resources/list", "resources", timeout):
             self.add(entry.get("uri"))
             if uri == entry.get("uri"):
                 return True
-        async for entry in _entries(self._list_page, "resourceTemplates", timeout):
+        async for entry in _entries(self._list_page, "resources/templates/list", "resourceTemplates", timeout):
             if _matches(entry.get("uriTemplate"), uri):
                 return True
         return False
 
 
-async def _entries(list_page: ListPage, key: str, timeout: float) -> AsyncIterator[Mapping[str, object]]:
+async def _entries(list_page: ListPage, method: str, key: str, timeout: float) -> AsyncIterator[Mapping[str, object]]:
     cursor: str | None = None
     for _ in range(_MAX_PAGES):
         try:
-            page = await list_page(_METHODS[key], cursor, timeout=timeout)
+            page = await list_page(method, cursor, timeout=timeout)
         except CapabilityError:  # many servers have one of the lists only
             return
         items, next_cursor = page.get(key), page.get("nextCursor")

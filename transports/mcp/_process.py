@@ -24,9 +24,6 @@ CHUNK_BYTES = 1 << 20
 GRACE = 1.0
 #: Whether processes have groups, which are signalled together.
 _HAS_GROUPS = hasattr(os, "killpg")
-_POLL_INTERVAL = 0.01
-#: Seconds between two looks whether a server has ended whose stdout is still open.
-_EXIT_CHECK = 0.5
 
 
 class ServerProcess(asyncio.subprocess.Process):
@@ -89,7 +86,7 @@ async def end_stdout(process: asyncio.subprocess.Process) -> None:
     """End the stdout of a process a second after its exit: a process that it has started may hold the pipe open."""
     assert process.stdout is not None
     while process.returncode is None:
-        await asyncio.sleep(_EXIT_CHECK)
+        await asyncio.sleep(0.5)
     await asyncio.sleep(GRACE)  # for what it has written
     process.stdout.feed_eof()
 
@@ -151,7 +148,7 @@ async def _wait_for_exit(process: asyncio.subprocess.Process) -> bool:
     while process.returncode is None:
         if asyncio.get_running_loop().time() >= deadline:
             return False
-        await asyncio.sleep(_POLL_INTERVAL)
+        await asyncio.sleep(0.01)
     return True
 
 

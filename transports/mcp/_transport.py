@@ -320,10 +320,6 @@ def _abp_error(connection: Connection, error: MCPError) -> ABPError:
     return CapabilityError(text, code=_ERROR_CODES.get(code), details=details)
 
 
-#: Number of tools above which they are described in a thread.
-MANY_TOOLS = 500
-
-
 class MCPTransport(Transport):
     """Transport to one MCP server.
 
@@ -451,10 +447,10 @@ class MCPTransport(Transport):
             return []
         try:
             self._tools = await list_tools(connection)
-        except (CapabilityError, ProtocolError, TooLarge) as error:  # it may have resources all the same
+        except (CapabilityError, ProtocolError, TooLarge) as error:  # it may still have resources
             logger.warning("%s could not list its tools: %s", self._server, error.message)
         tools = [tool for tool in self._tools.values() if is_visible(tool, "model")]
-        if len(tools) > MANY_TOOLS:
+        if len(tools) > 500:  # describing them may take long
             return await in_thread(lambda: [to_capability(tool) for tool in tools])
         return [to_capability(tool) for tool in tools]
 

@@ -321,8 +321,9 @@ def to_answer(result: Mapping[str, Any]) -> dict[str, object]:
 
     ``data`` is the structured content, whose fields are the tool's own. Content blocks are added under ``content``,
     except a text that only repeats the structured content (MCP "Structured Content"), or blocks that the structured
-    content itself holds. If the structured content has a field of that name too, or is no object (protocol 2026-07-28),
-    the two stand side by side as in MCP. A failed tool's content other than text is the ``data`` beside its error.
+    content itself holds. If the structured content has a field of that name too, or is not an object (protocol
+    2026-07-28), both are kept side by side as in MCP. A failed tool's content other than text is the ``data`` beside
+    its error.
     Raises :class:`~transports.errors.ProtocolError` if the blocks are not a list.
     """
     blocks = result.get("content") or []

@@ -28,11 +28,11 @@ _PONG = _FIN | Opcode.PONG
 #: First bytes of control frames, and the maximum bytes of their payload (RFC 6455 §5.5).
 _CONTROL = {_FIN | Opcode.CLOSE, _FIN | Opcode.PING, _PONG}
 _MAX_CONTROL = 125
-#: Bytes per second that the slowest peer reads. A pong stands behind all that was sent before the ping, and buffers on
+#: Bytes per second that the slowest peer reads. A pong comes after all that was sent before the ping, and buffers on
 #: the way hide how much of it the peer has read. They hold some megabytes, so it gets a minute more at most.
 _SLOWEST, _MAX_EXTRA = 64 * 1024, 60.0
-#: Bytes that the peer's system has acknowledged, in ``tcp_info`` of Linux. The write buffer of asyncio is no measure of
-#: it with TLS, which passes everything on at once.
+#: Bytes that the peer's system has acknowledged, in ``tcp_info`` of Linux. The write buffer of asyncio does not
+#: tell with TLS, which passes everything on at once.
 _ACKNOWLEDGED = slice(120, 128)
 
 #: Handler of a message, called in the event loop with the content and whether it is text. Returns false if handling
@@ -269,7 +269,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
     async def keepalive(self) -> None:
         """Ping the peer every ``ping_interval`` seconds, and give it up if it is silent then.
 
-        In place of the library's, for which only the pong is a sign of life: that stands behind a large message in
+        In place of the library's, for which only the pong is a sign of life: that comes after a large message in
         either direction, and may take longer than any timeout.
         """
         assert self.ping_interval is not None and self.ping_timeout is not None

@@ -104,7 +104,7 @@ class RayCluster:
     def advice(self) -> str:
         """Advice at the end of error messages. ``ray status`` cannot find a local cluster of this process."""
         look = "" if self.is_own else "look at `ray status`, then "
-        return f"{look}run the same command again: it goes on where it stopped"
+        return f"{look}run the same command again: it resumes where it stopped"
 
     async def __aenter__(self) -> Self:
         try:

@@ -284,7 +284,7 @@ class Ahead:
         return dropped
 
     def count(self, seconds: float | None) -> None:
-        """Count a job's duration. ``None`` stands for a job that ends later or is retried: being older than the
+        """Count a job's duration. ``None`` is a job that ends later or is retried: being older than the
         prefetched jobs, it would wait behind them."""
         if seconds is None:
             self._average = max(self._average or 0.0, _SHORT * 10)

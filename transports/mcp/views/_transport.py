@@ -63,16 +63,10 @@ _MAX_TOOLS = 500
 _MAX_FILES_OF_CALL, _MAX_FILES = 64, 1000
 #: Seconds that a view has to answer before it is taken down.
 _TEARDOWN = 2.0
-#: Seconds for the handshake of a view that has read ``window.openai``.
-_HANDSHAKE = 1.0
-#: Reports of a policy, and errors of scripts, that are kept.
-_MAX_REPORTS = 100
-#: Characters of one of them.
-_MAX_REPORT = 500
+#: Reports of a policy, and errors of scripts, that are kept, and characters of each.
+_MAX_REPORTS, _MAX_REPORT = 100, 500
 #: Line and column of a script in a stack.
 _LINE = re.compile(r":(\d+):\d+\)?$", re.MULTILINE)
-#: Times that a view may reload itself.
-_MAX_RELOADS = 10
 #: Refusals of the policy that are exceptions in the view.
 _EXCEPTIONS = {
     "kEvalViolation": "Evaluating a string as JavaScript",
@@ -280,7 +274,7 @@ class ViewTransport(PageTransport):
     async def _begin_again(self, agent: PageAgent, host: Host, opened: OpenedTool) -> None:
         """Answer the handshake of a view that has reloaded itself, as hosts do."""
         self._reloads += 1
-        if self._reloads > _MAX_RELOADS or self.frame.url != self._address:
+        if self._reloads > 10 or self.frame.url != self._address:
             agent.mark_lost(Disconnected("the view navigated away, or reloads again and again"))
             return
         try:
@@ -320,7 +314,7 @@ class ViewTransport(PageTransport):
         openai_used = asyncio.ensure_future(host.openai_used.wait())
         try:
             await asyncio.wait((handshake, openai_used), return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait((handshake,), timeout=_HANDSHAKE)  # most views speak both
+            await asyncio.wait((handshake,), timeout=1.0)  # most views speak both
         finally:
             handshake.cancel()
             openai_used.cancel()
@@ -470,7 +464,7 @@ class ViewTransport(PageTransport):
     def remedy_of(self, violation: str) -> str:
         """Return what the author of the view does about a report of its policy."""
         if self._csp == "spec":
-            return 'this policy is that of views that declare nothing; csp="declared" grants what the server declares'
+            return 'this policy is for views that declare nothing; csp="declared" grants what the server declares'
         return policy_remedy(*_blocked_by(violation))
 
     # --- messages of the view -----------------------------------------------------------------------------------------
