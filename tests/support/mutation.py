@@ -32,6 +32,8 @@ _ROOMS: dict[str, tuple[str, Sequence[str]]] = {
         ("tests/protocol/test_redaction.py", "tests/protocol/test_bounds.py"),
     ),
     "routing": ("transports/routing/*", ("tests/routing",)),
+    "session": ("transports/session/*", ("tests/session",)),
+    "websocket": ("transports/websocket/*", ("tests/websocket",)),
     "http": ("transports/routing/http/*", ("tests/routing/http",)),
     "artifacts": (
         "transports/artifacts/*",
