@@ -46,7 +46,6 @@ from ..errors import (
     TransportError,
     UsageError,
 )
-from ..playwright._diagnosis import sign_in_advice
 from ..protocol._elicitation import DECLINED
 from ..protocol._plain_text import origin_of
 from ..protocol._strict_json import is_larger
@@ -213,6 +212,8 @@ class Guard:
 
         ``settings`` is true while the app's settings are used: a mistake in them is the operator's."""
         if self.name is not None:
+            from ..playwright._diagnosis import sign_in_advice  # late: it loads the reader of a page's messages
+
             advice = f"it asks to sign in: the operator does that with `abp login {self.name}`"
             error.message = error.message.replace(sign_in_advice(), advice)
         error.args = (error.message,)
