@@ -270,11 +270,11 @@ class Browser(OpenedHere):
     async def __aenter__(self) -> Self:
         self._owner.take()
         with span("abp.browser.start", {}):
-            await self._start()
+            await self._start_process()
         self._closed = False
         return self
 
-    async def _start(self) -> None:
+    async def _start_process(self) -> None:
         choice = None if self.attached else self._find_executable()
         self._process = process = next_process()
         try:
@@ -299,7 +299,7 @@ class Browser(OpenedHere):
                 for folder in self._extensions:
                     await self.load_extension(folder)
         except BaseException as error:
-            await self._end()
+            await self._end_process()
             if isinstance(error, TimeoutError):
                 raise self._start_error(f"within {format_seconds(self._timeout)}") from None
             if is_playwright_error(error):
@@ -426,8 +426,8 @@ class Browser(OpenedHere):
             await self._restart()
 
     async def _restart(self) -> None:
-        await self._end()
-        await self._start()
+        await self._end_process()
+        await self._start_process()
         record(BROWSER_RESTARTS, 1, {"reason": "restart"})
 
     def on_end(self, callback: Callable[[object], None]) -> Callable[[], None]:
@@ -446,7 +446,7 @@ class Browser(OpenedHere):
         """Note that a download to the disk may begin, so that closing gives the browser time to end."""
         self._process.note_download()
 
-    async def _end(self) -> None:
+    async def _end_process(self) -> None:
         self.mark_ended()
         try:
             await self._process.end()
@@ -463,7 +463,7 @@ class Browser(OpenedHere):
         if self._restarting is not None:
             self._restarting.cancel()
             await asyncio.wait((self._restarting,))
-        await self._end()
+        await self._end_process()
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()

@@ -264,7 +264,7 @@ class CdpDownloads:
             "downloadPath": str(folder),
             "eventsEnabled": True,
         }
-        await self._send("Browser.setDownloadBehavior", behavior, timeout=10)
+        await self._send_command("Browser.setDownloadBehavior", behavior, timeout=10)
         self._folder = folder
 
     async def _wait_for_start(self, began: asyncio.Future[str], deadline: float, *, slowly: bool) -> str:
@@ -332,7 +332,7 @@ class CdpDownloads:
             ended = self._running[guid] = asyncio.get_running_loop().create_future()
         with contextlib.suppress(TransportError):
             download: dict[str, object] = {"guid": guid, "browserContextId": self._context_id}
-            await self._send("Browser.cancelDownload", download, timeout=_CANCEL_TIMEOUT)
+            await self._send_command("Browser.cancelDownload", download, timeout=_CANCEL_TIMEOUT)
         await asyncio.wait((ended,), timeout=_CANCEL_TIMEOUT)
         self._running.pop(guid, None)
         if not ended.done():
@@ -349,7 +349,7 @@ class CdpDownloads:
         if guid in self._unended:
             _remove_written(guid, self._unended.pop(guid))
 
-    async def _send(self, method: str, params: dict[str, object], *, timeout: float) -> None:
+    async def _send_command(self, method: str, params: dict[str, object], *, timeout: float) -> None:
         await self._agent.with_deadline(self._browser.send(method, params), method, timeout=timeout)
 
 
@@ -403,7 +403,9 @@ class PlaywrightDownloads:
             await asyncio.sleep(self._next - time.monotonic())
             self._next = time.monotonic() + 1 / _MAX_PER_SECOND
             try:
-                await agent.with_deadline(self._download(agent, url, path), "a download", timeout=remaining(deadline))
+                await agent.with_deadline(
+                    self._download_url(agent, url, path), "a download", timeout=remaining(deadline)
+                )
             except TransportError as error:
                 if not error.session_survives:
                     raise
@@ -427,7 +429,7 @@ class PlaywrightDownloads:
         finally:
             await agent.invoke("revoke", url, timeout=remaining(deadline))
 
-    async def _download(self, agent: Agent, url: str, path: Path) -> None:
+    async def _download_url(self, agent: Agent, url: str, path: Path) -> None:
         page = agent.page
         async with page.expect_download(lambda download: download.url == url, timeout=_START_TIMEOUT * 1000) as coming:
             await agent.invoke("clickDownload", url, "", timeout=_START_TIMEOUT)

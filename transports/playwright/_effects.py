@@ -179,7 +179,7 @@ class Windows:
         for window in call.windows:
             expected = self._tracker.expect(call, "content", {})
             if expected is not None:
-                self._tracker.spawn(self._follow(window, expected))
+                self._tracker.spawn(self._follow_window(window, expected))
 
     def loading(self, call: CallEffects) -> list[Window]:
         """Return the windows of the call that wait for an answer of a server."""
@@ -224,7 +224,7 @@ class Windows:
         listen(page, "requestfailed", lambda request: self._on_request(window, request, self._end_loading))
         listen(page, "framenavigated", lambda frame: self._on_navigated(window, frame))
         listen(page, "close", lambda _: self._on_shown(window))
-        self._tracker.spawn(self._follow(window, expected))
+        self._tracker.spawn(self._follow_window(window, expected))
 
     def _on_request(self, window: Window, request: Request, react: Callable[[Window], None]) -> None:
         if _is_navigation(window.page, request):
@@ -274,7 +274,7 @@ class Windows:
         window.frame = frame
         window.changed.set()
 
-    async def _follow(self, window: Window, expected: ExpectedEffect) -> None:
+    async def _follow_window(self, window: Window, expected: ExpectedEffect) -> None:
         """Wait until a window shows something or begins a download, and add its content as an output."""
         try:
             with contextlib.suppress(Error, TimeoutError):

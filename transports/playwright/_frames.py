@@ -487,7 +487,7 @@ class FrameTools:
             else:
                 self._warn(frame)
         else:
-            self._agent.deliver(text, to=partial(self._on_event, frame))
+            self._agent.deliver(text, to=partial(self._on_frame_event, frame))
 
     def _warn(self, frame: ToolFrame) -> None:
         if not frame.warned:
@@ -499,7 +499,7 @@ class FrameTools:
         self.remove_document(frame.document)
         self._agent.channel.leave_out(frame.document)
 
-    def _on_event(self, frame: ToolFrame, kind: str, payload: object) -> None:
+    def _on_frame_event(self, frame: ToolFrame, kind: str, payload: object) -> None:
         match payload:
             case Tools():
                 self._on_tools_changed(frame, payload.name)

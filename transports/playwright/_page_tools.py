@@ -140,7 +140,7 @@ class JudgedNetwork:
         return reasons[-1] if reasons else ""
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_CHUNK)
+        self._server = await asyncio.start_server(self._serve_connection, "127.0.0.1", 0, limit=_CHUNK)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -161,7 +161,7 @@ class JudgedNetwork:
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
@@ -185,7 +185,7 @@ class JudgedNetwork:
         async with asyncio.timeout(_STEP_TIMEOUT):
             host, port = await _read_request(reader, writer)
         try:
-            server_reader, server_writer = await self._connect(host, port)
+            server_reader, server_writer = await self._connect_to(host, port)
         except ABPError as error:
             self._note_failure((host, port), error.message)
             writer.write(b"\5\2\0\1\0\0\0\0\0\0")  # the connection is not allowed
@@ -199,7 +199,7 @@ class JudgedNetwork:
         finally:
             server_writer.transport.abort()
 
-    async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect_to(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
             async with self._judging:
                 addresses = await self._judge(host, port)

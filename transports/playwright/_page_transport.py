@@ -418,25 +418,25 @@ class PageTransport(Transport):
         payload: Any = message.payload
         match message.type:
             case "capabilities/call":
-                return await self._call(message, self._top_reach, timeout)
+                return await self._send_call(message, self._top_reach, timeout)
             case "initialize":
                 return await self._invoke(message, "initialize", encode_json(payload).decode(), timeout=timeout)
             case "capabilities/list":
                 return await self._invoke(message, "list", timeout=timeout)
             case "capabilities/cancel":
-                return await self._cancel(message, agent, timeout)
+                return await self._cancel_call(message, agent, timeout)
             case "page/pdf" | "page/screenshot":
                 return await self._use_page_tool(message, timeout)
         raise ProtocolError(f"this transport has no request {message.type!r}")
 
-    async def _cancel(self, message: Message, agent: PageAgent, timeout: float) -> Message:
+    async def _cancel_call(self, message: Message, agent: PageAgent, timeout: float) -> Message:
         try:
             return await self._invoke(message, "cancel", *cancellation(message.payload), timeout=timeout)
         except CallTimeout:  # either the app's own cancel() hangs, or the whole page does
             await agent.check_responsive()
             raise
 
-    async def _call(self, message: Message, reach: Reach, timeout: float) -> Message:
+    async def _send_call(self, message: Message, reach: Reach, timeout: float) -> Message:
         """Send a call to the document at ``reach``."""
         payload: Any = message.payload
         if message.origins is not None:

@@ -364,7 +364,7 @@ class TopPageTransport(PageTransport):
         frames.begin(frame, call_id)
         inner = replace(message, payload={**payload, "capability": own_name})
         try:
-            reply = await self._call(inner, self._reach_of(frame), timeout)
+            reply = await self._send_call(inner, self._reach_of(frame), timeout)
             reply.sender = self._sender_in(frame, page)
             return reply
         except ContextLost as lost:
