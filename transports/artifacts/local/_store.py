@@ -275,8 +275,12 @@ class LocalStore(ArtifactStore):
 
     async def _use_disk(self, action: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run blocking work in a thread. Errors of the disk become errors of the store that name the ``action``."""
-        with map_os_errors(action, self.root):
-            return await in_thread(work, *args, **kwargs)
+
+        def mapped() -> T:
+            with map_os_errors(action, self.root):  # here, because it looks at the disk for its advice
+                return work(*args, **kwargs)
+
+        return await in_thread(mapped)
 
     def _check_free(self, more: int = 0) -> None:
         """Raise :class:`~transports.errors.StoreFull` if ``more`` bytes would leave too few free on the disk."""
