@@ -71,10 +71,10 @@ Each idea beside what it replaced, in turns on one busy machine of two cores; *k
 - Kept: an ArrayBuffer is asked for before a Blob, a view before both: a small file is packed in 34 instead of 72 µs,
   the first time after a pause. Without a store it is described without a staged file (26 → 19 µs, hot). A file of 1 KB:
   0.92 → 1.01 of `evaluate`, medians of three runs in turns; processor time 594 → 543 µs.
-- Kept: a call waits in its caller's own task, in which its deadline or the end of its page cancels what it waits for.
-  The command is written in the turn of the event loop in which it is asked for, and its answer is there one turn after
-  it came (before: one later each). What only content, side effects and very long answers need is not begun for an
-  answer without them, in Python and in the page; a short reply is read and checked in one pass. Python functions of a
+- Kept in part, since work on a page has a task of its own again: a call waits in its caller's own task, in which its
+  deadline or the end of its page cancels what it waits for. The command is written in the turn of the event loop in
+  which it is asked for, and its answer is there one turn after it came (before: one later each). What only content,
+  side effects and very long answers need is not begun for an answer without them in the page. Python functions of a
   call, all libraries together: 378 → 325 (ours 92 → 88, asyncio's 121 → 85). Processor time above a client that does
   nothing, run hot on a busy machine, the least of many: 105 → 84 µs. In turns on that machine (four turns, median of
   what the kit takes more than the bare command): before the command is written 174 → 106 µs, in the page 118 → 81,
@@ -141,7 +141,8 @@ the file 49 more.
 - Kept: one call in the page instead of URL, click and revoking; garbage collected beside the answer; slices of content
   over 400 MB appended and hashed beside the next.
 - Kept: what was hashed is synced every 16 MB, so that the last sync has little to do: 310 ms against 367 at the best,
-  medians 455 against 674, on a machine busier still.
+  medians 455 against 674, on a machine busier still. Without hash and sync behind the writer, the call takes 1.10, 1.16
+  and 1.47 times as long (medians of 30, 8 and 12 pairs on a busy machine).
 - Kept: the harness of an embedded app on the app's own site, 1.06 and 0.92 of the speed of a page in two runs; on
   another site 0.80 and 0.66.
 - Lost: a blob put together from parts of 4, 8, 16 or 32 MB, whose way to the browser begins while the page copies the
@@ -150,28 +151,12 @@ the file 49 more.
 - Not done: several downloads at once for one content. Chromium drops more than ten a second, and the parts would have
   to be copied into one file.
 
-**Small answers into the default store** (`ABP_DURABILITY=process`), each another content, before → after:
+**Small answers into the default store** (`ABP_DURABILITY=process`), each another content:
 
-| | system calls | one after the other | 64 at once |
-| --- | --- | --- | --- |
-| one artifact of 1 KB | 98 → 50 (20 → 12 `openat`, 17 → 4 `futex`) | 1.10 → 0.92 ms | 1.09 → 0.59 ms |
-| the same, processor time | | 1.01 → 0.83 ms | 1.52 → 0.55 ms |
-
-- Kept: one visit to one thread for all that wait, 32 at most, instead of two threads for each: reaching a thread took
-  120 µs of the processor, as much as the work. Each folder is opened once a visit, and no thread is asked to prepare a
-  folder that the commit opens itself.
-- Not reached: 64 at once five times as fast as one after the other. An artifact takes about 150 µs of the processor
-  without any thread: 50 of system calls (bare, in a loop: `open` and `write` of two files 19, two links 10, the rename
-  8, unlinking 3, the lock and the folder 10), the rest Python under one interpreter's lock. The hops are all that can
-  be shared.
-- Kept: the visit lasts 50 ms longer than its work, and its folders stay open as long as root and `.abp` are what they
-  were (two questions to the system each time): 53 → 40 system calls for a put that comes alone (12 → 5 `openat`, 11 → 4
-  `close`). A queue in C instead of an executor's, and one turn of the loop less on each way: an empty visit takes 15
-  instead of 27 µs of the processor. Together, in turns on a busy machine: 282 → 241 µs for puts one after the other
-  (wall time at the best 338 → 258), and no difference for 64 at once (180 and 189), which shared all of that before.
-- What is left of a put alone, about 165 µs without a thread: 12 for the description and its redaction, 18 for the rest
-  on the event loop, 30 for two new files (5-12 µs each in an idle folder, over 60 where others make and remove files on
-  the same disk), 35 for the other system calls, the rest Python between them.
+- Dropped: one thread for each event loop, with its folders kept open, that took all waiting answers in one visit. It
+  saved 0.1 to 0.3 ms of an artifact, four paired runs on a busy machine: 0.5-1.0 ms against 0.7-1.8 one after the
+  other, 0.3-1.0 against 0.9-1.6 with 64 at once. Nobody waits for that, and it was 120 lines with a queue, a cache and
+  a lock that could not be waited for.
 - Lost: `O_TMPFILE` and a link from `/proc/self/fd`: 10-17 µs a file, as much as making, linking and unlinking one.
 - Not done: the lock of a content taken on its folder instead of a file, two system calls less: NFS locks no folder.
   Locks kept open: there are 256, and a small answer seldom meets one that is open.
@@ -269,12 +254,11 @@ capabilities: 19 → 11, of 36 commands (bare Playwright: 5 of 5). Beside a busy
 - Kept: settings are read without pydantic (50 ms of an import, 10 ms of each `connect()`); its models and the HTTP
   client, 160 ms, are imported in a thread while the browser starts.
 - Kept: a Chromium without a profile is killed at its end: 60 ms instead of 220.
-- Kept: only the command that is called is made (20 → 4 ms); the garbage collector rests while modules are imported
-  (a sixth of their time), and does not look through them once more at the process's end (90 → 18 ms).
+- Kept: only the module of the command that is called is imported, and `abp --help` imports none (130 → 87 ms); at the
+  end of the process Python does not look for garbage in all modules once more (90 → 18 ms).
 - Kept: no HTTP client with `connect` (18 ms of its import); most answers have no download.
-- Kept: texts and paths of the command line are taken as they are. Typer 0.29 reads each value, even one that was not
-  given, with a model of pydantic, which it imports for that: 60 ms of the processor before the browser was started, as
-  pydantic's import had moved there from the thread beside the browser.
+- Dropped: reading texts and paths of the command line without pydantic, past the API of Typer 0.29, which reads each
+  value with a model of pydantic: 30 ms of a command, where the import of fewer modules saves as much.
 - Kept: that thread begins when the driver was started, or after 30 ms: it takes the interpreter's lock from the code
   that starts it. Together 295 → 235 ms of the processor until the driver starts.
 - Kept: the driver's scripts compiled, in a folder of the user's (`NODE_COMPILE_CACHE`): 325 → 280 ms of the processor
