@@ -98,7 +98,7 @@ def test_the_command_says_what_is_missing(abp: CommandLine, tmp_path: Path, monk
     none = abp("proxy")
     assert none.status == 2 and "abp proxy -- COMMAND" in none.err and none.out == ""
     both = abp("proxy", "--url", "https://mcp.example/mcp", "--", "server")
-    assert both.status == 2 and "not both" in both.err
+    assert both.status == 2 and "mutually exclusive" in both.err
     header = abp("proxy", "--header", "X: y", "--", "server")
     assert header.status == 2 and "--url" in header.err
     # A process of its own: it ends in time whatever becomes of its stdin.
