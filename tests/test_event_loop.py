@@ -26,7 +26,7 @@ from transports.protocol._find_content import find
 from transports.protocol._media import contradicts, extension_for, normalise_mime, safe_filename, sniff
 from transports.protocol._plain_text import redact_url
 from transports.protocol._strict_json import PARSED_ON_LOOP, decode_json
-from transports.protocol.schema import _compiled, check_output
+from transports.protocol.schema import _compile, check_output
 from transports.routing.http._headers import Representation, content_range, filename_of, http_date, retry_after
 from transports.websocket.envelope import decode_envelope
 
@@ -221,7 +221,7 @@ def schemas() -> Iterator[tuple[str, Mapping[str, object], object]]:
 @pytest.mark.fault(23)
 def test_schemas() -> None:
     def check(schema: Mapping[str, object], data: object) -> None:
-        _compiled.cache_clear()  # as at the first call
+        _compile.cache_clear()  # as at the first call
         check_output(schema, data)
 
     taken = {kind: seconds(partial(check, schema, data)) for kind, schema, data in schemas()}

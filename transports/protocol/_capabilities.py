@@ -78,8 +78,12 @@ class Capabilities(Mapping[str, "Capability"]):
         return name in self._entries
 
     def __repr__(self) -> str:
-        named = ", ".join(repr(name[:80]) for name in islice(self, 8)) + (", …" if len(self) > 8 else "")
-        return f"<{len(self):,} capabilities: {named}>" if self else "<no capabilities>"
+        if not self:
+            return "<no capabilities>"
+        names = [repr(name[:80]) for name in islice(self, 8)]
+        if len(self) > 8:
+            names.append("…")
+        return f"<{len(self):,} capabilities: {', '.join(names)}>"
 
     def _repr_html_(self) -> str:
         """Return the capabilities for a notebook: a table of names and descriptions."""
@@ -104,12 +108,12 @@ class Capabilities(Mapping[str, "Capability"]):
                     logger.warning("left out of the app's capabilities: %.80r has no name", item)
                 continue
             before = entries.get(name)
-            if before is None and len(entries) >= MAX_CAPABILITIES:
+            if before:
+                entries[name] = {**before, **{key: value for key, value in entry.items() if value is not None}}
+            elif before is None and len(entries) >= MAX_CAPABILITIES:
                 beyond += 1
-                continue
-            entries[name] = (
-                {**before, **{key: value for key, value in entry.items() if value is not None}} if before else entry
-            )
+            else:
+                entries[name] = entry
         if beyond:
             logger.warning(
                 "left out %s of the app's capabilities: the limit is %s",
@@ -140,7 +144,8 @@ class Capabilities(Mapping[str, "Capability"]):
         """
         entries = dict(self._entries)
         for capability in declared:
-            if entry := entries.get(capability.name):
+            entry = entries.get(capability.name)
+            if entry:
                 more = capability.model_dump(by_alias=True, exclude_unset=True, exclude={"available", "view"})
                 missing = {key: value for key, value in more.items() if entry.get(key) in (None, "", [], {})}
                 entries[capability.name] = {**entry, **missing}
@@ -180,58 +185,70 @@ def deprecation_warnings(capability: Capability) -> list[str]:
     return notes
 
 
-def find_capability(app: str, name: str, known: Mapping[str, Capability]) -> Capability:
+def find_capability(app: str, name: str, capabilities: Mapping[str, Capability]) -> Capability:
     """Return a capability of ``app`` by its name.
 
     Raises :class:`~transports.errors.CapabilityError` (``UNKNOWN_CAPABILITY``), with similar names, if there is none.
     """
-    if name in known:
-        return known[name]
-    raise with_suggestions(CapabilityError(f"{app} has no {name!r}", code="UNKNOWN_CAPABILITY"), name, known)
+    if name in capabilities:
+        return capabilities[name]
+    raise with_suggestions(CapabilityError(f"{app} has no {name!r}", code="UNKNOWN_CAPABILITY"), name, capabilities)
 
 
 def with_suggestions(
-    error: CapabilityError, name: str, known: Mapping[str, Capability], params: object = None
+    error: CapabilityError, name: str, capabilities: Mapping[str, Capability], params: object = None
 ) -> CapabilityError:
     """Add suggestions to the message of the app's error, in place, and return it.
 
     They are similar capabilities, alternatives, at most three unmet requirements, and ``params`` that the capability
-    does not have. ``name`` is the capability that was called, ``known`` are those of the app.
+    does not have. ``name`` is the capability that was called, ``capabilities`` are those of the app.
     """
-    hints = unnamed_params(known[name].input_schema, params) if name in known else []
+    called: Capability | None = None
+    if name in capabilities:  # `get` would come here again: the error of an unknown name has suggestions, too
+        called = capabilities[name]
+    hints = unnamed_params(called.input_schema, params) if called is not None else []
     if error.code == "UNKNOWN_CAPABILITY":
-        close = similar_names(name, known)
-        error.alternatives = tuple(close) or error.alternatives  # names that are not similar are no substitutes
-        names = error.alternatives or tuple(sorted(islice(known, _MAX_SORTED))[:8])
-        listed = ", ".join(names) or "none"
-        if not close and names and (more := len(known) - len(names)) > 0:
-            listed += f" and {more} more"
-        hints.append(f"did you mean {listed}?" if close else f"the app has {listed}")
+        hints.append(_similar_capabilities(error, name, capabilities))
     elif error.alternatives:
         hints.append(f"instead there is {', '.join(error.alternatives[:8])}")
-    if error.code in _UNMET and name in known:
-        unmet = [requirement for requirement in known[name].requirements if not requirement.met]
-        hints += [
-            f"it needs {item.description or item.type}" + (f": {item.resolution}" if item.resolution else "")
-            for item in unmet[:3]
-        ]
+    if error.code in _UNMET and called is not None:
+        unmet = [requirement for requirement in called.requirements if not requirement.met]
+        for requirement in unmet[:3]:
+            resolution = f": {requirement.resolution}" if requirement.resolution else ""
+            hints.append(f"it needs {requirement.description or requirement.type}{resolution}")
     if hints:
         error.message = "; ".join((error.message, *hints))
         error.args = (error.message,)
     return error
 
 
+def _similar_capabilities(error: CapabilityError, name: str, capabilities: Mapping[str, Capability]) -> str:
+    """Return a hint about capabilities with a name like the unknown ``name``, which become the error's alternatives."""
+    similar = similar_names(name, capabilities)
+    if similar:
+        error.alternatives = tuple(similar)
+        return f"did you mean {', '.join(similar)}?"
+    # names that are not similar are no substitutes
+    names = error.alternatives or tuple(sorted(islice(capabilities, _MAX_SORTED))[:8])
+    if not names:
+        return "the app has none"
+    others = len(capabilities) - len(names)
+    more = f" and {others} more" if others > 0 else ""
+    return f"the app has {', '.join(names)}{more}"
+
+
 def response_metadata(metadata: object) -> dict[str, float | bool]:
     """Return what an app says of its answer: ``duration`` in milliseconds and ``cached``. Others are left out."""
     if not isinstance(metadata, Mapping):
         return {}
-    kept: dict[str, float | bool] = {}
-    duration, cached = metadata.get("duration"), metadata.get("cached")
+    valid: dict[str, float | bool] = {}
+    duration = metadata.get("duration")
     if isinstance(duration, int | float) and not isinstance(duration, bool) and 0 <= duration < math.inf:
-        kept["duration"] = duration
+        valid["duration"] = duration
+    cached = metadata.get("cached")
     if isinstance(cached, bool):
-        kept["cached"] = cached
-    return kept
+        valid["cached"] = cached
+    return valid
 
 
 def answered_data(payload: object, capability: str) -> object:

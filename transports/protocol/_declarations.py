@@ -42,8 +42,10 @@ class Model(BaseModel):
     @classmethod
     def _lenient(cls, value: object) -> object:
         if isinstance(value, str) and cls._text_field:
-            value = {cls._text_field: value}
-        return {key: item for key, item in value.items() if item is not None} if isinstance(value, Mapping) else value
+            return {cls._text_field: value}
+        if isinstance(value, Mapping):
+            return {key: item for key, item in value.items() if item is not None}
+        return value
 
 
 def _or_empty(value: object) -> object:
@@ -121,7 +123,9 @@ class Capability(Model):
         ]
         head = ("parameter", "type", "needed", "description")
         parameters = notebook.table(head, rows, title=self.name, count=len(rows))
-        return parameters + notebook.preformatted(self.description) if self.description else parameters
+        if not self.description:
+            return parameters
+        return parameters + notebook.preformatted(self.description)
 
 
 class Resource(Model):

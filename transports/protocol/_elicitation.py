@@ -38,14 +38,14 @@ def default_answer(request: ElicitationRequest) -> Mapping[str, object]:
 
     A question without a default is declined, as is a ``destructive`` confirmation unless its default is ``False``.
     """
-    key = None if request.method in _NO_DEFAULT else _KEYS.get(request.method)
+    key = _KEYS.get(request.method)
     places = (request.params, _schema_of(request))
-    given = [place["default"] for place in places if place.get("default") is not None]
-    if key is None or not given:
+    defaults = [place["default"] for place in places if place.get("default") is not None]
+    if key is None or request.method in _NO_DEFAULT or not defaults:
         return DECLINED
-    if key == "confirmed" and (given[0] is not False) and any(place.get("destructive") for place in places):
+    if key == "confirmed" and defaults[0] is not False and any(place.get("destructive") for place in places):
         return DECLINED
-    return {"success": True, "data": {key: given[0]}}
+    return {"success": True, "data": {key: defaults[0]}}
 
 
 def refused_answer(message: str) -> Mapping[str, object]:
@@ -56,11 +56,16 @@ def refused_answer(message: str) -> Mapping[str, object]:
 def options_of(params: Mapping[str, object]) -> list[tuple[str, str]]:
     """Return the value and label of each option of an ``elicitation/select``, declared as texts or as objects."""
     schema = params.get("schema")
-    listed = params.get("options", params.get("choices", schema.get("enum") if isinstance(schema, Mapping) else None))
+    enum = schema.get("enum") if isinstance(schema, Mapping) else None
+    listed = params.get("options", params.get("choices", enum))
+    if not isinstance(listed, list):
+        return []
     options: list[tuple[str, str]] = []
-    for option in listed if isinstance(listed, list) else ():
-        value = option.get("value", option.get("id")) if isinstance(option, Mapping) else option
-        label = option.get("label", option.get("title", value)) if isinstance(option, Mapping) else option
+    for option in listed:
+        value = label = option
+        if isinstance(option, Mapping):
+            value = option.get("value", option.get("id"))
+            label = option.get("label", option.get("title", value))
         options.append((str(value), str(label)))
     return options
 
@@ -73,7 +78,8 @@ def answer_fault(request: ElicitationRequest, answer: object) -> str:
     method, any ``data`` fits.
     """
     key = _KEYS.get(request.method)
-    form = f'{{"success": True, "data": {{"{key}": {_EXAMPLES[key]}}}}}' if key else '{"success": True, "data": {…}}'
+    example = f'{{"{key}": {_EXAMPLES[key]}}}' if key else "{…}"
+    form = f'{{"success": True, "data": {example}}}'
     if not isinstance(answer, Mapping):
         return f"it is of the type {type(answer).__name__}, not {form}"
     try:
@@ -94,23 +100,33 @@ def answer_fault(request: ElicitationRequest, answer: object) -> str:
 
 
 def _value_fault(request: ElicitationRequest, key: str, value: object) -> str:
-    if key == "confirmed":
-        return "" if isinstance(value, bool) else f"confirmed is of the type {type(value).__name__}, not True or False"
     if key == "selected":
-        values = [one for one, _ in options_of(request.params)]
-        chosen = value if isinstance(value, list) else [value]
-        wrong = [one for one in chosen if str(one) not in values] if values else []
-        listed = ", ".join(values[:_MAX_OPTIONS]) + " …" * (len(values) > _MAX_OPTIONS)
-        return f"selected is {str(wrong[0])[:80]!r}, which is none of {listed}" if wrong else ""
+        return _selection_fault(request, value)
+    if key == "confirmed":
+        if isinstance(value, bool):
+            return ""
+        return f"confirmed is of the type {type(value).__name__}, not True or False"
     schema = _schema_of(request) if key == "value" else {}
     fields = schema.get("properties")
     if isinstance(fields, Mapping) and len(fields) == 1 and not isinstance(value, Mapping):
         value = {next(iter(fields)): value}
     faults = check_value(schema, value, key)
-    place = faults[0].partition(": ")[0] if faults else ""
-    if faults and _is_secret(request, place.rpartition(".")[2]):
+    if not faults:
+        return ""
+    place = faults[0].partition(": ")[0]
+    if _is_secret(request, place.rpartition(".")[2]):
         return f"{place} does not fit the schema"  # the validator's message shows the value
-    return faults[0] if faults else ""
+    return faults[0]
+
+
+def _selection_fault(request: ElicitationRequest, selected: object) -> str:
+    options = [option for option, _ in options_of(request.params)]
+    values = selected if isinstance(selected, list) else [selected]
+    unknown = [value for value in values if str(value) not in options]
+    if not options or not unknown:
+        return ""
+    listed = ", ".join(options[:_MAX_OPTIONS]) + " …" * (len(options) > _MAX_OPTIONS)
+    return f"selected is {str(unknown[0])[:80]!r}, which is none of {listed}"
 
 
 def _is_secret(request: ElicitationRequest, field: str) -> bool:

@@ -107,16 +107,21 @@ def sniff(head: bytes) -> str | None:
         return "image/bmp"
     if head[2:4] == b"\r\n" and _is_python_bytecode(head):
         return "application/x-python-code"
-    return "audio/mpeg" if _is_mpeg_audio(head) else _sniff_markup(head)
+    if _is_mpeg_audio(head):
+        return "audio/mpeg"
+    return _sniff_markup(head)
 
 
 def _sniff_zip(head: bytes) -> str:
     """Return the type of a ZIP file. EPUB and OpenDocument files name it in the first entry; Office files are known by
     their entries."""
-    if named := _SELF_NAMED.match(head):
-        return named[1].decode()
-    part = _OFFICE_PART.search(head) if _OFFICE_MARK.search(head) else None
-    return OFFICE_TYPES[part[1]] if part else "application/zip"
+    self_named = _SELF_NAMED.match(head)
+    if self_named:
+        return self_named[1].decode()
+    office_part = _OFFICE_PART.search(head)
+    if office_part and _OFFICE_MARK.search(head):
+        return OFFICE_TYPES[office_part[1]]
+    return "application/zip"
 
 
 def _is_python_bytecode(head: bytes) -> bool:
@@ -134,7 +139,10 @@ def _is_mpeg_audio(head: bytes) -> bool:
     and not layer I, which is out of use and looks like a byte order mark."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
         return False
-    version, layer, bitrate, rate = head[1] >> 3 & 3, head[1] >> 1 & 3, head[2] >> 4, head[2] >> 2 & 3
+    version = head[1] >> 3 & 3
+    layer = head[1] >> 1 & 3
+    bitrate = head[2] >> 4
+    rate = head[2] >> 2 & 3
     return version != 1 and layer in (1, 2) and bitrate not in (0, 15) and rate != 3
 
 
@@ -144,7 +152,9 @@ def _sniff_markup(head: bytes) -> str | None:
         return "text/html"
     if text.startswith(b"<svg") or (text.startswith((b"<?xml", b"<!doctype svg")) and b"<svg" in text):
         return "image/svg+xml"
-    return "application/xml" if text.startswith(b"<?xml") else None
+    if text.startswith(b"<?xml"):
+        return "application/xml"
+    return None
 
 
 OCTET_STREAM = "application/octet-stream"
@@ -291,7 +301,8 @@ def extension_for(mime_type: str | None) -> str:
 
 def type_of_extension(extension: str) -> str | None:
     """Return the type whose files have an extension, given without its dot (``pdf``); ``None`` for an unknown one."""
-    return next((mime_type for mime_type, own in _EXTENSIONS.items() if own == f".{extension.lower()}"), None)
+    dotted = f".{extension.lower()}"
+    return next((mime_type for mime_type in _EXTENSIONS if _EXTENSIONS[mime_type] == dotted), None)
 
 
 def text_type_of_name(filename: str | None, head: bytes, *, whole: bool) -> str | None:
@@ -299,14 +310,14 @@ def text_type_of_name(filename: str | None, head: bytes, *, whole: bool) -> str 
     ``whole`` is true if that is all of it; otherwise its last character may be cut.
 
     ``None`` for other types: their content has a signature, or is markup, which a browser could run."""
-    named = type_of_extension((filename or "").rpartition(".")[2])
-    if named is None or is_binary_mime(named) or named in _MARKUP or b"\0" in head:
+    mime_type = type_of_extension((filename or "").rpartition(".")[2])
+    if mime_type is None or is_binary_mime(mime_type) or mime_type in _MARKUP or b"\0" in head:
         return None
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head, whole)
     except UnicodeDecodeError:
         return None
-    return named
+    return mime_type
 
 
 def contradicts(declared: str, sniffed: str) -> bool:
@@ -320,8 +331,8 @@ def contradicts(declared: str, sniffed: str) -> bool:
         return False
     if sniffed in _MARKUP:
         return "xml" not in bare and not bare.startswith("text/")
-    known = bare in _EXTENSIONS or not is_binary_mime(bare)
-    return known and bare not in _CONTAINED_TYPES.get(sniffed, ())
+    is_known = bare in _EXTENSIONS or not is_binary_mime(bare)
+    return is_known and bare not in _CONTAINED_TYPES.get(sniffed, ())
 
 
 #: Unicode categories of characters that are invisible or change the display of others.

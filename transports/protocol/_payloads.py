@@ -83,29 +83,35 @@ class Answer(Model):
         if not isinstance(value, Mapping):
             return value
         failed = bool(value.get("error")) or value.get("cancelled") is True
-        implied = {} if value.get("success") is not None or not (failed or "data" in value) else {"success": not failed}
-        return {**value, **implied, "error": value.get("error") or None}
+        answer = {**value, "error": value.get("error") or None}
+        if value.get("success") is None and (failed or "data" in value):
+            answer["success"] = not failed
+        return answer
 
     def raise_for_error(self, capability: str) -> None:
         """Raise :class:`~transports.errors.CapabilityError` unless ``success``. Its ``retry_after`` is in seconds."""
         if self.success:
             return
         info = self.error or ErrorInfo()
-        reason = info.message or info.code or ("the call was cancelled" if self.cancelled else "the app gave no reason")
+        code = info.code or None
+        reason = "the app gave no reason"
+        if self.cancelled:
+            code = code or "CANCELLED"
+            reason = "the call was cancelled"
         error = CapabilityError(
-            f"{capability}: {reason}",
-            code=info.code or ("CANCELLED" if self.cancelled else None),
+            f"{capability}: {info.message or info.code or reason}",
+            code=code,
             retryable=info.retryable,
             retry_after=None if info.retry_after is None else info.retry_after / 1000,
             alternatives=info.alternatives,
-            details=_inline(info.details),
+            details=_shown_details(info.details),
         )
         error.cancelled = error.code == "CANCELLED" or self.cancelled
         error.answered = self.data
         raise error
 
 
-def _inline(details: object) -> dict[str, object]:
+def _shown_details(details: object) -> dict[str, object]:
     """Return an error's details as JSON values, with content reduced to its type and size.
 
     Errors are shown, not stored (docs/protocol.md 12.3).
@@ -113,7 +119,7 @@ def _inline(details: object) -> dict[str, object]:
     if details is None:
         return {}
     try:
-        plain = replace(details, {found.path: _type_and_size(found.binary) for found in find(details)})
+        plain = replace(details, {content.path: _type_and_size(content.binary) for content in find(details)})
     except ProtocolError as error:  # nested too deeply; the error itself must still be reported
         plain = error.message
     return plain if isinstance(plain, dict) else {"app": plain}

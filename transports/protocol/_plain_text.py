@@ -37,14 +37,16 @@ def plain_text(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return re.sub(_NOT_PLAIN, _plain, text.replace("\r\n", "\n").replace("\u2028", "\n").replace("\u2029", "\n"))
+    return re.sub(
+        _NOT_PLAIN, _plain_character, text.replace("\r\n", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
+    )
 
 
 def plain_json(text: str) -> str:
     """Return a JSON text with the same values, in which the characters that :func:`plain_text` changes are escaped."""
     if text.isascii() and "\x7f" not in text:  # JSON itself escapes the other controls
         return text
-    return re.sub(_NOT_PLAIN_JSON, _escaped, text)
+    return re.sub(_NOT_PLAIN_JSON, _escape_character, text)
 
 
 def plain_line(text: str, max_chars: int | None = None) -> str:
@@ -53,7 +55,9 @@ def plain_line(text: str, max_chars: int | None = None) -> str:
     if max_chars is not None:
         text = text[: 4 * max_chars]  # bounds the work for a long text
     line = " ".join(plain_text(" ".join(text.split())).split())
-    return line if max_chars is None or len(line) <= max_chars else line[: max_chars - 1] + "…"
+    if max_chars is None or len(line) <= max_chars:
+        return line
+    return line[: max_chars - 1] + "…"
 
 
 def plain_tree(node: object) -> object:
@@ -89,21 +93,23 @@ def _schema_value(key: str, value: object) -> object:
         if plain_text(value) != value:
             raise ValueError(key)
     if isinstance(value, Mapping):
-        return {inner: _schema_value(inner, one) for inner, one in value.items()}
+        return {name: _schema_value(name, member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_schema_value(key, one) for one in value]
+        return [_schema_value(key, item) for item in value]
     return value
 
 
-def _escaped(found: re.Match[str]) -> str:
-    if found["needed"]:
-        return found[0]
-    units = found[0].encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+def _escape_character(match: re.Match[str]) -> str:
+    if match["needed"]:
+        return match[0]
+    units = match[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[start : start + 2].hex()}" for start in range(0, len(units), 2))
 
 
-def _plain(found: re.Match[str]) -> str:
-    return found[0] if found["needed"] else "\ufffd" if found["obeyed"] else ""
+def _plain_character(match: re.Match[str]) -> str:
+    if match["needed"]:
+        return match[0]
+    return "\ufffd" if match["obeyed"] else ""
 
 
 #: Maximum names that are searched.
@@ -112,14 +118,15 @@ _MAX_SEARCHED = 5000
 _CUTOFF = 0.6
 
 
-def similar_names(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:
-    """Return at most ``most`` of the ``known`` names with a spelling similar to ``name``, nearest first; never ``name``
+def similar_names(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
+    """Return at most ``most`` of the ``names`` with a spelling similar to ``name``, nearest first; never ``name``
     itself.
 
     Case is ignored.
     """
-    folded = {other.casefold(): other for other in islice(known, _MAX_SEARCHED) if other != name}
-    return [folded[one] for one in difflib.get_close_matches(name.casefold()[:200], folded, n=most, cutoff=_CUTOFF)]
+    originals = {other.casefold(): other for other in islice(names, _MAX_SEARCHED) if other != name}
+    similar = difflib.get_close_matches(name.casefold()[:200], originals, n=most, cutoff=_CUTOFF)
+    return [originals[folded] for folded in similar]
 
 
 #: Prefixes of targets that are network addresses.
@@ -167,8 +174,13 @@ def origin_of(url: str | None) -> str | None:
         host = parts.hostname
         if scheme not in _PORTS or not host:
             return None
-        host = f"[{host}]" if ":" in host else host if host.isascii() else host.encode("idna").decode()
-        return f"{scheme}://{host}" if parts.port in (None, _PORTS[scheme]) else f"{scheme}://{host}:{parts.port}"
+        if ":" in host:
+            host = f"[{host}]"
+        elif not host.isascii():
+            host = host.encode("idna").decode()
+        if parts.port in (None, _PORTS[scheme]):
+            return f"{scheme}://{host}"
+        return f"{scheme}://{host}:{parts.port}"
     except ValueError:  # UnicodeError is one
         return None
 
@@ -193,6 +205,6 @@ def folder_of(text: str) -> Path:
     """Return a local folder. Raises :class:`ValueError` for the address of a store, since its path would create a
     folder named ``s3:``."""
     if "://" in text:
-        shown = redact_url(text)
-        raise ValueError(f"{shown} is not a folder of this machine; ABP_STORE={shown} keeps files there")
+        url = redact_url(text)
+        raise ValueError(f"{url} is not a folder of this machine; ABP_STORE={url} keeps files there")
     return Path(text)

@@ -153,8 +153,8 @@ def has_more_levels(text: str | bytes, limit: int) -> bool:
             return False
         steps = steps.replace(b"\x01\xff", b"")
         level += 1
-    for at in range(0, len(steps), _COUNTED):
-        levels = [*accumulate(memoryview(steps[at : at + _COUNTED]).cast("b"), initial=level)]
+    for start in range(0, len(steps), _COUNTED):
+        levels = [*accumulate(memoryview(steps[start : start + _COUNTED]).cast("b"), initial=level)]
         if max(levels) > limit:
             return True
         level = levels[-1]
@@ -209,8 +209,8 @@ def _marks(data: bytes) -> int:
 
 
 def _pieces(text: str | bytes) -> Iterator[bytes]:
-    for at in range(0, len(text), _COUNTED):
-        piece = text[at : at + _COUNTED]
+    for start in range(0, len(text), _COUNTED):
+        piece = text[start : start + _COUNTED]
         yield piece.encode(errors="replace") if isinstance(piece, str) else piece
 
 

@@ -29,15 +29,19 @@ def checked_timeout(seconds: float) -> float:
     """
     if is_timeout(seconds) or seconds == math.inf:
         return seconds
-    given = "a larger number" if isinstance(seconds, int) and seconds > MAX_TIMEOUT else repr(seconds)[:60]
-    range_of = f"a positive number of seconds, at most {MAX_TIMEOUT:,}, or math.inf to wait for ever"
-    raise UsageError(f"timeout must be {range_of}, not {given}")
+    value = repr(seconds)[:60]
+    if isinstance(seconds, int) and seconds > MAX_TIMEOUT:
+        value = "a larger number"
+    bounds = f"a positive number of seconds, at most {MAX_TIMEOUT:,}, or math.inf to wait for ever"
+    raise UsageError(f"timeout must be {bounds}, not {value}")
 
 
 def parse_duration(text: str) -> int | None:
     """Return the seconds of a text such as ``90s``, ``30m``, ``1h``, ``7d`` or ``3600``; ``None`` for other texts."""
     match = re.fullmatch(r"([0-9]{1,9})([smhd]?)", text.strip())
-    return int(match[1]) * _UNITS[match[2] or "s"] if match else None
+    if match is None:
+        return None
+    return int(match[1]) * _UNITS[match[2] or "s"]
 
 
 def format_duration(seconds: float) -> str:

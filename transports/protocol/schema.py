@@ -103,10 +103,12 @@ def references_and_patterns(schema: dict[str, object]) -> tuple[bool, int]:
             patterns += len(several) if isinstance(several, dict) else 0
             rebased = rebased or (node is not schema and isinstance(node.get(identity), str))
             for key in ("$ref", "$dynamicRef", "$recursiveRef"):
-                if isinstance(target := node.get(key), str):
-                    references = True
-                    if key != "$ref" or not (target == "#" or target.startswith("#/")):
-                        raise NotChecked(f"{key} to {shorten(redact_url(target) or target)} is not followed")
+                target = node.get(key)
+                if not isinstance(target, str):
+                    continue
+                references = True
+                if key != "$ref" or not (target == "#" or target.startswith("#/")):
+                    raise NotChecked(f"{key} to {shorten(redact_url(target) or target)} is not followed")
     if patterns > _MAX_PATTERNS:
         raise NotChecked(f"the schema has more than {_MAX_PATTERNS} patterns")
     if references and rebased:
@@ -151,25 +153,25 @@ def _applied(node: dict[str, object], value: object, root: object) -> Iterator[t
         elif key in _SAME:
             yield inner, value
         elif key in _EACH_MEMBER:
-            named = node.get("properties") if key == "additionalProperties" else None
-            known = named if isinstance(named, dict) else {}
-            yield from ((inner, member) for name, member in members.items() if name not in known)
+            properties = node.get("properties") if key == "additionalProperties" else None
+            named = properties if isinstance(properties, dict) else {}
+            yield from ((inner, member) for name, member in members.items() if name not in named)
         elif key == "propertyNames":
             yield from ((inner, name) for name in members)
         elif isinstance(inner, dict):
             if key == "properties":
                 yield from ((inner[name], member) for name, member in members.items() if name in inner)
             elif key == "patternProperties":
-                yield from ((one, member) for one in inner.values() for member in members.values())
+                yield from ((subschema, member) for subschema in inner.values() for member in members.values())
                 # matching a pattern takes time in proportion to the name
                 yield from ((None, None) for name in members for _ in range((len(name) >> 6) * len(inner)))
             elif key in _SAME_MAPS:
-                yield from ((one, value) for one in inner.values())
+                yield from ((subschema, value) for subschema in inner.values())
             elif key in _EACH_ITEM:
                 yield from ((inner, item) for item in items)
         elif isinstance(inner, list):
             if key in _SAME_LISTS:
-                yield from ((one, value) for one in inner)
+                yield from ((subschema, value) for subschema in inner)
             elif key in _BY_INDEX:
                 yield from zip(inner, items, strict=False)
             elif key == "enum":  # a comparison with a member is cheaper than a step
@@ -214,7 +216,8 @@ def is_fault(error: jsonschema_rs.ValidationError, content: Collection[Place]) -
     Errors at or below the paths of binaries in ``content`` are not faults, nor are errors above them that a binary may
     have caused.
     """
-    place, kind = tuple(error.instance_path), error.kind
+    place = tuple(error.instance_path)
+    kind = error.kind
     if kind.name in _IGNORED_KINDS:
         return False
     if any(place[: len(path)] == path for path in content):
@@ -223,8 +226,9 @@ def is_fault(error: jsonschema_rs.ValidationError, content: Collection[Place]) -
         return False  # an ``if`` may depend on content
     if not any(path[: len(place)] == place for path in content):
         return True
-    if branches := _branches(kind):
-        return all(any(is_fault(one, content) for one in branch) for branch in branches)
+    branches = _branches(kind)
+    if branches:
+        return all(any(is_fault(inner, content) for inner in branch) for branch in branches)
     return kind.name in _ABOUT_SHAPE
 
 
@@ -246,12 +250,20 @@ def format_error(error: jsonschema_rs.ValidationError, content: Collection[Place
     """
     reasons: dict[str, None] = {}
     for branch in _branches(error.kind):
-        for one in islice((one for one in branch if is_fault(one, content)), 1):
-            below = field_of(tuple(one.instance_path[len(error.instance_path) :]))
-            reasons[f"{below}: {shorten(one.message)}" if below else shorten(one.message)] = None
+        first = next((inner for inner in branch if is_fault(inner, content)), None)
+        if first is None:
+            continue
+        reason = shorten(first.message)
+        below = field_of(tuple(first.instance_path[len(error.instance_path) :]))
+        if below:
+            reason = f"{below}: {reason}"
+        reasons[reason] = None
     if not reasons:
         return shorten(error.message)
-    return f"fits no alternative: {'; '.join(islice(reasons, 3))}{'; …' if len(reasons) > 3 else ''}"
+    listed = [*islice(reasons, 3)]
+    if len(reasons) > 3:
+        listed.append("…")
+    return f"fits no alternative: {'; '.join(listed)}"
 
 
 #: Maximum parameters that are examined, since the schema is untrusted.
@@ -273,8 +285,11 @@ def declared_parameters(
 ) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
     """Yield the place of each parameter, its schema, and whether it is required; those inside of objects follow their
     object, such as ``options.format``."""
-    properties, required = schema.get("properties"), schema.get("required")
-    for name, inner in properties.items() if isinstance(properties, Mapping) else ():
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return
+    required = schema.get("required")
+    for name, inner in properties.items():
         declared = inner if isinstance(inner, Mapping) else {}
         yield f"{above}{name}", declared, isinstance(required, list) and name in required
         if level < _MAX_LEVELS and not is_file(declared):
@@ -308,21 +323,22 @@ def unnamed_params(schema: Mapping[str, object], params: object) -> list[str]:
     Only objects with listed ``properties`` and no keyword about other members count. The schema must have passed the
     validator's bounds.
     """
-    found = (_hint(place, name, names) for place, name, names in _unnamed(schema, params))
-    return list(islice(found, _MAX_HINTS))
+    hints = (_hint(place, name, names) for place, name, names in _unnamed_members(schema, params))
+    return list(islice(hints, _MAX_HINTS))
 
 
 def _hint(place: Place, name: str, names: list[str]) -> str:
-    given = shorten(field_of((*place, name)))
     nearest = similar_names(name, names[:_MAX_COMPARED], most=1)
     if nearest:
-        end = f"did you mean {field_of((*place, nearest[0]))!r}?"
+        advice = f"did you mean {field_of((*place, nearest[0]))!r}?"
     else:
-        end = f"it has {', '.join(map(shorten, names[:_MAX_NAMES]))}{' …' * (len(names) > _MAX_NAMES)}"
-    return f"you gave {given!r}, which its inputSchema does not name; {end}"
+        more = " …" if len(names) > _MAX_NAMES else ""
+        advice = f"it has {', '.join(map(shorten, names[:_MAX_NAMES]))}{more}"
+    member = shorten(field_of((*place, name)))
+    return f"you gave {member!r}, which its inputSchema does not name; {advice}"
 
 
-def _unnamed(schema: Mapping[str, object], params: object) -> Iterator[tuple[Place, str, list[str]]]:
+def _unnamed_members(schema: Mapping[str, object], params: object) -> Iterator[tuple[Place, str, list[str]]]:
     """Yield the place of an object, the name of an undeclared member, and the declared names."""
     waiting: list[tuple[Place, list[object], object]] = [((), [schema], params)]
     steps = iter(range(_MAX_STEPS))
@@ -331,9 +347,13 @@ def _unnamed(schema: Mapping[str, object], params: object) -> Iterator[tuple[Pla
             return
         place, schemas, value = waiting.pop()
         if isinstance(value, list | tuple):
-            items = [one["items"] for one in schemas if isinstance(one, Mapping) and "items" in one]
-            waiting += [((*place, n), items, item) for n, item in enumerate(value[:_MAX_OBJECTS])] if items else []
-        elif isinstance(value, Mapping) and (named := _named_members(schemas, schema, steps)) is not None:
+            items = [outer["items"] for outer in schemas if isinstance(outer, Mapping) and "items" in outer]
+            if items:
+                waiting += [((*place, index), items, item) for index, item in enumerate(value[:_MAX_OBJECTS])]
+        elif isinstance(value, Mapping):
+            named = _named_members(schemas, schema, steps)
+            if named is None:
+                continue
             for name, member in value.items():
                 if isinstance(name, str) and name not in named:
                     yield place, name, [*named]
@@ -385,7 +405,8 @@ def _same_place(node: Mapping[str, object], root: Mapping[str, object]) -> Itera
     for key in ("dependentSchemas", "dependencies"):
         by_name = node.get(key)
         yield from by_name.values() if isinstance(by_name, Mapping) else ()
-    if isinstance(pointer := node.get("$ref"), str):
+    pointer = node.get("$ref")
+    if isinstance(pointer, str):
         try:
             yield target_of(root, pointer)
         except NotChecked:
@@ -430,18 +451,12 @@ def check_params(
         return [f"{capability}: the parameters were not checked against inputSchema: {reason}"]
     if faults:
         listed = [fault.message("params") for fault in faults]
-        more = ["there may be more faults"] if len(listed) == _MAX_LISTED else []
+        hints = [*misgiven_files(schema, params), *unnamed_params(schema, params)]
+        if len(listed) == _MAX_LISTED:
+            hints.insert(0, "there may be more faults")
+        message = "; ".join((*listed, *hints))
         details = {"path": field_of(faults[0].place), "faults": listed}
-        message = "; ".join(
-            (
-                f"{capability}: {listed[0]}",
-                *listed[1:],
-                *more,
-                *misgiven_files(schema, params),
-                *unnamed_params(schema, params),
-            )
-        )
-        raise UsageError(message, details=details)
+        raise UsageError(f"{capability}: {message}", details=details)
     return []
 
 
@@ -452,7 +467,8 @@ def tool_arguments(tool: str, schema: Mapping[str, object], arguments: Mapping[s
     Raises :class:`~transports.errors.UsageError` for arguments that do not fit the schema, and for values outside JSON,
     such as half of a surrogate pair.
     Objects and lists of which the schema says no more, such as the parameters for an app, are not looked into."""
-    if unchecked := check_params(tool, schema, _outline(schema, arguments)):
+    unchecked = check_params(tool, schema, _outline(schema, arguments))
+    if unchecked:
         raise UsageError(f"{unchecked[0]}; correct the arguments and call again")
     return cast("dict[str, Any]", _with_integers(schema, dict(arguments)))
 
@@ -460,8 +476,9 @@ def tool_arguments(tool: str, schema: Mapping[str, object], arguments: Mapping[s
 def _outline(schema: object, value: object) -> object:
     """Return a value without what ``schema`` does not look into: the ends of long texts, and members without a schema.
     A file in base64 would be too large to be checked otherwise."""
-    about = schema if isinstance(schema, Mapping) else {}
-    properties, items = about.get("properties"), about.get("items")
+    outline = schema if isinstance(schema, Mapping) else {}
+    properties = outline.get("properties")
+    items = outline.get("items")
     match value:
         case str():
             try:
@@ -474,7 +491,9 @@ def _outline(schema: object, value: object) -> object:
                 return {}
             return {name: _outline(properties.get(name), inner) for name, inner in value.items()}
         case list():
-            return [] if items is None else [_outline(items, inner) for inner in value]
+            if items is None:
+                return []
+            return [_outline(items, inner) for inner in value]
         case _:
             return value
 
@@ -484,11 +503,11 @@ def _with_integers(schema: object, value: object) -> object:
         return value
     if isinstance(value, float) and schema.get("type") == "integer":
         return int(value)
-    properties, items = schema.get("properties"), schema.get("items")
+    properties = schema.get("properties")
     if isinstance(value, dict) and isinstance(properties, Mapping):
         return {name: _with_integers(properties.get(name), inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_with_integers(items, inner) for inner in value]
+        return [_with_integers(schema.get("items"), inner) for inner in value]
     return value
 
 
@@ -533,7 +552,8 @@ class _Fault:
     missing: str = ""
 
     def message(self, root: str) -> str:
-        return f"{'.'.join(filter(None, (root, field_of(self.place))))}: {self.text}"
+        place = ".".join(filter(None, (root, field_of(self.place))))
+        return f"{place}: {self.text}"
 
 
 def fits_at(schema: Mapping[str, object], data: object, place: Place, content: Iterable[Place] = ()) -> bool:
@@ -554,7 +574,7 @@ def _faults(
     if not schema:
         return []
     places = tuple(content)
-    _, compiled = known if (known := _seen.get(id(schema))) and known[0] is schema else _read(schema)
+    compiled = _validator_of(schema)
     if isinstance(compiled, str):
         raise NotChecked(compiled)
     tree = replace(data, dict.fromkeys(places))
@@ -589,22 +609,26 @@ class _Compiled:
 _seen: OrderedDict[int, tuple[Mapping[str, object], _Compiled | str]] = OrderedDict()
 
 
-def _read(schema: Mapping[str, object]) -> tuple[Mapping[str, object], _Compiled | str]:
-    """Return a schema with its validator, or with the reason why there is none, and cache both."""
+def _validator_of(schema: Mapping[str, object]) -> _Compiled | str:
+    """Return the validator of a schema, or the reason why there is none, from the cache if it is there."""
+    cached = _seen.get(id(schema))
+    if cached is not None and cached[0] is schema:
+        return cached[1]
     try:
         encoded = encode_json(schema)
     except (TypeError, ValueError) as error:
         raise NotChecked(f"the schema is not JSON: {error}") from None
     if len(encoded) > _MAX_ENCODED:
         raise NotChecked(f"the schema takes {len(encoded):,} bytes, more than {_MAX_ENCODED:,}")
-    read = _seen[id(schema)] = schema, _compiled(encoded)
+    compiled = _compile(encoded)
+    _seen[id(schema)] = schema, compiled
     if len(_seen) > _MAX_SEEN:
         _seen.popitem(last=False)
-    return read
+    return compiled
 
 
 @lru_cache(maxsize=_MAX_SEEN)
-def _compiled(encoded: bytes) -> _Compiled | str:
+def _compile(encoded: bytes) -> _Compiled | str:
     """Return the validator of a schema, or the reason why there is none."""
     import jsonschema_rs  # late: a session loads it while its transport opens
 
