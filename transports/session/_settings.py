@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from .. import routing
 from .._internal.files import read_regular
-from ..artifacts._retention import Retention
 from ..errors import UsageError
 from ..protocol._plain_text import folder_of
 from ..protocol._strict_json import parser_limits
@@ -26,6 +25,8 @@ from ..protocol._times import MAX_TIMEOUT, is_timeout
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+    from ..artifacts._retention import Retention
 
 
 logger = logging.getLogger("transports")
@@ -120,29 +121,27 @@ class Settings:
     @classmethod
     def load(cls) -> Settings:
         """Read the environment. Raises :class:`~transports.errors.UsageError`, which names the invalid variable."""
-        environment = {name.upper(): text for name, text in os.environ.items() if text}
         values: dict[str, Any] = {}
-        for setting in fields(cls):
-            variable = _variable_of(setting.name)
-            if variable not in environment:
+        for name, text in os.environ.items():
+            setting = _VARIABLES.get(name.upper())
+            if setting is None or not text:
                 continue
             try:
-                values[setting.name] = setting.metadata["parse"](environment[variable])
+                values[setting.name] = setting.metadata["parse"](text)
             except ValueError as error:
-                raise UsageError(f"{variable}: {error}") from None
+                raise UsageError(f"{name.upper()}: {error}") from None
         return cls(**values)
 
 
-def _variable_of(name: str, prefix: str = _PREFIX) -> str:
-    return prefix + name.upper()
+#: Fields of :class:`Settings` by their variables.
+_VARIABLES = {_PREFIX + setting.name.upper(): setting for setting in fields(Settings)}
 
 
 def settings_variables() -> set[str]:
     """Return the names of the variables that every part of the kit reads, with those of the retention."""
     from ._retention_fields import RetentionFields
 
-    settings = {_variable_of(setting.name) for setting in fields(Settings)}
-    return settings | {_variable_of(name, _RETENTION_PREFIX) for name in RetentionFields.model_fields}
+    return {*_VARIABLES, *(_RETENTION_PREFIX + name.upper() for name in RetentionFields.model_fields)}
 
 
 #: Variables that Kubernetes sets for a Service called ``abp-mcp`` or ``abp-serve``.
@@ -154,7 +153,7 @@ def unknown_variables(known: Callable[[], Collection[str]], prefix: str = _PREFI
 
     ``known`` returns the names of variables that are read; it is called only if there are others than those of
     :class:`Settings`. Empty variables count as not set."""
-    names = {"ABP_BROWSER", *(_variable_of(setting.name) for setting in fields(Settings))}
+    names = {"ABP_BROWSER", *_VARIABLES}
     others = [
         name
         for name, text in sorted(os.environ.items())
@@ -182,7 +181,7 @@ def require_known(prefix: str, names: Collection[str]) -> None:
     ``names``.
 
     A misspelt limit or list of hosts would leave open what it was to close."""
-    unknown = unknown_variables(lambda: {_variable_of(name, prefix) for name in names}, prefix)
+    unknown = unknown_variables(lambda: {prefix + name.upper() for name in names}, prefix)
     for name, meant in unknown.items():
         raise UsageError(unread(name, meant))
 
@@ -345,9 +344,10 @@ def retention_settings(
         return None
     from pydantic import ValidationError  # late: most programs set nothing
 
+    from ..artifacts._retention import Retention
     from ._retention_fields import RetentionFields
 
-    table = {key: value for key, value in table.items() if _variable_of(key, _RETENTION_PREFIX) not in variables}
+    table = {key: value for key, value in table.items() if _RETENTION_PREFIX + key.upper() not in variables}
     sources = {key: f"{file.path}: retention.{key}" for key in table}
     sources |= {key: f"--retention {key}" for key in options}
     for key in sources.keys() - RetentionFields.model_fields.keys():
@@ -357,7 +357,7 @@ def retention_settings(
     try:
         settings = RetentionFields(**{**table, **options})  # type: ignore[arg-type]
     except ValidationError as error:
-        raise settings_error(error, lambda key: sources.get(key) or _variable_of(key, _RETENTION_PREFIX)) from error
+        raise settings_error(error, lambda key: sources.get(key, _RETENTION_PREFIX + key.upper())) from error
     limits = {key: getattr(settings, key) for key in settings.model_fields_set - {"enabled"}}
     if settings.enabled:
         return Retention(**limits)
