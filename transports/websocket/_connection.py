@@ -2,8 +2,8 @@
 
 The library (``websockets``) opens the connection, through proxies, TLS and redirects. It also keeps the rare parts of
 RFC 6455: the handshake, control frames, closing, and every invalid frame. Its own reading of messages takes a task
-switch for each, and copies that hold the event loop: without it 100 small calls one after the other take 15 ms instead
-of 19 ms, and an answer of 60 MB holds the loop for 30 ms instead of 200 ms.
+switch for each, and copies that hold the event loop: with it 100 small calls one after the other take 19 ms instead of
+16 ms, and an answer of 60 MB holds the loop for 200 ms instead of 7 ms.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
     def send_now(self, text: bytes) -> None:
         """Send a text message without waiting, if :attr:`can_send_now`.
 
-        The library's ``send`` would make 100 small calls one after the other 7 % slower.
+        With the library's ``send`` 100 calls at once take 18 % longer.
         """
         self._sent += len(text)
         self.protocol.send_text(text)
