@@ -171,6 +171,9 @@ class _Parameter:
 
     def check(self, value: object) -> None:
         """Raise :class:`UsageError` if ``value`` does not fit."""
+        if value is None and isinstance(self._hint, str) and self._hint.endswith("| None"):
+            self.fitting.add(NoneType)
+            return  # without a look at the other types, whose modules may be slow to import
         for kind, items in self._kinds:
             if not isinstance(value, kind) or (kind in _LISTS and isinstance(value, str | bytes)):
                 continue
