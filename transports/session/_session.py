@@ -32,8 +32,8 @@ from ..errors import (
     CallTimeout,
     CapabilityError,
     Disconnected,
+    ProtocolError,
     TooLarge,
-    TransportError,
     UsageError,
     may_have_run,
     repeat_advice,
@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 #: Names of capabilities, and warnings, that a notebook shows.
 _MAX_NAMES = 8
+#: Errors of transports, which do not know the capability.
+_WITHOUT_PLACE = (CallTimeout, Disconnected, ProtocolError, TooLarge)
 #: Timeout in seconds of one request by HTML that is printed.
 _FETCH_TIMEOUT = 30.0
 #: Seconds that sending ``shutdown`` may take.
@@ -414,7 +416,7 @@ class Session(OpenedHere):
         if isinstance(error, CapabilityError):
             await self._keep_data_of(error, call)
             with_suggestions(error, call.capability, self.capabilities, call.params)
-        if isinstance(error, TransportError | TooLarge) and not error.message.startswith(f"{call.capability}: "):
+        if isinstance(error, _WITHOUT_PLACE) and not error.message.startswith(f"{call.capability}: "):
             error.located(call.capability)
         if isinstance(error, Disconnected) and (may_have_run(error) or self.transport.features.reconnects):
             error.followed_by(repeat_advice(error))
