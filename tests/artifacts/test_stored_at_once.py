@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from tests.support.local_store import sha
 from transports.artifacts import ArtifactRef, LocalStore
 from transports.artifacts._files import try_lock
-from transports.errors import StoreError
+from transports.errors import StoreError, StoreUnavailable
 
 
 async def put(store: LocalStore, data: bytes) -> ArtifactRef:
@@ -68,3 +69,18 @@ async def test_a_cancelled_answer_is_waited_for(store: LocalStore, monkeypatch: 
         await storing
     assert await store.get((await other).id) == b"other"
     assert (await store.fsck()).problems == ()
+
+
+async def test_without_a_thread_an_answer_is_refused_and_the_next_is_stored(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())  # without a thread that waits for work
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(StoreUnavailable, match="can't start new thread") as caught:
+            await put(store, b"refused")
+    assert caught.value.retryable
+    assert await store.get((await put(store, b"stored")).id) == b"stored"

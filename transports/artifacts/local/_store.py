@@ -23,7 +23,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 from ..._internal.arguments import checked
 from ..._internal.tasks import in_thread
-from ...errors import Corrupt, StoreError, StoreFull
+from ...errors import Corrupt, StoreError, StoreFull, StoreUnavailable
 from .._audit import AuditLog
 from .._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
 from .._content import Description, Follower, Meter, measure_file
@@ -194,8 +194,11 @@ class LocalStaged(StagedFile):
         """
         if self._committed:
             self._stop_following()
-        else:
+            return
+        try:
             await in_thread(self._discard)
+        except RuntimeError:  # no thread can be started
+            self._discard()
 
 
 def default_root() -> Path:
@@ -280,7 +283,10 @@ class LocalStore(ArtifactStore):
             with map_os_errors(action, self.root):  # here, because it looks at the disk for its advice
                 return work(*args, **kwargs)
 
-        return await in_thread(mapped)
+        try:
+            return await in_thread(mapped)
+        except RuntimeError as error:  # no thread can be started: too many, or the interpreter is shutting down
+            raise StoreUnavailable(f"cannot {action} in {self.root} now: {error}", retryable=True) from error
 
     def _check_free(self, more: int = 0) -> None:
         """Raise :class:`~transports.errors.StoreFull` if ``more`` bytes would leave too few free on the disk."""
