@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
-
-
 _LOOPBACK = frozenset({"127.0.0.1", "::1"})
 
 
@@ -36,11 +34,13 @@ def own_addresses(host: str, port: int, server_address: tuple[str, int] | None) 
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):
         return _LOOPBACK
-    if (numeric := _canonical(host)) is not None:
+    numeric = _canonical(host)
+    if numeric is not None:
         return frozenset({numeric})
     if server_address is None or server_address[1] != port:
         return frozenset()
-    return frozenset(filter(None, [_canonical(server_address[0])]))
+    address = _canonical(server_address[0])
+    return frozenset() if address is None else frozenset({address})
 
 
 def _canonical(address: str) -> str | None:

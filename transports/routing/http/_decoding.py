@@ -92,8 +92,8 @@ class BodyDecoder:
 
         Raises :class:`BadBody` for content that is not of this coding, and for content that comes out more than
         :data:`MAX_RATIO` times larger than it arrived."""
-        for at in range(0, len(data), _SLICE):
-            part = data[at : at + _SLICE]
+        for start in range(0, len(data), _SLICE):
+            part = data[start : start + _SLICE]
             self._received += len(part)
             yield from self._decoded(part)
 
@@ -160,10 +160,10 @@ class _Brotli:
         if self.finished and not data:
             return b"", b""
         if self._decoder.can_accept_more_data():  # also of none: what comes out may wait inside
-            return self._next(data), b""
-        return self._next(b""), data
+            return self._process(data), b""
+        return self._process(b""), data
 
-    def _next(self, data: bytes) -> bytes:
+    def _process(self, data: bytes) -> bytes:
         out: bytes = self._decoder.process(data, output_buffer_limit=_STEP)
         return out
 

@@ -119,15 +119,22 @@ async def download(
         raise DownloadFailed(f"cannot download {display_url}: {error}", details={"url": display_url}) from None
     if size is not None and size > limit:
         raise download_too_large(start.display_url, limit, f"the app declared {size} bytes")
-    own_origin = origin_of(base_url if sender is None else sender.origin)
-    server_address = server_address if sender is None else sender.server_address
+    if sender is None:
+        app_origin = origin_of(base_url)
+    else:
+        app_origin = origin_of(sender.origin)
+        server_address = sender.server_address
+    app_addresses: frozenset[str] = frozenset()
+    if app_origin is not None:
+        _, host, port = app_origin
+        app_addresses = own_addresses(host, port, server_address)
     request = DownloadRequest(
         reference,
         start,
         size,
         limit,
-        own_origin=own_origin,
-        own_addresses=own_addresses(own_origin[1], own_origin[2], server_address) if own_origin else frozenset(),
+        own_origin=app_origin,
+        own_addresses=app_addresses,
         cookies=cookies,
         allow_private=allow_private,
         stall_timeout=stall_timeout,
@@ -138,7 +145,8 @@ async def download(
         sender=sender,
         accept_compression=accept_compression,
     )
-    if (late := request.seconds_past_expiry()) is not None:
+    late = request.seconds_past_expiry()
+    if late is not None:
         raise url_expired(start.display_url, late)
     try:
         async with asyncio.timeout(timeout) as deadline:
@@ -172,16 +180,14 @@ async def _retried(transfer: Transfer, deadline: asyncio.Timeout) -> Fetched:
         await asyncio.sleep(wait)
 
 
-def _some(parts: Iterator[bytes]) -> bytes:
+def _next_batch(parts: Iterator[bytes]) -> bytes:
     """Return the next parts of a decoded body, 256 KB or more unless it is the end; a thread for each takes long."""
-    taken: list[bytes] = []
-    size = 0
+    batch = bytearray()
     for part in parts:
-        taken.append(part)
-        size += len(part)
-        if size >= _BATCH:
+        batch += part
+        if len(batch) >= _BATCH:
             break
-    return b"".join(taken)
+    return bytes(batch)
 
 
 _SITES = ("same-origin", "same-site", "cross-site")
@@ -193,29 +199,33 @@ def metadata_headers(sender: Sender, hops: Sequence[Target]) -> dict[str, str]:
 
     ``hops`` are the URLs of the download so far, after redirects; the last one is requested now.
     """
-    own = origin_of(sender.origin)
-    site = max((_relation(sender, own, hop.origin) for hop in hops), key=_SITES.index)
+    origin = origin_of(sender.origin)
+    site = max((_relation(sender, origin, hop.origin) for hop in hops), key=_SITES.index)
     headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
-    if any(hop.origin != own for hop in hops):
-        headers["Origin"] = "null" if _is_tainted(own, hops) else sender.origin
+    if any(hop.origin != origin for hop in hops):
+        headers["Origin"] = "null" if _is_tainted(origin, hops) else sender.origin
     return headers
 
 
-def _relation(sender: Sender, own: Origin | None, other: Origin) -> str:
-    if own is None or own[0] != other[0]:
-        return "cross-site"
-    if own == other:
+def _relation(sender: Sender, origin: Origin | None, other: Origin) -> str:
+    """Return the relation of ``other`` to the sender's ``origin``: one of :data:`_SITES`."""
+    if origin == other:
         return "same-origin"
-    domain = sender.domain or own[1]
-    return "same-site" if own[1] == other[1] or f".{other[1]}".endswith(f".{domain}") else "cross-site"
+    if origin is None:
+        return "cross-site"
+    scheme, host, _ = origin
+    other_scheme, other_host, _ = other
+    domain = sender.domain or host
+    is_same_host = host == other_host or f".{other_host}".endswith(f".{domain}")
+    return "same-site" if scheme == other_scheme and is_same_host else "cross-site"
 
 
-def _is_tainted(own: Origin | None, hops: Sequence[Target]) -> bool:
+def _is_tainted(origin: Origin | None, hops: Sequence[Target]) -> bool:
     """Return whether a server of another origin has redirected to a third origin (Fetch: redirect-tainted origin).
 
     Then ``Origin`` is ``null``, or the third server would take a request forged by the second for one of ``sender``.
     """
-    return any(hop.origin != before.origin and before.origin != own for before, hop in pairwise(hops))
+    return any(hop.origin != before.origin and before.origin != origin for before, hop in pairwise(hops))
 
 
 class Transfer:
@@ -227,12 +237,14 @@ class Transfer:
     """
 
     def __init__(self, request: DownloadRequest, staged: Staged) -> None:
-        self.request, self.staged = request, staged
+        self.request = request
+        self.staged = staged
         self.representation: Representation | None = None
         self.attempts = 0
         self.left_origin = False
         self.warnings: tuple[str, ...] = ()
-        reference, start = request.reference, request.start
+        reference = request.reference
+        start = request.start
         self.secrets = secret_forms(
             *reference.headers.values(),
             *reference.query.values(),
@@ -252,7 +264,8 @@ class Transfer:
             conditions = {"Range": f"bytes={self.staged.size}-", "If-Range": self.representation.validator}
         else:
             await self._restart()
-        target, trusted = self.request.start, True
+        target = self.request.start
+        trusted = True
         seen: set[tuple[URL, bool]] = set()
         hops: list[Target] = []
         for _ in range(MAX_REDIRECTS + 1):
@@ -280,8 +293,9 @@ class Transfer:
         raise self._redirect_refused(target, f"more than {MAX_REDIRECTS} redirects")
 
     def _guard(self, target: Target) -> AddressGuard:
-        own = self.request.own_addresses if target.origin == self.request.own_origin else ()
-        return AddressGuard(allow_private=self.request.allow_private, own=own)
+        is_own = target.origin == self.request.own_origin
+        addresses = self.request.own_addresses if is_own else ()
+        return AddressGuard(allow_private=self.request.allow_private, own=addresses)
 
     async def _restart(self) -> None:
         self.representation = None
@@ -331,25 +345,24 @@ class Transfer:
     # --- answers ------------------------------------------------------------------------------------------------
 
     async def _answer(self, response: aiohttp.ClientResponse, display_url: str, conditional: bool) -> Fetched:
-        status, headers = response.status, response.headers
-        if status in (200, 206):
-            part = status == 206 or is_part(headers, requested=conditional)
-            coding = content_coding(headers)
-            if coding and not self._can_decode(coding, response, part=part):
-                self._require_unknown(coding, response, display_url)
-                warning = f"{display_url} has the unknown Content-Encoding {coding[:40]!r}; it is stored as it came"
-                self.warnings = (warning,)
-                coding = None
-            end = None
-            if part:
-                end = await self._take_part(response, display_url, conditional)
-            else:
-                await self._take_whole(response, display_url, conditional, encoded=coding is not None)
-            return await self._body(response, display_url, coding, end)
-        if status == 416 and conditional:
+        if response.status == 416 and conditional:
             await self._restart()
             raise RetryRequest(self._truncated(display_url, "the server could not continue it"))
-        raise await status_error(response, display_url, self.request, self.secrets)
+        if response.status not in (200, 206):
+            raise await status_error(response, display_url, self.request, self.secrets)
+        part = response.status == 206 or is_part(response.headers, requested=conditional)
+        coding = content_coding(response.headers)
+        if coding and not self._can_decode(coding, response, part=part):
+            self._require_unknown(coding, response, display_url)
+            warning = f"{display_url} has the unknown Content-Encoding {coding[:40]!r}; it is stored as it came"
+            self.warnings = (warning,)
+            coding = None
+        end = None
+        if part:
+            end = await self._take_part(response, display_url, conditional)
+        else:
+            await self._take_whole(response, display_url, conditional, encoded=coding is not None)
+        return await self._body(response, display_url, coding, end)
 
     def _can_decode(self, coding: str, response: aiohttp.ClientResponse, *, part: bool) -> bool:
         asked_for = self.request.accept_compression and can_decode(coding)
@@ -375,31 +388,34 @@ class Transfer:
         """Begin with the whole body, also after a Range request: the server starts again, and so do we.
 
         If the content has not changed since, the server either does not know ranges, or sent the rest without saying
-        so. Then the total that is known already tells."""
+        so. The total of the earlier answer then shows which."""
         before = self.representation if conditional else None
         await self._restart()
-        known = Representation.from_headers(response.headers)
+        whole = Representation.from_headers(response.headers)
         if encoded:  # its length is not that of the content, and a part of it cannot be decoded
-            known = replace(known, total=None, validator=None)
+            whole = replace(whole, total=None, validator=None)
         if before is not None and before.matches(response.headers):
-            if known.total is not None and before.total not in (None, known.total):
+            if whole.total is not None and before.total not in (None, whole.total):
                 raise RetryRequest(self._truncated(display_url, "the length of the same file differs"), 0.0)
-            known = replace(known, total=before.total or known.total, validator=None)
-        self.representation = known
-        self._expect(known.total, display_url)
+            whole = replace(whole, total=before.total or whole.total, validator=None)
+        self.representation = whole
+        self._expect(whole.total, display_url)
 
     async def _take_part(self, response: aiohttp.ClientResponse, display_url: str, conditional: bool) -> int:
         """Accept a part that begins where the staged bytes end, of the same representation, and return the place of its
         end. Otherwise drop the staged bytes and raise :class:`~._request.RetryRequest`, or
         :class:`~transports.errors.DownloadFailed` if the whole was requested."""
-        known, span = self.representation, content_range(response.headers)
+        representation = self.representation
         if not conditional:
-            known = replace(Representation.from_headers(response.headers), total=None)
-        if known is not None and span is not None and (not conditional or known.matches(response.headers)):
+            representation = replace(Representation.from_headers(response.headers), total=None)
+        elif representation is not None and not representation.matches(response.headers):
+            representation = None
+        span = content_range(response.headers)
+        if representation is not None and span is not None:
             first, last, total = span
-            if first == self.staged.size and known.total in (None, total):
+            if first == self.staged.size and representation.total in (None, total):
                 self._expect(total, display_url)
-                self.representation = replace(known, total=total)
+                self.representation = replace(representation, total=total)
                 return last + 1
         if not conditional:
             raise DownloadFailed(
@@ -414,8 +430,9 @@ class Transfer:
     async def _body(
         self, response: aiohttp.ClientResponse, display_url: str, coding: str | None, end: int | None
     ) -> Fetched:
-        representation, size = self.representation, self.request.size
+        representation = self.representation
         assert representation is not None
+        size = self.request.size
         expected = representation.total if size is None else size
         decoder = BodyDecoder(coding) if coding else None
         while True:
@@ -456,7 +473,7 @@ class Transfer:
         """Decode a piece of the body, in threads, since a step may take longer than the event loop can wait."""
         parts = decoder.decode(chunk)
         try:
-            while decoded := await in_thread(_some, parts):
+            while decoded := await in_thread(_next_batch, parts):
                 await self._write(decoded, display_url, expected)
         except BadBody as error:
             reason = str(error)
@@ -465,18 +482,18 @@ class Transfer:
         raise self._encoding_refused(display_url, decoder.coding, reason)
 
     async def _write(self, chunk: bytes, display_url: str, expected: int | None, end: int | None = None) -> None:
-        now = self.staged.size + len(chunk)
-        if (expected is not None and now > expected) or (end is not None and now > end):
-            if self.request.size is not None and now > self.request.size:
-                raise self._mismatch(display_url, now, f"more than {self.request.size} came")
+        received = self.staged.size + len(chunk)
+        if (expected is not None and received > expected) or (end is not None and received > end):
+            if self.request.size is not None and received > self.request.size:
+                raise self._mismatch(display_url, received, f"more than {self.request.size} came")
             error = self._truncated(display_url, "the server continued with more than it announced")
             await self._restart()
             raise RetryRequest(error)
-        if now > self.request.limit:
+        if received > self.request.limit:
             raise download_too_large(display_url, self.request.limit, "the body goes on")
         await self.staged.write(chunk)
         if self.request.on_progress is not None:
-            self.request.on_progress(now, expected)
+            self.request.on_progress(received, expected)
 
     # --- errors -------------------------------------------------------------------------------------------------
 

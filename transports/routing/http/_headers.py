@@ -41,12 +41,13 @@ class Representation:
     def from_headers(cls, headers: Mapping[str, str]) -> Representation:
         """Return the representation that the headers of a 200 answer describe."""
         total = content_length(headers)
+        has_ranges = headers.get("Accept-Ranges", "").strip().lower() != "none"
         return cls(
             total,
-            "Transfer-Encoding" in headers or total is not None,
-            None if headers.get("Accept-Ranges", "").strip().lower() == "none" else _validator(headers),
-            normalise_mime(headers.get("Content-Type")),
-            filename_of(headers.get("Content-Disposition")),
+            framed="Transfer-Encoding" in headers or total is not None,
+            validator=_validator(headers) if has_ranges else None,
+            content_type=normalise_mime(headers.get("Content-Type")),
+            filename=filename_of(headers.get("Content-Disposition")),
         )
 
     def matches(self, headers: Mapping[str, str]) -> bool:
@@ -63,8 +64,11 @@ def _validator(headers: Mapping[str, str]) -> str | None:
     if etag:
         return etag if _STRONG_ETAG.fullmatch(etag) else None
     modified = headers.get("Last-Modified", "").strip()
-    changed, sent = http_date(modified), http_date(headers.get("Date", ""))
-    return modified if changed and sent and (sent - changed).total_seconds() >= 60 else None
+    modified_at = http_date(modified)
+    sent_at = http_date(headers.get("Date", ""))
+    if modified_at is None or sent_at is None or (sent_at - modified_at).total_seconds() < 60:
+        return None
+    return modified
 
 
 def http_date(text: str) -> datetime | None:
@@ -79,7 +83,9 @@ def http_date(text: str) -> datetime | None:
 def content_length(headers: Mapping[str, str]) -> int | None:
     """Return the length of a body in bytes, or ``None`` if it is not given, or is not that of the content."""
     length = headers.get("Content-Length", "").strip()
-    return int(length) if "Transfer-Encoding" not in headers and _DIGITS.fullmatch(length) else None
+    if "Transfer-Encoding" in headers or not _DIGITS.fullmatch(length):
+        return None
+    return int(length)
 
 
 def content_range(headers: CIMultiDictProxy[str]) -> tuple[int, int, int] | None:
@@ -89,12 +95,15 @@ def content_range(headers: CIMultiDictProxy[str]) -> tuple[int, int, int] | None
     the end looks the same as a broken connection.
     """
     ranges = set(headers.getall("Content-Range", ()))
-    match = _CONTENT_RANGE.fullmatch(ranges.pop().strip()) if len(ranges) == 1 else None
-    if match is None or _has_several_parts(headers):
+    if len(ranges) != 1 or _has_several_parts(headers):
         return None
-    first, last, total = int(match[1]), int(match[2]), int(match[3])
-    fits = content_length(headers) in (None, last + 1 - first)
-    return (first, last, total) if first <= last < total and fits else None
+    match = _CONTENT_RANGE.fullmatch(ranges.pop().strip())
+    if match is None:
+        return None
+    first, last, total = map(int, match.groups())
+    if not first <= last < total or content_length(headers) not in (None, last + 1 - first):
+        return None
+    return first, last, total
 
 
 def is_part(headers: CIMultiDictProxy[str], *, requested: bool) -> bool:
@@ -103,9 +112,11 @@ def is_part(headers: CIMultiDictProxy[str], *, requested: bool) -> bool:
     Unless a part was ``requested``, other units than bytes are those of an app (rows of a table, for one), and so is a
     range without a unit, if its length is not that of the body."""
     ranges = [text.strip() for text in headers.getall("Content-Range", ()) if text.strip()]
-    in_bytes = any(_BYTES.match(text) for text in ranges)
-    unsaid = not any(_UNIT.match(text) for text in ranges) and content_range(headers) is not None
-    return _has_several_parts(headers) or in_bytes or unsaid or (requested and bool(ranges))
+    if _has_several_parts(headers) or (requested and ranges):
+        return True
+    if any(_UNIT.match(text) for text in ranges):
+        return any(_BYTES.match(text) for text in ranges)
+    return content_range(headers) is not None
 
 
 def _has_several_parts(headers: Mapping[str, str]) -> bool:
@@ -133,7 +144,9 @@ def retry_after(text: str | None, now: float) -> float | None:
     if text.isascii() and text.isdigit():
         return min(float(text), _LONGEST_WAIT)
     date = http_date(text) if text else None
-    return None if date is None else min(max(0.0, date.timestamp() - now), _LONGEST_WAIT)
+    if date is None:
+        return None
+    return min(max(0.0, date.timestamp() - now), _LONGEST_WAIT)
 
 
 def filename_of(disposition: str | None) -> str | None:

@@ -81,7 +81,9 @@ class RedirectedGet:
     @property
     def authorization(self) -> str | None:
         """The user's credentials as an ``Authorization`` header, if they may be sent to ``target``."""
-        return self._user_host.target.authorization if self._user_host and self._trusted else None
+        if self._user_host is None or not self._trusted:
+            return None
+        return self._user_host.target.authorization
 
     def error(
         self, message: str, *, code: str | None = None, retryable: bool = False, **details: object
@@ -161,7 +163,8 @@ class RedirectedGet:
             retryable = response.status == 429 or 500 <= response.status < 600
             message = f"{self.label} answered {status_phrase(response.status)}"
             raise self.error(message, retryable=retryable, status=response.status)
-        if coding := content_coding(response.headers):
+        coding = content_coding(response.headers)
+        if coding:
             message = f"{self.label} came in the coding {coding[:40]!r}, which was not asked for"
             raise self.error(message, encoding=coding[:40])
 
@@ -193,7 +196,7 @@ async def fetch_public(
         target = parse(url)
     except BadUrl as error:
         raise UsageError(f"{display_unparsed_url(url)} is not fetched: {error}") from None
-    get = RedirectedGet(
+    resource = RedirectedGet(
         "the resource",
         target,
         None,
@@ -201,16 +204,16 @@ async def fetch_public(
         timeout=timeout,
         allow_private=allow_private,
     )
-    async with get.deadline():
+    async with resource.deadline():
         while True:
-            async with get.send() as response:
-                if get.follow_redirect(response):
+            async with resource.send() as response:
+                if resource.follow_redirect(response):
                     continue
-                get.raise_for_status(response)
+                resource.raise_for_status(response)
                 body = bytearray()
-                while data := await get.read_chunk(response):
+                while data := await resource.read_chunk(response):
                     body += data
                     if len(body) > max_bytes:
-                        raise get.error(f"{get.label} is larger than {max_bytes} bytes", limit=max_bytes)
-                headers = {name: value for name in _HEADERS if (value := response.headers.get(name))}
+                        raise resource.error(f"{resource.label} is larger than {max_bytes} bytes", limit=max_bytes)
+                headers = {name: response.headers[name] for name in _HEADERS if response.headers.get(name)}
                 return WebResource(bytes(body), headers)

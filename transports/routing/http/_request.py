@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import aiohttp
-from aiohttp.abc import AbstractResolver
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -53,7 +52,9 @@ def cookies_of(app: Transport | None, sender: Sender | None) -> Cookies | None:
     none."""
     if app is None or not app.features.cookies:
         return None
-    return app.cookies if sender is None else partial(app.cookies, sender=sender)
+    if sender is None:
+        return app.cookies
+    return partial(app.cookies, sender=sender)
 
 
 class RetryRequest(Exception):
@@ -64,7 +65,8 @@ class RetryRequest(Exception):
 
     def __init__(self, error: DownloadFailed, wait: float | None = None) -> None:
         super().__init__(error.message)
-        self.error, self.wait = error, wait
+        self.error = error
+        self.wait = wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,10 @@ class DownloadRequest:
 
     def seconds_past_expiry(self) -> float | None:
         """Return the seconds since the URL expired, or ``None`` if it has not."""
-        expires = self.reference.expires_at
-        late = None if expires is None else self.clock() - expires / 1000
-        return late if late is not None and late >= 0 else None
+        if self.reference.expires_at is None:
+            return None
+        late = self.clock() - self.reference.expires_at / 1000
+        return late if late >= 0 else None
 
 
 def url_expired(display_url: str, late: float | None, status: int | None = None) -> UrlExpired:
@@ -141,9 +144,10 @@ async def get(
         async with _session(guard, resolver, stall_timeout) as session:
             failure: Exception | None = None
             try:
-                sent = CIMultiDict(headers)
-                sent.update(propagation_headers() if propagate else {})
-                response = await session.get(url, headers=sent, allow_redirects=False)
+                all_headers = CIMultiDict(headers)
+                if propagate:
+                    all_headers.update(propagation_headers())
+                response = await session.get(url, headers=all_headers, allow_redirects=False)
             except (aiohttp.ClientError, OSError) as error:  # OSError: TimeoutError too
                 failure = error
             if failure is not None:  # outside `except`, so that aiohttp's error, which quotes the query, is not chained
@@ -249,11 +253,13 @@ async def status_error(
     It is a :class:`RetryRequest` for 429 and 5xx, and a
     :class:`~transports.errors.UrlExpired` for 410, and for 401, 403 and 404 after ``expires_at``.
     """
-    status, late = response.status, request.seconds_past_expiry()
+    status = response.status
+    late = request.seconds_past_expiry()
     if status == 410 or (late is not None and status in (401, 403, 404)):
         return url_expired(display_url, late, status)
     details: dict[str, object] = {"url": display_url, "status": status}
-    if status >= 400 and (body := await body_excerpt(response, secrets)):
+    body = await body_excerpt(response, secrets) if status >= 400 else ""
+    if body:
         details["body"] = body
     meaning = f": {_MEANING[status]}" if status in _MEANING else ""
     retryable = status == 429 or 500 <= status < 600

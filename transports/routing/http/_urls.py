@@ -88,11 +88,14 @@ def parse(text: str, base_url: str | None = None) -> Target:
         raise BadUrl(f"its scheme is {name[:20]}:, and only http: and https: can be fetched from outside the page")
     try:
         parts = urlsplit(urljoin(base_url or "", text))
-        port, host = parts.port, _host(parts.hostname or "")
-        authority = host if port is None or port == {"http": 80, "https": 443}[name] else f"{host}:{port}"
+        authority = _host(parts.hostname or "")
+        if parts.port not in (None, {"http": 80, "https": 443}[name]):
+            authority += f":{parts.port}"
         path = quote(parts.path or "/", safe=_PATH_SAFE, errors="surrogateescape")
         query = quote(parts.query, safe=_QUERY_SAFE, errors="surrogateescape")
-        url = URL(f"{name}://{authority}{path}" + (f"?{query}" if query else ""), encoded=True)
+        if query:
+            path += f"?{query}"
+        url = URL(f"{name}://{authority}{path}", encoded=True)
         authorization = None
         if parts.username is not None or parts.password is not None:
             user = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
@@ -171,7 +174,7 @@ def secret_forms(*texts: str) -> set[str]:
     """Return the forms in which the credentials ``texts`` could appear in a message: each as a whole, its words, its
     quoted forms, and the decoded parts of ``Basic`` credentials. Forms of less than four characters are left out:
     masking them would make a message unreadable."""
-    found: set[str] = set()
+    forms: set[str] = set()
     for text in texts:
         parts = [text, *text.split()]
         if text.startswith("Basic "):
@@ -179,8 +182,8 @@ def secret_forms(*texts: str) -> set[str]:
                 clear = base64.b64decode(text[6:] + "==").decode()
                 parts += [clear, *clear.split(":", 1)]
         for part in parts:
-            found |= {part, quote(part), quote(part, safe=""), unquote(part)}
-    return {part for part in found if len(part) >= 4}
+            forms |= {part, quote(part), quote(part, safe=""), unquote(part)}
+    return {form for form in forms if len(form) >= 4}
 
 
 def display_unparsed_url(text: str) -> str:
