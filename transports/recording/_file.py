@@ -57,9 +57,7 @@ FORMAT = 1
 #: Event that the recorder adds when the address or the features of the transport have changed.
 STATE = "recorder/state"
 
-Kind: TypeAlias = Literal[
-    "open", "close", "discover", "request", "notify", "save", "download"
-]  # fmt: skip
+Kind: TypeAlias = Literal["open", "close", "discover", "request", "notify", "save", "download"]
 
 
 class _Line(BaseModel):
@@ -210,9 +208,10 @@ def record_error(error: ABPError, scrubber: Redactor) -> RecordedError:
 
 def restore_error(problem: RecordedError) -> ABPError:
     """Return the recorded error, in its original class if that is known, otherwise a ``TransportError``."""
-    found = getattr(errors, problem.name, None)
-    kind = found if isinstance(found, type) and issubclass(found, ABPError) else TransportError
-    error = kind(
+    error_class = getattr(errors, problem.name, None)
+    if not isinstance(error_class, type) or not issubclass(error_class, ABPError):
+        error_class = TransportError
+    error = error_class(
         problem.message,
         code=problem.code,
         retryable=problem.retryable,
@@ -226,8 +225,10 @@ def restore_error(problem: RecordedError) -> ABPError:
 
 
 _CHUNK = 1 << 20
-#: Maximum bytes of a recording's lines, and of one content. Larger files are not read.
-_MAX_LINES, _MAX_CONTENT = 1 << 30, 4 << 30
+#: Maximum bytes of a recording's lines. A larger file is not read.
+_MAX_LINES = 1 << 30
+#: Maximum bytes of one content. A larger file is not read.
+_MAX_CONTENT = 4 << 30
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Prefix of the names of content that is not whole yet.
 _STAGED = ".staged-"
@@ -274,16 +275,16 @@ class Writer:
         self._content = Tree(_folder(path), own=True)
         with _map_os_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._opened()
+            self._file = self._open_file()
             try:
-                self._replace()
+                self._clear_former_recording()
             except BaseException:
                 self._file.close()
                 raise
         self._began = time.monotonic()
-        self._line(header)
+        self._write_line(header)
 
-    def _opened(self) -> FileIO:
+    def _open_file(self) -> FileIO:
         try:
             fd = open_file(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             regular_file(os.dup(fd), str(self._path)).close()  # closes only the copy
@@ -293,7 +294,7 @@ class Writer:
             raise
         return FileIO(fd, "a")
 
-    def _replace(self) -> None:
+    def _clear_former_recording(self) -> None:
         """Empty the file, and remove the content of its former recording."""
         head = read_at(self._file.fileno(), 64, 0)
         if head and b'"abp_recording"' not in head:
@@ -323,20 +324,21 @@ class Writer:
         Raises :class:`TypeError` and :class:`ValueError` for values that JSON cannot hold.
         """
         if not self._file.closed:
-            self._line(line)
+            self._write_line(line)
 
-    def _line(self, line: BaseModel) -> None:
-        data = encode_json(line.model_dump(exclude_defaults=True) | _required_fields(line)) + b"\n"
+    def _write_line(self, line: Header | Entry) -> None:
+        fields = line.model_dump(exclude_defaults=True)
+        if not isinstance(line, Header):
+            fields["does"] = line.does  # written even though it is a default
+        data = encode_json(fields) + b"\n"
         with _map_os_errors(self._path.parent):
             self._file.write(data)
 
     def store_content(self, chunks: Iterable[bytes | memoryview]) -> str:
         """Store content and return its SHA-256. Equal content is stored once."""
-        digest, staged = hashlib.sha256(), f"{_STAGED}{secrets.token_hex(8)}"
-        with (
-            _map_os_errors(self._content.root),
-            self._content.folder(create=True) as folder,
-        ):
+        digest = hashlib.sha256()
+        staged = f"{_STAGED}{secrets.token_hex(8)}"
+        with _map_os_errors(self._content.root), self._content.folder(create=True) as folder:
             fd = folder.create(staged)
             try:
                 try:
@@ -353,11 +355,6 @@ class Writer:
     def close(self) -> None:
         """Close the file. Idempotent."""
         self._file.close()
-
-
-def _required_fields(line: BaseModel) -> dict[str, object]:
-    """Return the fields that are written even if they have their default."""
-    return {"does": line.does} if hasattr(line, "does") else {}
 
 
 class Reader:
@@ -380,12 +377,13 @@ class Reader:
             ) from None
         *lines, rest = data.split(b"\n")
         if not lines or b'"abp_recording"' not in lines[0]:
-            raise self.error(
-                1, "this is not a recording", f"name a file written by {spelled('record= or ')}`abp call --record`"
-            )
-        self.header = self._header(lines[0])
+            fix = f"name a file written by {spelled('record= or ')}`abp call --record`"
+            raise self.error(1, "this is not a recording", fix)
+        self.header = self._parse_header(lines[0])
         #: Lines after the header, with their numbers.
-        self.entries: list[tuple[int, Entry]] = [(at, self._entry(at, line)) for at, line in enumerate(lines[1:], 2)]
+        self.entries: list[tuple[int, Entry]] = [
+            (number, self._parse_entry(number, line)) for number, line in enumerate(lines[1:], 2)
+        ]
         if rest:
             logger.warning("%s ends in the middle of line %d, which is left out", path, len(lines) + 1)
 
@@ -393,7 +391,7 @@ class Reader:
         """Return the error for one line, with ``what`` is wrong and its ``fix``."""
         return BadRecording(f"{self.path}, line {line}: {what}; {fix}", details={"path": str(self.path), "line": line})
 
-    def _header(self, data: bytes) -> Header:
+    def _parse_header(self, data: bytes) -> Header:
         if has_more_values(data, MAX_ON_LOOP):
             raise self.error(1, f"it has more than {MAX_ON_LOOP:,} values and names", "record again")
         try:
@@ -410,48 +408,47 @@ class Reader:
         try:
             return Header.model_validate_json(data)
         except ValidationError as error:
-            raise self._wrong(1, error) from None
+            raise self._invalid_line(1, error) from None
 
-    def _entry(self, at: int, data: bytes) -> Entry:
+    def _parse_entry(self, line: int, data: bytes) -> Entry:
         if has_more_values(data, MAX_LISTED):
-            raise self.error(at, f"it has more than {MAX_LISTED:,} values and names", "record again")
+            raise self.error(line, f"it has more than {MAX_LISTED:,} values and names", "record again")
         try:
             return ENTRY.validate_json(data)
         except ValidationError as error:
-            raise self._wrong(at, error) from None
+            raise self._invalid_line(line, error) from None
 
-    def _wrong(self, at: int, error: ValidationError) -> BadRecording:
+    def _invalid_line(self, line: int, error: ValidationError) -> BadRecording:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        return self.error(at, f"{where}: {first['msg']}" if where else first["msg"], "undo the edit, or record again")
+        place = ".".join(map(str, first["loc"]))
+        fault = f"{place}: {first['msg']}" if place else first["msg"]
+        return self.error(line, fault, "undo the edit, or record again")
 
     def content(self, leaf: ContentEntry, line: int) -> FileIO:
         """Return the content of an entry as a file, open at its beginning. Raises if its SHA-256 has changed."""
-        path, digest = self._content.root / str(leaf.sha256), hashlib.sha256()
+        path = self._content.root / str(leaf.sha256)
         try:
-            file = self._open(path.name)
+            with self._content.folder() as folder:
+                file = regular_file(folder.open(path.name), path.name)
             try:
                 if os.fstat(file.fileno()).st_size > _MAX_CONTENT:
-                    what = f"its content {path} is larger than {_MAX_CONTENT:,} bytes"
-                    raise self.error(line, what, "put the file back, or record again")
+                    fault = f"its content {path} is larger than {_MAX_CONTENT:,} bytes"
+                    raise self.error(line, fault, "put the file back, or record again")
+                digest = hashlib.sha256()
                 while file.tell() <= _MAX_CONTENT and (chunk := file.read(_CHUNK)):
                     digest.update(chunk)
                 file.seek(0)
                 if digest.hexdigest() != leaf.sha256:
-                    what = f"its content {path} was changed"
-                    raise self.error(line, what, "put the file back as it was, or record again")
+                    fault = f"its content {path} was changed"
+                    raise self.error(line, fault, "put the file back as it was, or record again")
             except BaseException:
                 file.close()
                 raise
         except (OSError, StoreError) as error:
             reason = error.message if isinstance(error, StoreError) else error.strerror or error
-            what = f"its content {path} cannot be read ({reason})"
-            raise self.error(line, what, "put the file back, or record again") from None
+            fault = f"its content {path} cannot be read ({reason})"
+            raise self.error(line, fault, "put the file back, or record again") from None
         return file
-
-    def _open(self, name: str) -> FileIO:
-        with self._content.folder() as folder:
-            return regular_file(folder.open(name), name)
 
 
 def read_header(path: Path) -> Header | None:
@@ -498,9 +495,9 @@ class ContentPacker:
         With ``is_parameter`` content is recorded decoded, so that calls with the same bytes in different encodings
         match.
         """
-        found: list[tuple[Place, object]] = []
-        plain = _extract(await scrubbed(self.scrubber, payload), (), found)
-        return plain, [await self.leaf(value, path, is_parameter=is_parameter) for path, value in found]
+        content: list[tuple[Place, object]] = []
+        plain = _take_content_out(await scrubbed(self.scrubber, payload), (), content)
+        return plain, [await self.leaf(value, path, is_parameter=is_parameter) for path, value in content]
 
     async def leaf(self, value: object, path: Place = (), *, is_parameter: bool = False) -> ContentEntry:
         """Store one content and return its entry."""
@@ -508,7 +505,7 @@ class ContentPacker:
             case BinaryData(content=Handle(id=handle, size=length)):
                 return _with_description(value, ContentEntry(path=[*path], kind="handle", handle=handle, length=length))
             case BinaryData() if is_parameter or isinstance(value.content, bytes | LocalFile):
-                sha256 = await self._store(_bytes(value), value.size)
+                sha256 = await self._store(_decoded_or_text(value), value.size)
                 return _with_description(value, ContentEntry(path=[*path], kind="bytes", sha256=sha256))
             case BinaryData(content=Encoded(text=text, encoding=encoding)):
                 chunk = text.encode() if isinstance(text, str) else text
@@ -545,41 +542,46 @@ def hash_content(chunks: Iterable[bytes | memoryview]) -> str:
 
 def _masked(chunks: Iterable[bytes | memoryview], known: KnownSecrets) -> Iterator[bytes | memoryview]:
     """Yield content with known secrets masked, if it is small enough for that."""
-    kept, rest = bytearray(), iter(chunks)
+    beginning = bytearray()
+    rest = iter(chunks)
     for chunk in rest:
-        kept += chunk
-        if len(kept) > MAX_MASKED_BYTES:
+        beginning += chunk
+        if len(beginning) > MAX_MASKED_BYTES:
             break
-    yield known.mask(bytes(kept))
+    yield known.mask(bytes(beginning))
     yield from rest
 
 
-def _bytes(binary: BinaryData) -> Iterator[bytes]:
+def _decoded_or_text(binary: BinaryData) -> Iterator[bytes]:
     try:
         yield from binary.chunks()
     except BadEncoding:  # the transport will raise this error; here the text itself is the content
         assert isinstance(binary.content, Encoded)
-        yield (
-            bytes(binary.content.text, "utf-8") if isinstance(binary.content.text, str) else bytes(binary.content.text)
-        )
+        text = binary.content.text
+        yield text.encode() if isinstance(text, str) else bytes(text)
 
 
 def _with_description(binary: BinaryData, leaf: ContentEntry) -> ContentEntry:
-    about = {"mime_type": binary.mime_type, "size": binary.size, "filename": binary.filename}
-    return leaf.model_copy(update={**about, "extra": dict(binary.extra)})
+    description = {
+        "mime_type": binary.mime_type,
+        "size": binary.size,
+        "filename": binary.filename,
+        "extra": dict(binary.extra),
+    }
+    return leaf.model_copy(update=description)
 
 
-def _extract(node: object, path: Place, found: list[tuple[Place, object]]) -> object:
-    """Return the tree with null in place of content, which is added to ``found``."""
+def _take_content_out(node: object, path: Place, content: list[tuple[Place, object]]) -> object:
+    """Return the tree with null in place of content, which is added to ``content``."""
     match node:
         case dict():
-            return {str(key): _extract(value, (*path, str(key)), found) for key, value in node.items()}
+            return {str(key): _take_content_out(value, (*path, str(key)), content) for key, value in node.items()}
         case list() | tuple():
-            return [_extract(value, (*path, index), found) for index, value in enumerate(node)]
+            return [_take_content_out(value, (*path, index), content) for index, value in enumerate(node)]
         case str() if len(node) <= _MAX_INLINE_CHARS:
             return node
         case BinaryData() | Broken() | bytes() | bytearray() | memoryview() | str():
-            found.append((path, node))
+            content.append((path, node))
             return None
         case ArtifactRef():  # stored by the app; a replay has the reference, not the file
             return node.as_dict()
@@ -604,51 +606,54 @@ def unpack_content(reader: Reader, line: int, leaf: ContentEntry) -> object:
     """Return one content. Raises :class:`~transports.errors.BadRecording` if its file is missing or was changed."""
     if leaf.kind == "broken":
         return Broken(leaf.reason)
-    about = (leaf.mime_type, leaf.size, leaf.filename, leaf.extra)
+    description = (leaf.mime_type, leaf.size, leaf.filename, leaf.extra)
     if leaf.kind == "handle":
-        return BinaryData(Handle(leaf.handle, leaf.length), *about)
+        return BinaryData(Handle(leaf.handle, leaf.length), *description)
     with reader.content(leaf, line) as file:
         data = file.read()
     match leaf.kind:
         case "bytes":
-            return BinaryData(data, *about)
+            return BinaryData(data, *description)
         case "run":
-            return BinaryData(Encoded(memoryview(data), leaf.encoding), *about)
+            return BinaryData(Encoded(memoryview(data), leaf.encoding), *description)
         case "encoded":
-            return BinaryData(Encoded(data.decode(), leaf.encoding), *about)
+            return BinaryData(Encoded(data.decode(), leaf.encoding), *description)
         case "text":
             return data.decode()
         case _:
             return cast(object, data)
 
 
-def pack_discovery(found: Discovery, scrubber: Redactor) -> object:
+def pack_discovery(discovery: Discovery, scrubber: Redactor) -> object:
     """Return a discovery as JSON, without secrets."""
+    manifest = discovery.manifest and discovery.manifest.model_dump(by_alias=True)
+    reason = discovery.reason and record_error(discovery.reason, scrubber).model_dump()
     return scrubber.tree(
         {
-            "page_url": found.page_url,
-            "manifest_url": found.manifest_url,
-            "title": found.title,
-            "manifest": found.manifest and found.manifest.model_dump(by_alias=True),
-            "warnings": [*found.warnings],
-            "reason": found.reason and record_error(found.reason, scrubber).model_dump(),
+            "page_url": discovery.page_url,
+            "manifest_url": discovery.manifest_url,
+            "title": discovery.title,
+            "manifest": manifest,
+            "warnings": [*discovery.warnings],
+            "reason": reason,
         }
     )
 
 
 def unpack_discovery(recorded: Mapping[str, Any]) -> Discovery:
     """Return the discovery that was recorded. Raises :class:`~transports.errors.ProtocolError` if it was edited."""
-    manifest, reason = recorded.get("manifest"), recorded.get("reason")
+    manifest: Manifest | None = None
+    if recorded.get("manifest") is not None:
+        manifest = parse(Manifest, recorded["manifest"], "the recorded manifest")
+    reason: DiscoveryFailed | None = None
+    if recorded.get("reason") is not None:
+        error = restore_error(parse(RecordedError, recorded["reason"], "the recorded reason"))
+        reason = error if isinstance(error, DiscoveryFailed) else DiscoveryFailed(error.message, code=error.code)
     return Discovery(
         page_url=str(recorded.get("page_url")),
         manifest_url=recorded.get("manifest_url"),
         title=str(recorded.get("title")),
-        manifest=None if manifest is None else parse(Manifest, manifest, "the recorded manifest"),
+        manifest=manifest,
         warnings=tuple(recorded.get("warnings", ())),
-        reason=None if reason is None else _failure(parse(RecordedError, reason, "the recorded reason")),
+        reason=reason,
     )
-
-
-def _failure(problem: RecordedError) -> DiscoveryFailed:
-    error = restore_error(problem)
-    return error if isinstance(error, DiscoveryFailed) else DiscoveryFailed(error.message, code=error.code)

@@ -133,7 +133,7 @@ class Recorder(WrappedTransport):
         """Pass a request on, and record its reply or error."""
 
         async def describe(reply: Message) -> Fields:
-            fields = await self._reply(reply)
+            fields = await self._reply_fields(reply)
             if message.type == "view/request":
                 await self._warn_of_changed_document(message.payload, reply.payload, fields)
             return fields
@@ -147,11 +147,11 @@ class Recorder(WrappedTransport):
             payload=message.payload,
         )
 
-    async def _warn_of_changed_document(self, asked: Any, result: Any, fields: Fields) -> None:
+    async def _warn_of_changed_document(self, request: Any, result: Any, fields: Fields) -> None:
         """Log that a document of a view is not recorded word for word."""
-        if asked["method"] != "resources/read" or await asyncio.to_thread(_has_same_texts, result, fields):
+        if request["method"] != "resources/read" or await asyncio.to_thread(_has_same_texts, result, fields):
             return
-        uri = self._scrubber.text(str(asked["params"].get("uri"))[:200])
+        uri = self._scrubber.text(str(request["params"].get("uri"))[:200])
         logger.warning(
             "%s has texts that look like secrets; they are recorded as %s, and its script may fail in a replay",
             uri,
@@ -171,16 +171,18 @@ class Recorder(WrappedTransport):
     async def events(self) -> AsyncIterator[Message]:
         """Yield the events of the wrapped transport, each recorded first."""
         async for message in self.wrapped.events():
-            if (writer := self._writer) is not None:
-                payload = message.payload
-                happened = EventEntry(at=writer.now, type=message.type, id=message.id)
-                with self._skip_unrecordable(lambda _: None):
-                    if isinstance(payload, Effect):
-                        change: dict[str, object] = {"effect": self._effect(payload)}
-                    else:
-                        change = {"payload": await scrubbed(self._scrubber, payload)}
-                    writer.write(happened.model_copy(update=change))
+            if self._writer is not None:
+                await self._record_event(self._writer, message)
             yield message
+
+    async def _record_event(self, writer: Writer, message: Message) -> None:
+        entry = EventEntry(at=writer.now, type=message.type, id=message.id)
+        with self._skip_unrecordable(lambda _: None):
+            if isinstance(message.payload, Effect):
+                content: dict[str, object] = {"effect": self._record_effect(message.payload)}
+            else:
+                content = {"payload": await scrubbed(self._scrubber, message.payload)}
+            writer.write(entry.model_copy(update=content))
 
     def discovering(self, discover: Discover) -> Discover:
         """Return ``discover`` with its result recorded.
@@ -189,8 +191,8 @@ class Recorder(WrappedTransport):
         """
         self._discovers = True
 
-        async def describe(found: Discovery) -> Fields:
-            return {"payload": pack_discovery(found, self._scrubber)}
+        async def describe(discovery: Discovery) -> Fields:
+            return {"payload": pack_discovery(discovery, self._scrubber)}
 
         return lambda: self._record("discover", discover, describe)
 
@@ -248,9 +250,10 @@ class Recorder(WrappedTransport):
         ``describe`` turns the result into fields of an :class:`~transports.recording._file.Answer`.
         """
         writer, packer = self._require_open()
-        n, asked_at = next(self._numbers), writer.now
+        n = next(self._numbers)
+        began = writer.now
         plain, leaves = await packer.pack(payload, is_parameter=True)
-        writer.write(Operation(n=n, at=asked_at, kind=kind, type=type, id=id, payload=plain, leaves=leaves))
+        writer.write(Operation(n=n, at=began, kind=kind, type=type, id=id, payload=plain, leaves=leaves))
         try:
             result = await work()
             self._record_state(writer)
@@ -288,7 +291,7 @@ class Recorder(WrappedTransport):
             self._state = state
             writer.write(EventEntry(at=writer.now, type=STATE, payload=state))
 
-    async def _reply(self, reply: Message) -> Fields:
+    async def _reply_fields(self, reply: Message) -> Fields:
         _, packer = self._require_open()
         payload, leaves = await packer.pack(reply.payload)
         fields: dict[str, object] = {
@@ -296,15 +299,14 @@ class Recorder(WrappedTransport):
             "payload": payload,
             "leaves": leaves,
             "outputs": [await packer.leaf(output) for output in reply.outputs],
-            "effects": [self._effect(effect) for effect in reply.effects],
+            "effects": [self._record_effect(effect) for effect in reply.effects],
             "warnings": [self._scrubber.text(warning) for warning in reply.warnings],
         }
         if reply.server_call is not None:
-            shown, shown_leaves = await packer.pack(dataclasses.asdict(reply.server_call))
-            fields |= {"shown": shown, "shown_leaves": shown_leaves}
+            fields["shown"], fields["shown_leaves"] = await packer.pack(dataclasses.asdict(reply.server_call))
         return fields
 
-    def _effect(self, effect: Effect) -> RecordedEffect:
+    def _record_effect(self, effect: Effect) -> RecordedEffect:
         detail = self._scrubber.tree(dict(effect.detail))
         assert isinstance(detail, dict)
         return RecordedEffect(kind=effect.kind, call=effect.call, detail=detail)
@@ -313,12 +315,13 @@ class Recorder(WrappedTransport):
 def _has_same_texts(result: Mapping[str, object], fields: Mapping[str, Any]) -> bool:
     """Return whether the texts of a resource are recorded as they were read. Long ones are in files."""
     hashes = {tuple(leaf.path): leaf.sha256 for leaf in fields["leaves"]}
-    read, kept = result.get("contents"), fields["payload"].get("contents")
-    if not isinstance(read, list) or not isinstance(kept, list):
-        return bool(read == kept)
-    for index, (before, after) in enumerate(zip(read, kept, strict=True)):
+    contents = result.get("contents")
+    recorded = fields["payload"].get("contents")
+    if not isinstance(contents, list) or not isinstance(recorded, list):
+        return bool(contents == recorded)
+    for index, (before, after) in enumerate(zip(contents, recorded, strict=True)):
         for key in {"text", "blob"} & before.keys():
-            as_file = hashes.get(("contents", index, key))
-            if before[key] != after[key] and as_file != hash_content([str(before[key]).encode()]):
+            file_hash = hashes.get(("contents", index, key))
+            if before[key] != after[key] and file_hash != hash_content([str(before[key]).encode()]):
                 return False
     return True

@@ -81,7 +81,9 @@ class Action:
     @property
     def call(self) -> str | None:
         """Recorded ``callId`` of a call; ``None`` for other operations."""
-        return _call_id(self.ask.payload) if self.ask.type == "capabilities/call" else None
+        if self.ask.type != "capabilities/call":
+            return None
+        return _call_id(self.ask.payload)
 
 
 class Script:
@@ -90,18 +92,18 @@ class Script:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self.actions: list[Action] = []
-        self._read()
+        self._read_actions()
         self._unplayed: dict[str, deque[Action]] = {}
         for action in self.actions:
             try:
                 key = match_key(action.ask)
             except KeyError as error:
-                raise self._bad(action.start, str(error.args[0])) from None
+                raise self._bad_line(action.start, str(error.args[0])) from None
             self._unplayed.setdefault(key, deque()).append(action)
-        self._at = {action.start: action for action in self.actions}
+        self._by_line = {action.start: action for action in self.actions}
         self._lines = sorted(line for action in self.actions for line in (action.start, action.end) if line is not None)
 
-    def _read(self) -> None:
+    def _read_actions(self) -> None:
         by_number: dict[int, Action] = {}
         calls: dict[str, Action] = {}
         under_way: dict[int, Action] = {}
@@ -109,7 +111,7 @@ class Script:
         for line, entry in self._reader.entries:
             if isinstance(entry, Operation):
                 if entry.n in by_number:
-                    raise self._bad(line, f"the number {entry.n} was used before")
+                    raise self._bad_line(line, f"the number {entry.n} was used before")
                 by_number[entry.n] = action = Action(entry, line)
                 self.actions.append(action)
                 if action.call is not None:
@@ -120,16 +122,17 @@ class Script:
                 latest = next(reversed(under_way.values()), owner)  # the owner of an event that names no call
                 named = calls.get(_operation_id(entry.payload), latest)
                 if named is None:
-                    raise self._bad(line, "an event stands before anything was asked")
+                    raise self._bad_line(line, "an event stands before anything was asked")
                 named.events.append((line, entry))
             else:
                 answered = by_number.get(entry.n)
                 if answered is None or answered.outcome is not None:
-                    raise self._bad(line, f"there is no ask {entry.n} that waits for an answer")
-                answered.outcome, answered.end = entry, line
+                    raise self._bad_line(line, f"there is no ask {entry.n} that waits for an answer")
+                answered.outcome = entry
+                answered.end = line
                 under_way.pop(entry.n, None)
 
-    def _bad(self, line: int, what: str) -> BadRecording:
+    def _bad_line(self, line: int, what: str) -> BadRecording:
         return self._reader.error(line, what, "undo the edit, or record again")
 
     def lines_between(self, start: int, end: int) -> Sequence[int]:
@@ -143,13 +146,19 @@ class Script:
 
     def pause_before(self, line: int) -> float:
         """Return the seconds between the line and the one before it."""
+        if line >= self.end:
+            return 0.0
         entries = self._reader.entries  # the first is on line 2, after the header
-        return 0.0 if line >= self.end else max(entries[line - 2][1].at - entries[line - 3][1].at, 0.0)
+        _, entry = entries[line - 2]
+        _, before = entries[line - 3]
+        return max(entry.at - before.at, 0.0)
 
     def question_answered_at(self, line: int) -> str | None:
         """Return the id of the app's question that was answered at a line, if any."""
-        action = self._at.get(line)
-        return action.ask.id if action is not None and _is_response(action.ask) else None
+        action = self._by_line.get(line)
+        if action is None or not _is_response(action.ask):
+            return None
+        return action.ask.id
 
     def response_to(self, question: str | None) -> Action | None:
         """Return the recorded answer to a question of the app, if any."""
@@ -160,14 +169,16 @@ class Script:
 
         Raises :class:`~transports.errors.NotRecorded`."""
         key = match_key(ask)
-        if not (unplayed := self._unplayed.get(key)):
+        unplayed = self._unplayed.get(key)
+        if not unplayed:
             raise self._not_recorded(ask, key)
         if ask.type == "view/request" and len(unplayed) == 1:
             return unplayed[0]  # views ask as often as their own timers say
         return unplayed.popleft()
 
     def _not_recorded(self, ask: Operation, key: str) -> NotRecorded:
-        what, path = _label(ask), self._reader.path
+        what = _label(ask)
+        path = self._reader.path
         alike = [action for action in self.actions if match_key(action.ask) == key]
         if alike:
             lines = ", ".join(str(action.start) for action in alike)
@@ -175,8 +186,9 @@ class Script:
             return NotRecorded(f"{message}; record again", details={"lines": [action.start for action in alike]})
         nearest = self._nearest(ask)
         if nearest is None:
-            known = ", ".join(sorted({_label(action.ask) for action in self.actions if action.ask.kind == ask.kind}))
-            return NotRecorded(f"{what} is not in {path}, which has {known or 'nothing like it'}; record again")
+            labels = sorted({_label(action.ask) for action in self.actions if action.ask.kind == ask.kind})
+            listed = ", ".join(labels) or "nothing like it"
+            return NotRecorded(f"{what} is not in {path}, which has {listed}; record again")
         diff = _diff(nearest.ask, ask, nearest.start)
         return NotRecorded(
             f"{what} was not asked for like this in {path}; the nearest is line {nearest.start}; "
@@ -188,10 +200,10 @@ class Script:
         """Return the most similar recorded action of the same kind, preferably of the same name."""
         same = [action for action in self.actions if (action.ask.kind, action.ask.type) == (ask.kind, ask.type)]
         named = [action for action in same if _label(action.ask) == _label(ask)] or same
-        wanted = _text(ask)
+        text = _comparable_text(ask)
 
         def similarity(action: Action) -> float:
-            return difflib.SequenceMatcher(None, _text(action.ask), wanted).quick_ratio()
+            return difflib.SequenceMatcher(None, _comparable_text(action.ask), text).quick_ratio()
 
         return max(named, key=similarity, default=None)
 
@@ -257,16 +269,23 @@ def _label(ask: Operation) -> str:
     return str(named or ask.type or payload.get("url") or payload.get("handle") or ask.kind)
 
 
-def _text(ask: Operation) -> str:
+def _comparable_text(ask: Operation) -> str:
     return json.dumps(_comparable(ask), indent=2, ensure_ascii=False)
 
 
-def _diff(recorded: Operation, asked: Operation, line: int) -> str:
+def _diff(recorded: Operation, ask: Operation, line: int) -> str:
     lines = difflib.unified_diff(
-        _text(recorded).splitlines(), _text(asked).splitlines(), f"recorded (line {line})", "now", lineterm="", n=2
+        _comparable_text(recorded).splitlines(),
+        _comparable_text(ask).splitlines(),
+        f"recorded (line {line})",
+        "now",
+        lineterm="",
+        n=2,
     )
     diff = [text if len(text) <= 200 else f"{text[:200]}…" for text in lines]
-    return "\n".join(diff[:_MAX_DIFF_LINES] + (["…"] if len(diff) > _MAX_DIFF_LINES else []))
+    if len(diff) > _MAX_DIFF_LINES:
+        diff[_MAX_DIFF_LINES:] = ["…"]
+    return "\n".join(diff)
 
 
 def _call_id(payload: object) -> str | None:
@@ -278,9 +297,9 @@ def _call_id(payload: object) -> str | None:
 def _gave_up_at_deadline(action: Action, answer: Answer) -> bool:
     """Return whether the app answered a call with ``TIMEOUT`` at its deadline, which is a timeout of the call
     (docs/protocol.md 3.4). The replay itself does not wait until then."""
-    payload, asked = answer.payload, action.ask.payload
-    error = payload.get("error") if isinstance(payload, dict) else None
-    options = asked.get("options") if isinstance(asked, dict) else None
+    error = answer.payload.get("error") if isinstance(answer.payload, dict) else None
+    request = action.ask.payload
+    options = request.get("options") if isinstance(request, dict) else None
     limit = options.get("timeout") if isinstance(options, dict) else None
     return (
         isinstance(error, dict)
@@ -296,8 +315,8 @@ def _operation_id(payload: object) -> str:
         return ""
     data = payload.get("data")
     inner = data.get("operationId") if isinstance(data, Mapping) else None
-    found = payload.get("operationId", inner)
-    return found if isinstance(found, str) else ""
+    operation_id = payload.get("operationId", inner)
+    return operation_id if isinstance(operation_id, str) else ""
 
 
 #: Seconds without progress after which the program is assumed to behave differently than recorded.
@@ -435,26 +454,28 @@ class ReplayTransport(Transport):
             raise no_answer(message.type, timeout) from None
         if _gave_up_at_deadline(action, answer):
             raise no_answer(message.type, timeout)
-        has_content = answer.leaves or answer.outputs
-        reply = await asyncio.to_thread(self._reply, action, answer) if has_content else self._reply(action, answer)
+        if answer.leaves or answer.outputs:  # in files
+            reply = await asyncio.to_thread(self._restore_reply, action, answer)
+        else:
+            reply = self._restore_reply(action, answer)
         if message.opens_view and answer.shown is not None:
-            reply.server_call = await asyncio.to_thread(self._shown, action, answer)
+            reply.server_call = await asyncio.to_thread(self._restore_server_call, action, answer)
         reply.id = message.id
         return reply
 
-    def _shown(self, action: Action, answer: Answer) -> ServerCall:
+    def _restore_server_call(self, action: Action, answer: Answer) -> ServerCall:
         line = action.end or action.start
-        whole = self._object(line, unpack(self._reader, line, answer.shown, answer.shown_leaves))
-        return ServerCall(*(self._object(line, whole.get(field.name)) for field in fields(ServerCall)))
+        whole = self._require_object(line, unpack(self._reader, line, answer.shown, answer.shown_leaves))
+        return ServerCall(*(self._require_object(line, whole.get(field.name)) for field in fields(ServerCall)))
 
-    def _reply(self, action: Action, answer: Answer) -> Message:
+    def _restore_reply(self, action: Action, answer: Answer) -> Message:
         line = action.end or action.start
         outputs = [unpack_content(self._reader, line, leaf) for leaf in answer.outputs]
         return Message(
             answer.type,
             self._with_current_ids(unpack(self._reader, line, answer.payload, answer.leaves)),
             outputs=[output for output in outputs if isinstance(output, BinaryData)],
-            effects=[self._effect(effect) for effect in answer.effects],
+            effects=[self._restore_effect(effect) for effect in answer.effects],
             warnings=answer.warnings,
         )
 
@@ -465,7 +486,9 @@ class ReplayTransport(Transport):
             return
         if message.type != "elicitation/response":
             await self._play(ask)
-        elif (recorded := self._script.response_to(message.id)) is not None:
+            return
+        recorded = self._script.response_to(message.id)
+        if recorded is not None:
             if match_key(recorded.ask) != match_key(ask):
                 self._progress.reject(message.id, self._script.mismatch(recorded, ask))
             self._progress.mark_done(recorded.start, recorded.end)
@@ -480,43 +503,44 @@ class ReplayTransport(Transport):
     def discovering(self) -> Callable[[], Awaitable[Discovery]] | None:
         """Return a function that returns the recorded manifest of the page; ``None`` if none was recorded."""
         header = read_header(self._path)
-        return self._discover if header is not None and header.discovers else None
+        if header is None or not header.discovers:
+            return None
+        return self._discover
 
     async def _discover(self) -> Discovery:
         await self._open.wait()
         action, answer = await self._play(Operation(n=0, kind="discover"))
-        return unpack_discovery(self._object(action.end, answer.payload))
+        return unpack_discovery(self._require_object(action.end, answer.payload))
 
     # --- content ------------------------------------------------------------------------------------------------------
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
         """Copy the recorded content to ``path``."""
-        with await self._content(
-            *await self._play(Operation(n=0, kind="save", payload={"handle": handle.id}))
-        ) as source:
+        action, answer = await self._play(Operation(n=0, kind="save", payload={"handle": handle.id}))
+        with await self._open_content(action, answer) as source:
             await asyncio.to_thread(_copy, source, path)
 
     async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
         """Write the recorded download to ``staged``. ``fetch`` is not used."""
         ask = await self._operation_for("download", {"url": reference.url})
         action, answer = await self._play(ask)
-        with await self._content(action, answer) as file:
+        with await self._open_content(action, answer) as file:
             while chunk := await asyncio.to_thread(file.read, _CHUNK):
                 await staged.write(chunk)
-        found = {
+        recorded = {
             "content_type": None,
             "filename": None,
             "complete": False,
-            **self._object(action.end, answer.payload),
+            **self._require_object(action.end, answer.payload),
         }
-        return Fetched(**{field.name: found[field.name] for field in fields(Fetched) if field.name in found})
+        return Fetched(**{field.name: recorded[field.name] for field in fields(Fetched) if field.name in recorded})
 
-    def _object(self, line: int | None, payload: object) -> dict[str, Any]:
+    def _require_object(self, line: int | None, payload: object) -> dict[str, Any]:
         if not isinstance(payload, dict):
             raise self._reader.error(line or 1, "its payload is not an object", "undo the edit, or record again")
         return payload
 
-    async def _content(self, action: Action, answer: Answer) -> FileIO:
+    async def _open_content(self, action: Action, answer: Answer) -> FileIO:
         line = action.end or action.start
         if not answer.leaves:
             raise self._reader.error(line, "the content is missing", "undo the edit, or record again")
@@ -535,7 +559,8 @@ class ReplayTransport(Transport):
         action = self._script.take(ask)
         current = Action(ask, 0).call
         if action.call is not None and current is not None:
-            self._current_ids[action.call], self._recorded_ids[current] = current, action.call
+            self._current_ids[action.call] = current
+            self._recorded_ids[current] = action.call
         self._progress.mark_done(action.start)
         last = action.end or self._script.end
         earlier = deque(self._script.lines_between(action.start, last))
@@ -579,12 +604,12 @@ class ReplayTransport(Transport):
     def _emit(self, line: int, event: EventEntry) -> None:
         payload: Any = self._with_current_ids(event.payload)
         if event.type == STATE:
-            state = self._object(line, payload)
+            state = self._require_object(line, payload)
             self._url = state.get("url")
             self.features = Features(**{field.name: bool(state.get(field.name)) for field in fields(Features)})
             return
         if event.effect is not None:
-            payload = self._effect(event.effect)
+            payload = self._restore_effect(event.effect)
         if event.type == "elicitation/request":
             self._progress.mark_asked(event.id)
         self._events.put_nowait(Message(event.type, payload, id=event.id))
@@ -609,7 +634,7 @@ class ReplayTransport(Transport):
             case _:
                 return node
 
-    def _effect(self, effect: RecordedEffect) -> Effect:
+    def _restore_effect(self, effect: RecordedEffect) -> Effect:
         return Effect(effect.kind, self._with_current_ids(effect.call), self._with_current_ids(effect.detail))
 
 
