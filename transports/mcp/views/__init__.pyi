@@ -1,0 +1,1 @@
+from ._profiles import read_profile as read_profile
