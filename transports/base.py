@@ -304,7 +304,8 @@ class WrappedTransport(Transport):
     def _follow(self) -> None:
         """Copy the name and the features of the wrapped transport. They may change with an operation: ``auto`` chooses
         its transport when the page has loaded."""
-        self.name, self.features = self.wrapped.name, self.wrapped.features
+        self.name = self.wrapped.name
+        self.features = self.wrapped.features
 
     def use_store(self, store: ArtifactStore) -> None:
         """Pass the store of the session to the wrapped transport."""
@@ -364,7 +365,7 @@ class WrappedTransport(Transport):
 
     async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
         """Return the cookies of the wrapped transport."""
-        return await (self.wrapped.cookies(url) if sender is None else self.wrapped.cookies(url, sender))
+        return await self.wrapped.cookies(url, sender)
 
     async def fetch_download(
         self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]

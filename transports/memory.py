@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -121,40 +122,40 @@ class MemoryTransport(Transport):
         payload: Any = message.payload
         match message.type:
             case "initialize":
-                app = {"id": "memory", "name": "In-process app", "version": "1"}
-                names = [{"name": name, "available": True} for name in self._handlers]
                 result: object = {
                     "sessionId": new_id(),
                     "protocolVersion": PROTOCOL_VERSION,
-                    "app": app,
-                    "capabilities": names,
+                    "app": {"id": "memory", "name": "In-process app", "version": "1"},
+                    "capabilities": [{"name": name, "available": True} for name in self._handlers],
                 }
             case "capabilities/list":
                 result = [
-                    {"name": name, "description": (h.__doc__ or "").strip()} for name, h in self._handlers.items()
+                    {"name": name, "description": (handler.__doc__ or "").strip()}
+                    for name, handler in self._handlers.items()
                 ]
             case "capabilities/call":
-                result = await self._call(payload, timeout)
+                result = await self._call_handler(payload, timeout)
             case "capabilities/cancel":
-                result = {"callId": payload["callId"], "cancelled": self._cancel(payload)}
+                result = {"callId": payload["callId"], "cancelled": self._cancel_handler(payload)}
             case _:
                 raise ProtocolError(f"this transport has no request {message.type!r}")
         return Message(f"{message.type}-result", self._hold_large_content(result), id=message.id)
 
-    async def _call(self, payload: Any, timeout: float) -> object:
-        name, call_id = payload["capability"], payload["options"]["callId"]
+    async def _call_handler(self, payload: Any, timeout: float) -> object:
+        name = payload["capability"]
+        call_id = payload["options"]["callId"]
         if name in self._answers:
             return self._answers[name]
         if name not in self._handlers:
             return _error_answer(CapabilityError("no such capability", code="UNKNOWN_CAPABILITY"))
-        done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         call = Call(call_id, name, self)
         task = asyncio.ensure_future(_run_handler(self._handlers[name], payload["params"], call))
         self._running[call_id] = task
-        task.add_done_callback(partial(self._ended, call_id, done))
+        task.add_done_callback(partial(self._end_call, call_id, ended))
         try:
             async with asyncio.timeout(timeout):
-                answer = await done
+                answer = await ended
         except TimeoutError:
             raise no_answer("", timeout) from None
         if self._closed:
@@ -163,19 +164,19 @@ class MemoryTransport(Transport):
             raise answer
         return answer
 
-    def _ended(self, call_id: str, done: asyncio.Future[object], task: asyncio.Task[object]) -> None:
-        """Set the answer of a handler as the result of ``done``, unless ``done`` has timed out."""
+    def _end_call(self, call_id: str, ended: asyncio.Future[object], task: asyncio.Task[object]) -> None:
+        """Set the answer of a handler as the result of ``ended``, unless the call has timed out."""
         self._running.pop(call_id, None)
-        if done.done():
+        if ended.done():
             return
         if task.cancelled():
-            done.set_result({"success": False, "cancelled": True})
+            ended.set_result({"success": False, "cancelled": True})
         elif error := task.exception():  # of a handler that ends more than its call
-            done.set_exception(error)
+            ended.set_exception(error)
         else:
-            done.set_result(task.result())
+            ended.set_result(task.result())
 
-    def _cancel(self, payload: Any) -> bool:
+    def _cancel_handler(self, payload: Any) -> bool:
         task = self._running.get(payload["callId"])
         if task is None:
             return False
@@ -188,24 +189,23 @@ class MemoryTransport(Transport):
         with contextlib.suppress(ProtocolError):  # nested too deeply: the session reports that
             for item in find_values(result):
                 binary = item.binary
-                if (
-                    isinstance(binary, BinaryData)
-                    and isinstance(binary.content, bytes)
-                    and len(binary.content) > 1 << 18
-                ):
-                    key = str(next(self._handle_ids))
-                    self._held[key] = binary.content
-                    replacements[item.path] = BinaryData(
-                        Handle(key, len(binary.content)), binary.mime_type, binary.size, binary.filename, binary.extra
-                    )
+                if not isinstance(binary, BinaryData) or not isinstance(binary.content, bytes):
+                    continue
+                size = len(binary.content)
+                if size > 256 << 10:
+                    handle = Handle(str(next(self._handle_ids)), size)
+                    self._held[handle.id] = binary.content
+                    replacements[item.path] = dataclasses.replace(binary, content=handle)
         return replace(result, replacements)
 
     async def notify(self, message: Message) -> None:
         """Resolve an elicitation with its ``elicitation/response``. Other messages are ignored."""
-        if message.type == "elicitation/response" and (elicitation := self._elicitations.get(message.id or "")):
+        if message.type != "elicitation/response":
+            return
+        elicitation = self._elicitations.get(message.id or "")
+        if elicitation is not None and not elicitation.done():
             payload: Any = message.payload
-            if not elicitation.done():
-                elicitation.set_result(payload)
+            elicitation.set_result(payload)
 
     def emit(self, message: Message) -> None:
         """Send an event to the client."""
@@ -213,13 +213,14 @@ class MemoryTransport(Transport):
 
     async def ask(self, message: Message) -> Mapping[str, Any]:
         """Send an elicitation request to the client and wait for its answer."""
-        message.id = key = new_id()
-        self._elicitations[key] = asyncio.get_running_loop().create_future()
+        message.id = new_id()
+        answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        self._elicitations[message.id] = answer
         self.emit(message)
         try:
-            return await self._elicitations[key]
+            return await answer
         finally:
-            del self._elicitations[key]
+            del self._elicitations[message.id]
 
     async def events(self) -> AsyncIterator[Message]:
         """Yield the messages of handlers, in order, until the transport is closed."""
@@ -250,11 +251,11 @@ async def _run_handler(handler: Handler, params: Mapping[str, object], call: Cal
 
 
 def _error_answer(error: ABPError) -> dict[str, object]:
-    described: dict[str, object] = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    info: dict[str, object] = {"code": error.code, "message": error.message, "retryable": error.retryable}
     if error.retry_after is not None:
-        described["retryAfter"] = error.retry_after * 1000
+        info["retryAfter"] = error.retry_after * 1000
     if error.details:
-        described["details"] = error.details
+        info["details"] = error.details
     if error.alternatives:
-        described["alternatives"] = list(error.alternatives)
-    return {"success": False, "error": described, "cancelled": getattr(error, "cancelled", False)}
+        info["alternatives"] = list(error.alternatives)
+    return {"success": False, "error": info, "cancelled": getattr(error, "cancelled", False)}
