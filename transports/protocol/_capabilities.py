@@ -19,14 +19,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports")
 
-#: Maximum entries without a name that are logged one by one.
-_MAX_LOGGED = 5
 #: Number of capabilities above which they are merged and compared in a thread (measured: 3 µs for each).
 MANY = 3000
 #: Maximum capabilities of one app, over all messages and pages. The rest is left out, with a warning.
 MAX_CAPABILITIES = 150_000
-#: Maximum names that are sorted for a short list of them.
-_MAX_SORTED = 5000
 #: Codes of errors that a requirement of the capability explains.
 _UNMET = frozenset(
     {"CAPABILITY_UNAVAILABLE", "REQUIREMENT_NOT_MET", "PERMISSION_DENIED", "PERMISSION_REQUIRED", "PRECONDITION_FAILED"}
@@ -104,7 +100,7 @@ class Capabilities(Mapping[str, "Capability"]):
             name = entry.get("name") if isinstance(entry, Mapping) else None
             if not isinstance(entry, Mapping) or not isinstance(name, str):
                 nameless += 1
-                if nameless <= _MAX_LOGGED:
+                if nameless <= 5:  # a broken list may have many
                     logger.warning("left out of the app's capabilities: %.80r has no name", item)
                 continue
             before = entries.get(name)
@@ -229,7 +225,7 @@ def _similar_capabilities(error: CapabilityError, name: str, capabilities: Mappi
         error.alternatives = tuple(similar)
         return f"did you mean {', '.join(similar)}?"
     # names that are not similar are no substitutes
-    names = error.alternatives or tuple(sorted(islice(capabilities, _MAX_SORTED))[:8])
+    names = error.alternatives or tuple(sorted(islice(capabilities, 5000))[:8])
     if not names:
         return "the app has none"
     others = len(capabilities) - len(names)

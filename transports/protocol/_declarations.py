@@ -17,9 +17,6 @@ from .._internal.notebook import _html as notebook
 from ..errors import ProtocolError
 from .messages import PROTOCOL_VERSION
 
-#: Parameters that a notebook counts; a table shows fewer.
-_MAX_SHOWN = 1000
-
 
 class Model(BaseModel):
     """Base of the models: fields in camelCase on the wire, unknown fields ignored, values frozen.
@@ -119,7 +116,7 @@ class Capability(Model):
 
         rows = [
             (place, declared.get("type", ""), "yes" if needed else "", declared.get("description", ""))
-            for place, declared, needed in islice(declared_parameters(self.input_schema), _MAX_SHOWN)
+            for place, declared, needed in islice(declared_parameters(self.input_schema), 1000)
         ]
         head = ("parameter", "type", "needed", "description")
         parameters = notebook.table(head, rows, title=self.name, count=len(rows))

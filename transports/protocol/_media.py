@@ -271,11 +271,9 @@ def normalise_mime(mime_type: str | None) -> str | None:
 
     Return ``None`` for any other text.
     """
-    return _normalised(mime_type[:_MAX_MIME_CHARS]) if mime_type else None
-
-
-#: Characters of a declared type that are read. Cutting a longer one leaves no valid MIME type.
-_MAX_MIME_CHARS = 512
+    if not mime_type:
+        return None
+    return _normalised(mime_type[:512])  # cutting a longer text leaves no valid MIME type
 
 
 @lru_cache(maxsize=256)

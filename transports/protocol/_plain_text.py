@@ -112,25 +112,16 @@ def _plain_character(match: re.Match[str]) -> str:
     return "\ufffd" if match["obeyed"] else ""
 
 
-#: Maximum names that are searched.
-_MAX_SEARCHED = 5000
-#: Minimum similarity of a suggested name, 0 to 1 (:mod:`difflib`).
-_CUTOFF = 0.6
-
-
 def similar_names(name: str, names: Iterable[str], *, most: int = 3) -> list[str]:
     """Return at most ``most`` of the ``names`` with a spelling similar to ``name``, nearest first; never ``name``
     itself.
 
-    Case is ignored.
+    Case is ignored. The first 5,000 names are searched.
     """
-    originals = {other.casefold(): other for other in islice(names, _MAX_SEARCHED) if other != name}
-    similar = difflib.get_close_matches(name.casefold()[:200], originals, n=most, cutoff=_CUTOFF)
+    originals = {other.casefold(): other for other in islice(names, 5000) if other != name}
+    similar = difflib.get_close_matches(name.casefold()[:200], originals, n=most, cutoff=0.6)
     return [originals[folded] for folded in similar]
 
-
-#: Prefixes of targets that are network addresses.
-_ADDRESSES = ("http://", "https://", "ws://", "wss://")
 
 _PORTS = {"http": 80, "https": 443}
 # Possessive quantifiers keep the time linear in the length: the URL may come from an app.
@@ -159,7 +150,7 @@ def is_address(target: str) -> bool:
 
     Other targets run programs, load extensions or read files, so only the user may name them.
     """
-    return target.lower().startswith(_ADDRESSES)
+    return target.lower().startswith(("http://", "https://", "ws://", "wss://"))
 
 
 def origin_of(url: str | None) -> str | None:

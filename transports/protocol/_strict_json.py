@@ -36,8 +36,10 @@ MAX_REQUESTED = 50_000
 #: the version of Python and on the depth of the stack. Clients that use pydantic read 200 levels.
 MAX_JSON_DEPTH = 500
 #: Bytes other than the marks ``,:[{``, of which each value and each name has about one, and the bytes counted at once.
-_NO_MARKS, _COUNTED = bytes(sorted({*range(256)} - {*b",:[{"})), 16 * 1024
-_ENCODE, _DECODE = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
+_NO_MARKS = bytes(sorted({*range(256)} - {*b",:[{"}))
+_COUNTED = 16 * 1024
+_ENCODE = msgspec.json.Encoder().encode
+_DECODE = msgspec.json.Decoder().decode
 _CONTAINERS = (dict, list)
 #: Brackets as steps of 1 and, in two's complement, -1; and the bytes that are neither brackets nor quotation marks.
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
@@ -193,9 +195,11 @@ class ValueCounter:
 
     def add(self, piece: bytes) -> int:
         """Count one more piece and return the total."""
-        piece, self._held = self._held + piece, b""
+        piece = self._held + piece
+        self._held = b""
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # it ends within an escape
-            piece, self._held = piece[:-1], piece[-1:]
+            self._held = piece[-1:]
+            piece = piece[:-1]
         if b"\\" in piece:  # without escapes, each quotation mark begins or ends a text
             piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
         parts = piece.split(b'"')

@@ -29,13 +29,46 @@ from ._strict_json import decode_json, encode_json
 if TYPE_CHECKING:
     import jsonschema_rs
 
-#: Maximum values and patterns of a schema. Validation against a larger schema is skipped.
-MAX_NODES = 10_000
-_MAX_PATTERNS = 100
-#: Maximum steps of the validator (measured: below 0.1 µs a step, 1 to 2 µs to count it: 0.03 s on a slow machine).
-MAX_STEPS = 15_000
-_HEAD, _TAIL = 60, 70
-_NUMBERS, _LISTS = frozenset((int, float, bool, NoneType)), (list, tuple)
+#: Largest integer that all readers of JSON keep exactly (RFC 8259 6): the limit of a place in a file, or of a length.
+MAX_INTEGER = (1 << 53) - 1
+_NUMBERS = frozenset((int, float, bool, NoneType))
+_LISTS = (list, tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Limits of the work for one schema and one value, since both are untrusted. Above them nothing is validated.
+
+    64 characters of a text count as one value.
+    """
+
+    #: Of a schema as JSON.
+    schema_bytes: int = 256 * 1024
+    schema_values: int = 10_000
+    patterns: int = 100
+    #: Of one compiled pattern, and of all patterns of a schema (measured: 3 ms for each megabyte).
+    pattern_bytes: int = 1 << 20
+    all_pattern_bytes: int = 6 << 20
+    #: Of a validated value.
+    values: int = 100_000
+    #: Of the validator (measured: below 0.1 µs a step, 1 to 2 µs to count it: 0.03 s on a slow machine).
+    steps: int = 15_000
+    #: Steps above which faults are not listed: an error costs up to 40 µs.
+    listing_steps: int = 2_000
+    #: Faults in one message.
+    faults: int = 5
+    #: Hints in one message.
+    hints: int = 5
+    #: Parameters that are examined for hints.
+    params: int = 1000
+    #: Objects that are examined for hints, and subschemas and names of all objects together.
+    hint_objects: int = 1000
+    hint_steps: int = 20_000
+    #: Schemas in the cache.
+    cached: int = 64
+
+
+_LIMITS = _Limits()
 
 
 class NotChecked(Exception):
@@ -47,7 +80,9 @@ def shorten(text: str) -> str:
 
     A validator's message begins with the value and ends with the rule, so both ends matter.
     """
-    return text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]}…{text[-_TAIL:]}"
+    if len(text) <= 130:
+        return text
+    return f"{text[:60]}…{text[-70:]}"
 
 
 def count_values(tree: object, limit: int, what: str) -> int:
@@ -109,8 +144,8 @@ def references_and_patterns(schema: dict[str, object]) -> tuple[bool, int]:
                 references = True
                 if key != "$ref" or not (target == "#" or target.startswith("#/")):
                     raise NotChecked(f"{key} to {shorten(redact_url(target) or target)} is not followed")
-    if patterns > _MAX_PATTERNS:
-        raise NotChecked(f"the schema has more than {_MAX_PATTERNS} patterns")
+    if patterns > _LIMITS.patterns:
+        raise NotChecked(f"the schema has more than {_LIMITS.patterns} patterns")
     if references and rebased:
         raise NotChecked("the schema has references and changes what they are relative to ($id)")
     return references, patterns
@@ -127,7 +162,7 @@ _BY_INDEX = {"items", "prefixItems"}
 def count_steps(schema: dict[str, object], data: object) -> int:
     """Return an upper bound of the validator's steps: pairs of a subschema and a value.
 
-    A few references that name each other twice make 2^n steps. Raises :class:`NotChecked` above :data:`MAX_STEPS`.
+    A few references that name each other twice make 2^n steps. Raises :class:`NotChecked` above 15,000.
     """
     waiting: list[tuple[object, object]] = [(schema, data)]
     steps = 0
@@ -137,8 +172,8 @@ def count_steps(schema: dict[str, object], data: object) -> int:
         if isinstance(node, dict):
             if isinstance(value, str) and "pattern" in node:
                 steps += len(value) >> 6
-            waiting += islice(_applied(node, value, schema), MAX_STEPS)
-        if steps + len(waiting) > MAX_STEPS:
+            waiting += islice(_applied(node, value, schema), _LIMITS.steps)
+        if steps + len(waiting) > _LIMITS.steps:
             raise NotChecked("it would take too long")
     return steps
 
@@ -266,25 +301,17 @@ def format_error(error: jsonschema_rs.ValidationError, content: Collection[Place
     return f"fits no alternative: {'; '.join(listed)}"
 
 
-#: Maximum parameters that are examined, since the schema is untrusted.
-_MAX_PARAMS = 1000
-
-
 def is_file(schema: Mapping[str, object]) -> bool:
     """Return whether a parameter is a file, by the fields of its descriptor (docs/protocol.md 9.2)."""
     properties = schema.get("properties")
     return isinstance(properties, Mapping) and {"content", "mimeType"} <= properties.keys()
 
 
-#: Levels of nested objects in a list of parameters.
-_MAX_LEVELS = 4
-
-
 def declared_parameters(
     schema: Mapping[str, object], above: str = "", level: int = 1
 ) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
     """Yield the place of each parameter, its schema, and whether it is required; those inside of objects follow their
-    object, such as ``options.format``."""
+    object, such as ``options.format``, down to the fourth level."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return
@@ -292,7 +319,7 @@ def declared_parameters(
     for name, inner in properties.items():
         declared = inner if isinstance(inner, Mapping) else {}
         yield f"{above}{name}", declared, isinstance(required, list) and name in required
-        if level < _MAX_LEVELS and not is_file(declared):
+        if level < 4 and not is_file(declared):
             yield from declared_parameters(declared, f"{above}{name}.", level + 1)
 
 
@@ -301,17 +328,13 @@ def misgiven_files(schema: Mapping[str, object], params: object) -> list[str]:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or not isinstance(params, Mapping):
         return []
-    for name, declared in islice(properties.items(), _MAX_PARAMS):
+    for name, declared in islice(properties.items(), _LIMITS.params):
         if isinstance(params.get(name), str) and isinstance(declared, Mapping) and is_file(declared):
             forms = spelled("a pathlib.Path, bytes, an open file or a BinaryData")
             return [f"{str(name)[:80]!r} is a file: give {forms}"]
     return []
 
 
-#: Maximum objects that are examined, and subschemas and names of all objects together, since the schema is untrusted.
-_MAX_OBJECTS, _MAX_STEPS = 1000, 20_000
-#: Maximum hints, names listed in a hint, and names compared for similarity.
-_MAX_HINTS, _MAX_NAMES, _MAX_COMPARED = 5, 8, 500
 #: Keywords that allow members not listed in ``properties``, unless their value is ``false``.
 _OTHERS = ("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames")
 _ELSEWHERE = ("$dynamicRef", "$recursiveRef")
@@ -324,16 +347,16 @@ def unnamed_params(schema: Mapping[str, object], params: object) -> list[str]:
     validator's bounds.
     """
     hints = (_hint(place, name, names) for place, name, names in _unnamed_members(schema, params))
-    return list(islice(hints, _MAX_HINTS))
+    return list(islice(hints, _LIMITS.hints))
 
 
 def _hint(place: Place, name: str, names: list[str]) -> str:
-    nearest = similar_names(name, names[:_MAX_COMPARED], most=1)
+    nearest = similar_names(name, names[:500], most=1)
     if nearest:
         advice = f"did you mean {field_of((*place, nearest[0]))!r}?"
     else:
-        more = " …" if len(names) > _MAX_NAMES else ""
-        advice = f"it has {', '.join(map(shorten, names[:_MAX_NAMES]))}{more}"
+        more = " …" if len(names) > 8 else ""
+        advice = f"it has {', '.join(map(shorten, names[:8]))}{more}"
     member = shorten(field_of((*place, name)))
     return f"you gave {member!r}, which its inputSchema does not name; {advice}"
 
@@ -341,15 +364,15 @@ def _hint(place: Place, name: str, names: list[str]) -> str:
 def _unnamed_members(schema: Mapping[str, object], params: object) -> Iterator[tuple[Place, str, list[str]]]:
     """Yield the place of an object, the name of an undeclared member, and the declared names."""
     waiting: list[tuple[Place, list[object], object]] = [((), [schema], params)]
-    steps = iter(range(_MAX_STEPS))
-    for _ in range(_MAX_OBJECTS):
+    steps = iter(range(_LIMITS.hint_steps))
+    for _ in range(_LIMITS.hint_objects):
         if not waiting:
             return
         place, schemas, value = waiting.pop()
         if isinstance(value, list | tuple):
             items = [outer["items"] for outer in schemas if isinstance(outer, Mapping) and "items" in outer]
             if items:
-                waiting += [((*place, index), items, item) for index, item in enumerate(value[:_MAX_OBJECTS])]
+                waiting += [((*place, index), items, item) for index, item in enumerate(value[: _LIMITS.hint_objects])]
         elif isinstance(value, Mapping):
             named = _named_members(schemas, schema, steps)
             if named is None:
@@ -413,24 +436,6 @@ def _same_place(node: Mapping[str, object], root: Mapping[str, object]) -> Itera
             yield {"additionalProperties": True}  # its members are unknown
 
 
-#: Maximum schemas in the caches.
-_MAX_SEEN = 64
-#: Maximum bytes of a schema as JSON.
-_MAX_ENCODED = 256 * 1024
-#: Maximum values of a validated instance (64 characters of text count as one).
-_MAX_VALUES = 100_000
-#: Characters of a text that are compared with the schema of a tool of the kit, whose values are all shorter.
-_TEXT = 64
-#: Steps of the validator above which faults are not listed: an error costs up to 40 µs.
-_MAX_LISTING_STEPS = 2_000
-#: Maximum faults that are listed.
-_MAX_LISTED = 5
-#: Largest integer that all readers of JSON keep exactly (RFC 8259 6): the limit of a place in a file, or of a length.
-MAX_INTEGER = (1 << 53) - 1
-#: Maximum bytes of one compiled pattern, and of all patterns of a schema (measured: 3 ms for each megabyte).
-_MAX_PATTERN_BYTES, _MAX_ALL_PATTERN_BYTES = 1 << 20, 6 << 20
-
-
 def check_params(
     capability: str, schema: Mapping[str, object], params: object, content: Iterable[Place] = ()
 ) -> list[str]:
@@ -452,7 +457,7 @@ def check_params(
     if faults:
         listed = [fault.message("params") for fault in faults]
         hints = [*misgiven_files(schema, params), *unnamed_params(schema, params)]
-        if len(listed) == _MAX_LISTED:
+        if len(listed) == _LIMITS.faults:
             hints.insert(0, "there may be more faults")
         message = "; ".join((*listed, *hints))
         details = {"path": field_of(faults[0].place), "faults": listed}
@@ -485,7 +490,7 @@ def _outline(schema: object, value: object) -> object:
                 value.encode()
             except UnicodeEncodeError:
                 raise UsageError("an argument holds half of a surrogate pair; give whole characters") from None
-            return value[:_TEXT]
+            return value[:64]  # the values that the schemas of the kit have are all shorter
         case Mapping():
             if not isinstance(properties, Mapping):
                 return {}
@@ -559,14 +564,14 @@ class _Fault:
 def fits_at(schema: Mapping[str, object], data: object, place: Place, content: Iterable[Place] = ()) -> bool:
     """Return whether nothing at ``place`` or below is a fault of ``data``. True if that cannot be checked."""
     try:
-        faults = _faults(schema, data, content, limit=_MAX_PARAMS)
+        faults = _faults(schema, data, content, limit=_LIMITS.params)
     except NotChecked:
         return True
     return all(fault.place[: len(place)] != place for fault in faults)
 
 
 def _faults(
-    schema: Mapping[str, object], data: object, content: Iterable[Place], limit: int = _MAX_LISTED
+    schema: Mapping[str, object], data: object, content: Iterable[Place], limit: int = _LIMITS.faults
 ) -> list[_Fault]:
     """Return the first ``limit`` faults of ``data``, none if it is valid.
 
@@ -578,14 +583,14 @@ def _faults(
     if isinstance(compiled, str):
         raise NotChecked(compiled)
     tree = replace(data, dict.fromkeys(places))
-    values = count_values(tree, _MAX_VALUES, "the value")
+    values = count_values(tree, _LIMITS.values, "the value")
     steps = 0
-    if compiled.references or values * compiled.nodes > MAX_STEPS:
+    if compiled.references or values * compiled.nodes > _LIMITS.steps:
         steps = count_steps(compiled.schema, tree)
     try:
         if compiled.validator.is_valid(tree):
             return []
-        if (steps or count_steps(compiled.schema, tree)) > _MAX_LISTING_STEPS:
+        if (steps or count_steps(compiled.schema, tree)) > _LIMITS.listing_steps:
             raise NotChecked("it does not fit, but is too large to list its faults")
         errors = (error for error in compiled.validator.iter_errors(tree) if is_fault(error, places))
         faults = dict.fromkeys(
@@ -618,16 +623,16 @@ def _validator_of(schema: Mapping[str, object]) -> _Compiled | str:
         encoded = encode_json(schema)
     except (TypeError, ValueError) as error:
         raise NotChecked(f"the schema is not JSON: {error}") from None
-    if len(encoded) > _MAX_ENCODED:
-        raise NotChecked(f"the schema takes {len(encoded):,} bytes, more than {_MAX_ENCODED:,}")
+    if len(encoded) > _LIMITS.schema_bytes:
+        raise NotChecked(f"the schema takes {len(encoded):,} bytes, more than {_LIMITS.schema_bytes:,}")
     compiled = _compile(encoded)
     _seen[id(schema)] = schema, compiled
-    if len(_seen) > _MAX_SEEN:
+    if len(_seen) > _LIMITS.cached:
         _seen.popitem(last=False)
     return compiled
 
 
-@lru_cache(maxsize=_MAX_SEEN)
+@lru_cache(maxsize=_LIMITS.cached)
 def _compile(encoded: bytes) -> _Compiled | str:
     """Return the validator of a schema, or the reason why there is none."""
     import jsonschema_rs  # late: a session loads it while its transport opens
@@ -635,9 +640,9 @@ def _compile(encoded: bytes) -> _Compiled | str:
     try:
         schema = decode_json(encoded)
         assert isinstance(schema, dict)
-        nodes = count_values(schema, MAX_NODES, "the schema")
+        nodes = count_values(schema, _LIMITS.schema_values, "the schema")
         references, patterns = references_and_patterns(schema)
-        limit = min(_MAX_PATTERN_BYTES, _MAX_ALL_PATTERN_BYTES // max(patterns, 1))
+        limit = min(_LIMITS.pattern_bytes, _LIMITS.all_pattern_bytes // max(patterns, 1))
         validator = jsonschema_rs.validator_for(
             schema,
             validate_formats=False,

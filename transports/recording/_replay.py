@@ -375,10 +375,6 @@ class ReplayProgress:
                 raise self._mismatches[question]
 
 
-#: Maximum seconds between the end of a call and the end of another call that outlasted it.
-_MAX_PAUSE = 0.3
-#: Seconds for the consumer of events to receive them before the answer.
-_LISTENER_TIMEOUT = 1.0
 _CHUNK = 1 << 20
 
 
@@ -571,8 +567,8 @@ class ReplayTransport(Transport):
                     self._emit(line, event)
             if earlier:
                 await self._progress.wait_until(last, earlier)
-                if ask.kind == "request":
-                    await asyncio.sleep(min(self._script.pause_before(last), _MAX_PAUSE))
+                if ask.kind == "request":  # it outlasted another call: it ends after that one again
+                    await asyncio.sleep(min(self._script.pause_before(last), 0.3))
             await self._wait_for_listener()
             return action, await self._outcome(action)
         finally:
@@ -615,11 +611,11 @@ class ReplayTransport(Transport):
         self._events.put_nowait(Message(event.type, payload, id=event.id))
 
     async def _wait_for_listener(self) -> None:
-        """Let the consumer receive the queued events, so that they arrive before the answer."""
+        """Let the consumer receive the queued events, within a second, so that they arrive before the answer."""
         await asyncio.sleep(0)  # without any await so far, the consumer's task may not have started
         if self._listening and not self._events.empty():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LISTENER_TIMEOUT):
+                async with asyncio.timeout(1.0):
                     await self._events.join()
 
     def _with_current_ids(self, node: Any) -> Any:

@@ -20,13 +20,15 @@ _ALIASES = {"x-gzip": "gzip"}
 #: Codings that IANA lists. Each changes the bytes; any other name may be a mistake of the server.
 _LISTED = {*_MODULES, *_ALIASES, "aes128gcm", "compress", "x-compress", "dcb", "dcz", "exi", "pack200-gzip"}
 #: A body may come out at most this many times larger than it arrived, but the first megabyte may be of any ratio.
-MAX_RATIO, _FREE = 200, 1 << 20
+MAX_RATIO = 200
+_FREE = 1 << 20
 #: Bytes that come out in one step. So little is in memory at a time, and one step takes a millisecond at most.
 _STEP = 256 << 10
 #: Bytes of the body that are counted at a time, as arrived, before what comes out of them.
 _SLICE = 16 << 10
 #: Streams of one body that may be of any size; further ones must have 1 KB on average, since each takes time to begin.
-_STREAMS_FREE, _STREAM_BYTES = 100, 1 << 10
+_STREAMS_FREE = 100
+_STREAM_BYTES = 1 << 10
 #: Largest window of zstd, as a power of two: 8 MB (RFC 9659).
 _MAX_WINDOW = 23
 

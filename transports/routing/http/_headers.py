@@ -17,7 +17,8 @@ from ...protocol._media import normalise_mime
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e\x80-\U0010ffff]*"')
 _CONTENT_RANGE = re.compile(r"(?:bytes\s+)?([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.IGNORECASE)
-_BYTES, _UNIT = re.compile(r"bytes\b", re.IGNORECASE), re.compile(r"[a-z]", re.IGNORECASE)
+_BYTES = re.compile(r"bytes\b", re.IGNORECASE)
+_UNIT = re.compile(r"[a-z]", re.IGNORECASE)
 _PARAMETER = re.compile(r";\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*(\"(?:[^\"\\]|\\.)*\"|[^;]*)")
 _LONGEST_WAIT = 1e9  # seconds
 

@@ -33,10 +33,8 @@ REDIRECTS = (301, 302, 303, 307, 308)
 Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
 """Returns the cookies for a URL, by name."""
 
-_EXCERPT = 200  # characters of an error's body
 _EXCERPT_BYTES = 4096
 _EXCERPT_SECONDS = 2.0
-_BUFFER = 1 << 18  # bytes; aiohttp returns chunks of up to twice this
 _MEANING = {
     401: "it wants other credentials than the app gave",
     403: "the app's credentials are not enough",
@@ -170,7 +168,7 @@ def _session(guard: AddressGuard, resolver: AbstractResolver | None, stall_timeo
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,
         trust_env=False,
-        read_bufsize=_BUFFER,
+        read_bufsize=1 << 18,  # aiohttp returns chunks of up to twice this
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=stall_timeout, sock_read=stall_timeout),
     )
 
@@ -242,7 +240,7 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str])
         text = text.replace(secret, "…")
     if len(data) >= _EXCERPT_BYTES and ordered:  # a secret may be cut off at the end
         text = text[: -len(ordered[0])]
-    return text[:_EXCERPT]
+    return text[:200]
 
 
 async def status_error(
