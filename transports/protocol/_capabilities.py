@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .._internal.notebook import _html as notebook
 from ..errors import CapabilityError, ProtocolError
 from ._plain_text import similar_names
+from ._strict_json import members_of
 from .schema import unnamed_params
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Capabilities(Mapping[str, "Capability"]):
 
         Each part holds names or capabilities in the form of a list. Any part may be missing.
         """
-        parts: Mapping[str, object] = change if isinstance(change, Mapping) else {}
+        parts = members_of(change)
         after = self.merge(parts.get("added")).merge(parts.get("changed"))
         removed = Capabilities().merge(parts.get("removed"))
         return after.only(name for name in after if name not in removed)

@@ -15,6 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from .._internal.notebook import _html as notebook
 from ..errors import ProtocolError
+from ._strict_json import members_of
 from .messages import PROTOCOL_VERSION
 
 
@@ -45,12 +46,8 @@ class Model(BaseModel):
         return value
 
 
-def _or_empty(value: object) -> object:
-    return value if isinstance(value, Mapping) else {}
-
-
 #: JSON object. Any other value counts as an empty object.
-JSONObject = Annotated[dict[str, object], BeforeValidator(_or_empty)]
+JSONObject = Annotated[dict[str, object], BeforeValidator(members_of)]
 
 
 class AppInfo(Model):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from .._internal.privacy._redaction import Redactor
-from ._strict_json import encode_json
+from ._strict_json import encode_json, members_of
 from .schema import check_value
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ def refused_answer(message: str) -> Mapping[str, object]:
 
 def options_of(params: Mapping[str, object]) -> list[tuple[str, str]]:
     """Return the value and label of each option of an ``elicitation/select``, declared as texts or as objects."""
-    schema = params.get("schema")
-    enum = schema.get("enum") if isinstance(schema, Mapping) else None
+    enum = members_of(params.get("schema")).get("enum")
     listed = params.get("options", params.get("choices", enum))
     if not isinstance(listed, list):
         return []
@@ -135,5 +134,4 @@ def _is_secret(request: ElicitationRequest, field: str) -> bool:
 
 
 def _schema_of(request: ElicitationRequest) -> Mapping[str, object]:
-    schema = request.params.get("schema")
-    return schema if isinstance(schema, Mapping) else {}
+    return members_of(request.params.get("schema"))

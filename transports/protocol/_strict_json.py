@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import IO, TypeAlias
@@ -286,6 +286,11 @@ def inner_values(nodes: Iterable[object]) -> list[object]:
         for inner in (outer.values() if isinstance(outer, dict) else outer)
         if isinstance(inner, _CONTAINERS)
     ]
+
+
+def members_of(value: object) -> Mapping[str, object]:
+    """Return the members of a JSON object; none for any other value."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def is_larger(value: object, limit: int) -> bool:

@@ -24,7 +24,7 @@ from urllib.parse import unquote
 from ..errors import ProtocolError, UsageError, spelled
 from ._find_content import MAX_DEPTH, Place, field_of, replace
 from ._plain_text import redact_url, similar_names
-from ._strict_json import decode_json, encode_json
+from ._strict_json import decode_json, encode_json, members_of
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -312,12 +312,9 @@ def declared_parameters(
 ) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
     """Yield the place of each parameter, its schema, and whether it is required; those inside of objects follow their
     object, such as ``options.format``, down to the fourth level."""
-    properties = schema.get("properties")
-    if not isinstance(properties, Mapping):
-        return
     required = schema.get("required")
-    for name, inner in properties.items():
-        declared = inner if isinstance(inner, Mapping) else {}
+    for name, inner in members_of(schema.get("properties")).items():
+        declared = members_of(inner)
         yield f"{above}{name}", declared, isinstance(required, list) and name in required
         if level < 4 and not is_file(declared):
             yield from declared_parameters(declared, f"{above}{name}.", level + 1)
@@ -394,7 +391,8 @@ def _named_members(
     """
     named: dict[str, list[object]] = {}
     listed = False
-    waiting, seen = list(schemas), set[int]()
+    waiting = list(schemas)
+    seen: set[int] = set()
     while waiting:
         node = waiting.pop()
         if not isinstance(node, Mapping) or id(node) in seen:
@@ -403,16 +401,17 @@ def _named_members(
         others = any(node.get(key, False) is not False for key in _OTHERS)
         if others or any(key in node for key in _ELSEWHERE):
             return None
-        properties, required = node.get("properties"), node.get("required")
-        members = properties if isinstance(properties, Mapping) else {}
+        members = members_of(node.get("properties"))
         listed = listed or bool(members)
         if next(islice(steps, len(members), None), None) is None:
             return None
         for name, inner in members.items():
             named.setdefault(name, []).append(inner)
-        for name in required if isinstance(required, list) else ():
-            if isinstance(name, str):
-                named.setdefault(name, [])
+        required = node.get("required")
+        if isinstance(required, list):
+            for name in required:
+                if isinstance(name, str):
+                    named.setdefault(name, [])
         waiting += _same_place(node, root)
     descriptor = {"content", "mimeType"} <= named.keys()  # a file descriptor: all apps accept its other fields
     return named if listed and not descriptor else None
@@ -422,12 +421,12 @@ def _same_place(node: Mapping[str, object], root: Mapping[str, object]) -> Itera
     """Yield the subschemas of ``node`` that apply to the object itself."""
     for key in ("allOf", "anyOf", "oneOf"):
         several = node.get(key)
-        yield from several if isinstance(several, list) else ()
+        if isinstance(several, list):
+            yield from several
     for key in ("if", "then", "else"):
         yield node.get(key)
     for key in ("dependentSchemas", "dependencies"):
-        by_name = node.get(key)
-        yield from by_name.values() if isinstance(by_name, Mapping) else ()
+        yield from members_of(node.get(key)).values()
     pointer = node.get("$ref")
     if isinstance(pointer, str):
         try:
@@ -481,9 +480,8 @@ def tool_arguments(tool: str, schema: Mapping[str, object], arguments: Mapping[s
 def _outline(schema: object, value: object) -> object:
     """Return a value without what ``schema`` does not look into: the ends of long texts, and members without a schema.
     A file in base64 would be too large to be checked otherwise."""
-    outline = schema if isinstance(schema, Mapping) else {}
-    properties = outline.get("properties")
-    items = outline.get("items")
+    properties = members_of(schema).get("properties")
+    items = members_of(schema).get("items")
     match value:
         case str():
             try:
@@ -544,7 +542,7 @@ def _has_default(schema: Mapping[str, object], fault: _Fault) -> bool:
     part: object = schema
     for step in (*fault.place, fault.missing):
         key = "items" if isinstance(step, int) else "properties"
-        part = part.get(key) if isinstance(part, Mapping) else None
+        part = members_of(part).get(key)
         if isinstance(step, str) and isinstance(part, Mapping):
             part = part.get(step)
     return bool(fault.missing) and isinstance(part, Mapping) and "default" in part

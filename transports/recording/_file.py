@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
@@ -47,7 +48,15 @@ from ..errors import (
 from ..protocol._declarations import Manifest, parse
 from ..protocol._discovery import Discovery
 from ..protocol._find_content import Place, replace
-from ..protocol._strict_json import MAX_LISTED, MAX_ON_LOOP, decode_json, encode_json, has_more_values, is_larger
+from ..protocol._strict_json import (
+    MAX_LISTED,
+    MAX_ON_LOOP,
+    decode_json,
+    encode_json,
+    has_more_values,
+    is_larger,
+    members_of,
+)
 from ..protocol.binary import BinaryData, Broken, Encoded, Handle, LocalFile
 
 logger = logging.getLogger("transports.recording")
@@ -392,11 +401,9 @@ class Reader:
     def _parse_header(self, data: bytes) -> Header:
         if has_more_values(data, MAX_ON_LOOP):
             raise self.error(1, f"it has more than {MAX_ON_LOOP:,} values and names", "record again")
-        try:
-            header = decode_json(data)
-        except ProtocolError:  # validation says what is wrong
-            header = None
-        version = header.get("abp_recording") if isinstance(header, dict) else None
+        version: object = None
+        with contextlib.suppress(ProtocolError):  # validation says what is wrong
+            version = members_of(decode_json(data)).get("abp_recording")
         if isinstance(version, int) and version > FORMAT:
             raise self.error(
                 1,

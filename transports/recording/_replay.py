@@ -20,7 +20,7 @@ import difflib
 import json
 import shutil
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields
 from io import FileIO
 from pathlib import Path
@@ -33,7 +33,7 @@ from ..base import Features, Fetched, Transport
 from ..errors import BadRecording, CallTimeout, Disconnected, NotRecorded, no_answer
 from ..protocol._discovery import Discovery
 from ..protocol._find_content import Place, replace
-from ..protocol._strict_json import encode_json
+from ..protocol._strict_json import encode_json, members_of
 from ..protocol._times import TIMER_TOLERANCE
 from ..protocol.binary import BinaryData, Download, Handle
 from ..protocol.messages import Effect, Message, ServerCall
@@ -227,7 +227,7 @@ def _comparable(ask: Operation) -> object:
     payload: Any = ask.payload
     match ask.kind, ask.type:
         case "request", "initialize":
-            return payload.get("requestedCapabilities") if isinstance(payload, dict) else None
+            return members_of(payload).get("requestedCapabilities")
         case "request", "capabilities/call" if isinstance(payload, dict):
             content: dict[Place, object] = {tuple(leaf.path): {"sha256": leaf.sha256} for leaf in ask.leaves}
             whole: Any = replace(payload, content)
@@ -264,9 +264,11 @@ def _sorted(node: object) -> object:
 
 def _label(ask: Operation) -> str:
     """Return a display name: the capability of a call, the method of a view, or the kind of the operation."""
-    payload: Any = ask.payload if isinstance(ask.payload, dict) else {}
-    named = payload.get("capability") or (ask.type == "view/request" and payload.get("method"))
-    return str(named or ask.type or payload.get("url") or payload.get("handle") or ask.kind)
+    payload = members_of(ask.payload)
+    name = payload.get("capability")
+    if not name and ask.type == "view/request":
+        name = payload.get("method")
+    return str(name or ask.type or payload.get("url") or payload.get("handle") or ask.kind)
 
 
 def _comparable_text(ask: Operation) -> str:
@@ -289,33 +291,24 @@ def _diff(recorded: Operation, ask: Operation, line: int) -> str:
 
 
 def _call_id(payload: object) -> str | None:
-    options = payload.get("options") if isinstance(payload, Mapping) else None
-    call = options.get("callId") if isinstance(options, Mapping) else None
+    call = members_of(members_of(payload).get("options")).get("callId")
     return call if isinstance(call, str) else None
 
 
 def _gave_up_at_deadline(action: Action, answer: Answer) -> bool:
     """Return whether the app answered a call with ``TIMEOUT`` at its deadline, which is a timeout of the call
     (docs/protocol.md 3.4). The replay itself does not wait until then."""
-    error = answer.payload.get("error") if isinstance(answer.payload, dict) else None
-    request = action.ask.payload
-    options = request.get("options") if isinstance(request, dict) else None
-    limit = options.get("timeout") if isinstance(options, dict) else None
-    return (
-        isinstance(error, dict)
-        and error.get("code") == CallTimeout.code
-        and isinstance(limit, int)
-        and answer.at - action.ask.at >= limit / 1000 - TIMER_TOLERANCE
-    )
+    error = members_of(members_of(answer.payload).get("error"))
+    limit = members_of(members_of(action.ask.payload).get("options")).get("timeout")
+    if error.get("code") != CallTimeout.code or not isinstance(limit, int):
+        return False
+    return answer.at - action.ask.at >= limit / 1000 - TIMER_TOLERANCE
 
 
 def _operation_id(payload: object) -> str:
     """Return the ``operationId`` of an event (docs/protocol.md 4.4), from its payload or its data."""
-    if not isinstance(payload, Mapping):
-        return ""
-    data = payload.get("data")
-    inner = data.get("operationId") if isinstance(data, Mapping) else None
-    operation_id = payload.get("operationId", inner)
+    event = members_of(payload)
+    operation_id = event.get("operationId", members_of(event.get("data")).get("operationId"))
     return operation_id if isinstance(operation_id, str) else ""
 
 
