@@ -296,24 +296,6 @@ class PersonRequired(CapabilityError):
     code = "PERSON_REQUIRED"
 
 
-def format_seconds(seconds: float) -> str:
-    """Return a time for a message, in round numbers: ``30 s`` for 29.998, ``1.2 s`` for 1.2304."""
-    if 10 <= seconds < float("inf"):
-        return f"{seconds:.0f} s"
-    two_digits = float(f"{seconds:.2g}")
-    return f"{two_digits:g} s"
-
-
-def first_line(error: BaseException | str) -> str:
-    """Return the first line of a foreign error's text, for a message; its class name if it has no text.
-
-    Drivers and SDKs put a call log or a whole page below the first line."""
-    line = str(error).strip().partition("\n")[0].rstrip()
-    if not line and isinstance(error, BaseException):
-        return type(error).__name__
-    return line
-
-
 class BinaryError(ABPError):
     """Base of the errors of content. The faulty content is not visible in the store. The session survives, and
     ``result`` has the other parts of the answer that were stored.
@@ -477,10 +459,6 @@ class LedgerError(ABPError):
     code = "LEDGER_ERROR"
 
 
-#: Reason of a refused connection, for messages.
-NOTHING_LISTENS = "nothing listens there"
-
-
 class TransportError(ABPError):
     """Raised when communication with the app failed and no subclass fits, for example when content that stayed in the
     page cannot be fetched. The session survives.
@@ -627,6 +605,24 @@ class ContextLost(Disconnected):
     What to do: call again if the capability may run twice; connect again first if the session is over."""
 
 
+def format_seconds(seconds: float) -> str:
+    """Return a time for a message, in round numbers: ``30 s`` for 29.998, ``1.2 s`` for 1.2304."""
+    if 10 <= seconds < float("inf"):
+        return f"{seconds:.0f} s"
+    two_digits = float(f"{seconds:.2g}")
+    return f"{two_digits:g} s"
+
+
+def first_line(error: BaseException | str) -> str:
+    """Return the first line of a foreign error's text, for a message; its class name if it has no text.
+
+    Drivers and SDKs put a call log or a whole page below the first line."""
+    line = str(error).strip().partition("\n")[0].rstrip()
+    if not line and isinstance(error, BaseException):
+        return type(error).__name__
+    return line
+
+
 #: Errors after which it is unknown whether the call has run.
 _ANSWER_LOST = (CallTimeout, Disconnected, OutcomeUnknown)
 
@@ -658,6 +654,10 @@ def no_answer(request: str, timeout: float) -> CallTimeout:
     error = CallTimeout(message, sent=sent)
     error.waited = timeout
     return error
+
+
+#: Reason of a refused connection, for messages.
+NOTHING_LISTENS = "nothing listens there"
 
 
 def is_refused(error: OSError) -> bool:

@@ -87,14 +87,14 @@ def _routable(ip: _Address) -> bool:
 class AddressGuard:
     """A socket factory for :class:`aiohttp.TCPConnector` that refuses addresses that are not public.
 
-    ``own`` addresses are always allowed. With ``allow_private`` nothing is refused. After the error of one address
+    ``app_addresses`` are always allowed. With ``allow_private`` nothing is refused. After the error of one address
     aiohttp tries the next and raises only the last error, wrapped. So the guard itself keeps the refused addresses
     (``blocked``, in order) and counts the ``allowed`` ones.
     """
 
-    def __init__(self, *, allow_private: bool, own: Collection[str] = ()) -> None:
+    def __init__(self, *, allow_private: bool, app_addresses: Collection[str] = ()) -> None:
         self.allow_private = allow_private
-        self._own = own
+        self._app_addresses = app_addresses
         self._sockets: list[tuple[str, socket.socket]] = []
         self.allowed = 0
         self.blocked: list[str] = []
@@ -102,7 +102,7 @@ class AddressGuard:
     def __call__(self, addr_info: AddrInfoType) -> socket.socket:
         family, kind, proto, _, address = addr_info
         host = str(address[0])
-        if not self.allow_private and not is_public(host) and _canonical(host) not in self._own:
+        if not self.allow_private and not is_public(host) and _canonical(host) not in self._app_addresses:
             self.blocked.append(host)
             raise PermissionError(f"{host} is not a public address")
         self.allowed += 1

@@ -295,7 +295,7 @@ class Transfer:
     def _guard(self, target: Target) -> AddressGuard:
         is_own = target.origin == self.request.own_origin
         addresses = self.request.own_addresses if is_own else ()
-        return AddressGuard(allow_private=self.request.allow_private, own=addresses)
+        return AddressGuard(allow_private=self.request.allow_private, app_addresses=addresses)
 
     async def _restart(self) -> None:
         self.representation = None

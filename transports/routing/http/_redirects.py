@@ -28,20 +28,22 @@ class UserHost:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self._own: frozenset[str] | None = None
+        self._addresses: frozenset[str] | None = None
 
     def guard(self, target: Target, *, allow_private: bool) -> AddressGuard:
         """Return the guard for a request to ``target``."""
         if target.url.raw_host != self.target.url.raw_host:
             return AddressGuard(allow_private=allow_private)
-        return AddressGuard(allow_private=allow_private or self._own is None, own=self._own or ())
+        if self._addresses is None:
+            return AddressGuard(allow_private=True)
+        return AddressGuard(allow_private=allow_private, app_addresses=self._addresses)
 
     def reached(self, guard: AddressGuard) -> None:
         """Remember the address at which the host was reached first."""
-        if self._own is None:
+        if self._addresses is None:
             _, host, port = self.target.origin
             address = guard.connected_address()
-            self._own = own_addresses(host, port, None if address is None else (address, port))
+            self._addresses = own_addresses(host, port, None if address is None else (address, port))
 
 
 class RedirectedGet:
