@@ -93,7 +93,7 @@ async def test_a_server_that_is_not_there_and_options_that_do_not_fit() -> None:
         await check_app("mcp+stdio:/nonexistent/server")
     with pytest.raises(UsageError, match="storage_state= cannot go with an MCP server"):
         await check_app(target("views"), storage_state="state.json")
-    with pytest.raises(UsageError, match="say 'mcp'"):
+    with pytest.raises(UsageError, match="use 'mcp'"):
         await check_app(target("views"), transport="playwright")
 
 

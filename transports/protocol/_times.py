@@ -29,9 +29,10 @@ def checked_timeout(seconds: float) -> float:
     """
     if is_timeout(seconds) or seconds == math.inf:
         return seconds
-    value = repr(seconds)[:60]
     if isinstance(seconds, int) and seconds > MAX_TIMEOUT:
-        value = "a larger number"
+        value = "a larger number"  # Python refuses to write thousands of digits
+    else:
+        value = repr(seconds)[:60]
     bounds = f"a positive number of seconds, at most {MAX_TIMEOUT:,}, or math.inf to wait for ever"
     raise UsageError(f"timeout must be {bounds}, not {value}")
 
