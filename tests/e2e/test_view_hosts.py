@@ -133,9 +133,7 @@ async def test_a_file_that_is_not_a_profile_is_refused(app: Session, tmp_path: P
 
 
 async def test_a_host_that_there_is_not_is_named(app: Session) -> None:
-    with pytest.raises(
-        UsageError, match="unknown host 'netscape'; use one of spec, basic-host, chatgpt, claude"
-    ):
+    with pytest.raises(UsageError, match="unknown host 'netscape'; use one of spec, basic-host, chatgpt, claude"):
         app.open_view("board", host="netscape")
     with pytest.raises(UsageError, match="cannot be read"):
         app.open_view("board", host="nothing.toml")
