@@ -223,4 +223,4 @@ async def test_a_small_call_of_a_page_takes_few_calls_of_our_functions(browser: 
             for _ in range(5):
                 result = await app.call("data.json", {"csv": "a,b\n1,2"})
     assert result.data
-    assert calls.count / 5 <= 195
+    assert calls.count / 5 <= 175

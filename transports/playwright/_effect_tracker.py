@@ -85,6 +85,21 @@ class CallEffects:
     expected: set[ExpectedEffect] = field(default_factory=set)
     windows: list[Window] = field(default_factory=list)
 
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing has happened and nothing is announced."""
+        return not any(
+            (
+                self.effects,
+                self.overflow,
+                self.refused,
+                self.dropped,
+                self.warnings,
+                self.outputs,
+                self.expected,
+            )
+        )
+
     def as_effects(self) -> tuple[SideEffect, ...]:
         """Return the effects for a result; those beyond the limit are summed up in one of the kind ``more``."""
         effects = [SideEffect(kind, self.id, detail) for kind, detail in self.effects]
@@ -166,6 +181,10 @@ class EffectTracker:
             self._defer(output)
         self.unattributed.effects.clear()
         self.unattributed.overflow = 0
+
+    def has_effects_for(self, call: CallEffects) -> bool:
+        """Return whether :meth:`settle` has anything to add to the reply to a call, or to wait for."""
+        return bool(not call.is_empty or self.unattributed.outputs or self.unattributed.warnings or self._discarded)
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         """Add the effects and outputs of its call to ``reply``.

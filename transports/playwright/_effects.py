@@ -507,6 +507,10 @@ class PageEffects:
             self._windows.close_windows_of(call)
         self._tracker.end_call(call)
 
+    def has_effects_for(self, call: CallEffects) -> bool:
+        """Return whether a reply to the call has side effects to be completed with (:meth:`settle`)."""
+        return self._tracker.has_effects_for(call)
+
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         """Complete a reply with its side effects; see :meth:`EffectTracker.settle
         <transports.playwright._effects.EffectTracker.settle>`.

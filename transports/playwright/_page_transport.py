@@ -266,6 +266,7 @@ class PageTransport(Transport):
         self._stack = contextlib.AsyncExitStack()
         self._reconnect_task: asyncio.Task[None] | None = None
         self._events: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._last_sender: tuple[Document, str, Sender] | None = None
         self._limits: tuple[int, int | None] = DEFAULT_MAX_BYTES, None
         self._rungs = {"download": 0, "stream": 0, "slices": 0}  # counted across reconnections
         self.features = replace_field(self.features, reconnects=source.page is None)
@@ -449,17 +450,21 @@ class PageTransport(Transport):
             async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
                 reply = await self._invoke(message, "call", text, *elements, timeout=timeout, reach=reach, of=document)
             reply.sender = self._sender(document)
-            # at least a second, also after a call that used up its time: its outputs may be ready already
-            await self._effects.settle(call, reply, timeout=max(deadline - time.monotonic(), 1.0))
+            if self._effects.has_effects_for(call):
+                # at least a second, also after a call that used up its time: its outputs may be ready already
+                await self._effects.settle(call, reply, timeout=max(deadline - time.monotonic(), 1.0))
             return reply
         finally:
             self._effects.end_call(call)
 
     def _sender(self, document: Document) -> Sender:
-        """Return the sender of answers to calls of the page's document."""
+        """Return the sender of answers to calls of the page's document, made once for each of its addresses."""
         url = self._require_agent().page.url
-        address = self._address_of(document.origin)
-        return sender_of(url, document.origin, page=document, server_address=address)
+        if self._last_sender is None or self._last_sender[:2] != (document, url):
+            address = self._address_of(document.origin)
+            sender = sender_of(url, document.origin, page=document, server_address=address)
+            self._last_sender = document, url, sender
+        return self._last_sender[2]
 
     def _address_of(self, origin: str) -> tuple[str, int] | None:
         """Return the address at which the server of ``origin`` was reached, if that is the app's origin."""

@@ -397,8 +397,8 @@ class Session(OpenedHere):
                 call.params, call.content = prepare_params(dict(params), read_files=False)
             except FileToRead:
                 call.params, call.content = await asyncio.to_thread(prepare_params, dict(params))
-        declared = self.capabilities.get(call.capability)
-        if declared is not None:
+        if call.capability in self.capabilities:  # not get(): a missing name is looked up among similar ones
+            declared = self.capabilities[call.capability]
             call.warnings = self._handshake.check_params(declared, call.params, call.content)
             call.output_schema = declared.output_schema
 
