@@ -372,7 +372,7 @@
       elicitations.get(id)?.(answer);
       elicitations.delete(id);
     },
-    // --- content held in the page, in the forms needed by the rungs of the ladder (transfer/ladder.py) ---
+    // --- content held in the page, in the forms needed by the rungs of the ladder (playwright/_content.py) ---
     blob(id, start, end) {
       const value = heldContent.get(id);
       if (codec.isView(value)) return new Blob(sequence([piece(value, start, end)]));
