@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, overload
 
 from .._internal.notebook import _html as notebook
 from ..errors import CapabilityError, ProtocolError
@@ -28,6 +28,9 @@ MAX_CAPABILITIES = 150_000
 _UNMET = frozenset(
     {"CAPABILITY_UNAVAILABLE", "REQUIREMENT_NOT_MET", "PERMISSION_DENIED", "PERMISSION_REQUIRED", "PRECONDITION_FAILED"}
 )
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,16 @@ class Capabilities(Mapping[str, "Capability"]):
                 logger.warning("%s; only its name is taken", error.message)
                 self._read[name] = Capability(name=name)
         return self._read[name]
+
+    @overload
+    def get(self, key: str, default: None = None, /) -> Capability | None: ...
+
+    @overload
+    def get(self, key: str, default: Capability | T, /) -> Capability | T: ...
+
+    def get(self, key: str, default: object = None, /) -> object:
+        """Return a capability, or ``default``. The inherited method would search for similar names first."""
+        return self[key] if key in self._entries else default
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)

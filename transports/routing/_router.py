@@ -142,9 +142,9 @@ def unkept(store: ArtifactStore, data: bytes, origin: Mapping[str, object]) -> U
 
 
 def masked(staged: Staged, secrets: KnownSecrets) -> Staged:
-    """Return ``staged`` with ``known`` values masked in its content (:meth:`.KnownSecrets.mask`).
+    """Return ``staged`` with the values of ``secrets`` masked in its content (:meth:`.KnownSecrets.mask`).
 
-    Without known values, that is ``staged`` itself."""
+    Without secrets, that is ``staged`` itself."""
     return _MaskedStaged(staged, secrets) if secrets else staged
 
 
@@ -460,9 +460,10 @@ class Router:
             parts.references.pop(file.path, None)
             parts.texts.pop(file.path, None)
 
-        routed, encoded = await _process(large, _with_references, data, parts.references, capability)
+        routed = cast(JSONValue, await _process(large, replace, data, parts.references))
         previews: dict[Place, JSONValue] = {}
         if not parts.failures:
+            encoded = await _process(large, _encode_answer, routed, capability)
             previews = await self._storing.json(routed, encoded, capability, origin, parts, large)
         # Added after json(), because text that is a file already needs no second file for its length.
         if parts.texts:
@@ -546,11 +547,9 @@ async def _process(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P
     return await in_thread(work, *args, **kwargs) if large else work(*args, **kwargs)
 
 
-def _with_references(data: object, references: Mapping[Place, object], capability: str) -> tuple[JSONValue, bytes]:
-    """Return an answer with ``references`` in the places of its files, and the same as JSON."""
-    routed = cast(JSONValue, replace(data, references))
+def _encode_answer(routed: object, capability: str) -> bytes:
     try:
-        return routed, encode_json(routed)
+        return encode_json(routed)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{capability}: the result holds a value that is not JSON: {error}") from error
 

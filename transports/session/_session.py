@@ -397,8 +397,8 @@ class Session(OpenedHere):
                 call.params, call.content = prepare_params(dict(params), read_files=False)
             except FileToRead:
                 call.params, call.content = await asyncio.to_thread(prepare_params, dict(params))
-        if call.capability in self.capabilities:  # not get(): a missing name is looked up among similar ones
-            declared = self.capabilities[call.capability]
+        declared = self.capabilities.get(call.capability)
+        if declared is not None:
             call.warnings = self._handshake.check_params(declared, call.params, call.content)
             call.output_schema = declared.output_schema
 
@@ -409,7 +409,7 @@ class Session(OpenedHere):
             result = replace(result, response_metadata=response_metadata(reply.payload["metadata"]))
         if isinstance(result.data, dict) and "content" in result.data:
             result = await self.resources.read_links(result, call)
-        return result if self._results.policy.inline_data else await self._results.in_files(result)
+        return await self._results.in_files(result)
 
     async def _completed_error(self, call: Call, error: ABPError) -> ABPError:
         """Return the error of a call as its caller gets it: with its place, what was stored, and what to do next."""
