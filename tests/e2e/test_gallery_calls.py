@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -228,3 +229,17 @@ async def test_an_app_is_connected_by_its_name(tmp_path: Path, browser: Browser,
         await expect(page.locator(".app .url")).to_have_text(re.compile(r"^bench · session "))
         await gallery.ask("POST", "apps", body={"url": "bench", "user": "ann"}, expect=201)
         await expect(page.locator(".app .url").nth(1)).to_contain_text("bench · signed in as ann · session")
+
+
+async def test_a_link_opens_its_call_although_the_calls_come_later(wired: Gallery, browser: Browser) -> None:
+    call = await wired.call("convert.markdownToHtml", markdown="# Title")
+    async with visiting(wired, browser) as page:
+
+        async def delay(route: Route) -> None:
+            await asyncio.sleep(0.5)
+            await route.continue_()
+
+        await page.route("**/calls?limit=200", delay)
+        await page.goto(f"{wired.url}#call={call['id']}")
+        await page.reload()
+        await expect(page.locator(f"details[id='call-{call['id']}']")).to_have_attribute("open", "")

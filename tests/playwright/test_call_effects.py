@@ -22,13 +22,15 @@ async def _release(_: object) -> None:
 
 @pytest.fixture
 def timers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[asyncio.TimerHandle]]:
-    """The timers that the code under test has set."""
+    """The timers that trackers have set. Other loops of the process set theirs meanwhile."""
     made: list[asyncio.TimerHandle] = []
     later = asyncio.BaseEventLoop.call_later
 
     def call_later(self: Any, delay: float, callback: Any, *args: Any, **more: Any) -> asyncio.TimerHandle:
-        made.append(later(self, delay, callback, *args, **more))
-        return made[-1]
+        timer = later(self, delay, callback, *args, **more)
+        if isinstance(getattr(callback, "__self__", None), EffectTracker):
+            made.append(timer)
+        return timer
 
     monkeypatch.setattr(asyncio.BaseEventLoop, "call_later", call_later)
     yield made

@@ -7,6 +7,10 @@ const LIMIT = 200; // loaded calls; twice as many are kept
 export const calls = new Map();
 const updated = new Set(); // ids of calls with an event since the last request for the list
 
+let markLoaded;
+/** Resolved once the latest calls have been loaded. */
+export const loaded = new Promise((resolve) => { markLoaded = resolve; });
+
 export const running = (call) => call.status === 'working' || call.status === 'input_required';
 
 /** Load the latest calls. Emits `calls_changed` without a call. */
@@ -17,6 +21,7 @@ export async function loadCalls() {
   calls.clear();
   for (const call of [...answer.calls.reverse(), ...newer]) calls.set(call.id, call);
   emit('calls_changed');
+  markLoaded();
 }
 
 /** Load a call with its result, which events and lists omit. */

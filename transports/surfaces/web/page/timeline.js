@@ -1,6 +1,6 @@
 // Timeline of calls as bars on a time axis. Calls in close succession form a run with an axis of its own: on a common axis, a pause
 // of an hour would leave no room for a call of a second.
-import { calls, loadCalls, running } from './calls.js';
+import { calls, loadCalls, loaded, running } from './calls.js';
 import { byId, h, notice, say } from './dom.js';
 import { on } from './events.js';
 import { duration, moment, plural } from './format.js';
@@ -178,8 +178,10 @@ function tick() {
   if ([...calls.values()].some(running)) render();
 }
 
-/** Unfold one call and scroll to it. */
-export function openCall(id) {
+/** Unfold one call and scroll to it. A link to a call can be opened before the calls have been loaded or drawn. */
+export async function openCall(id) {
+  await loaded;
+  render();
   const node = rows.get(id)?.node;
   if (!node) {
     notice('this call is not among the latest; the gallery still has its files');
