@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -210,6 +211,20 @@ def test_no_public_class_has_the_docstring_that_a_dataclass_makes() -> None:
             own = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
             assert own, f"{name} has no docstring"
             assert not own.startswith(f"{name}("), f"{name} has a docstring that a dataclass made"
+
+
+def test_every_public_function_and_method_has_a_docstring() -> None:
+    undocumented = []
+    for name, value in public():
+        members = {name: value} if inspect.isfunction(value) else {}
+        if inspect.isclass(value):
+            members = {
+                f"{name}.{attribute}": getattr(value, attribute)
+                for attribute, member in vars(value).items()
+                if not attribute.startswith("_") and isinstance(member, FunctionType | classmethod | property)
+            }
+        undocumented += [name for name, member in members.items() if not inspect.getdoc(member)]
+    assert not undocumented
 
 
 def test_only_these_functions_take_or_give_anything() -> None:
