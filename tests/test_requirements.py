@@ -1,10 +1,7 @@
 """``docs/requirements.md`` agrees with the markers of the tests and with the code that its rows are about."""
 
-from typing import Any
-
 import pytest
 
-from tests.support.requirement_mutants import REMOVALS, changes_of, named_in, removal
 from tests.support.requirements import CODE, PAGE, problems, render, rows, show, unknown
 
 PAGE_OF_FOUR = """| D1 | Not so, because |
@@ -85,59 +82,3 @@ def test_a_row_is_shown_with_its_code_its_tests_and_the_lines_that_cite_it() -> 
     assert any(line.startswith("    cited  transports/") and line.endswith(" (R2-7.1)") for line in shown)
     assert [line for line in show(page, {}, ["R2-A"]).splitlines() if line.startswith("R2-A.")][-1].startswith("R2-A.g")
     assert show(page, {}, ["R8"]) == ""
-
-
-SOURCE = '''
-class Rule:
-    limit = 3
-
-    def of(self, size: int) -> bool:
-        """Return whether a size is within the limit."""
-        return size < self.limit
-
-    async def pieces(self, text: str) -> AsyncIterator[str]:
-        for piece in text.split():
-            yield piece
-
-    def cleaned(self, text: str, times: int) -> str:
-        return text.strip()
-
-    def close(self) -> None:
-        self.limit = 0
-
-
-def made(rule: Rule) -> Mapping[str, int]:
-    return {"limit": rule.limit}
-'''
-
-
-def test_functions_are_emptied() -> None:
-    changes = changes_of("transports/a.py", SOURCE)
-    assert {one.about.split()[0]: one.new.strip() for one in changes} == {
-        "of": "return False",
-        "pieces": "return; yield",
-        "cleaned": "return text",  # an argument of the right type
-        "made": "return {}",
-    }
-    first = next(one for one in changes if one.about.startswith("of "))
-    namespace: dict[str, object] = {}
-    exec(first.apply(SOURCE.replace("AsyncIterator[str]", "object")
-         .replace("Mapping[str, int]", "object")), namespace)  # fmt: skip
-    rule: Any = namespace["Rule"]
-    assert rule().of(1) is False and rule.of.__doc__ is not None
-
-
-def test_code_is_found_by_what_a_row_says() -> None:
-    sources = {"transports/room/_a.py": SOURCE, "transports/room/_b.py": "def b(rule):\n    return rule.limit\n"}
-    assert named_in("`room/_a`", sources).keys() == {"transports/room/_a.py"}
-    assert named_in("`room/`, docs/a.md", sources).keys() == sources.keys()
-    assert named_in("`Rule.of`", sources)["transports/room/_a.py"] == {5, 6, 7}
-    assert named_in("`limit`", sources) == {"transports/room/_a.py": {3, 6, 7, 17, 21}, "transports/room/_b.py": {2}}
-    assert named_in("no code", sources) == {}
-
-
-def test_what_the_table_of_removals_removes_is_there() -> None:
-    known = {row.id for row in rows(PAGE.path.read_text(encoding="utf-8"))}
-    for id, (module, old, new) in REMOVALS.items():
-        change = removal(module, old, new)
-        assert id in known and old in change.old and change.new != change.old

@@ -180,9 +180,4 @@ if __name__ == "__main__":
         shown = show(text, PAGE.marked(), sys.argv[sys.argv.index("--show") + 1 :])
         print(shown or "no requirement begins so")
         sys.exit(0 if shown else 1)
-    if "--mutate" in sys.argv[1:]:
-        from tests.support import requirement_mutants
-
-        requirements = [(row.id, row.text, CODE.get(row.id, "")) for row in rows(text)]
-        sys.exit(requirement_mutants.main(requirements, PAGE.marked(), sys.argv[1:]))
     sys.exit(PAGE.main())
