@@ -75,8 +75,8 @@ from ._access import all_scopes, app_is_in_scope, require_scopes
 from ._artifacts import TEMPLATE, ArtifactView, Link
 from ._calls import Context, ProgressReporter
 from ._detached import add_tasks
+from ._files import list_resources, read_app_resource, read_resource
 from ._options import Options
-from ._resources import list_resources, read_app_resource, read_resource
 from ._results import error_result, for_version
 from ._tool_list import OPEN_VIEW, CapabilityTool, capability_tools, fixed_tools, has_views
 from ._tools import Answer, Tools, app_name

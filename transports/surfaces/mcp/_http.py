@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import uvicorn
-from mcp.server.auth.middleware.bearer_auth import RequireAuthMiddleware
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, RequireAuthMiddleware
 from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..._internal.tasks import begin, cancel_and_wait
@@ -32,10 +35,11 @@ from ..shared._connections import Connections
 from ..shared._listening import cannot_listen
 from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
 from ._bridge import Bridge
-from ._messages import MessageCheck
-from ._user_limits import UserLimits
+from ._messages import MessageCheck, error_body
+from ._users import MAX_SESSIONS
 
 PATH = "/mcp"
+_SESSION = "mcp-session-id"
 #: Seconds for running requests when the server ends.
 _SHUTDOWN_TIMEOUT = 1
 
@@ -110,6 +114,113 @@ def _http_app(bridge: Bridge, users: Mapping[str, str], host: str, url: str, exp
         metadata_url = str(build_resource_metadata_url(auth.resource_server_url))
         app.user_middleware.append(Middleware(ScopeChallenge, check=bridge.require_scopes, metadata_url=metadata_url))
     return app
+
+
+class UserLimits:
+    """ASGI middleware that limits the concurrent requests of a user to ``max_requests``, and the user's sessions to
+    ``max_sessions`` (:data:`MAX_SESSIONS`).
+
+    A new session above the limit ends the user's least recently used session without running requests, as its client
+    would end it. If all sessions are in use, and for requests above the limit, the reply has status 429 and a JSON-RPC
+    error with the code ``LIMIT_REACHED``."""
+
+    def __init__(self, app: ASGIApp, *, max_requests: int, max_sessions: int | None = None) -> None:
+        self._app = app
+        self._max_requests = max_requests
+        self._max_sessions = MAX_SESSIONS if max_sessions is None else max_sessions
+        self._requests: Counter[str] = Counter()
+        self._opening: Counter[str] = Counter()
+        #: Number of running requests of each session, by user, least recently used session first. Sessions that ended
+        #: by themselves stay until they are the oldest; they are never in use.
+        self._sessions: defaultdict[str, OrderedDict[str, int]] = defaultdict(OrderedDict)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        holder = scope.get("user")
+        if scope["type"] != "http" or not isinstance(holder, AuthenticatedUser):
+            await self._app(scope, receive, send)
+            return
+        user = holder.access_token.subject or holder.access_token.client_id
+        if self._requests[user] >= self._max_requests:
+            await _refusal(
+                f"{self._max_requests} requests of this user are under way, which is the limit; wait for one to end"
+            )(scope, receive, send)
+            return
+        self._requests[user] += 1
+        try:
+            await self._serve(user, scope, receive, send)
+        finally:
+            self._requests[user] -= 1
+            if not self._requests[user]:
+                del self._requests[user]
+
+    async def _serve(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
+        sessions = self._sessions[user]
+        headers = Headers(scope=scope)
+        session = headers.get(_SESSION)
+        if session is not None and session in sessions:
+            sessions[session] += 1
+            sessions.move_to_end(session)
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                if session in sessions:
+                    sessions[session] -= 1
+                    sessions.move_to_end(session)
+        elif session is None and scope["method"] == "POST" and _has_handshake(headers):
+            await self._open_session(user, scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def _open_session(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
+        sessions = self._sessions[user]
+        if sum(map(bool, sessions.values())) + self._opening[user] >= self._max_sessions:
+            message = (
+                f"{self._max_sessions} sessions of this user are in use, which is the limit; end one of them first"
+            )
+            await _refusal(message)(scope, receive, send)
+            return
+
+        async def noting_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                opened = Headers(raw=message["headers"]).get(_SESSION)
+                if opened:
+                    sessions[opened] = 0
+            await send(message)
+
+        self._opening[user] += 1
+        try:
+            await self._app(scope, receive, noting_send)
+        finally:
+            self._opening[user] -= 1
+        while len(sessions) > self._max_sessions:
+            idle = [session for session, requests in sessions.items() if not requests]
+            if not idle:
+                break
+            del sessions[idle[0]]
+            await self._end_session(idle[0], scope)
+
+    async def _end_session(self, session: str, scope: Scope) -> None:
+        """End a session of the user of ``scope``, as its client would (DELETE)."""
+        headers = [(name, value) for name, value in scope["headers"] if name in (b"host", b"origin")]
+        headers.append((_SESSION.encode(), session.encode()))
+        request = {**scope, "method": "DELETE", "headers": headers}
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(_: Message) -> None:
+            pass
+
+        await self._app(request, receive, send)
+
+
+def _has_handshake(headers: Headers) -> bool:
+    version = headers.get("mcp-protocol-version")
+    return version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+def _refusal(message: str) -> JSONResponse:
+    return JSONResponse(error_body(message, code="LIMIT_REACHED", retryable=True), 429)
 
 
 class _Uvicorn(uvicorn.Server):

@@ -61,12 +61,13 @@ from ..shared._detached import MAX_CONNECTIONS, CallLedger, DetachedCalls, KeptC
 from ..shared._store_watcher import StoreChange, StoreWatcher
 from ._calls import QUESTION_TIMEOUT, Context, ToolCall, is_modern
 from ._options import Options
-from ._user_limits import MAX_SESSIONS
 
 logger = logging.getLogger("transports")
 
 #: Function that opens an app with the arguments of `abp_connect`, under a session name.
 Open: TypeAlias = Callable[[Mapping[str, object], str], Awaitable[App]]
+#: Most sessions of one user: of clients with a handshake, and with ``isolate_sessions`` of all.
+MAX_SESSIONS = 100
 #: Key of the argument that marks a connection made by the bridge's settings, not by a model.
 _CONFIGURED = "configured"
 #: Arguments of `abp_connect` that choose how an app runs, with their defaults.
