@@ -65,8 +65,8 @@ def test_a_deviation_that_does_not_show_fails(package: Path, site: Path) -> None
     text = tests.read_text(encoding="utf-8")
     path = os.pathsep.join((str(site), str(ROOT)))
     for name, words in (
-        ("it has a name, features and an address", "take it out of the deviations"),
-        ("it sings", "do not exist"),
+        ("it has a name, features and an address", "remove it from the deviations"),
+        ("it sings", "unknown behaviours in deviations"),
     ):
         wrong = text.replace("DEVIATIONS = {", f'DEVIATIONS = {{\n    "{name}": "so it is",')
         (package / "tests" / "test_wrong.py").write_text(wrong, encoding="utf-8")

@@ -114,6 +114,18 @@ def test_a_call_that_broke_the_connection_is_not_made_again_to_be_cancelled() ->
     assert _long_calls(called) == [slow]
 
 
+def test_each_schema_of_a_capability_is_checked() -> None:
+    entries = [
+        {"name": "first", "inputSchema": {"type": 7}, "outputSchema": {}},
+        {"name": "second", "inputSchema": {}, "outputSchema": {"type": 8}},
+    ]
+    evidence = Evidence("memory:", "page", 1.0, trials=[Trial(Capability(name=str(e["name"])), e) for e in entries])
+    assert [text.rpartition(": ")[0] for text in findings("schema.valid", evidence)] == [
+        "first: inputSchema",
+        "second: outputSchema",
+    ]
+
+
 @pytest.mark.requirement("R1-5c")
 def test_a_reference_needs_a_size() -> None:
     reference = {"downloadUrl": "https://a.test/f", "mimeType": "application/pdf"}

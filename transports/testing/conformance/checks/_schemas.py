@@ -46,9 +46,11 @@ def _valid(app: Evidence) -> Iterator[str]:
     for trial in app.trials:
         for key in ("inputSchema", "outputSchema"):
             schema = trial.entry.get(key)
-            reason = None if schema is None else _schema_error(schema)
-        if reason is not None:
-            yield f"{trial.name}: {key}: {reason}"
+            if schema is None:
+                continue
+            reason = _schema_error(schema)
+            if reason is not None:
+                yield f"{trial.name}: {key}: {reason}"
 
 
 @RULES(
