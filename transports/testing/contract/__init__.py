@@ -13,20 +13,72 @@
 The app is the reference app (:mod:`webapp_fixture`). A :class:`Subject` creates new transports to it, as many as a
 behaviour needs. Known deviations of a transport are data: the name of a behaviour and the reason. A declared deviation
 that does not occur is a failure, so the list cannot become stale.
-
-* :mod:`._suite` — all behaviours, and :func:`verify`, which runs one as a test.
-* :mod:`._behaviour` — the types, and helpers for writing behaviours.
-* :mod:`._lifecycle`, :mod:`._messages` — the transport alone.
-* :mod:`._calls`, :mod:`._binaries`, :mod:`._events`, :mod:`._cancellation`, :mod:`._faults` — a session over the
-  transport.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from importlib import import_module
+
 from ..._internal.extras import needing
 
 with needing("pytest", "test"):
-    from ._behaviour import Behaviour, Subject
-    from ._suite import BEHAVIOURS, verify
+    import pytest
+
+from ...errors import ABPError, CallTimeout, UsageError
+from ...protocol.messages import Message
+from ._behaviour import Behaviour, Subject
 
 __all__ = ["BEHAVIOURS", "Behaviour", "Subject", "verify"]
+
+_MODULES = [f"{__name__}.{module}" for module in ("_transport", "_session", "_content")]
+pytest.register_assert_rewrite(*_MODULES)  # before they are imported, so that a failed assert shows its values
+
+#: All behaviours, by theme. A good order for implementing them in a new transport.
+BEHAVIOURS: tuple[Behaviour, ...] = tuple(
+    behaviour for module in _MODULES for behaviour in import_module(module).BEHAVIOURS
+)
+
+
+async def verify(behaviour: Behaviour, subject: Subject, deviations: Mapping[str, str] | None = None) -> None:
+    """Run one behaviour inside a test.
+
+    ``deviations`` maps names of behaviours to the reasons of known deviations of the transport. A behaviour that does
+    not hold fails the test, or is an ``xfail`` if it is in ``deviations``. A behaviour in ``deviations`` that does hold
+    fails the test too. Raises :class:`~transports.errors.UsageError` for a deviation from a behaviour that does not
+    exist.
+    """
+    deviations = deviations or {}
+    unknown = set(deviations) - {existing.name for existing in BEHAVIOURS}
+    if unknown:
+        raise UsageError(f"unknown behaviours in deviations: {', '.join(sorted(unknown))}")
+    reason = deviations.get(behaviour.name)
+    try:
+        async with asyncio.timeout(subject.timeout):
+            await behaviour.check(subject)
+    except (Exception, pytest.fail.Exception) as error:
+        does_not_hold = isinstance(error, AssertionError | ABPError | TimeoutError | pytest.fail.Exception)
+        if reason is not None and does_not_hold:
+            pytest.xfail(reason)
+        raise AssertionError(f"{behaviour.name}: {_describe(error, subject)}  [source: {behaviour.source}]") from error
+    if reason is not None:
+        pytest.fail(f"{behaviour.name}: it holds; remove it from the deviations (reason: {reason})")
+
+
+def _describe(error: BaseException, subject: Subject) -> str:
+    match error:
+        case AssertionError() | pytest.fail.Exception():
+            return str(error)
+        case TimeoutError():
+            return f"it did not end within {subject.timeout:g} s"
+        case CallTimeout() if subject.unanswered:
+            return f"no answer to {_in_words(subject.unanswered[-1])}: {error}"
+        case _:
+            return f"{type(error).__name__}: {error}"
+
+
+def _in_words(request: Message) -> str:
+    payload = request.payload if isinstance(request.payload, Mapping) else {}
+    capability = f" of {payload['capability']}" if "capability" in payload else ""
+    return f"{request.type}{capability} (id {request.id!r})"

@@ -1,4 +1,4 @@
-"""Types :class:`Behaviour` and :class:`Subject`, and helpers for writing behaviours."""
+"""Types of the contract suite, and helpers for writing behaviours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...artifacts._base import ArtifactStore
 from ...base import Transport
@@ -18,9 +18,6 @@ from ...session._call import OnProgress
 from ...session._connect import connect
 from ...session._dispatch import OnElicitation, OnNotification
 from ...session._session import Session
-
-#: Maximum characters of a value in a message.
-_MAX_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,34 +77,51 @@ class Subject:
         )
 
 
+SubjectCheck: TypeAlias = Callable[[Subject], Awaitable[None]]
+SessionCheck: TypeAlias = Callable[[Session], Awaitable[None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Behaviour:
     """Required behaviour of every transport.
 
     ``source`` cites its specification: a section of docs/protocol.md, a row of docs/faults.md, an RFC, or a name in the
-    code such as ``transports.base.Transport.events``. ``check`` asserts it.
+    code such as ``transports.base.Transport.events``. ``check`` asserts it. ``theme`` is its group: ``calls``.
     """
 
     name: str
     source: str
-    check: Callable[[Subject], Awaitable[None]] = field(repr=False)
+    check: SubjectCheck = field(repr=False)
+    theme: str
 
     def __str__(self) -> str:
         """Return the id of a test: ``calls: text arrives as it was sent``. ``pytest -k calls:`` selects a theme."""
         return f"{self.theme}: {self.name}"
 
-    @property
-    def theme(self) -> str:
-        """Name of the defining module: ``calls``, ``faults``."""
-        return self.check.__module__.rpartition(".")[2].removeprefix("_")
 
+class Theme:
+    """Decorators that add a check to ``behaviours``: one that opens transports itself, or one that gets a session."""
 
-def behaviour(name: str, source: str) -> Callable[[Callable[[Subject], Awaitable[None]]], Behaviour]:
-    """Return a decorator that turns a checking coroutine function into a :class:`Behaviour`."""
-    return lambda check: Behaviour(name, source, check)
+    def __init__(self, theme: str, behaviours: list[Behaviour]) -> None:
+        self._theme = theme
+        self._behaviours = behaviours
 
+    def __call__(self, name: str, source: str) -> Callable[[SubjectCheck], SubjectCheck]:
+        def add(check: SubjectCheck) -> SubjectCheck:
+            self._behaviours.append(Behaviour(name, source, check, self._theme))
+            return check
 
-# --- for the behaviours -----------------------------------------------------------------------------------------------
+        return add
+
+    def in_session(self, name: str, source: str) -> Callable[[SessionCheck], SubjectCheck]:
+        def add(check: SessionCheck) -> SubjectCheck:
+            async def check_session(subject: Subject) -> None:
+                async with subject.connect() as session:
+                    await check(session)
+
+            return self(name, source)(check_session)
+
+        return add
 
 
 async def until(condition: Callable[[], bool], what: str, *, seconds: float = 5.0) -> None:
@@ -151,4 +165,6 @@ def call(capability: str, key: str, **params: object) -> Message:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}… ({len(text)} characters)"
+    if len(text) > 300:
+        return f"{text[:300]}… ({len(text)} characters)"
+    return text
