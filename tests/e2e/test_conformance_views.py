@@ -18,8 +18,7 @@ from transports import Browser, UsageError
 from transports.errors import ConnectFailed
 from transports.mcp._connection import VIEW_TYPE
 from transports.surfaces.cli import main
-from transports.testing.conformance import VIEW_CHECKS, Plan, Report, check_app
-from transports.testing.conformance.checks import _views as checks
+from transports.testing.conformance import VIEW_CHECKS, Plan, Report, _view_checks as checks, check_app
 
 pytestmark = pytest.mark.browser
 in_session = pytest.mark.asyncio(loop_scope="session")

@@ -1,10 +1,9 @@
 """Conformance check of an app against ABP (docs/protocol.md): ``abp conformance TARGET``, or :func:`check_app`.
 
-* :mod:`._gather` — collects evidence from the app, with :mod:`._client` (requests, binaries of answers) and
-  :mod:`._inputs` (parameters for calls); :mod:`._gather_views` — from an MCP server and its views.
-* :mod:`._evidence` — the plan, the collected facts, and the types of checks; no I/O.
-* :mod:`.checks` — the rules, by theme, which judge the evidence; no I/O.
-* :mod:`._report` — the outcomes as text, JSON, JUnit XML and a badge; no I/O.
+* :mod:`._gather`, :mod:`._gather_views` — collect evidence from an app, or from an MCP server and its views.
+* :mod:`._evidence` — what was collected, and the types of checks.
+* :mod:`._session_checks`, :mod:`._call_checks`, :mod:`._answer_checks`, :mod:`._webmcp_checks`, :mod:`._view_checks` —
+  the rules, which judge the evidence.
 """
 
 from __future__ import annotations
@@ -15,16 +14,56 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...protocol._plain_text import redact_url
+from . import _answer_checks, _call_checks, _session_checks, _view_checks, _webmcp_checks
 from ._evidence import Check, Evidence, Outcome, Plan
 from ._gather import gather
 from ._report import Report
-from .checks import ANSWERED_BY_KIT, CHECKS, VIEW_CHECKS, WEBMCP_CHECKS
 
 if TYPE_CHECKING:
     from ...playwright._browser import Browser
     from ...playwright._source import StorageState
 
 __all__ = ["CHECKS", "VIEW_CHECKS", "WEBMCP_CHECKS", "Check", "Evidence", "Outcome", "Plan", "Report", "check_app"]
+
+#: All checks of an app, in the order of the report. Their ids are stable.
+CHECKS: tuple[Check, ...] = (
+    *_session_checks.RULES,
+    *_call_checks.SCHEMAS,
+    *_answer_checks.ANSWERS,
+    *_answer_checks.BINARIES,
+    *_call_checks.ERRORS,
+)
+#: Checks of a page with WebMCP tools, which need not speak ABP.
+WEBMCP_CHECKS: tuple[Check, ...] = (*_webmcp_checks.RULES, *_call_checks.SCHEMAS, *_answer_checks.BINARIES)
+#: Checks of an MCP server whose tools have views.
+VIEW_CHECKS: tuple[Check, ...] = (*_view_checks.RULES,)
+#: Ids, and whole themes, of the checks of what this kit itself answers for an adapter (``adapter.js``).
+#: Authors of adapters cannot change it.
+_ANSWERED_BY_KIT = {
+    "manifest",
+    "wire",
+    "cancel",
+    "page.members",
+    "page.describe",
+    "page.supports",
+    "page.list",
+    "page.call",
+    "session.initialize",
+    "session.version",
+    "session.features",
+    "session.list",
+    "session.early",
+    "session.twice",
+    "session.shutdown",
+    "session.again",
+    "session.reopened",
+    "schema.alternatives",
+    "answers.shape",
+    "errors.unknown",
+    "errors.missing",
+    "errors.type",
+    "errors.deprecated",
+}
 
 
 async def check_app(
@@ -66,7 +105,7 @@ async def check_app(
     checks = {"webmcp": WEBMCP_CHECKS, "mcp": VIEW_CHECKS}.get(evidence.kind, CHECKS)
     judged = list(checks)
     if evidence.is_adapted:
-        judged = [check for check in checks if not {check.id, check.theme} & ANSWERED_BY_KIT]
+        judged = [check for check in checks if not {check.id, check.theme} & _ANSWERED_BY_KIT]
     app = evidence.session_info.get("app")
     names: list[str] = []
     if isinstance(app, dict):

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 
 import pybase64
 
-from .._evidence import Evidence, Finding, NotApplicable, Rules, ServerViews, ViewTrial, as_list, as_mapping
+from ._evidence import Evidence, Finding, NotApplicable, Rules, ServerViews, ViewTrial, as_list, as_mapping
 
 RULES = Rules()
 

@@ -1,22 +1,33 @@
-"""Checks of the answers and side effects of calls (docs/protocol.md 3, 11 and 12.5)."""
+"""Checks of answers (docs/protocol.md 3.3, 4.4, 11 and 12.5) and of their binary content (9 and 10)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 
-from ....errors import ABPError, CallTimeout, ProtocolError, TransportError
-from ....protocol._find_content import find
-from ....protocol._strict_json import encode_json
-from .._client import GRACE
-from .._evidence import Evidence, Exchange, NotApplicable, Rules, Trial, as_mapping
+from ...errors import (
+    ABPError,
+    BadDescriptor,
+    BadEncoding,
+    CallTimeout,
+    DownloadFailed,
+    ProtocolError,
+    SizeMismatch,
+    TransportError,
+    UrlExpired,
+)
+from ...protocol._find_content import find
+from ...protocol._media import contradicts, safe_filename, sniff
+from ...protocol._strict_json import encode_json
+from ...protocol.binary import Encoded
+from ._client import GRACE
+from ._evidence import ContentItem, Evidence, Exchange, NotApplicable, Rules, Trial, as_mapping
 
-RULES = Rules()
+ANSWERS = Rules()
+BINARIES = Rules()
 _NATIVE = {"dialog", "popup", "filechooser", "download", "share", "notification"}
 #: Bytes in one answer beyond which it should be a download (docs/protocol.md 9.12): 10 MB of 1,024 × 1,024 bytes.
 _LARGE = 10 << 20
-#: Seconds that an answer may take in transit.
-_TOLERANCE = 0.25
 #: Fields of an answer that only reports success: texts, names of files, all others.
 _TEXT_FIELDS = {"message", "msg", "info", "note", "result"}
 _PATH_FIELDS = {"path", "file", "filepath", "filename", "folder"}
@@ -42,7 +53,7 @@ def _called(app: Evidence) -> list[tuple[Trial, Exchange]]:
     return app.called
 
 
-@RULES(
+@ANSWERS(
     "answers.alive",
     "MUST",
     "A call leaves the app where it is: no navigation, no crash, no lost connection",
@@ -56,7 +67,7 @@ def _alive(app: Evidence) -> Iterator[str]:
             yield f"{trial.name}: {lost.message}"
 
 
-@RULES(
+@ANSWERS(
     "answers.timeout",
     "MUST",
     "A call that cannot end in time answers TIMEOUT",
@@ -64,14 +75,15 @@ def _alive(app: Evidence) -> Iterator[str]:
     fix="stop at options.timeout and answer {success: false, cancelled: true, error: {code: 'TIMEOUT', …}}",
 )
 def _timeout(app: Evidence) -> Iterator[str]:
+    in_transit = 0.25  # seconds that an answer may take
     for trial, call in _called(app):
         if isinstance(call.error, CallTimeout):
             yield f"{trial.name}: given {app.timeout:g} s, it had not answered {GRACE:g} s later"
-        elif call.seconds > app.timeout + _TOLERANCE and call.fields.get("success") is not False:
+        elif call.seconds > app.timeout + in_transit and call.fields.get("success") is not False:
             yield f"{trial.name}: given {app.timeout:g} s, it answered after {call.seconds:.2f} s as if in time"
 
 
-@RULES(
+@ANSWERS(
     "answers.shape",
     "MUST",
     "A call answers {success, data?, error?, …}",
@@ -88,7 +100,7 @@ def _shape(app: Evidence) -> Iterator[str]:
             yield f"{trial.name} answered without success: true or false"
 
 
-@RULES(
+@ANSWERS(
     "answers.readable",
     "MUST",
     "An answer can be read: JSON values and content, at most 64 levels deep",
@@ -101,7 +113,7 @@ def _readable(app: Evidence) -> Iterator[str]:
             yield f"{trial.name}: {call.error.message}"
 
 
-@RULES(
+@ANSWERS(
     "answers.data",
     "SHOULD",
     "A call that succeeds answers data",
@@ -114,7 +126,7 @@ def _data(app: Evidence) -> Iterator[str]:
             yield f"{trial.name} succeeded without data"
 
 
-@RULES(
+@ANSWERS(
     "answers.real",
     "MUST",
     "An answer is the result itself, not a message that there is one",
@@ -166,7 +178,7 @@ def _words(text: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])|[_-]+", " ", text)
 
 
-@RULES(
+@ANSWERS(
     "answers.native",
     "MUST",
     "A call shows nothing: no dialog, window, file chooser, share sheet, notification or download",
@@ -185,7 +197,7 @@ def _native(app: Evidence) -> Iterator[str]:
             yield f"outside any call: {effect.kind} {dict(effect.detail)}"
 
 
-@RULES(
+@ANSWERS(
     "answers.clipboard",
     "MUST",
     "A call leaves the clipboard alone",
@@ -201,14 +213,14 @@ def _clipboard(app: Evidence) -> Iterator[str]:
                 yield f"{trial.name}: {dict(effect.detail)}"
 
 
-@RULES(
+@ANSWERS(
     "answers.size",
     "SHOULD",
     "Content larger than 10 MB is a download",
     source="docs/protocol.md 9.12, 12.5",
     fix="answer {downloadUrl, mimeType, size} instead",
 )
-def _size(app: Evidence) -> Iterator[str]:
+def _answer_size(app: Evidence) -> Iterator[str]:
     for trial, call in _called(app):
         for item in trial.contents:
             if item.size > _LARGE and "downloadUrl" not in item.node:
@@ -229,7 +241,7 @@ def _length(value: object) -> int:
         return 0
 
 
-@RULES(
+@ANSWERS(
     "answers.progress",
     "MUST",
     "Progress names its call, and holds numbers",
@@ -250,3 +262,226 @@ def _progress(app: Evidence) -> Iterator[str]:
                 yield f"{trial.name}: {name} is {value!r}, not a number"
             elif name == "percentage" and isinstance(value, int | float) and not 0 <= value <= 100:
                 yield f"{trial.name}: percentage is {value}"
+
+
+# Binary content.
+
+
+def _contents(app: Evidence) -> list[tuple[str, ContentItem]]:
+    if not app.contents:
+        raise NotApplicable("no answer held binary content")
+    return app.contents
+
+
+def _downloads(app: Evidence) -> list[tuple[str, ContentItem]]:
+    downloads = [(name, item) for name, item in app.contents if isinstance(item.node.get("downloadUrl"), str)]
+    if not downloads:
+        raise NotApplicable("no answer held a downloadUrl")
+    return downloads
+
+
+def _errors(contents: list[tuple[str, ContentItem]]) -> Iterator[tuple[ABPError, str]]:
+    for name, item in contents:
+        if item.error is not None:
+            yield item.error, f"{name}: {item.error.message}"
+
+
+@BINARIES(
+    "binary.taken",
+    "MUST",
+    "Content can be read",
+    source="docs/protocol.md 9.2, 9.4",
+    fix="answer an ArrayBuffer, typed array, Blob or base64 text that is whole",
+)
+def _taken(app: Evidence) -> Iterator[str]:
+    other_checks = SizeMismatch | BadEncoding | BadDescriptor | DownloadFailed
+    yield from (text for error, text in _errors(_contents(app)) if not isinstance(error, other_checks))
+
+
+@BINARIES(
+    "binary.size",
+    "MUST",
+    "A declared size is the size of the content, in bytes",
+    source="docs/protocol.md 9.9",
+    fix="declare the length of the bytes, not of their base64, as a whole number",
+)
+def _size(app: Evidence) -> Iterator[str]:
+    yield from (text for error, text in _errors(_contents(app)) if isinstance(error, SizeMismatch | BadDescriptor))
+
+
+@BINARIES(
+    "binary.size_given",
+    "SHOULD",
+    "Content declares its size",
+    source="docs/protocol.md 9.2",
+    fix="add size, in bytes",
+)
+def _size_given(app: Evidence) -> Iterator[str]:
+    for name, item in _contents(app):
+        if "downloadUrl" not in item.node and _is_described(item) and item.node.get("size") is None:
+            yield f"{name} has no size"
+
+
+@BINARIES(
+    "binary.reference_size",
+    "MUST",
+    "A downloadUrl comes with the size of its file",
+    source="docs/protocol.md 10.1",
+    fix="add size, in bytes: without it a truncated file cannot be distinguished from a whole one",
+)
+def _reference_size(app: Evidence) -> Iterator[str]:
+    for name, item in _downloads(app):
+        if item.node.get("size") is None:
+            yield f"{name} is a downloadUrl without size"
+
+
+@BINARIES(
+    "binary.fields",
+    "MUST",
+    "Content declares its mimeType, and text its encoding",
+    source="docs/protocol.md 9.2",
+    fix="add mimeType, and encoding: 'base64' or 'utf-8' where content is text",
+)
+def _fields(app: Evidence) -> Iterator[str]:
+    for name, item in _contents(app):
+        if not _is_described(item):
+            continue
+        if not isinstance(item.node.get("mimeType"), str):
+            yield f"{name} has no mimeType"
+        if isinstance(item.node.get("content"), str) and item.node.get("encoding") is None:
+            yield f"{name} is text without encoding"
+
+
+@BINARIES(
+    "binary.encoding",
+    "MUST",
+    "Base64 is valid",
+    source="docs/protocol.md 9.8; RFC 4648 §3.5",
+    fix="encode the bytes with a library; btoa(String.fromCharCode(...bytes)) breaks on large content",
+)
+def _encoding(app: Evidence) -> Iterator[str]:
+    yield from (text for error, text in _errors(_contents(app)) if isinstance(error, BadEncoding))
+
+
+@BINARIES(
+    "binary.alphabet",
+    "SHOULD",
+    "Base64 is in the standard alphabet, with its padding",
+    source="docs/protocol.md 9.8; RFC 4648 §3.2, §4",
+    fix="use + and / instead of - and _, and end with = as needed",
+)
+def _alphabet(app: Evidence) -> Iterator[str]:
+    for name, item in _contents(app):
+        if item.error is not None or item.binary is None:
+            continue
+        content = item.binary.content
+        if not isinstance(content, Encoded) or content.encoding != "base64" or not isinstance(content.text, str):
+            continue
+        if len(content.text) % 4:
+            yield f"{name}: without padding"
+        elif re.search("[-_]", content.text):
+            yield f"{name}: in the URL-safe alphabet"
+
+
+@BINARIES(
+    "binary.type",
+    "MUST",
+    "Content is of the declared mimeType",
+    source="docs/protocol.md 9.11",
+    fix="declare the type that the content has",
+)
+def _type(app: Evidence) -> Iterator[str]:
+    for name, item in _contents(app):
+        declared = item.node.get("mimeType")
+        sniffed = sniff(item.head)
+        if isinstance(declared, str) and sniffed is not None and contradicts(declared, sniffed):
+            yield f"{name} is declared {declared[:60]!r} and begins like {sniffed}"
+
+
+@BINARIES(
+    "binary.filename",
+    "SHOULD",
+    "A suggested file name is a plain name",
+    source="docs/protocol.md 9.2, 9.11",
+    fix="suggest a name without folders and control characters, such as report.pdf",
+)
+def _filename(app: Evidence) -> Iterator[str]:
+    for name, item in _contents(app):
+        suggested = item.node.get("filename")
+        mime_type = item.node.get("mimeType")
+        if not isinstance(mime_type, str):
+            mime_type = None
+        is_plain = isinstance(suggested, str) and suggested == safe_filename(
+            suggested, fallback="", mime_type=mime_type
+        )
+        if suggested is not None and not (suggested and is_plain):
+            yield f"{name}: {suggested!r:.80}"
+
+
+@BINARIES(
+    "binary.download",
+    "MUST",
+    "A downloadUrl gives the whole file",
+    source="docs/protocol.md 10.6",
+    fix="serve the bytes that were declared, with 200 and a Content-Length, until expiresAt",
+)
+def _whole_download(app: Evidence) -> Iterator[str]:
+    for error, text in _errors(_downloads(app)):
+        if isinstance(error, DownloadFailed) and not isinstance(error, UrlExpired):
+            yield text
+
+
+@BINARIES(
+    "binary.expiry",
+    "MUST",
+    "A downloadUrl has not expired when it is answered",
+    source="docs/protocol.md 10.4",
+    fix="set expiresAt to a time in the future, in milliseconds",
+)
+def _expiry(app: Evidence) -> Iterator[str]:
+    yield from (text for error, text in _errors(_downloads(app)) if isinstance(error, UrlExpired))
+
+
+@BINARIES(
+    "binary.lifetime",
+    "SHOULD",
+    "A downloadUrl lives for an hour or more",
+    source="docs/protocol.md 10.4",
+    fix="set expiresAt to an hour from now or later, in milliseconds",
+)
+def _lifetime(app: Evidence) -> Iterator[str]:
+    an_hour = 3600 - 60  # less the time for an answer to arrive
+    for name, item in _downloads(app):
+        if item.expires_in is not None and 0 < item.expires_in < an_hour:
+            yield f"{name} expires in {item.expires_in / 60:.0f} minutes"
+
+
+@BINARIES(
+    "binary.at_once",
+    "SHOULD",
+    "A download is complete after one request",
+    source="docs/protocol.md 10.6",
+    fix="do not interrupt the download: not every client resumes it",
+)
+def _at_once(app: Evidence) -> Iterator[str]:
+    for name, item in _downloads(app):
+        if item.error is None and item.attempts > 1:
+            yield f"{name} took {item.attempts} requests"
+
+
+@BINARIES(
+    "binary.stays",
+    "SHOULD",
+    "A download that needs credentials stays at its origin",
+    source="docs/protocol.md 10.3",
+    fix="sign the address that is redirected to, or serve the file where the credentials are checked",
+)
+def _stays(app: Evidence) -> Iterator[str]:
+    for name, item in _downloads(app):
+        if item.left_origin:
+            yield f"{name} is redirected to another origin, which gets no credentials"
+
+
+def _is_described(item: ContentItem) -> bool:
+    """Return whether the item is a descriptor or a reference. Other content has no fields of its own."""
+    return "content" in item.node or "downloadUrl" in item.node

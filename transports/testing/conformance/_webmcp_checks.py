@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .._evidence import Evidence, NotApplicable, Rules
+from ._evidence import Evidence, NotApplicable, Rules
 
 RULES = Rules()
-
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _SOURCE = "docs/webmcp.md, What makes a good tool"
 #: Minimum characters of a meaningful description.
