@@ -16,8 +16,6 @@ from pathlib import Path
 from tests.benchmarks import (
     answers,
     batch,
-    embedded,
-    indexed,
     kept,
     ledgers,
     limits,
@@ -25,16 +23,11 @@ from tests.benchmarks import (
     opening,
     proxy,
     routing,
-    rungs,
     runs,
-    scrolling,
     sockets,
     speed,
     stores,
-    views,
-    volume,
     waits,
-    webmcp,
 )
 from tests.benchmarks.docs import DOCUMENT, PICTURE, document
 from tests.benchmarks.machine import machine
@@ -53,51 +46,40 @@ _MEASUREMENTS: dict[str, Callable[[Bench], Awaitable[tuple[list[Row], list[Table
     "waits": waits.waits,
     "page": speed.page_to_file,
     "limit": limits.page_to_file_at_the_limit,
-    "huge": volume.huge_file,
     "file": speed.file_to_page,
     "calls": answers.small_calls,
-    "tables": answers.large_answers,
     "kept": kept.kept_answers,
-    "many": volume.many_results,
-    "sessions": volume.many_sessions,
-    "embedded": embedded.embedded_to_file,
-    "webmcp": webmcp.tools_to_file,
     "socket": sockets.large_message,
     "messages": sockets.small_messages,
     "pauses": sockets.pauses,
-    "inprocess": sockets.in_process,
     "stream": stores.large_stream,
-    "scroll": scrolling.scrolled_gallery,
     "artifacts": stores.many_artifacts,
-    "indexed": indexed.indexed_artifacts,
     "routing": routing.hidden_files,
     "mcp": mcp.mcp_results,
-    "views": views.views,
     "proxy": proxy.proxied_results,
-    "ladder": rungs.ladder,
-    "inputs": rungs.inputs,
     "batch": batch.pooled_calls,
-    "memory": batch.session_memory,
     "runs": runs.whole_runs,
-    "lines": runs.long_input,
     "ledger": ledgers.ledger_work,
 }
 #: Those that need no browser, or start one of their own.
 WITHOUT_BROWSER = frozenset(
-    (
-        *("cold", "imports", "socket", "messages", "pauses", "inprocess", "stream", "artifacts", "indexed", "routing"),
-        *("mcp", "proxy", "memory", "runs", "lines", "ledger"),
-    )
+    {
+        "cold",
+        "imports",
+        "socket",
+        "messages",
+        "pauses",
+        "stream",
+        "artifacts",
+        "routing",
+        "mcp",
+        "proxy",
+        "runs",
+        "ledger",
+    }
 )
 #: Those whose figure holds the loading of the app: it has its interface for people, which the others leave out.
 WITH_INTERFACE = frozenset(("opening", "cold", "waits"))
-#: Names for several: ``limited`` is what stands beside a limit, of pages, sockets, stores and start-up.
-_GROUPS = {
-    "limited": (
-        *("opening", "cold", "imports", "page", "limit", "calls", "tables", "kept", "embedded"),
-        *("socket", "messages", "pauses", "inprocess", "artifacts"),
-    )
-}
 
 
 def _arguments() -> argparse.Namespace:
@@ -105,9 +87,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     parser.add_argument("--write-docs", action="store_true", help=f"write {DOCUMENT.name} and {PICTURE.name}")
-    parser.add_argument(
-        "--only", choices=[*_MEASUREMENTS, *_GROUPS], nargs="+", help="only these; limited: all with a limit"
-    )
+    parser.add_argument("--only", choices=[*_MEASUREMENTS], nargs="+", help="only these")
     parser.add_argument(
         "--spread", type=Path, nargs="+", metavar="FILE", help=f"write the spread of runs (--json) into {DOCUMENT.name}"
     )
@@ -123,7 +103,7 @@ async def _run(arguments: argparse.Namespace) -> Report:
         report = Report(machine(browser.version), arguments.quick)
     async with serve() as whole, serve(interface=False) as lean, AsyncExitStack() as stack:
         shared = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abp-bench-")))
-        for name in (name for given in arguments.only or _MEASUREMENTS for name in _GROUPS.get(given, (given,))):
+        for name in arguments.only or _MEASUREMENTS:
             begun = time.monotonic()
             # A browser and a folder for each, so that none meets what another left behind.
             async with AsyncExitStack() as own:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-import psutil
-
-from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.measure import in_turns
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row, Table
-from transports import Browser, Session, connect
+from transports import Session, connect
 from transports.batch import Job, Pool, State
 
-__all__ = ["beside_others", "pooled_calls", "session_memory"]
+__all__ = ["beside_others", "pooled_calls"]
 
 #: Sessions in one browser, on both sides.
 _SESSIONS = 4
@@ -98,34 +95,3 @@ def beside_others(
             measured=f"{measured}, against {1 / each:.1f}",
         ),
     ]
-
-
-async def session_memory(bench: Bench) -> tuple[list[Row], list[Table]]:
-    """What a browser takes, and each session in it: shares of the memory, where processes have pages together."""
-
-    def held() -> float:
-        size = 0
-        for process in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                size += process.memory_full_info().pss
-        return size / MB
-
-    sizes: dict[int, float] = {}
-    most = 4 if bench.quick else 6
-    before = held()
-    async with Browser() as browser, AsyncExitStack() as stack:
-        for count in range(1, most + 1):
-            app = await stack.enter_async_context(connect(bench.url, browser=browser, store="none:"))
-            await app.call(*_CALL)
-            sizes[count] = held() - before
-    first, each = sizes[1], (sizes[most] - sizes[1]) / (most - 1)
-    return [
-        Row(
-            work="memory of one more session in a browser",
-            baseline="the same browser before, pages that processes share divided among them",
-            figure=each,
-            unit="MB",
-            measured=f"a browser with its driver and the first session {first:.0f} MB, with {most} sessions "
-            f"{sizes[most]:.0f}; {int((1024 - first) / each) + 1} sessions in the first GB",
-        )
-    ], []

@@ -1,7 +1,4 @@
-"""``abp batch run``, whole processes: against a loop written by hand, and how much memory a long input takes.
-
-``ABP_BENCH_JOBS`` and ``ABP_BENCH_LINES`` are other numbers of jobs in a run and of lines in an input.
-"""
+"""``abp batch run``, whole processes, against a loop written by hand. ``ABP_BENCH_JOBS`` is another number of jobs."""
 
 from __future__ import annotations
 
@@ -9,18 +6,17 @@ import asyncio
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 
 from tests.benchmarks.batch import beside_others
-from tests.benchmarks.measure import MB, in_turns
+from tests.benchmarks.measure import in_turns
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row, Table
 
-__all__ = ["long_input", "whole_runs"]
+__all__ = ["whole_runs"]
 
 #: Sessions in one browser, on both sides.
 _SESSIONS = 4
@@ -57,46 +53,6 @@ async def whole_runs(bench: Bench) -> tuple[list[Row], list[Table]]:
         measured=f"{1 / ours:,.0f} jobs a second of {many:,}, {_SESSIONS} sessions in one browser",
         reason="each job is written to the ledger three times, and to the manifest",
     ), []
-
-
-async def long_input(bench: Bench) -> tuple[list[Row], list[Table]]:
-    """Lines read into a ledger, by a process that does nothing else."""
-    lines = int(os.environ.get("ABP_BENCH_LINES", 20_000 if bench.quick else 150_000))
-    path = await asyncio.to_thread(_write_jobs, bench.folder / "lines.jsonl", range(lines))
-    code = "import asyncio, sys; from tests.benchmarks.runs import read_lines; asyncio.run(read_lines(*sys.argv[1:]))"
-    with tempfile.TemporaryFile() as out:
-        seconds = await _python("-c", code, str(path), str(bench.folder / "lines"), stdout=out.fileno())
-        out.seek(0)
-        found = json.loads(out.read())
-    return [
-        Row(
-            work=f"{lines:,} lines read into a ledger: memory of Python",
-            baseline="nothing: all that the process has resident at its peak, the interpreter included",
-            figure=found["peak"] / MB,
-            unit="MB",
-            at_least=56,  # 150,000 ids alone, kept as Python's texts, would be 9 MB more
-            want=56,
-            measured=f"{found['idle'] / MB:.0f} MB before the first line; {lines / seconds:,.0f} lines a second, "
-            f"{path.stat().st_size / lines:.0f} bytes each",
-            wrong="" if found["jobs"] == lines else f"{found['jobs']} jobs of {lines} lines",
-        )
-    ], []
-
-
-async def read_lines(jobs: str, folder: str) -> None:
-    """Read an input as ``abp batch run`` does; print how many jobs there are, and the memory before and at the peak."""
-    from transports.batch import open_ledger
-    from transports.batch.running._batch import add_input
-
-    def peak() -> int:
-        # not ru_maxrss, which begins with what the process that started this one had
-        status = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
-
-    async with open_ledger(folder) as ledger:
-        idle = peak()
-        added = await add_input(ledger, jobs, Path(folder), target="ws://127.0.0.1:1/")
-    print(json.dumps({"jobs": added.jobs, "idle": idle, "peak": peak()}))
 
 
 def _write_jobs(path: Path, numbers: Iterable[int]) -> Path:

@@ -1,5 +1,4 @@
-"""WebSocket rows: a large inline result, small calls, and what a large answer does to others on the same loop; small
-calls without a wire."""
+"""WebSocket rows: a large inline result, small calls, and what a large answer does to others on the same loop."""
 
 from __future__ import annotations
 
@@ -20,9 +19,9 @@ from websockets.asyncio.client import connect as bare_connect
 from tests.benchmarks.measure import MB, in_turns
 from tests.benchmarks.pages import Bench
 from tests.benchmarks.report import Row, Table
-from transports import MemoryTransport, Session, WebSocketTransport, connect
+from transports import Session, WebSocketTransport, connect
 
-__all__ = ["in_process", "large_message", "pauses", "small_messages"]
+__all__ = ["large_message", "pauses", "small_messages"]
 
 _LIMIT = 200_000_000
 
@@ -184,65 +183,6 @@ async def small_messages(bench: Bench) -> tuple[list[Row], list[Table]]:
         why,
     )
     return [row, at_once], []
-
-
-async def in_process(bench: Bench) -> tuple[list[Row], list[Table]]:
-    """Small calls of an app in this process: what the kit itself takes, without any wire."""
-    count = 100 if bench.quick else 500
-    data = {"id": 4711, "name": "Quarterly report", "total": 1299.5, "paid": True, "tags": ["new", "eu"]}
-    answer = {"success": True, "data": data}
-
-    handlers = {
-        "small": lambda params, call: _answered(data),
-        "rows": lambda params, call: _answered({"rows": [data] * 20}),
-        "file": lambda params, call: _answered({"file": {"content": b"x" * 1000, "mimeType": "text/plain"}}),
-    }
-
-    async def as_text() -> Sequence[float]:
-        started = time.perf_counter()
-        for _ in range(count):
-            json.loads(json.dumps(answer))
-        return [(time.perf_counter() - started) / count]
-
-    async with connect("memory:", transport=MemoryTransport(handlers), store="none:") as app:
-
-        async def alone() -> Sequence[float]:
-            started = time.perf_counter()
-            for _ in range(count):
-                await app.call("small")
-            return [(time.perf_counter() - started) / count]
-
-        async def between() -> Sequence[float]:
-            taken = 0.0
-            for _ in range(count // 5):
-                await app.call("rows")
-                await app.call("file")
-                started = time.perf_counter()
-                await app.call("small")
-                taken += time.perf_counter() - started
-            return [taken / (count // 5)]
-
-        times = await in_turns({"text": as_text, "alone": alone, "between": between}, rounds=20)
-    middle = {name: statistics.median(values) for name, values in times.items()}
-
-    def row(work: str, way: str) -> Row:
-        return Row(
-            f"in-process transport, small calls {work}, `none:`",
-            "json.dumps + json.loads of the same answer",
-            middle["text"] / middle[way],
-            "×",
-            f"median {middle[way] * 1e6:.0f} µs against {middle['text'] * 1e6:.1f} µs for {len(json.dumps(answer))} "
-            "characters",
-            0.1,
-            None,
-            "a call is a task of the app's handler, a deadline, and an answer that is searched for content",
-        )
-
-    return [row("one after the other", "alone"), row("between calls with rows and files", "between")], []
-
-
-async def _answered(data: object) -> object:
-    return data
 
 
 async def pauses(bench: Bench) -> tuple[list[Row], list[Table]]:
