@@ -21,7 +21,6 @@ _INTRODUCTION = """\
 
 Written by `python -m tests.benchmarks --write-docs` from one run; `make bench` gives the figures of your own machine,
 `--spread FILE …` the spread of several runs, each written with `--json FILE`.
-`abp bench TARGET CAPABILITY` measures an app of yours ([command-line.md](command-line.md#benchmark-of-an-app)).
 A limit is the cheapest program that we could write for the same outcome in the library that the kit uses; a peer is
 what one finds documented. "Without the driver" is for information: a debugging port is open to every user of the
 machine.

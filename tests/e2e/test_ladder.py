@@ -12,7 +12,6 @@ from tests.e2e.conftest import Connect
 from transports import Browser, PlaywrightTransport, Session, connect
 from transports.playwright import _content as ladder_module, _downloads as downloads_module
 from transports.playwright._content import Ladder
-from transports.surfaces.cli._bench import Measurement
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -32,7 +31,7 @@ async def generated(app: Session, size: int, seed: int, way: str = "buffer") -> 
     return ref.sha256
 
 
-async def test_size_decides_the_rung_and_a_measurement_tells_it(connected: Connect) -> None:
+async def test_size_decides_the_rung(connected: Connect) -> None:
     async with connected() as app:
         for size, rung in ((256 * 1024, None), (256 * 1024 + 1, "stream"), (9 * MB + 3, "download")):
             for way in ("buffer", "blob"):
@@ -40,9 +39,6 @@ async def test_size_decides_the_rung_and_a_measurement_tells_it(connected: Conne
                 assert await generated(app, size, 1, way) == digest(size, 1)
                 used = {name: count - before[name] for name, count in app.transport.rungs.items()}
                 assert used == {name: int(name == rung) for name in ("download", "stream", "slices")}, (size, way)
-        measured = Measurement("file.generate", planned=2, concurrency=1)
-        await measured.run(app, {"bytes": 300_000, "seed": 1})
-        assert measured.rungs == {"stream": 2} and measured.size == 600_000
 
 
 async def test_the_stream_is_used_if_downloads_are_not(connected: Connect) -> None:

@@ -52,7 +52,7 @@ def _options_of(command: str) -> set[str]:
 
 def test_commands_that_reach_an_app_have_the_same_options() -> None:
     ways = [f"--{field.name.replace('_', '-')}" for field in fields(ConnectionOptions)]
-    commands = ("call", "capabilities", "shell", "bench", "view")
+    commands = ("call", "capabilities", "shell", "view")
     assert {name: [way for way in ways if way not in _options_of(name)] for name in commands} == {
         name: [] for name in commands
     }
@@ -130,7 +130,7 @@ def test_a_browser_elsewhere_is_given_its_address_and_headers(
         raise UsageError("enough")
 
     page, headers = "http://127.0.0.1:9/", {"X-Team": "blue", "Authorization": "Bearer s3cret"}
-    commands = [("call", page, "x"), ("capabilities", page), ("bench", page, "x"), ("shell", page)]
+    commands = [("call", page, "x"), ("capabilities", page), ("shell", page)]
     more = ("--header", "X-Team: blue", "--token", "s3cret")
     mixed = abp("call", page, "x", "--browser-server", "ws://h", "--profile", str(tmp_path))
     assert mixed.status == 2 and "--profile and --browser-server are mutually exclusive" in mixed.err
@@ -138,7 +138,7 @@ def test_a_browser_elsewhere_is_given_its_address_and_headers(
     for command in commands:
         abp(*command, "--browser-server", "ws://127.0.0.1:3000", *more)
         abp(*command, "--cdp-url", "wss://h/", *more)
-    assert given == [(None, "ws://127.0.0.1:3000", headers), ("wss://h/", None, headers)] * 4
+    assert given == [(None, "ws://127.0.0.1:3000", headers), ("wss://h/", None, headers)] * 3
 
 
 def test_servers_are_told_how_many_browsers_to_share_which_files_and_which_runs_to_show(
@@ -298,7 +298,7 @@ def test_the_place_of_files_is_out_and_store_is_its_other_name(
         assert abp("call", workbench.ws_url, "export.pdf", "-p", "html=x", option, folder).status == 0
         assert [path.name for path in folder.iterdir() if path.suffix == ".pdf"] == ["document.pdf"]
         assert "document.pdf" in abp("artifacts", "list", option, folder).out
-    pairs = [("bench",), ("shell",), ("serve",), ("mcp",), ("resources",), ("batch", "worker"), ("artifacts", "link")]
+    pairs = [("shell",), ("serve",), ("mcp",), ("resources",), ("batch", "worker"), ("artifacts", "link")]
     for command in pairs:
         made = load_command(command[0])
         for name in command[1:]:

@@ -35,7 +35,6 @@ COMMANDS = {
     "view": _Listed("_views:app", "Open the view of an MCP server's tool, and call its tools."),
     "discover": _Listed("_calls:discover", "Read an app's manifest without a browser."),
     "conformance": _Listed("_conformance:conformance", "Check an app against every MUST and SHOULD of the protocol."),
-    "bench": _Listed("_bench:bench", "Measure one capability: latencies, throughput, errors."),
     "doctor": _Listed("_doctor:doctor", "Check the installation, from versions to a self-test."),
     "fixture": _Listed("_demo:fixture", "Serve the reference app, Workbench, until Ctrl-C."),
     "demo": _Listed("_demo:demo", "Drive the reference app and show the resulting files."),
