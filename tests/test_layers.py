@@ -50,7 +50,7 @@ RANKS = {
 #: Rooms whose parts are rooms: none imports its siblings.
 PARTED = ("_internal", "surfaces")
 #: The files that may import siblings: the commands that start another surface, or make an address of one.
-STARTERS = ("surfaces/cli/_artifacts.py", "surfaces/cli/_mcp.py", "surfaces/cli/_proxy.py", "surfaces/cli/_serve.py")
+STARTERS = ("surfaces/cli/_artifacts.py", "surfaces/cli/_proxy.py", "surfaces/cli/_serve.py")
 
 ROOT = Path(transports.__file__).parent
 
@@ -206,7 +206,7 @@ def test_the_reader_lets_pass_what_is_allowed() -> None:
         "surfaces/cli/__init__.py": "from . import _params\nfrom ..shared import Apps",
         "surfaces/cli/_params.py": "from ...session import connect\nfrom ._output import x",
         "surfaces/cli/_output.py": "",
-        "surfaces/cli/_mcp.py": "from ..mcp import serve_http",
+        "surfaces/cli/_serve.py": "from ..mcp import serve_http",
         "surfaces/mcp/__init__.py": "",
     }
     assert violations({**BASE, **allowed}) == []

@@ -29,9 +29,10 @@ from ..routing._guard import json_size
 from ..routing._result import Result, answered_files
 from ..session._call import OnProgress, timeout_seconds
 from ..session._session import Session
-from ..surfaces.shared._advice import Advice, error_lines
 from ..surfaces.shared._capability_tools import (
     MAX_TOOLS,
+    Advice,
+    error_lines,
     free_tool_name,
     tool_description,
     tool_hints,

@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 from tests.support.command_line import CommandLine
-from transports.surfaces.cli import _mcp
+from transports.surfaces.cli import _serve
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_without_the_bridge_its_variables_are_not_judged(abp: CommandLine, monke
     def missing() -> set[str]:
         raise ModuleNotFoundError("No module named 'jwt'", name="jwt")
 
-    monkeypatch.setattr(_mcp, "variables", missing)  # as where the extra [mcp] is not installed
+    monkeypatch.setattr(_serve, "bridge_variables", missing)  # as where the extra [mcp] is not installed
     monkeypatch.setenv("ABP_BROWSER", "/nonexistent")
     monkeypatch.setenv("ABP_MCP_ROOTS", "/tmp")
     monkeypatch.setenv("ABP_TIMEOUT", "5")

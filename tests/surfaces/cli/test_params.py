@@ -147,7 +147,6 @@ def test_text_stays_text_in_each_command_that_calls(abp: CommandLine, workbench:
     lines.write_text('{"steps": 2}\n')
     assert abp("call", *job, "--out", tmp_path / "out").status == 0
     assert abp("call", *job, "--each", lines, "--out", tmp_path / "out").status == 0
-    assert abp("bench", *job, "--calls", "1").status == 0
     shell = abp("shell", workbench.ws_url, "--out", tmp_path / "out", stdin="job.run steps=1 delay=1 label=2026\n")
     assert shell.status == 0, shell.err
 

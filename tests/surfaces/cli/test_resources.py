@@ -42,7 +42,7 @@ def test_a_watched_resource_is_read_now_after_each_change_and_after_a_reconnecti
         server.change(URI)
 
     monkeypatch.setattr("transports.session._connect.connect", connect)
-    monkeypatch.setattr("transports.surfaces.cli._resources.print_event", watch)
+    monkeypatch.setattr("transports.surfaces.cli._mcp_targets.print_event", watch)
     assert run(["resources", "mcp+stdio:x", "--watch", URI, "--json", "--out", str(tmp_path)]) == 2
     captured = capsys.readouterr()
     documents = [json.loads(line) for line in captured.out.splitlines()]

@@ -11,7 +11,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from tests.support.mcp_clients import URL, called
 from tests.support.slow_client import drip, half_sent, is_closed
 from tests.surfaces.mcp.test_http import ANN, client_of, served
-from transports.surfaces.shared import _connections as connections
+from transports.surfaces.shared import _listening as connections
 
 _LIMIT, _HALF_SENT = 8, 20
 

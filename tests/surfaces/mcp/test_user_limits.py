@@ -16,7 +16,7 @@ from tests.support.mcp_clients import URL, Apps, called
 from tests.surfaces.mcp.test_http import ANN, BOB, client_of, served
 from transports.surfaces.mcp import _http as user_limits, _users as users
 from transports.surfaces.mcp._users import User
-from transports.surfaces.shared import _connections as connections
+from transports.surfaces.shared import _listening as connections
 
 LIMIT = 3
 HELLO = {

@@ -8,7 +8,7 @@ import pytest
 from tests.support.slow_client import drip, half_sent, is_closed
 from tests.support.web_client import running
 from transports.artifacts import LocalStore, Scope
-from transports.surfaces.shared import _connections as connections
+from transports.surfaces.shared import _listening as connections
 from transports.surfaces.web import _artifacts as artifacts
 
 _LIMIT, _HALF_SENT = 8, 30

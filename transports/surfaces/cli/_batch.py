@@ -368,7 +368,7 @@ async def _serving_metrics(address: str | None) -> AsyncIterator[None]:
     if address is None:
         yield
         return
-    from ..shared._metrics_server import serve_metrics
+    from ..shared._listening import serve_metrics
 
     async with serve_metrics(*parse_address(address, "--metrics"), f"--metrics {address}") as url:
         print_note(f"Prometheus metrics: {url}", always=True)

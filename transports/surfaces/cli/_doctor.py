@@ -253,11 +253,11 @@ async def _check_settings(facts: Facts) -> None:
 
 def _unknown_variables() -> dict[str, str | None]:
     """Return the variables that nothing reads, each with the known one that was probably meant."""
-    from . import _mcp as mcp, _serve as serve
+    from . import _serve
 
-    names = {*settings_variables(), *serve.variables()}
+    names = {*settings_variables(), *_serve.web_variables()}
     try:
-        names |= mcp.variables()
+        names |= _serve.bridge_variables()
     except ImportError:  # without the extra [mcp] the names of the bridge's settings are not known
         unknown = unknown_variables(lambda: names)
         return {name: meant for name, meant in unknown.items() if not name.upper().startswith("ABP_MCP_")}

@@ -1,25 +1,47 @@
-"""``abp serve``: the artifacts and the gallery over HTTP."""
+"""``abp serve`` and ``abp mcp``: the gallery with its artifacts over HTTP, and the MCP bridge over stdio or HTTP."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import secrets
+import sys
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...session._settings import read_config
-from ._options import AdapterFile, Limits, Output, SharedBrowsers, State, Ttl, open_limited_store
-from ._output import asynchronous, print_json, print_text
+from ..._internal.privacy._redaction import Redactor
+from ...artifacts._ref import Scope
+from ...errors import UsageError
+from ...session._settings import read_config, trust_found_file
+from ..shared._listening import parse_address
+from ._options import AdapterFile, InlineData, Limits, OnOff, Output, SharedBrowsers, State, Ttl, open_limited_store
+from ._output import asynchronous, print_json, print_note, print_text, run_async
 from ._signals import expect_signal
 
+if TYPE_CHECKING:
+    from ...artifacts._base import ArtifactStore
+    from ..shared._apps import Connect
+    from ..shared._detached import CallLedger
+    from ..web._server import Served
 
-def variables() -> set[str]:
+
+def web_variables() -> set[str]:
     """Return the names of the variables that the web server reads."""
     from ..web._options import Options
 
     return {f"ABP_SERVE_{name.upper()}" for name in Options.model_fields}
+
+
+def bridge_variables() -> set[str]:
+    """Return the names of the variables that the bridge reads. Raises :class:`ImportError` without the MCP SDK."""
+    from ..mcp._options import Options
+
+    return {f"ABP_MCP_{name.upper()}" for name in Options.model_fields}
 
 
 @asynchronous
@@ -52,7 +74,7 @@ async def serve(
     as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
 ) -> None:
     """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
-    from ...artifacts._sweeping import sweeping
+    from ...artifacts._sweeping import sweeping  # late, like all that the help does not need
     from ...session._connect import connect
     from ...session._named_apps import app_entries
     from ..shared._apps import adapter_options, pooled
@@ -88,3 +110,165 @@ async def serve(
             print_text("Ctrl-C ends it.")
         expect_signal()
         await asyncio.Event().wait()
+
+
+def mcp(
+    apps: Annotated[
+        list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app from the start (repeatable).")
+    ] = None,
+    adapter: AdapterFile = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Settings (default: abp.toml here, if it exists).")
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            help="Serve over HTTP instead; for others than this machine with a public_url.",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token", metavar="[USER=]TOKEN,…", help="Tokens for --http (default: ABP_MCP_TOKEN, or a new one)."
+        ),
+    ] = None,
+    gallery: Annotated[
+        bool, typer.Option("--gallery", help="Serve the gallery too; its address is printed on stderr.")
+    ] = False,
+    browsers: SharedBrowsers = None,
+    inline_data: InlineData = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Trust abp.toml here as it is now, print its settings, and exit.")
+    ] = False,
+    output: Output = None,
+    ttl: Ttl = None,
+    limits: Limits = None,
+    state: State = None,
+) -> int:
+    """Serve apps as tools of MCP, on stdin and stdout."""
+    if trust:
+        return _trust_and_print()
+
+    async def work() -> int:
+        from ...artifacts._sweeping import sweeping
+        from ...session._connect import connect
+        from ...session._named_apps import app_entries
+        from ..shared._apps import pooled
+        from ..shared._detached import CallLedger, DetachedCalls
+
+        try:
+            from ..mcp._access import parse_tokens
+            from ..mcp._bridge import Bridge
+            from ..mcp._http import serve_http
+            from ..mcp._options import Options
+            from ..mcp._stdio import serve_stdio
+        except ImportError as error:
+            missing = "" if error.name in (None, "mcp") else f", and its package {error.name} is missing"
+            raise UsageError(
+                f"`abp mcp` needs the MCP SDK{missing}; install it: pip install 'abp-transports[mcp]'"
+            ) from error
+        options = Options.load(
+            config=config,
+            apps=apps or None,
+            adapter=adapter,
+            token=token,
+            browsers=browsers,
+            inline_data=None if inline_data is None else inline_data is OnOff.ON,
+        )
+        store = open_limited_store(output, ttl, limits, config=config)
+        named = app_entries(read_config(config))
+        users: dict[str, str] = {}
+        if http is not None:
+            host, port = parse_address(http, "--http", options.public_url)
+            tokens = options.token
+            if not tokens and not options.jwt_issuer:
+                tokens = secrets.token_urlsafe()
+                print_note(f"clients need this token: {tokens}", always=True)
+            if tokens:
+                users = parse_tokens(tokens)
+        async with store, sweeping(store), AsyncExitStack() as stack:
+            ledger = await stack.enter_async_context(CallLedger(state))
+            connect_app = await stack.enter_async_context(
+                pooled(
+                    partial(connect, config=config),
+                    options.browsers,
+                    store,
+                    config=config,
+                    headless=options.headless,
+                )
+            )
+            activity, link, connections = None, None, None
+            if gallery:
+                served = await stack.enter_async_context(_gallery(store, users, connect_app, ledger, named))
+                activity, link, connections = served.activity, served.link, served.connections
+                calls = served.calls
+            else:
+                calls = DetachedCalls(ledger)
+            stack.push_async_callback(calls.cancel_all)
+            expect_signal()
+            public = f"{options.public_url}/mcp" if options.public_url else None
+            bridge = Bridge(options, store, connect=connect_app, activity=activity, link=link, calls=calls, named=named)
+            if http is None:
+                if sys.stdin is not None and sys.stdin.isatty():
+                    print_note("an MCP client starts this command and speaks to it here; Ctrl-C ends it", always=True)
+                await serve_stdio(bridge)
+            else:
+                await serve_http(
+                    bridge,
+                    host,
+                    port,
+                    users,
+                    lambda url: print_note(f"serving at {public or url}", always=True),
+                    connections=connections,
+                )
+        return 0
+
+    return run_async(work)
+
+
+def _trust_and_print() -> int:
+    """Trust the settings file of the working folder as it is now, and print it. The bridge is not started: a
+    ``--trust`` left in a client's configuration would otherwise trust every later version of the file."""
+    from ...session._named_apps import app_entries
+    from ..mcp._options import Options
+
+    candidate = Path("abp.toml")
+    if candidate.is_file():  # a file that cannot work is not trusted
+        Options.load(config=candidate)
+        app_entries(read_config(candidate))
+    file = trust_found_file()
+    redactor = Redactor()
+    print_text(f"Trusted as long as it stays as it is: {file.path}")
+    for table, settings in sorted((file.tables or {}).items()):
+        for key, value in settings.items():
+            # [secrets] names sources (a variable, a file, a command), not values: the user must see them to trust them
+            visible = value if table == "secrets" else redactor.field(key, value)
+            for line in _setting_lines(f"{table}.{key}", visible):
+                print_text(f"  {line}")
+    return 0
+
+
+def _setting_lines(name: str, value: object) -> Iterator[str]:
+    """Yield lines of settings as a file could have them: a name with dots, and its value."""
+    if isinstance(value, Mapping):
+        for key, setting in value.items():
+            yield from _setting_lines(f"{name}.{key}", setting)
+    else:
+        yield f"{name} = {json.dumps(value, ensure_ascii=False, default=str)}"
+
+
+@asynccontextmanager
+async def _gallery(
+    store: ArtifactStore, users: Mapping[str, str], connect: Connect, ledger: CallLedger, named: Collection[str]
+) -> AsyncIterator[Served]:
+    """Serve the gallery beside the bridge. Each user of the bridge sees their own artifacts, with the same token."""
+    from ..web._options import Options
+    from ..web._server import serve as serve_web
+
+    scopes = {token: Scope(user=user) for token, user in users.items()}
+    serving = serve_web(store, Options.load(), users=scopes, connect=connect, ledger=ledger, named=named)
+    async with serving as served:
+        print_note(f"gallery: {served.page}", always=True)
+        yield served

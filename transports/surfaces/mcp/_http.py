@@ -31,8 +31,7 @@ from ..._internal.tasks import begin, cancel_and_wait
 from ..._internal.telemetry._prometheus import CONTENT_TYPE, Exposition
 from ...protocol._plain_text import is_address
 from ...protocol.messages import package_version
-from ..shared._connections import Connections
-from ..shared._listening import cannot_listen
+from ..shared._listening import Connections, cannot_listen
 from ._access import BearerVerifier, JwtVerifier, ScopeChallenge
 from ._bridge import Bridge
 from ._messages import MessageCheck, error_body

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..._internal.tasks import in_thread
 from ...errors import CallTimeout, TooLarge, first_line
 from ...protocol._strict_json import MAX_REQUESTED, PARSED_ON_LOOP, ValueCounter, has_more_values
-from ..shared._connections import SLOW_BODY, in_time
+from ..shared._listening import SLOW_BODY, in_time
 
 #: Texts and brackets of JSON: what shows which names are those of the message itself.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)

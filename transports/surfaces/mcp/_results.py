@@ -19,8 +19,7 @@ from ...protocol._strict_json import JSONValue
 from ...protocol._times import format_duration
 from ...routing._guard import MIN_BYTES, clamp, json_size
 from ...routing._result import Result, answered_files
-from ..shared._advice import Advice, error_lines
-from ..shared._capability_tools import with_tool_names
+from ..shared._capability_tools import Advice, error_lines, with_tool_names
 from ..shared._previews import ImageLimits, Picture, read_pictures, read_texts
 from ._artifacts import ArtifactView
 

@@ -1,8 +1,14 @@
-"""Listening addresses of the kit's servers: parsing, and errors. No I/O."""
+"""Listening servers of the kit: their addresses, limits of their connections, and the server of ``/metrics``."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from contextvars import ContextVar
 from urllib.parse import urlsplit
 
 from ...errors import UsageError
@@ -45,3 +51,210 @@ def base_url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in text:
         raise ValueError(f"{text!r} is not the address of a server, such as https://abp.example")
     return text.rstrip("/")
+
+
+#: Seconds for the head of a request, from the start of the connection or from the end of the response before.
+_HEAD_TIMEOUT = 15.0
+#: Seconds for the next piece of a body, and minimum rate in bytes per second after the first minute.
+_PIECE_TIMEOUT, _MIN_RATE = 60.0, 1024
+#: Message of a response with the status 408.
+SLOW_BODY = f"nothing arrived for {_PIECE_TIMEOUT:g} seconds, or too little; send the request again"
+
+
+class Connections:
+    """Open connections of the servers of one process.
+
+    They use at most three quarters of the descriptors of this process. At the limit, a new connection replaces the one
+    that has waited longest for the head of a request. If all connections are serving requests, the new one is closed.
+    Neither aiohttp nor uvicorn has such a limit, and uvicorn waits for a head without end."""
+
+    def __init__(self) -> None:
+        self._limit = _connection_limit()
+        self._open: set[_Connection] = set()
+        #: Connections that wait for the head of a request, each with its deadline, the longest waiting first.
+        self._waiting: dict[_Connection, asyncio.TimerHandle] = {}
+
+    @property
+    def share(self) -> int:
+        """Maximum number of running requests of one user: a quarter of all connections."""
+        return max(8, self._limit // 4)
+
+    def protocol_factory(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
+        """Return a protocol factory for :meth:`asyncio.loop.create_server`. ``make`` returns the server's own
+        protocol."""
+        return lambda: _Connection(self, make())
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Mark the current connection, if any, as serving a request for the length of a block."""
+        connection = _current.get(None)
+        if connection is None:
+            yield
+            return
+        self._stop_waiting(connection)
+        try:
+            yield
+        finally:
+            if connection in self._open:
+                self._wait_for_head(connection)
+
+    def admit(self, connection: _Connection) -> bool:
+        """Count a connection, and return whether it may be served."""
+        if len(self._open) >= self._limit:
+            if not self._waiting:
+                return False
+            self._abort(next(iter(self._waiting)))
+        self._open.add(connection)
+        self._wait_for_head(connection)
+        return True
+
+    def remove(self, connection: _Connection) -> None:
+        """Stop counting a connection."""
+        self._open.discard(connection)
+        self._stop_waiting(connection)
+
+    def _abort(self, connection: _Connection) -> None:
+        connection.transport.abort()
+        self.remove(connection)
+
+    def _wait_for_head(self, connection: _Connection) -> None:
+        unsent = connection.transport.get_write_buffer_size()
+        loop = asyncio.get_running_loop()
+        self._waiting[connection] = loop.call_later(_HEAD_TIMEOUT, self._end_waiting, connection, unsent)
+
+    def _stop_waiting(self, connection: _Connection) -> None:
+        deadline = self._waiting.pop(connection, None)
+        if deadline is not None:
+            deadline.cancel()
+
+    def _end_waiting(self, connection: _Connection, unsent_before: int) -> None:
+        del self._waiting[connection]
+        unsent = connection.transport.get_write_buffer_size()
+        if unsent and unsent != unsent_before:  # the client is still reading a response
+            self._wait_for_head(connection)
+        else:
+            self._abort(connection)
+
+
+class _Connection(asyncio.Protocol):
+    """Stands before the server's own protocol ``inner``, which sees admitted connections only.
+
+    Tasks of requests start in a callback of ``inner``, so that they have the connection in their context."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, connections: Connections, inner: asyncio.Protocol) -> None:
+        self._connections = connections
+        self._inner = inner
+        self._admitted = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._admitted = self._connections.admit(self)
+        if self._admitted:
+            _current.set(self)
+            self._inner.connection_made(transport)
+        else:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.remove(self)
+        if self._admitted:
+            self._inner.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        _current.set(self)
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+
+_current: ContextVar[_Connection] = ContextVar("connection")
+
+
+def _connection_limit() -> int:
+    """Return the maximum number of connections: at most 4,096, and a quarter of this process's descriptors (at least
+    64) stays free for the store and apps."""
+    try:
+        import resource  # not on Windows, where sockets are not counted with files
+    except ImportError:
+        return 4096
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if descriptors == resource.RLIM_INFINITY:
+        return 4096
+    return max(16, min(4096, descriptors - max(64, descriptors // 4)))
+
+
+async def in_time(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body. Raises :class:`TimeoutError` if none arrives for a minute, or if fewer than 1,024
+    bytes per second arrive on average after the first minute."""
+    ends_at = time.monotonic() + _PIECE_TIMEOUT
+    while True:
+        async with asyncio.timeout(min(_PIECE_TIMEOUT, ends_at - time.monotonic())):
+            piece = await anext(pieces, None)
+        if piece is None:
+            return
+        ends_at += len(piece) / _MIN_RATE
+        yield piece
+
+
+@asynccontextmanager
+async def serve_metrics(host: str, port: int, option: str) -> AsyncIterator[str]:
+    """Record metrics and serve them for the length of a block, and yield the URL. Port 0 means a free port.
+
+    ``host`` is a loopback address. Requests for other host names are refused, so that foreign web pages cannot read the
+    metrics (DNS rebinding). Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address is
+    not available; ``option`` is the option for it."""
+    from aiohttp import web  # late: few commands serve metrics
+
+    from ..._internal.telemetry._prometheus import CONTENT_TYPE, Exposition
+    from ...protocol.messages import package_version
+
+    exposition = Exposition(package_version())
+    connections = Connections()
+
+    @web.middleware
+    async def checked(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        with connections.serving():
+            if not _is_local(request.headers.get("Host", "")) or "Origin" in request.headers:
+                raise web.HTTPForbidden(text="use an address of this machine, and not from a web page\n")
+            return await handler(request)
+
+    async def show(_: web.Request) -> web.Response:
+        return web.Response(body=exposition.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    app = web.Application(middlewares=[checked])
+    app.add_routes([web.get("/metrics", show)])
+    no_log = logging.Logger("aiohttp", logging.CRITICAL)
+    runner = web.AppRunner(app, access_log=None, logger=no_log, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        assert runner.server is not None
+        try:
+            listener = await asyncio.get_running_loop().create_server(
+                connections.protocol_factory(runner.server), host, port
+            )
+        except OSError as error:
+            raise cannot_listen(host, port, error, option) from error
+        with closing(listener), exposition.recording():
+            url_host = f"[{host}]" if ":" in host else host
+            yield f"http://{url_host}:{listener.sockets[0].getsockname()[1]}/metrics"
+    finally:
+        await runner.cleanup()
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False

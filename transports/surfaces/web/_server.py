@@ -27,9 +27,8 @@ from ...session._connect import connect as connect_app
 from ...session._evidence import keeping
 from ..shared._activity import Activity
 from ..shared._apps import Apps, Connect
-from ..shared._connections import Connections
 from ..shared._detached import CallLedger, DetachedCalls
-from ..shared._listening import cannot_listen
+from ..shared._listening import Connections, cannot_listen
 from ..shared._store_watcher import StoreWatcher
 from ._access import Access, Visitor, encode_scope
 from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes, seconds_in

@@ -18,7 +18,7 @@ from ....artifacts._ref import Scope
 from ....errors import ABPError, ProtocolError, TooLarge
 from ....mcp._servers import HttpServer
 from ....protocol._find_content import Place
-from ...shared._connections import in_time
+from ...shared._listening import in_time
 from .._messages import slow_response
 from ._address import SESSION, VERSION, events_of, http_client, is_event_stream, read_body, refusal_of, unreachable
 from ._exchange import Exchange, Facts, Shared, refusal as request_refusal
