@@ -29,13 +29,11 @@ from tests.benchmarks import (
     stores,
     waits,
 )
-from tests.benchmarks.docs import DOCUMENT, PICTURE, document
+from tests.benchmarks.docs import DOCUMENT, read_report, with_figures
 from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
-from tests.benchmarks.picture import picture
 from tests.benchmarks.report import Report, Row, Table
 from tests.benchmarks.show import print_report, print_row, print_table
-from tests.benchmarks.spread import read_report, spread, spread_in, with_spread
 from transports import Browser
 from webapp_fixture import serve
 
@@ -86,15 +84,11 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
-    parser.add_argument("--write-docs", action="store_true", help=f"write {DOCUMENT.name} and {PICTURE.name}")
     parser.add_argument("--only", choices=[*_MEASUREMENTS], nargs="+", help="only these")
     parser.add_argument(
-        "--spread", type=Path, nargs="+", metavar="FILE", help=f"write the spread of runs (--json) into {DOCUMENT.name}"
+        "--write-docs", type=Path, nargs="+", metavar="FILE", help=f"write these runs (--json) into {DOCUMENT.name}"
     )
-    arguments = parser.parse_args()
-    if arguments.write_docs and (arguments.quick or arguments.only):
-        parser.error("--write-docs needs a whole run")
-    return arguments
+    return parser.parse_args()
 
 
 async def _run(arguments: argparse.Namespace) -> Report:
@@ -126,12 +120,14 @@ async def _run(arguments: argparse.Namespace) -> Report:
 
 def main() -> int:
     arguments = _arguments()
-    if arguments.spread:
+    if arguments.write_docs:
         try:
-            section = spread([read_report(file) for file in arguments.spread])
+            page = with_figures(
+                DOCUMENT.read_text(encoding="utf-8"), [read_report(file) for file in arguments.write_docs]
+            )
         except ValueError as error:
-            sys.exit(f"no spread: {error}")
-        DOCUMENT.write_text(with_spread(DOCUMENT.read_text(encoding="utf-8"), section), encoding="utf-8")
+            sys.exit(str(error))
+        DOCUMENT.write_text(page, encoding="utf-8")
         return 0
     logging.getLogger("transports").setLevel(logging.ERROR)
     try:
@@ -141,10 +137,6 @@ def main() -> int:
     print_report(report)
     if arguments.json:
         arguments.json.write_text(json.dumps(report.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if arguments.write_docs:
-        PICTURE.write_text(picture(report), encoding="utf-8")
-        kept_spread = spread_in(DOCUMENT.read_text(encoding="utf-8"))
-        DOCUMENT.write_text(with_spread(document(report), kept_spread), encoding="utf-8")
     return 1 if any(row.wrong for row in report.rows) else 0
 
 
