@@ -65,11 +65,9 @@ class PageObject:
 class DevTools(Protocol):
     """Protocol for a CDP session: Playwright's, or ours with a frame (:class:`~._frames.FrameSession`)."""
 
-    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Send a command and return its result."""
+    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]: ...
 
-    def on(self, event: Any, f: Callable[[Any], None]) -> None:
-        """Call ``f`` for each event of this name."""
+    def on(self, event: Any, f: Callable[[Any], None]) -> None: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -90,14 +88,11 @@ class FrameDocument:
 class FrameWatcher(Protocol):
     """Protocol for a receiver of events of the frames of a page. The browser, not the frame, names the document."""
 
-    def add_document(self, document: FrameDocument) -> None:
-        """Add a document that has an agent now."""
+    def add_document(self, document: FrameDocument) -> None: ...
 
-    def remove_document(self, document: FrameDocument) -> None:
-        """Forget a document that navigated or went away."""
+    def remove_document(self, document: FrameDocument) -> None: ...
 
-    def on_emit(self, document: FrameDocument, text: object) -> None:
-        """Handle an output of the agent of a document."""
+    def on_emit(self, document: FrameDocument, text: object) -> None: ...
 
 
 class Channel(ABC):
@@ -150,16 +145,13 @@ class Channel(ABC):
         """Call a method of the agent. Raises :class:`~transports.errors.ProtocolError` if it throws."""
 
     @abstractmethod
-    async def set_file(self, element: PageObject, path: Path) -> None:
-        """Choose a local file for an ``<input type=file>``."""
+    async def set_file(self, element: PageObject, path: Path) -> None: ...
 
     @abstractmethod
-    async def release_object(self, page_object: PageObject) -> None:
-        """Let the page collect an object as garbage."""
+    async def release_object(self, page_object: PageObject) -> None: ...
 
     @abstractmethod
-    async def collect_garbage(self) -> None:
-        """Free the memory of objects that the page no longer refers to."""
+    async def collect_garbage(self) -> None: ...
 
     @abstractmethod
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
@@ -189,7 +181,6 @@ class Rate:
         self._begun = 0.0
 
     def is_over(self) -> bool:
-        """Count an event, and return whether it exceeds the limit of this second."""
         now = time.monotonic()
         if now - self._begun >= 1.0:
             self._begun, self.count = now, 0
@@ -209,7 +200,6 @@ async def evaluate(session: DevTools, expression: str, **options: object) -> Map
 
 
 def start_error(description: str) -> ProtocolError:
-    """Return the error for a script of ours that threw as the session began."""
     return ProtocolError(
         f"the session cannot begin in this page: {first_line(description)}; connect before the page's scripts run "
         "(without page=)"
@@ -282,7 +272,6 @@ class Agent(ABC):
 
     @property
     def cdp(self) -> DevTools:
-        """The CDP session. Raises :class:`~transports.errors.UsageError` if the browser has none."""
         if self.channel.cdp is None:
             raise UsageError("this browser has no CDP; use a Chromium")
         return self.channel.cdp
@@ -356,11 +345,9 @@ class Agent(ABC):
         return checked(result, returns, f"the result of {method}")
 
     async def set_file(self, element: PageObject, path: Path, *, timeout: float) -> None:
-        """Choose a local file for an ``<input type=file>`` of the document."""
         await self.with_deadline(self.channel.set_file(element, path), "choosing a file", timeout=timeout)
 
     async def release_object(self, page_object: PageObject, *, timeout: float = 5.0) -> None:
-        """Let the document collect an object as garbage."""
         await self.with_deadline(self.channel.release_object(page_object), "forgetting", timeout=timeout)
 
 
@@ -446,7 +433,6 @@ class PageAgent(Agent):
         self.stop_listening()
 
     def stop_listening(self) -> None:
-        """Stop listening to the page and its browser."""
         self.page.remove_listener("crash", self._on_crash)
         self.page.remove_listener("close", self._on_close)
         if self._browser is not None:
@@ -461,7 +447,6 @@ class PageAgent(Agent):
             self.deliver(text, to=self._on_event)
 
     def end_flood(self) -> None:
-        """Give up a page that floods us with events."""
         self.mark_lost(Disconnected("the page sent far more events than the limit (docs/security.md); it was given up"))
 
     def deliver(self, text: object, *, to: Callable[[str, Any], None]) -> None:
@@ -496,7 +481,6 @@ class PageAgent(Agent):
 
     @listener
     def on_disconnect(self, _: object) -> None:
-        """Declare the app gone with its browser."""
         self.mark_lost(BrowserCrashed("the browser is gone"))
 
     @listener
@@ -508,7 +492,6 @@ class PageAgent(Agent):
 
     @property
     def is_lost(self) -> bool:
-        """True once the app is gone."""
         return self._lost.done()
 
     @property
@@ -532,7 +515,6 @@ class PageAgent(Agent):
                 self._lost.set_result(reason)
 
     async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
-        """Await ``work`` as :meth:`Agent.with_deadline` does, until the page is lost."""
         if self._lost.done():
             drop(work)
             raise self.loss()
@@ -560,12 +542,10 @@ class PageAgent(Agent):
                 drop(task)
 
     def loss(self, *, sent: bool | None = None) -> TransportError:
-        """Return a new error with the reason of the loss."""
         lost = self._lost.result()
         return type(lost)(lost.message, retryable=lost.retryable, sent=sent)
 
     def _map_error(self, error: PlaywrightError) -> TransportError:
-        """Return the error of ours for one of Playwright's."""
         first = first_line(error)
         if self._lost.done():
             return self.loss()

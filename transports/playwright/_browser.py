@@ -94,7 +94,6 @@ def _names_living_process(lock: Path) -> bool:
 
 
 def _is_held_open(lock: Path) -> bool:
-    """Return whether a browser on Windows has its lock file open: then other processes cannot open it."""
     try:
         with lock.open("rb"):
             return False
@@ -118,7 +117,6 @@ _HOW_TO_SANDBOX = (
 
 
 def is_playwright_error(error: BaseException) -> bool:
-    """Return whether an exception is one of Playwright's."""
     from playwright.async_api import Error  # late: this module loads without Playwright
 
     return isinstance(error, Error)
@@ -157,7 +155,6 @@ def _how_to_get(name: str | None) -> str:
 
 
 def require_display() -> None:
-    """Raise :class:`~transports.errors.BrowserNotFound` if there is no display for a browser window."""
     if sys.platform == "linux" and not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
         headless = spelled("leave headless=True")
         raise BrowserNotFound(f"there is no display for a browser window; unset ABP_HEADLESS, or {headless}")
@@ -313,7 +310,6 @@ class Browser(OpenedHere):
         return Path(self._stack.enter_context(TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True)))
 
     def _find_executable(self) -> BrowserChoice:
-        """Return the executable to start. Raises :class:`~transports.errors.BrowserNotFound`."""
         choice = find_browser(self._executable, self._name)
         if choice is None:
             raise not_found(self._name)

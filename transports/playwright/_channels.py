@@ -42,7 +42,6 @@ A4_WIDTH, A4_HEIGHT = 8.27, 11.69
 
 
 async def open_channel(page: Page) -> Channel:
-    """Open the best channel that the page's browser offers."""
     try:
         return CdpChannel(await page.context.new_cdp_session(page))
     except PlaywrightError as error:
@@ -79,7 +78,6 @@ class CdpChannel(Channel):
         now: bool,
         frames: FrameWatcher | None,
     ) -> None:
-        """Install as :meth:`Channel.install` describes, with a binding of the Runtime domain."""
         # `inspect` of the console's command line API hands an object to the debugging session. It exists only while our
         # script runs, before any other script; no script of the page can call it.
         hand_over = f"(agent => {{ if (agent) inspect(agent); }})({source})"
@@ -174,7 +172,6 @@ class CdpChannel(Channel):
         await self.cdp.send("HeapProfiler.collectGarbage")
 
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
-        """Print as :meth:`Channel.print_to_pdf` describes; return the name of a stream of the IO domain."""
         options: dict[str, object] = {"printBackground": True, "transferMode": "ReturnAsStream"}
         options |= {"paperWidth": A4_WIDTH, "paperHeight": paper_height or A4_HEIGHT}
         options["preferCSSPageSize"] = paper_height is None
@@ -182,7 +179,6 @@ class CdpChannel(Channel):
         return stream
 
     def leave_out(self, document: FrameDocument) -> bool:
-        """Disconnect a frame as :meth:`Channel.leave_out` describes, if it has a process of its own."""
         return self._frames is not None and self._frames.drop(document)
 
     async def close(self) -> None:
@@ -216,7 +212,6 @@ class PlaywrightChannel(Channel):
         now: bool,
         frames: FrameWatcher | None,
     ) -> None:
-        """Install as :meth:`Channel.install` describes, with a binding and an init script of Playwright's."""
         documents = None if frames is None else _FrameDocuments(self, frames)
 
         @listener
@@ -261,11 +256,9 @@ class PlaywrightChannel(Channel):
         await handle.dispose()
 
     def inside(self, frame: Frame) -> PlaywrightChannel:
-        """Return the channel to the current document of a frame of the page."""
         return PlaywrightChannel(self._page, frame, (self._place, self._key))
 
     async def set_agent(self, handle: JSHandle) -> None:
-        """Keep the agent, if ``handle`` refers to one."""
         is_agent = await handle.evaluate("agent => typeof agent === 'object' && agent !== null")
         self.agent = PageObject(handle) if is_agent is True else None
 
@@ -312,7 +305,6 @@ class PlaywrightChannel(Channel):
         await self._page.request_gc()
 
     async def print_to_pdf(self, paper_height: float | None) -> str | bytes:
-        """Print as :meth:`Channel.print_to_pdf` describes; return the PDF itself."""
         try:
             return await self._page.pdf(
                 print_background=True,
@@ -362,7 +354,6 @@ class _FrameDocuments:
             self._watcher.on_emit(self.document_of(frame), text)
 
     async def install_now(self, source: str) -> None:
-        """Install the agent in documents that are loaded already."""
         for frame in self._page.frames[1:]:
             with contextlib.suppress(PlaywrightError):  # a frame that is going away
                 channel = self._channel.inside(frame)
@@ -370,7 +361,6 @@ class _FrameDocuments:
                 self.document_of(frame).channel.agent = channel.agent
 
     def document_of(self, frame: Frame) -> FrameDocument:
-        """Return the current document of a frame."""
         document = self._documents.get(frame)
         if document is None:
             origin = _origin_of(frame.url)

@@ -104,7 +104,6 @@ class Ladder:
         raise SizeMismatch(f"content of {size} bytes could not be taken out of the page ({'; '.join(failures)})")
 
     def _rungs(self, size: int) -> dict[str, Callable[[str, int, Path, float], Awaitable[None]]]:
-        """Return the usable rungs for content of this size, the fastest first."""
         rungs: dict[str, Callable[[str, int, Path, float], Awaitable[None]]] = {}
         if self._downloads is not None and size >= _DOWNLOAD_FROM:
             rungs["download"] = self._save_by_download
@@ -175,7 +174,6 @@ class Ladder:
             await asyncio.wait(tuple(self._collecting))
 
     async def aclose(self) -> None:
-        """Stop collecting garbage."""
         await cancel_and_wait(tuple(self._collecting))
 
     # --- rung 1: a download, written by the browser -------------------------------------------------------------------
@@ -368,7 +366,6 @@ class Uploads:
         return element is not None
 
     async def _file_input(self, path: Path, timeout: float) -> PageObject | None:
-        """Return an input with the file, or ``None`` if the browser does not find the file."""
         element = await self._agent.invoke("createFileInput", timeout=timeout, returns=PageObject)
         try:
             await self._agent.set_file(element, path, timeout=timeout)
@@ -394,7 +391,6 @@ def _descriptor(binary: BinaryData) -> dict[str, object]:
 
 
 def _inline_bytes(binary: BinaryData) -> bytes | None:
-    """Return the bytes if they are few enough to travel inside the call."""
     match binary.content:
         case bytes() as data if len(data) <= _MAX_INLINE:
             return data
@@ -406,7 +402,6 @@ def _inline_bytes(binary: BinaryData) -> bytes | None:
 
 
 def _as_file(binary: BinaryData, folder: Path, stack: contextlib.ExitStack) -> Path:
-    """Return a file with the content: the caller's own, or a temporary one that ``stack`` removes."""
     if isinstance(binary.content, LocalFile):
         return binary.content.path.resolve()
     with tempfile.NamedTemporaryFile(dir=folder, prefix="input-", delete=False) as file:

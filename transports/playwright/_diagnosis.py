@@ -103,7 +103,6 @@ def _document_key(parts: SplitResult) -> tuple[str, str, str, str]:
 
 
 def sign_in_advice() -> str:
-    """Return advice for a page that asks to sign in."""
     return (
         "it asks to sign in: `abp login NAME` does that once for an app of abp.toml (docs/team.md); without one, give "
         f"{spelled('profile=')} or {spelled('storage_state=')}"
@@ -141,7 +140,6 @@ class PageProblems:
     console: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """Return the errors, then the requests, then the lines of the console."""
         return [*self.errors, *self.requests, *self.console]
 
     def summary(self) -> str:
@@ -154,7 +152,6 @@ class PageProblems:
         return "; ".join(items)
 
     def as_details(self) -> dict[str, list[str]]:
-        """Return the non-empty kinds: ``page_errors``, ``failed_requests`` and ``console``."""
         kinds = {"page_errors": self.errors, "failed_requests": self.requests, "console": self.console}
         return {name: items for name, items in kinds.items() if items}
 
@@ -294,7 +291,6 @@ def app_fault(app: AppState, protocol: str, grace: float) -> str:
 
 
 def refused_page(app: AppState, status: int | None, url: str) -> str:
-    """Return what the server said in the place of an app, with advice; empty unless ``status`` is an error of HTTP."""
     if app.present or app.threw or status is None or status < 400 or status == _UPGRADE:
         return ""
     return f"the server answers {status_phrase(status)} at {redact_url(url)}; {_status_advice(status)}"
@@ -311,7 +307,6 @@ def _status_advice(status: int) -> str:
 
 
 def advice_for(app: AppState, protocol: str, status: int | None) -> str:
-    """Return advice for a page without an app; ``status`` is its HTTP status if known."""
     if status == _UPGRADE:
         return "use ws:// for a WebSocket"
     if protocol != "webmcp":

@@ -66,17 +66,14 @@ class GrowingFile:
         self._looking: set[asyncio.Task[None]] = set()
 
     def begin(self) -> None:
-        """Start looking for the file."""
         if OPEN_FILES_MOVE:  # elsewhere (Windows) a reader would keep take() from renaming the file
             spawn(self._look_for_file(), self._looking)
 
     async def take(self, written: Path) -> None:
-        """Rename the file that the browser has written to ``path``, replacing a guess."""
         await cancel_and_wait(self._looking)
         await in_thread(_replace_file, written, self._path)
 
     async def drop(self) -> None:
-        """Remove ``path`` again."""
         await cancel_and_wait(self._looking)
         self._path.unlink(missing_ok=True)
 
@@ -104,7 +101,6 @@ def _replace_file(written: Path, path: Path) -> None:
 
 
 def move_file(source: Path, target: Path) -> None:
-    """Rename a file, or copy it to another file system."""
     try:
         source.rename(target)
     except OSError:  # another file system
@@ -250,7 +246,6 @@ class CdpDownloads:
 
     @property
     def shared(self) -> bool:
-        """True if the context also has pages of other sessions."""
         return self._shared is not None
 
     async def set_folder(self, folder: Path) -> None:
@@ -302,7 +297,6 @@ class CdpDownloads:
             self.on_app_download(event, self._folder)
 
     def cancel_in_background(self, guid: str, folder: Path) -> None:
-        """Cancel a download as :meth:`cancel` does, without waiting."""
         spawn(self.cancel(guid, folder), self._cancelling)
 
     @listener
@@ -383,8 +377,7 @@ class PlaywrightDownloads:
         self._next = 0.0
         self._unusable_reason = ""
 
-    def close(self) -> None:
-        """Do nothing: there are no listeners between two downloads."""
+    def close(self) -> None: ...
 
     async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
         """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
@@ -544,7 +537,6 @@ class AppDownloads:
         return size
 
     async def move_to(self, guid: str, path: Path) -> None:
-        """Move a finished download to ``path``. Raises :class:`~transports.errors.TransportError` if it is gone."""
         try:
             await asyncio.to_thread(move_file, self.folder / guid, path)
         except FileNotFoundError:
@@ -552,12 +544,10 @@ class AppDownloads:
         self._sizes.pop(guid, None)
 
     def remove(self, guid: str) -> None:
-        """Delete a finished download, if it is still there."""
         self._sizes.pop(guid, None)
         (self.folder / guid).unlink(missing_ok=True)
 
     def cancel(self, guid: str) -> None:
-        """Cancel an unwanted download and remove its files, in the background."""
         ended, folder = self._running.pop(guid)
         self._sizes.pop(guid, None)
         ended.cancel()

@@ -87,7 +87,6 @@ class CallEffects:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing has happened and nothing is announced."""
         return not any(
             (
                 self.effects,
@@ -151,7 +150,6 @@ class EffectTracker:
         self._tasks: set[asyncio.Future[Any]] = set()
 
     async def aclose(self) -> None:
-        """Cancel all background work; waits two seconds at most."""
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
@@ -166,11 +164,9 @@ class EffectTracker:
         return next(reversed(self._calls.values()), self.unattributed)
 
     def call_of(self, call_id: str | None) -> CallEffects:
-        """Return the call with this id if it is under way, or :attr:`unattributed`."""
         return self._calls.get(call_id or "", self.unattributed)
 
     def begin_call(self, call_id: str) -> CallEffects:
-        """Track a call until :meth:`end_call`."""
         call = self._calls[call_id] = CallEffects(call_id)
         return call
 
@@ -268,7 +264,6 @@ class EffectTracker:
         return None
 
     def _take_deferred(self, warnings: list[str]) -> list[BinaryData]:
-        """Return the finished outputs that began before this call, with a warning for each."""
         outputs, self.unattributed.outputs = self.unattributed.outputs, []
         contents: list[BinaryData] = []
         for output in outputs:
@@ -302,7 +297,6 @@ class EffectTracker:
             call.warnings.append(text)
 
     def announce(self, kind: str, call_id: str | None, detail: Detail) -> None:
-        """Emit an ``effect`` event for an effect that will not be in any result."""
         self._emit(Message("effect", SideEffect(kind, call_id, detail)))
 
     def add_output(
@@ -323,11 +317,9 @@ class EffectTracker:
             self._defer(output)
 
     def add_content(self, call: CallEffects, content: BinaryData, what: str, *, is_late: bool = False) -> None:
-        """Add content to the call that needs no more work."""
         self.add_output(call, _ready(content), what, is_late=is_late)
 
     def drop(self, call: CallEffects) -> None:
-        """Count a download that was too many."""
         if call is self.unattributed:
             self._discarded += 1
         else:
@@ -389,13 +381,11 @@ class EffectTracker:
         return expected
 
     def mark_received(self, number: int) -> None:
-        """Stop waiting for the events of the app's frame up to ``number``."""
         for expected in tuple(self._expected):
             if expected.place == "event" and expected.number <= number:
                 self.mark_begun(expected)
 
     def take_expected(self, *places: str) -> ExpectedEffect | None:
-        """Remove and return the first effect expected at the first of these places that has one."""
         for place in places:
             expected = self.find_expected(place)
             if expected is not None:
@@ -404,7 +394,6 @@ class EffectTracker:
         return None
 
     def find_expected(self, place: str) -> ExpectedEffect | None:
-        """Return the first effect that is expected at this place, or ``None``."""
         return next((expected for expected in self._expected if expected.place == place), None)
 
     def mark_begun(self, expected: ExpectedEffect) -> None:

@@ -94,7 +94,6 @@ _EVENTS_A_SECOND, _EVENTS_AT_ONCE = 1000, 50
 
 
 def check_permissions(names: Collection[str]) -> frozenset[str]:
-    """Return the names as a set. Raises :class:`~transports.errors.UsageError` for an unknown one."""
     unknown = [names] if isinstance(names, str) else sorted(set(names) - set(_PERMISSIONS))
     if unknown:
         raise UsageError(f"permissions= takes names of {', '.join(_PERMISSIONS)}; not {', '.join(unknown)!r}")
@@ -153,13 +152,11 @@ class Windows:
             self._tracker.expect(call, "window", detail)
 
     def on_target(self, frame: str) -> None:
-        """Remember which call has opened the window with this frame."""
         self._owners[frame] = self._tracker.current_call()
         if len(self._owners) > 100:
             del self._owners[next(iter(self._owners))]
 
     def owner_of(self, frame: str) -> CallEffects | None:
-        """Return the call that has opened the window with this frame; ``None`` for a frame of the page."""
         return self._owners.get(frame)
 
     def on_download(self, frame: str, guid: str, name: str) -> bool:
@@ -182,7 +179,6 @@ class Windows:
                 self._tracker.spawn(self._follow_window(window, expected))
 
     def loading(self, call: CallEffects) -> list[Window]:
-        """Return the windows of the call that wait for an answer of a server."""
         return [window for window in call.windows if window.is_loading and not window.page.is_closed()]
 
     def close_windows_of(self, call: CallEffects) -> None:
@@ -255,7 +251,6 @@ class Windows:
         window.changed.set()
 
     async def _watch_frame(self, window: Window) -> None:
-        """Find the frame of a window in CDP, and note its navigations."""
         session = await window.page.context.new_cdp_session(window.page)
         target = await session.send("Target.getTargetInfo")
         frame = str(target["targetInfo"]["targetId"])
@@ -275,7 +270,6 @@ class Windows:
         window.changed.set()
 
     async def _follow_window(self, window: Window, expected: ExpectedEffect) -> None:
-        """Wait until a window shows something or begins a download, and add its content as an output."""
         try:
             with contextlib.suppress(Error, TimeoutError):
                 async with asyncio.timeout(_CAPTURE_TIMEOUT):
@@ -287,7 +281,6 @@ class Windows:
             self._tracker.mark_begun(expected)
 
     async def _wait_for_content(self, window: Window) -> None:
-        """Wait until a window has left the blank page that it began with, or has content, a download, or no page."""
         while not window.page.is_closed() and not window.has_download:
             window.changed.clear()
             if window.page.url and not await _is_blank(window.page) and not window.is_loading:
@@ -336,7 +329,6 @@ def _is_loaded(url: str) -> bool:
 
 
 def _is_navigation(page: Page, request: Request) -> bool:
-    """Return whether a request is that of a new document of the window itself."""
     try:
         return request.is_navigation_request() and request.frame == page.main_frame
     except Error:  # the window is too new to have frames
@@ -354,7 +346,6 @@ async def _is_blank(page: Page) -> bool:
 
 
 async def _press_save(page: Page) -> bool:
-    """Save the PDF that a window shows. Returns ``False`` while the viewer has not loaded."""
     for frame in page.frames:
         if frame.url.startswith("chrome-extension:") and await frame.evaluate(_SAVE_PDF):
             return True
@@ -468,20 +459,17 @@ class PageEffects:
                 await asyncio.sleep(len(batch) / _EVENTS_A_SECOND)
 
     def on_emitted(self, number: int) -> None:
-        """Let the call under way, whose reply follows, wait for the event ``number`` of the app's frame."""
         call = self._tracker.current_call()
         if number > self._received and call.id is not None:
             self._tracker.expect(call, "event", {}, number)
 
     @property
     def download_folder(self) -> Path | None:
-        """The folder of the app's downloads, once it is prepared."""
         if self._app_downloads is None:
             return None
         return self._app_downloads.folder
 
     async def aclose(self) -> None:
-        """Cancel background work and remove downloaded files."""
         await self._tracker.aclose()
         if self._app_downloads is not None:
             await self._app_downloads.aclose()
@@ -489,12 +477,10 @@ class PageEffects:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def begin_call(self, call_id: str) -> CallEffects:
-        """Track a call until :meth:`end_call`."""
         return self._tracker.begin_call(call_id)
 
     @property
     def current_call(self) -> str | None:
-        """Id of the latest call under way, or ``None``."""
         return self._tracker.current_call().id
 
     def add_file(self, content: BinaryData, what: str) -> None:
@@ -502,19 +488,14 @@ class PageEffects:
         self._tracker.add_content(self._tracker.current_call(), content, what)
 
     def end_call(self, call: CallEffects) -> None:
-        """Stop tracking a call, and close its windows."""
         if call.windows or self._tracker.unattributed.windows:
             self._windows.close_windows_of(call)
         self._tracker.end_call(call)
 
     def has_effects_for(self, call: CallEffects) -> bool:
-        """Return whether a reply to the call has side effects to be completed with (:meth:`settle`)."""
         return self._tracker.has_effects_for(call)
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
-        """Complete a reply with its side effects; see :meth:`EffectTracker.settle
-        <transports.playwright._effects.EffectTracker.settle>`.
-        """
         self._windows.expect_content(call)
         await self._tracker.settle(call, reply, timeout=timeout)
         for window in self._windows.loading(call):
@@ -589,7 +570,6 @@ class PageEffects:
                     self._tracker.expect(call, "", {}, wait=wait / 1000, is_late=is_late)
 
     def _on_clipboard(self, call: CallEffects, kind: str, written: Clipboard, holder: str, *, is_late: bool) -> None:
-        """Record content that the app wrote to the clipboard, or shared, and add it as an output."""
         content: Handle | bytes | None = written.base64
         if written.id is not None:
             content = Handle(f"{holder}{written.id}", written.size)
@@ -634,7 +614,6 @@ class PageEffects:
         self._tracker.record(call or self._tracker.current_call(), "filechooser", {**detail, "answer": "no files"})
 
     def _on_download(self, guid: str, url: str, name: str, frame: str) -> bool:
-        """Record a download of the app; return whether the file is wanted."""
         if self._windows.on_download(frame, guid, name):
             return True
         owner = self._windows.owner_of(frame)
@@ -680,13 +659,11 @@ class PageEffects:
             self._app_downloads.cancel(guid)
 
     async def save(self, handle: Handle, path: Path) -> None:
-        """Move a file that the app downloaded to ``path``. Raises :class:`~transports.errors.TransportError`."""
         if self._app_downloads is None:
             raise TransportError("this download belongs to a page that is gone")
         await self._app_downloads.move_to(handle.id.removeprefix("file:"), path)
 
     def remove_download(self, handle: Handle) -> None:
-        """Delete a file that the app downloaded and that was not fetched."""
         if self._app_downloads is not None:
             self._app_downloads.remove(handle.id.removeprefix("file:"))
 
@@ -697,5 +674,4 @@ def _is_pdf(path: Path) -> bool:
 
 
 async def _cancel_file_choosers(cdp: DevTools) -> None:
-    """Let the browser close every file chooser at once, as if a user pressed Cancel."""
     await cdp.send("Page.setInterceptFileChooserDialog", {"enabled": True, "cancel": True})

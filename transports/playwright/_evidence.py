@@ -65,13 +65,11 @@ class ConsoleLog:
         ]
 
     def start(self) -> None:
-        """Start listening."""
         self._listening = True
         for event, handle in self._listeners:
             self._page.on(event, handle)
 
     def stop(self) -> None:
-        """Stop listening. Idempotent."""
         if not self._listening:
             return
         self._listening = False
@@ -79,7 +77,6 @@ class ConsoleLog:
             self._page.remove_listener(event, handle)
 
     def text(self) -> str:
-        """Return the lines without secrets, each with its time (UTC) and its place in a script."""
         return self._lines.text(self._secrets)
 
     def _on_console(self, message: ConsoleMessage) -> None:
@@ -127,7 +124,6 @@ class CallRecording:
         self._console = ConsoleLog(page, self._secrets)
 
     async def start(self) -> None:
-        """Start the recordings that run during the call."""
         self.folder.mkdir(mode=0o700)
         if "console" in self._kinds:
             self._console.start()
@@ -173,7 +169,6 @@ class CallRecording:
         return await in_thread(self._redact_files, recorded)
 
     async def _stop(self, kind: EvidenceKind, stop: Callable[[], Awaitable[object]]) -> bool:
-        """Stop a running recording, once. Returns whether it was running and could be stopped."""
         if kind not in self.running:
             return False
         self.running.discard(kind)
@@ -255,8 +250,6 @@ class CallRecording:
 
 @runtime_checkable
 class HasPage(Protocol):
-    """Protocol for a transport whose app is in a page."""
-
     @property
     def page(self) -> Page | None:
         """The page of ``playwright.async_api``; ``None`` while it is not open."""
@@ -312,7 +305,6 @@ class PageEvidence:
         return evidence
 
     def close(self) -> None:
-        """Remove the temporary files."""
         self._stack.close()
 
 
@@ -336,6 +328,5 @@ class CallEvidence:
             self.notes += self.recording.notes
 
     def discard(self) -> None:
-        """Remove the temporary files."""
         if self.recording is not None:
             shutil.rmtree(self.recording.folder, ignore_errors=True)

@@ -52,7 +52,6 @@ class TimedLines:
         self._lines.append((f"{iso_utc(time.time())} {head}", text, tail))
 
     def text(self, secrets: SecretValues) -> str:
-        """Return the lines without secrets. Many lines take seconds."""
         texts = secrets.pieces([text for _, text, _ in self._lines])
         lines = [f"{head}{text}{tail}" for (head, _, tail), text in zip(self._lines, texts, strict=True)]
         if self._left_out:

@@ -175,7 +175,6 @@ def _cleaned_json(value: object, secrets: SecretValues, depth: int) -> str:
 
 
 def _cleaned_texts(node: object, secrets: SecretValues, depth: int) -> object:
-    """Return JSON values in which texts that are JSON, forms or GraphQL themselves are cleaned."""
     match node:
         case str():
             return _cleaned_text(node, secrets, depth)
@@ -235,7 +234,6 @@ def _cleaned_lines(text: str, only_json: bool, secrets: SecretValues, depth: int
 
 
 def _cleaned_parts(text: str, secrets: SecretValues, depth: int) -> str:
-    """Return a cleaned ``multipart/…`` body, such as ``multipart/form-data`` (RFC 7578)."""
     parts = parts_of(text)
     if parts is None:
         return REDACTED
@@ -256,12 +254,10 @@ def _part_type(headers: Message) -> str:
 
 
 def _is_untyped(mime_type: str) -> bool:
-    """Return whether the type of a body says nothing about its form."""
     return mime_type.partition(";")[0].strip() in ("", "text/plain", "application/octet-stream")
 
 
 def _cleaned_plain_line(line: str) -> str:
-    """Return a line of a form that is sent as plain text without its value, if its name is secret."""
     pair = _PLAIN_PAIR.match(line)
     if pair is None or not _REDACTOR.is_secret(pair[1]):
         return line
@@ -301,7 +297,6 @@ def _head_and_json(line: str) -> tuple[str, str]:
 
 
 def walk(node: object) -> Iterator[object]:
-    """Yield a JSON value and all values inside it."""
     waiting = [node]
     while waiting:
         value = waiting.pop()
@@ -313,7 +308,6 @@ def walk(node: object) -> Iterator[object]:
 
 
 def decoded(text: str) -> bytes | None:
-    """Return the bytes of a base64 text; ``None`` if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
@@ -361,7 +355,6 @@ def learn_har(path: Path, secrets: SecretValues) -> dict[str, Any]:
 
 
 def clean_har(har: dict[str, Any], path: Path, secrets: SecretValues) -> None:
-    """Write a HAR without its secrets to ``path``."""
     log = har["log"]
     rest = secrets.tree({key: value for key, value in log.items() if key != "entries"})
     entries = [clean_entry(entry, secrets) for entry in log["entries"]]
@@ -370,8 +363,6 @@ def clean_har(har: dict[str, Any], path: Path, secrets: SecretValues) -> None:
 
 
 def learn_entry(entry: object, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn the secrets in one request and its response. Raises :class:`RecursionError` as
-    :meth:`SecretValues.tree`."""
     for side in sides(entry):
         secrets.learn({key: value for key, value in side.items() if key != "cookies"})
         for cookie in side.get("cookies") or ():
@@ -383,8 +374,6 @@ def learn_entry(entry: object, secrets: SecretValues) -> None:
 
 
 def clean_entry(entry: object, secrets: SecretValues) -> object:
-    """Return one request and its response without secrets. Raises :class:`RecursionError` as
-    :meth:`SecretValues.tree`."""
     if isinstance(entry, dict):
         entry = dict(entry)
         for name in ("request", "response"):
@@ -397,7 +386,6 @@ def clean_entry(entry: object, secrets: SecretValues) -> object:
 
 
 def _cleaned_side(side: dict[str, Any], secrets: SecretValues) -> dict[str, Any]:
-    """Return a request or a response whose query and bodies are cleaned."""
     side = dict(side)
     query = side.get("queryString")
     if isinstance(query, list):
@@ -458,7 +446,6 @@ def _bodies(entry: object) -> Iterator[tuple[str, str]]:
 
 
 def _frames(entry: object) -> list[object]:
-    """Return the frames that a WebSocket sent and received; the browser's driver adds them to the entry."""
     frames = entry.get(_FRAMES) if isinstance(entry, dict) else None
     return frames if isinstance(frames, list) else []
 
@@ -492,7 +479,6 @@ def _cleaned_frame(frame: object, secrets: SecretValues) -> object:
 
 
 def sides(entry: object) -> Iterator[dict[str, Any]]:
-    """Yield the request and the response of an entry."""
     for name in ("request", "response"):
         side = entry.get(name) if isinstance(entry, dict) else None
         if isinstance(side, dict):
@@ -647,7 +633,6 @@ def _mime_types(archive: zipfile.ZipFile) -> dict[str, list[str]]:
 
 
 def learn_event(event: object, secrets: SecretValues) -> None:
-    """Let ``secrets`` learn the secrets in one event of a log."""
     try:
         if isinstance(event, dict) and event.get("type") == "resource-snapshot":
             learn_entry(event.get("snapshot"), secrets)
@@ -661,7 +646,6 @@ def learn_event(event: object, secrets: SecretValues) -> None:
 
 
 def clean_event(event: object, secrets: SecretValues) -> object:
-    """Return one event of a log without secrets."""
     try:
         if isinstance(event, dict) and event.get("type") == "resource-snapshot":
             return {**event, "snapshot": clean_entry(event.get("snapshot"), secrets)}

@@ -136,7 +136,6 @@ def find_ffmpeg() -> tuple[Path, bool]:
 
 
 def no_ffmpeg() -> str:
-    """Return the message for a missing ffmpeg, with instructions."""
     path, _ = find_ffmpeg()
     return (
         "a video needs Playwright's ffmpeg, which is not here: run `playwright install ffmpeg`, "
@@ -145,7 +144,6 @@ def no_ffmpeg() -> str:
 
 
 def _playwright_folder() -> Path:
-    """Return the folder of ``playwright install``."""
     folder = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
     if folder == "0":
         return _driver_package() / ".local-browsers"
@@ -184,7 +182,6 @@ async def find_running() -> list[RunningBrowser]:
 
 
 def _read_port_files() -> Iterator[tuple[int, str, Path]]:
-    """Yield the port and the path of a browser's own target, and the folder of the profile that names them."""
     for folder in _profile_folders():
         with contextlib.suppress(OSError, ValueError):
             port, _, path = read_regular(folder / "DevToolsActivePort", 1000).decode("ascii").partition("\n")
@@ -215,7 +212,6 @@ async def _listens(port: int) -> bool:
 
 
 async def _browser_name(port: int) -> str | None:
-    """Return the name of the browser that answers at a port, or ``None``."""
     with contextlib.suppress(OSError, TimeoutError, ProtocolError):
         async with asyncio.timeout(_TIMEOUT):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)

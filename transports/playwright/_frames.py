@@ -62,7 +62,6 @@ class FrameSession:
         self.ended = False
 
     def on(self, event: Any, f: Callable[[Any], None]) -> None:
-        """Register a listener, as :meth:`DevTools.on <transports.playwright._agent.DevTools.on>`."""
         self._listeners[event].append(f)
 
     async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -103,7 +102,6 @@ class FrameSession:
         return True
 
     def end(self) -> None:
-        """Fail all commands that wait for this process, which is gone."""
         self.ended = True
         for reply in self._replies.values():
             if not reply.done():
@@ -186,7 +184,6 @@ class FrameContexts:
                 self._leave(number)
 
     def read_tree(self, tree: Mapping[str, Any]) -> None:
-        """Read the page's tree of frames (CDP ``FrameTree``) at the beginning of the session."""
         self.page = self.page or tree["frame"]["id"]
         nodes = [tree]
         while nodes:
@@ -204,11 +201,9 @@ class FrameContexts:
         return not self.page or self._contexts[context]["auxData"].get("frameId") == self.page
 
     def on_agent(self, event: Mapping[str, Any]) -> None:
-        """Handle an agent that hands itself over."""
         self._add_document(event["executionContextId"], event["object"])
 
     def _add_document(self, number: int, remote: Mapping[str, Any]) -> None:
-        """Keep the agent of a frame's document, within the limit of documents, and announce the document."""
         object_id, root = remote.get("objectId"), self._root
         context = self._contexts.get(number)
         if object_id is None or context is None or number in self._documents or root.total >= _MAX_DOCUMENTS:
@@ -234,7 +229,6 @@ class FrameContexts:
             self._leave(number)
 
     async def install_now(self) -> None:
-        """Install the agent in documents that are loaded already."""
         for number in tuple(self._contexts):
             if not self.is_page(number) and number not in self._documents:
                 with contextlib.suppress(PlaywrightError, TransportError):
@@ -243,7 +237,6 @@ class FrameContexts:
     # --- processes ----------------------------------------------------------------------------------------------------
 
     async def attach(self) -> None:
-        """Attach to frames of other processes from now on."""
         only_frames = [{"type": "iframe", "exclude": False}, {"exclude": True}]  # workers have no tools
         options = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": False, "filter": only_frames}
         await self._session.send("Target.setAutoAttach", options)
@@ -262,7 +255,6 @@ class FrameContexts:
             spawn(contexts.begin(waiting=event["waitingForDebugger"]), self._tasks)
 
     def on_binding(self, event: Mapping[str, Any]) -> None:
-        """Handle a call of the binding: forward the output of a frame's document to the watcher."""
         document = self._documents.get(event["executionContextId"])
         if event["name"] == self._binding and document is not None:
             self._watcher.on_emit(document, event["payload"])
@@ -302,7 +294,6 @@ class FrameContexts:
             await self._session.send("Target.detachFromTarget", {"sessionId": session_id})
 
     def end(self, session_id: str) -> None:
-        """Forget a process of frames, and the processes inside that process."""
         if session_id not in self._inner:
             return
         session, contexts = self._inner.pop(session_id)
@@ -342,7 +333,6 @@ class FrameAgent(Agent):
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def leave(self) -> None:
-        """Declare the document gone: all waits for it end at once."""
         if not self._gone.done():
             self._gone.set_result(None)
 
@@ -399,8 +389,6 @@ QualifiedTools: TypeAlias = dict[str, tuple[str, dict[str, object]]]
 
 @dataclass(eq=False, slots=True)
 class ToolFrame:
-    """A document in a frame, with its tools."""
-
     document: FrameDocument
     agent: FrameAgent
     number: int
@@ -417,17 +405,14 @@ class ToolFrame:
 
     @property
     def origin(self) -> str:
-        """The document's origin, as the browser reports it; ``"null"`` if it is opaque."""
         return self.document.origin
 
     @property
     def url(self) -> str:
-        """The document's address."""
         return self.document.url
 
     @property
     def holder(self) -> str:
-        """Prefix of handles of content in this document."""
         return f"frame:{self.number}/"
 
 
@@ -465,11 +450,9 @@ class FrameTools:
     # --- documents ----------------------------------------------------------------------------------------------------
 
     def add_document(self, document: FrameDocument) -> None:
-        """Add a document in a frame; most documents have no tools."""
         self._frames[document] = ToolFrame(document, FrameAgent(self._agent, document.channel), next(self._numbers))
 
     def remove_document(self, document: FrameDocument) -> None:
-        """Forget a document and its tools. Calls of these tools end at once."""
         frame = self._frames.pop(document, None)
         if frame is not None:
             frame.agent.leave()
@@ -536,7 +519,6 @@ class FrameTools:
             spawn(self._read_tools(frame), self._tasks)
 
     def _new_label(self, document: FrameDocument, window_name: str) -> str:
-        """Return a label for a document, unique on the page. It stays for the life of the document."""
         if document.origin == OPAQUE:
             label = OPAQUE
         elif not document.same_origin:
@@ -586,7 +568,6 @@ class FrameTools:
         return (await asyncio.to_thread(parse_reply, request, text)).payload
 
     def _qualified(self, frame: ToolFrame, tools: object) -> QualifiedTools:
-        """Return the tools of a frame's own list by their qualified names."""
         qualified: QualifiedTools = {}
         for tool in own_tools(tools):
             if len(qualified) >= _MAX_TOOLS:
@@ -633,7 +614,6 @@ class FrameTools:
 
     @property
     def have_had_tools(self) -> bool:
-        """True once a frame has had tools."""
         return self._have_had_tools
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -647,14 +627,12 @@ class FrameTools:
         return self._names.get(name)
 
     def owner(self, name: str) -> ToolFrame | None:
-        """Return the frame that has a tool of this name now."""
         if name not in self._names:
             return None
         frame, _ = self._names[name]
         return frame
 
     def begin(self, frame: ToolFrame, call_id: str) -> None:
-        """Record that a call is sent to a frame."""
         frame.calls[call_id] = self._sent[call_id] = frame
         while len(self._sent) > _MAX_SENT:
             del self._sent[next(iter(self._sent))]
@@ -690,7 +668,6 @@ class FrameTools:
             await frame.agent.invoke("uninstall", timeout=2.0)
 
     async def aclose(self) -> None:
-        """End background work."""
         await cancel_and_wait(self._tasks)
 
 

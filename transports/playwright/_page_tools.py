@@ -115,8 +115,6 @@ class JudgedNetwork:
         self._requested: set[_Server | None] = {None}
 
     def watch(self, context: BrowserContext) -> None:
-        """Note the hosts that the pages of ``context`` ask for."""
-
         def note(request: Request | WebSocket) -> None:
             self.note(request.url)
 
@@ -124,7 +122,6 @@ class JudgedNetwork:
         context.on("page", lambda page: page.on("websocket", note))
 
     def note(self, url: str) -> None:
-        """Note that the page asks for ``url``."""
         self._requested.add(_server_of(url))
 
     @property
@@ -152,12 +149,10 @@ class JudgedNetwork:
 
     @property
     def proxy(self) -> ProxySettings:
-        """Value of the option ``proxy`` of the page's context."""
         return {"server": f"socks5://127.0.0.1:{self.port}"}
 
     @property
     def port(self) -> int:
-        """Port of ``127.0.0.1`` at which the proxy listens."""
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
@@ -355,8 +350,6 @@ async def screenshot_of_url(
 
 
 class _Picture:
-    """A screenshot with validated options."""
-
     def __init__(self, options: ScreenshotOptions, timeout: float) -> None:
         self._options = cast("dict[str, Any]", _validated(options, ScreenshotOptions, "screenshot"))
         self.url: str | None = self._options.pop("url", None)
@@ -373,7 +366,6 @@ class _Picture:
         return size
 
     async def of_page(self, page: Page) -> BinaryData:
-        """Return a picture of the page in its current state, with another viewport if one is given."""
         if self._width is None and self._height is None:
             return await self._take(page)
         before = page.viewport_size
@@ -388,7 +380,6 @@ class _Picture:
                 await page.set_viewport_size(before)
 
     async def of_url(self, page: Page, url: str, network: JudgedNetwork | None = None) -> BinaryData:
-        """Return a picture of the page at ``url``, taken once the network is idle."""
         await page.set_viewport_size(self._viewport(_VIEW))
         try:
             await page.goto(url, wait_until="load", timeout=playwright_timeout(self._timeout))

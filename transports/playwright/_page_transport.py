@@ -136,7 +136,6 @@ class ServerAddress:
         self._address: tuple[str, int] | None = None
 
     async def read(self, response: Response | None) -> None:
-        """Read the address from the response with the document, if the browser reports it."""
         self._origin = self._address = None
         if response is None:
             return
@@ -183,7 +182,6 @@ def sender_of(
 
 
 def around(frames: Iterable[Frame]) -> list[str]:
-    """Return the addresses of all documents that contain one of ``frames``."""
     addresses: list[str] = []
     for frame in frames:
         parent = frame.parent_frame
@@ -227,7 +225,6 @@ class Reach:
 
 
 def cancellation(payload: Any) -> tuple[str, str]:
-    """Return the arguments of an agent's ``cancel`` for the payload of a cancellation."""
     return payload["callId"], payload.get("reason", "")
 
 
@@ -296,7 +293,6 @@ class PageTransport(Transport):
         self._limits = store.max_bytes, max_total
 
     async def open(self) -> None:
-        """Start or attach to the browser, open the page and load the app."""
         self._browser = await self._source.start(self._stack, self._target, timeout=self._timeout)
         agent = await self._open_page()
         if self.features.reconnects:
@@ -361,11 +357,9 @@ class PageTransport(Transport):
         self._page_stack.push_async_callback(cancel_and_wait, (work,))
 
     def _watch_frames(self, agent: PageAgent) -> FrameWatcher | None:
-        """Return the watcher of documents in frames of the page, or ``None`` if they are left alone."""
         return None
 
     def _reach(self, agent: Agent, holder: str = "held:") -> Reach:
-        """Return the reach of the document of ``agent``. Handles of its content begin with ``holder``."""
         tab = self._open_tab()
         ladder = Ladder(agent, self._downloads, max_bytes=self._limits[0], used=self._rungs)
         self._page_stack.push_async_callback(ladder.aclose)
@@ -396,8 +390,7 @@ class PageTransport(Transport):
         return await self._open_page()
 
     @abstractmethod
-    async def _load_app(self, page: Page, agent: PageAgent) -> None:
-        """Load the app. Raises :class:`~transports.errors.ConnectFailed` and :class:`~transports.errors.NotAbpApp`."""
+    async def _load_app(self, page: Page, agent: PageAgent) -> None: ...
 
     async def aclose(self) -> None:
         """Close the page, and the browser if it was started here. This takes a few seconds at most."""
@@ -438,7 +431,6 @@ class PageTransport(Transport):
             raise
 
     async def _send_call(self, message: Message, reach: Reach, timeout: float) -> Message:
-        """Send a call to the document at ``reach``."""
         payload: Any = message.payload
         if message.origins is not None:
             payload = {**payload, "origins": sorted(message.origins)}
@@ -467,7 +459,6 @@ class PageTransport(Transport):
         return self._last_sender[2]
 
     def _address_of(self, origin: str) -> tuple[str, int] | None:
-        """Return the address at which the server of ``origin`` was reached, if that is the app's origin."""
         if origin_of(self.url) != origin:
             return None
         return self.server_address
@@ -545,7 +536,6 @@ class PageTransport(Transport):
             await self._top_reach.ladder.save(Handle(name, handle.size), path, timeout=timeout)
 
     async def release(self, handle: Handle) -> None:
-        """Drop content that will not be fetched, from the page or from the disk."""
         kind, _, name = handle.id.partition(":")
         if kind == "file":
             self._effects.remove_download(handle)
@@ -574,7 +564,6 @@ class PageTransport(Transport):
         return self._tab
 
     async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
-        """Return the cookies of the page's context for ``url``; with ``sender``, only those that it would send."""
         agent = self._require_agent()
         cookies = await agent.with_deadline(agent.page.context.cookies([url]), "cookies", timeout=5.0)
         if sender is not None:

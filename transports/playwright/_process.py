@@ -155,7 +155,6 @@ def compile_cache() -> Path | None:
 
 
 def headers_without_address() -> UsageError:
-    """Return the error for headers that have no remote browser to go to."""
     return UsageError(
         f"{spelled('headers=')} go to a browser that runs elsewhere; give {spelled('cdp_url=')} or "
         f"{spelled('browser_server=')}"
@@ -189,11 +188,9 @@ class Remote:
 
     @property
     def display_name(self) -> str:
-        """The address without secrets."""
         return redact_url(self.url)
 
     async def connect(self, playwright: Playwright, engine: str, *, timeout: float) -> PlaywrightBrowser:
-        """Return the browser, connected within ``timeout`` seconds."""
         limit = playwright_timeout(timeout)
         if self.is_server:
             kind = getattr(playwright, engine)
@@ -232,7 +229,6 @@ class Remote:
         return url, headers
 
     def error(self, reason: str) -> ConnectFailed:
-        """Return the error for a browser that could not be reached."""
         reason = reason.replace(self.url, self.display_name)  # its query may hold a key
         for value in filter(None, self.headers.values()):
             reason = reason.replace(value, "…")
@@ -271,7 +267,6 @@ class BrowserProcess:
         return self._starting
 
     async def start_driver(self, folder: Path) -> None:
-        """Start the driver, or wait for the start that :meth:`begin_driver` began."""
         await (self._starting or self.begin_driver(folder))
 
     async def _start_driver(self, folder: Path) -> None:
@@ -290,7 +285,6 @@ class BrowserProcess:
                 raise
 
     async def attach(self, remote: Remote, engine: str, *, timeout: float) -> None:
-        """Attach to a browser that runs already; ``timeout`` in seconds."""
         assert self._playwright is not None
         self.browser = await remote.connect(self._playwright, engine, timeout=timeout)
         OPEN_BROWSERS.add(self)
@@ -351,8 +345,6 @@ class BrowserProcess:
             self.pids = [process.pid for process in process_tree(self.pids)]
 
     async def load_extension(self, folder: Path, browser_name: str) -> str:
-        """Return the browser's id for the extension in ``folder``, loading it the first time. Raises
-        :class:`~transports.errors.ConnectFailed` if the browser refuses the extension."""
         assert self.cdp is not None
         if folder not in self._extensions:
             self._extensions[folder] = await load_unpacked(self.cdp, folder, browser_name)
@@ -364,7 +356,6 @@ class BrowserProcess:
         self._may_have_downloads = True
 
     async def responds(self, timeout: float) -> bool:
-        """Return whether the browser is alive and answers within ``timeout`` seconds."""
         try:
             if self.cdp is None:  # after the end of the driver, is_connected() may still be true, so check its process
                 return self.browser.is_connected() and all(is_running(psutil.Process(pid)) for pid in self.pids[:1])
@@ -417,7 +408,6 @@ class BrowserProcess:
 
 
 def _kill_driver(started: asyncio.Future[tuple[Playwright, list[int]]]) -> None:
-    """Kill a driver that has started after its start was given up."""
     if not started.cancelled() and not started.exception():
         for process in process_tree(started.result()[1]):
             with contextlib.suppress(psutil.Error):
@@ -450,7 +440,6 @@ async def driver_ahead() -> AsyncIterator[None]:
 
 
 def next_process() -> BrowserProcess:
-    """Return a process for the next browser: the one whose driver was started ahead, or a new one."""
     unused = _ahead.get([])
     return unused.pop() if unused else BrowserProcess()
 

@@ -49,7 +49,6 @@ class AppState(msgspec.Struct):
 
     @property
     def is_app(self) -> bool:
-        """True for tools, and for a complete ``window.abp``."""
         return self.protocol == "webmcp" or (self.present and not self.missing and self.threw is None)
 
 
@@ -69,7 +68,6 @@ def parse_json(text: str, kind: type[T], what: str) -> T:
 
 
 def decode_base64(text: str) -> bytes:
-    """Decode base64 from the page. Raises :class:`~transports.errors.ProtocolError`."""
     try:
         return pybase64.b64decode(text, validate=True)
     except ValueError as error:
@@ -80,8 +78,6 @@ def decode_base64(text: str) -> bytes:
 
 
 class _Binary(msgspec.Struct, array_like=True):
-    """Binary content of a reply, at ``path`` in its answer."""
-
     path: tuple[str | int, ...]
     kind: Literal["base64", "held", "broken"]
     value: str
@@ -191,8 +187,6 @@ class Print(Effect):
 
 
 class FileChooser(Effect):
-    """A file chooser opened by the app."""
-
     multiple: bool | None = None
     directory: bool | None = None
     picker: str | None = None
@@ -223,8 +217,6 @@ class Unsent(Effect):
 
 
 class Tools(msgspec.Struct):
-    """A change of the tools of a frame; ``name`` is its ``window.name``, chosen by the frame itself."""
-
     name: str = ""
 
 

@@ -40,7 +40,6 @@ def _remove_all_folders() -> None:
 
 
 def _forget_folders() -> None:
-    """Forget the folders in a forked process: they belong to its parent."""
     global _lock, _users, _path
     _lock, _users, _path = threading.Lock(), 0, None
     _run_folders.clear()
@@ -115,7 +114,6 @@ def _start_time(pid: int) -> int:
 
 
 def sweep() -> None:
-    """Remove the run folders of processes that are gone."""
     for base in {Path(tempfile.gettempdir()), _SHORT_BASE}:
         for folder in base.glob("abp-run-*"):
             name = _NAME.match(folder.name)

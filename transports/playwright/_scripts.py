@@ -70,7 +70,6 @@ def failure_of(adapter: Adapter, threw: str | None) -> str:
 
 
 def not_installed(adapter: Adapter, target: str, url: str) -> str:
-    """Return the message for a ``target`` that led to the page at ``url``, where the adapter does not run."""
     page = urlsplit(url)
     return (
         f"{redact_url(target)} leads to {page.scheme}://{page.netloc}, where the adapter {adapter.name} "

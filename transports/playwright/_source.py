@@ -90,8 +90,6 @@ class Tab:
 
 
 class PageOptions(TypedDict, total=False):
-    """Options of a page's transport for the source of its page: fields of :class:`PageSource`."""
-
     browser: Browser | BrowserLender | str | None
     context: BrowserContext | None
     profile: str | Path | None
@@ -156,7 +154,6 @@ class PageSource:
 
     @property
     def _patience(self) -> float:
-        """Seconds without an answer after which the browser counts as dead."""
         is_shared = isinstance(self.browser, Browser | BrowserLender)
         return _SHARED_PATIENCE if is_shared else _OWN_PATIENCE
 

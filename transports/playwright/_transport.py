@@ -62,7 +62,6 @@ _NAVIGATION, _AFTER_LOAD = 5.0, 0.3
 
 @contextlib.contextmanager
 def _noted_statuses(page: Page) -> Iterator[list[int]]:
-    """Yield a list of the statuses of HTTP that navigations of the page get during the block."""
     statuses: list[int] = []
 
     @listener
@@ -154,7 +153,6 @@ class TopPageTransport(PageTransport):
         return self._server_address.of(self.url)
 
     async def _install_adapter(self, page: Page, agent: PageAgent) -> None:
-        """Install the adapter, if there is one."""
         if self._adapter is None:
             return
         await self._check_adapter(agent, self._adapter)
@@ -176,7 +174,6 @@ class TopPageTransport(PageTransport):
             self._page_stack.push_async_callback(remove)
 
     async def _check_adapter(self, agent: PageAgent, adapter: Adapter) -> None:
-        """Raise :class:`~transports.errors.UsageError` for a script with a syntax error, if the browser has CDP."""
         if agent.channel.cdp is None:
             return
         script = {"expression": f"(abp) => {{\n{adapter.script}\n}}", "sourceURL": "", "persistScript": False}
@@ -240,7 +237,6 @@ class TopPageTransport(PageTransport):
         return f"the page at {redact_url(self._target)}{moved} ({described}) {fault}", self._advice(app, status)
 
     async def _find_app(self, agent: PageAgent) -> AppState:
-        """Look for the app, with a few retries if the page navigates to another document meanwhile."""
         for _ in range(_MAX_ATTEMPTS - 1):
             with contextlib.suppress(ContextLost):
                 return await self._look_for_app(agent)
@@ -280,7 +276,6 @@ class TopPageTransport(PageTransport):
     # --- the tools of a page: it may navigate while the session goes on -----------------------------------------------
 
     async def _announce_tools(self, agent: PageAgent) -> None:
-        """Announce the tools of the document that the page has navigated to."""
         with contextlib.suppress(TransportError):
             await self._look_for_app(agent)
             await agent.invoke("initialize", "{}", timeout=self._timeout)
@@ -332,13 +327,11 @@ class TopPageTransport(PageTransport):
             self._effects.on_event(kind, effect, holder=frame.holder)
 
     def _reach_of(self, frame: ToolFrame) -> Reach:
-        """Return the reach of a frame's document."""
         if frame not in self._reaches:
             self._reaches[frame] = self._reach(frame.agent, frame.holder)
         return self._reaches[frame]
 
     async def _list_tools(self, message: Message, *, timeout: float) -> Message:
-        """Return the page's reply with its tools, and add those of its frames."""
         reply = await super().request(message, timeout=timeout)
         frames = self._frames
         if frames is None:
@@ -495,7 +488,6 @@ class TopPageTransport(PageTransport):
 
 
 def _not_sent(message: Message, tool: str) -> Message:
-    """Return the reply to a call of a frame's tool whose document is gone or never existed."""
     reason = "no frame of the page has it, or its frame navigated or went away; nothing was sent"
     error = {"code": "UNKNOWN_CAPABILITY", "message": f"there is no tool {tool}: {reason}"}
     return Message(f"{message.type}-result", {"success": False, "error": error}, id=message.id)

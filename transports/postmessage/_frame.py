@@ -59,7 +59,6 @@ class AppFrame:
         return None
 
     async def _find_context(self) -> bool:
-        """Find the context of the app's scripts among those of the page. Returns ``False`` if there is none."""
         self._shared = True
         contexts: list[dict[str, Any]] = []
         note = listener(lambda event: contexts.append(event["context"]))
@@ -77,7 +76,6 @@ class AppFrame:
         return bool(self._context)
 
     async def send(self, method: str, params: dict[str, object]) -> dict[str, Any]:
-        """Send a command to the frame's session, within the timeout for opening."""
         sent = self._session.send(method, params)
         reply: dict[str, Any] = await self._agent.with_deadline(sent, method, timeout=self._timeout)
         return reply
@@ -116,7 +114,6 @@ class NavigationWatcher:
             page.on(event, handle)  # type: ignore[call-overload]
 
     def close(self) -> None:
-        """Stop listening."""
         while self._listeners:
             self._page.remove_listener(*self._listeners.popitem())
 
@@ -141,7 +138,6 @@ class NavigationWatcher:
         return None if self.response is None else self.response.status
 
     async def reason(self, url: str) -> str:
-        """Return the reason why the frame, opened at ``url``, shows an error page."""
         leads = ""
         failure = None
         if self._failed is not None:

@@ -34,7 +34,6 @@ HarnessSite: TypeAlias = Literal["same", "other"]
 
 
 async def open_harness(page: Page, url: str, site: HarnessSite) -> str:
-    """Load the harness for the app at ``url`` into ``page`` and return its origin."""
     origin = _origin_beside(url) if site == "same" else HARNESS_ORIGIN
     # https too: the browser upgrades http for hosts with HSTS (RFC 6797)
     address = re.compile(rf"^https?://{re.escape(origin.partition('//')[2])}/$", re.IGNORECASE)
@@ -49,7 +48,6 @@ async def open_harness(page: Page, url: str, site: HarnessSite) -> str:
 
 
 def _origin_beside(url: str) -> str:
-    """Return an origin of the same site as ``url``: its scheme and host, with a port of the harness."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2].removesuffix(f":{parts.port}")
     port = _OTHER_PORT if parts.port == _PORT else _PORT

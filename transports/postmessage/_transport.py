@@ -126,7 +126,6 @@ class PostMessageTransport(PageTransport):
         self._app = await AppFrame.open(frame, agent, self._effects, timeout=self._timeout)
 
     def _sender(self, document: Document) -> Sender:
-        """Return the sender as :meth:`PageTransport._sender` does: the app in the frame of the harness's document."""
         assert self._frame is not None
         return sender_of(
             self._frame.url,
