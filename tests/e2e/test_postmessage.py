@@ -16,7 +16,7 @@ from aiohttp import web
 from tests.support.pdf import pages_of, text_of
 from transports import Browser, CallTimeout, Disconnected, PostMessageTransport, Session, UsageError, connect
 from transports.errors import ConnectFailed, NotAbpApp
-from transports.postmessage._harness import HARNESS_ORIGIN, _origin_beside
+from transports.postmessage._frame import HARNESS_ORIGIN, _origin_beside
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]

@@ -27,8 +27,7 @@ from ..playwright._source import PageOptions, PageSource
 from ..protocol._plain_text import redact_url
 from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Message, Sender
-from ._frame import AppFrame, NavigationWatcher
-from ._harness import HarnessSite, open_harness
+from ._frame import AppFrame, HarnessSite, NavigationWatcher, open_harness
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame, Page
