@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 
 from tests.e2e.conftest import Connect
 from transports import Browser, PlaywrightTransport, Session, connect
-from transports.playwright import _content as ladder_module, _downloads as downloads_module
 from transports.playwright._content import Ladder
+from transports.playwright._downloads import LIMITS, CdpDownloads
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -44,7 +45,7 @@ async def test_size_decides_the_rung(connected: Connect) -> None:
 async def test_the_stream_is_used_if_downloads_are_not(connected: Connect) -> None:
     async with connected() as app:
         ladder = ladder_of(app)
-        ladder._downloads = None  # a browser that is not ours to download with
+        ladder.downloads = None  # a browser that is not ours to download with
         for count, way in enumerate(("buffer", "blob"), 1):
             assert await generated(app, 9 * MB + 1, 2, way) == digest(9 * MB + 1, 2)
             assert ladder.used["stream"] == count
@@ -80,10 +81,8 @@ async def test_a_page_that_may_not_download_falls_back(
     fixture: Fixture, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sandbox without allow-downloads gives no event at all: the next rung is tried after a silence."""
-    monkeypatch.setattr(downloads_module, "_START_TIMEOUT", 0.3)
     transport = PlaywrightTransport(fixture.url, browser=browser)
-
-    original = transport._load_app
+    load_app = transport._load_app
 
     async def sandboxed(page: Any, agent: Any) -> None:
         async def add_sandbox(route: Any) -> None:
@@ -92,10 +91,13 @@ async def test_a_page_that_may_not_download_falls_back(
             await route.fulfill(response=response, headers={**response.headers, **policy})
 
         await page.route(fixture.url, add_sandbox)
-        await original(page, agent)
+        await load_app(page, agent)
 
     monkeypatch.setattr(transport, "_load_app", sandboxed)
     async with connect(fixture.url, transport=transport, store=tmp_path) as app:
+        downloads = ladder_of(app).downloads
+        assert isinstance(downloads, CdpDownloads)
+        downloads.limits = replace(LIMITS, start=0.3)
         assert await generated(app, 9 * MB, 4) == digest(9 * MB, 4)
         assert ladder_of(app).used == {"download": 0, "stream": 1, "slices": 0}
 
@@ -116,12 +118,9 @@ async def test_large_results_of_one_page_at_once(connected: Connect) -> None:
         assert sums == [digest(12 * MB, seed) for seed in range(12)]
 
 
-async def test_very_large_content_goes_in_slices_of_one_download_each(
-    connected: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ladder_module, "_MAX_WHOLE", 16 * MB)
-    monkeypatch.setattr(ladder_module, "_SLICE", 8 * MB)
+async def test_very_large_content_goes_in_slices_of_one_download_each(connected: Connect) -> None:
     async with connected() as app:
+        ladder_of(app).limits = replace(LIMITS, max_whole=16 * MB, slice_size=8 * MB)
         for way in ("buffer", "blob"):
             assert await generated(app, 17 * MB + 7, 5, way) == digest(17 * MB + 7, 5)
         assert ladder_of(app).used == {"download": 2, "stream": 0, "slices": 0}
@@ -149,7 +148,7 @@ async def test_a_download_that_begins_after_its_call_was_cancelled_is_no_downloa
 
     async with connected() as app:
         with monkeypatch.context() as patch:
-            patch.setattr(downloads_module.CdpDownloads, "_wait_for_start", cancelled)
+            patch.setattr(CdpDownloads, "_wait_for_start", cancelled)
             with pytest.raises(asyncio.CancelledError):
                 await app.call("file.generate", {"megabytes": 40, "as": "blob"})
         await asyncio.sleep(0.5)  # the download begins now

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from transports.playwright import _downloads as cdp_downloads
-from transports.playwright._downloads import CdpDownloads
+from transports.playwright._downloads import LIMITS, CdpDownloads
 
 
 class _Emitter:
@@ -60,16 +60,13 @@ class _Busy(_Emitter):
 
 
 @pytest.mark.parametrize("end", ["reported", "reported after the session", "with the browser"])
-async def test_a_download_that_is_cancelled_late_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
-) -> None:
-    monkeypatch.setattr(cdp_downloads, "_CANCEL_TIMEOUT", 0.01)
-    browser = _Busy()
-    downloads = CdpDownloads(browser, browser, "context", asyncio.Semaphore(1), temporary=tmp_path)  # type: ignore[arg-type]
+async def test_a_download_that_is_cancelled_late_leaves_no_file(tmp_path: Path, end: str) -> None:
+    browser: Any = _Busy()
+    limits = replace(LIMITS, cancel=0.01)
+    downloads = CdpDownloads(browser, browser, "context", asyncio.Semaphore(1), temporary=tmp_path, limits=limits)
     deadline = time.monotonic() + 3600
-    agent: Any = browser
     saving = asyncio.ensure_future(
-        downloads.save(agent, "blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline)
+        downloads.save(browser, "blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline)
     )
     await browser.begun.wait()
     saving.cancel()

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,8 @@ import pybase64
 import pytest
 
 from transports.errors import ABPError, ProtocolError, SizeMismatch, StoreFull, TooLarge
-from transports.playwright import _content as ladder_module
 from transports.playwright._content import Ladder
-from transports.playwright._downloads import AppDownloads, CdpDownloads, PlaywrightDownloads
+from transports.playwright._downloads import LIMITS, AppDownloads, CdpDownloads, PlaywrightDownloads
 from transports.protocol.binary import Handle
 
 _LIMIT = 1000
@@ -176,12 +176,11 @@ async def test_content_is_not_taken_from_an_address(tmp_path: Path, way: str) ->
 
 
 async def test_a_download_takes_the_page_one_call_and_garbage_is_collected_beside_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(ladder_module, "_DOWNLOAD_FROM", 400)
-    monkeypatch.setattr(ladder_module, "_COLLECT_EVERY", 400)
-    browser = _Browser(tmp_path, size=400)
-    ladder = Ladder(browser, _downloads(browser), max_bytes=_LIMIT, used=Counter())  # type: ignore[arg-type]
+    limits = replace(LIMITS, download_from=400, collect_every=400)
+    browser: Any = _Browser(tmp_path, size=400)
+    ladder = Ladder(browser, _downloads(browser), max_bytes=_LIMIT, used=Counter(), limits=limits)
     await ladder.save(Handle("1", 400), tmp_path / "first", timeout=3600)
     second = asyncio.ensure_future(ladder.save(Handle("2", 400), tmp_path / "second", timeout=3600))
     while not browser.collecting:

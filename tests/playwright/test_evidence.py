@@ -17,8 +17,7 @@ from playwright.async_api import Error
 
 from tests.support.fake_page import SECRET, FakePage
 from transports._internal.privacy._redaction import REDACTED, SecretValues
-from transports.playwright import _evidence as module
-from transports.playwright._evidence import PageEvidence
+from transports.playwright._evidence import LIMITS, Limits, PageEvidence
 from transports.playwright._evidence_kinds import KINDS
 from transports.playwright._evidence_secrets import (
     clean_body,
@@ -30,16 +29,10 @@ from transports.playwright._evidence_secrets import (
 )
 
 
-@pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_STEP", 0.05)
-    monkeypatch.setattr(module, "_PICTURE", 0.05)
-
-
-async def recorded(page: Any, kinds: Any = KINDS) -> tuple[Any, list[str]]:
-    evidence = PageEvidence(SimpleNamespace(page=page))
-    call = await evidence.begin(kinds, "sign.in", {})
-    files = {file.kind: file.path for file in await call.end(kinds)}
+async def recorded(page: Any, limits: Limits = LIMITS) -> tuple[Any, list[str]]:
+    evidence = PageEvidence(SimpleNamespace(page=page), limits=limits)
+    call = await evidence.begin(KINDS, "sign.in", {})
+    files = {file.kind: file.path for file in await call.end(KINDS)}
     assert not evidence.busy and page.listeners == 0
     return files, call.notes
 
@@ -103,7 +96,6 @@ def test_a_secret_in_a_frame_of_a_websocket_or_in_a_body_as_base64_is_removed() 
         assert secrets.by_value(f"later {SECRET}") == "later <redacted>"
 
 
-@pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(
     ("does", "lost", "note"),
     [
@@ -115,8 +107,7 @@ def test_a_secret_in_a_frame_of_a_websocket_or_in_a_body_as_base64_is_removed() 
     ],
 )
 async def test_a_kind_that_fails_costs_itself_and_no_other(does: Any, lost: str, note: str) -> None:
-    page = FakePage(**does)
-    files, notes = await recorded(page)
+    files, notes = await recorded(FakePage(**does), Limits(step=0.05, picture=0.05))
     assert {*KINDS} - {*files} == {lost} and len(notes) == 1 and note in notes[0]
 
 

@@ -15,8 +15,7 @@ import pytest_asyncio
 
 from tests.support.needs import missing
 from transports.errors import UsageError
-from transports.playwright import _page_tools as judged_network
-from transports.playwright._page_tools import JudgedNetwork
+from transports.playwright._page_tools import JudgedNetwork, NetworkLimits
 
 _CONNECTED, _NOT_ALLOWED = b"\5\0\0\1\0\0\0\0\0\0", b"\5\2\0\1\0\0\0\0\0\0"
 
@@ -178,10 +177,9 @@ async def test_64_connections_at_a_time_and_no_more(asking: Ask) -> None:
 
 
 @pytest.mark.load
-async def test_as_many_connections_in_all_as_the_limit_says(asking: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judged_network, "_MAX_CONNECTIONS", 100)
+async def test_as_many_connections_in_all_as_the_limit_says(asking: Ask) -> None:
     judge = Judges()
-    async with JudgedNetwork(judge) as network:
+    async with JudgedNetwork(judge, NetworkLimits(connections=100)) as network:
         for first in (0, 50):
             asked = [asking(network, "bad", 80 + first + at) for at in range(50)]
             for answer, _, writer in await asyncio.gather(*asked):
@@ -193,9 +191,9 @@ async def test_as_many_connections_in_all_as_the_limit_says(asking: Ask, monkeyp
         assert judge.most == 4  # names that are looked up at a time
 
 
-async def test_as_many_bytes_come_in_as_the_limit_says(monkeypatch: pytest.MonkeyPatch, asking: Ask) -> None:
-    monkeypatch.setattr(judged_network, "_MAX_RECEIVED_BYTES", 300_000)
-    async with echo(bytes(100_000)) as port, JudgedNetwork(Judges()) as network:
+async def test_as_many_bytes_come_in_as_the_limit_says(asking: Ask) -> None:
+    limits = NetworkLimits(received_bytes=300_000)
+    async with echo(bytes(100_000)) as port, JudgedNetwork(Judges(), limits) as network:
         for _ in range(3):
             _, reader, writer = await asking(network, "good", port)
             assert await reader.readexactly(100_000)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from transports.playwright._agent import AgentScript
 from transports.playwright._channels import CdpChannel
 from transports.playwright._diagnosis import explain_load_failure, now_at
 from transports.playwright._find import BrowserChoice
@@ -52,8 +53,8 @@ class Recorded:
 
 async def test_the_steps_of_an_installation_are_sent_at_once_and_in_order() -> None:
     cdp: Any = Recorded()
-    options: Any = {"on_emit": print, "on_document": print, "now": False, "frames": None}
-    installing = asyncio.ensure_future(CdpChannel(cdp).install("script", "late", "binding", **options))
+    agent_script = AgentScript("script", "late", "binding", on_emit=print, on_document=print)
+    installing = asyncio.ensure_future(CdpChannel(cdp).install(agent_script))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     script = "Page.addScriptToEvaluateOnNewDocument"

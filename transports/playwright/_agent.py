@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from playwright.async_api import Error as PlaywrightError
 
@@ -48,9 +48,6 @@ logger = logging.getLogger("transports.playwright")
 
 #: An opaque origin (of a document that shares its origin with no other), as browsers spell it.
 OPAQUE = "null"
-
-#: Receiver of the output of a script of ours: a text, unless a script of the page has interfered.
-OnEmit: TypeAlias = Callable[[object], None]
 
 
 class PageObject:
@@ -95,6 +92,25 @@ class FrameWatcher(Protocol):
     def on_emit(self, document: FrameDocument, text: object) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class AgentScript:
+    """The script that makes the agent of each document, and the receivers of its output.
+
+    ``source`` runs before the first script of every later document, and with ``now`` ``late`` runs in the current one.
+    Each is an expression whose value is the agent, or ``undefined`` in a frame. It emits text through the global
+    function ``binding``, which calls ``on_emit``. ``on_document`` is called when the page begins a new document. With
+    ``frames`` the documents in frames have agents too, and their events go to ``frames``.
+    """
+
+    source: str
+    late: str
+    binding: str
+    on_emit: Callable[[object], None]
+    on_document: Callable[[], None]
+    now: bool = False
+    frames: FrameWatcher | None = None
+
+
 class Channel(ABC):
     """The channel to one page, or to one document in a frame, used by one agent.
 
@@ -108,24 +124,8 @@ class Channel(ABC):
     agent: PageObject | None = None
 
     @abstractmethod
-    async def install(
-        self,
-        source: str,
-        late: str,
-        binding: str,
-        *,
-        on_emit: OnEmit,
-        on_document: Callable[[], None],
-        now: bool,
-        frames: FrameWatcher | None,
-    ) -> None:
-        """Run ``source`` before the first script of every later document, and with ``now`` ``late`` in the current one.
-
-        Each is an expression whose value is the agent, or ``undefined`` in a frame. It emits text through the global
-        function ``binding``, which calls ``on_emit``. ``on_document`` is called when the page begins a new document.
-        With ``frames`` the documents in frames have agents too, and their events go to ``frames``. Raises
-        :class:`~transports.errors.ProtocolError` if ``late`` throws.
-        """
+    async def install(self, script: AgentScript) -> None:
+        """Raises :class:`~transports.errors.ProtocolError` if ``late`` throws."""
 
     @abstractmethod
     async def run(self, expression: str) -> None:
@@ -216,8 +216,6 @@ _CLOSED_MESSAGES = (
     "Session closed",
     "browser has disconnected",
 )
-#: After the end of the driver, which is a process of its own.
-_DRIVER_CLOSED_MESSAGE = "Connection closed while reading from the driver"
 #: After the page navigated or was reloaded, before the command can have reached the page's script.
 _NOT_SENT_MESSAGES = ("Cannot find context", "Could not find object")
 #: After the page navigated or was reloaded.
@@ -239,11 +237,6 @@ T = TypeVar("T")
 
 #: Bytes of content per answer that travel inside the answer (measured: inline is faster up to here).
 INLINE_BYTES = 256 * 1024
-#: Characters of JSON up to which an answer is returned directly (measured: above, a file is faster).
-_MAX_INLINE_TEXT = 2 << 20
-#: Events of a page per second. Its agent sends fewer: more come from a script that impersonates the agent.
-_MAX_EVENTS = 5000
-
 #: Seconds to wait for the event that explains why a page was closed.
 _CLOSE_DELAY = 0.25
 #: Seconds for each step of removing the agent from a page that stays open.
@@ -375,7 +368,8 @@ class PageAgent(Agent):
         self._on_loss = on_loss
         self._binding = f"_{secrets.token_hex(8)}"
         self._warned = False
-        self._rate = Rate(_MAX_EVENTS)
+        # its agent sends fewer events: more come from a script that impersonates the agent
+        self._rate = Rate(5000)
         self._pinned = False
         self._on_navigated: Callable[[], object] | None = None
         self._target: dict[str, Any] | None = None
@@ -396,7 +390,7 @@ class PageAgent(Agent):
         configuration = {
             "binding": self._binding,
             "inline": INLINE_BYTES,
-            "longest": _MAX_INLINE_TEXT,
+            "longest": 2 << 20,  # characters of JSON in a direct answer (measured: above, a file is faster)
             "borrowed": now,
             **options,
         }
@@ -407,13 +401,15 @@ class PageAgent(Agent):
             return f"({load_script('agent.js')})({arguments})"
 
         await self.channel.install(
-            source(configuration),
-            source({**configuration, "late": True}),
-            self._binding,
-            on_emit=self._on_emit,
-            on_document=self._on_document,
-            now=now,
-            frames=frames,
+            AgentScript(
+                source(configuration),
+                source({**configuration, "late": True}),
+                self._binding,
+                self._on_emit,
+                self._on_document,
+                now,
+                frames,
+            )
         )
 
     async def target(self) -> dict[str, Any]:
@@ -532,7 +528,7 @@ class PageAgent(Agent):
                 await asyncio.wait((self._lost,), timeout=2 * _CLOSE_DELAY)  # an event may bring the real reason
             raise self._map_error(error) from None
         except Exception as error:
-            if _DRIVER_CLOSED_MESSAGE in str(error):
+            if "Connection closed while reading from the driver" in str(error):
                 self.mark_lost(BrowserCrashed("the browser's driver is gone"))
             if self._lost.done():
                 raise self.loss() from None

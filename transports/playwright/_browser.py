@@ -49,8 +49,6 @@ class BrowserLender(Protocol):
         leaves the block and borrows another one. Raises :class:`~transports.errors.TransportError`."""
 
 
-#: Parts of messages of browsers if another process has the profile open.
-ALREADY_OPEN_MESSAGES = ("ProcessSingleton", "profile is already in use", "existing browser session", "already running")
 _locked_profiles: set[Path] = set()
 
 
@@ -103,17 +101,7 @@ def _is_held_open(lock: Path) -> bool:
         return False
 
 
-_HOW_TO_GET = {
-    "firefox": "run `playwright install firefox`, or install the system's",
-    "webkit": "run `playwright install webkit`",
-}
 _SANDBOX_FAILED = "Chromium sandboxing failed!"
-#: Messages of a failed sandbox: Playwright's own, and that of Chromium's helper, which may be below other lines.
-_SANDBOX_FAILURES = (_SANDBOX_FAILED, "Failed to move to new namespace")
-_HOW_TO_SANDBOX = (
-    "allow user namespaces (Docker: --cap-add SYS_ADMIN, or a seccomp profile with clone and unshare; Ubuntu: sysctl "
-    "kernel.apparmor_restrict_unprivileged_userns=0), or set ABP_BROWSER to a Chrome that was installed as a package"
-)
 
 
 def is_playwright_error(error: BaseException) -> bool:
@@ -122,22 +110,18 @@ def is_playwright_error(error: BaseException) -> bool:
     return isinstance(error, Error)
 
 
-#: Lines of Playwright's log of a start: the program's output on stderr, and how it ended.
-_PROGRAM_OUTPUT = re.compile(r"^ *- \[pid=\d+\]\[err\] (.*\S)", re.MULTILINE)
-_PROGRAM_EXIT = re.compile(r"<process did exit: exitCode=(\d+),")
-
-
 def start_reason(error: BaseException) -> str:
     """Return the reason for a browser that did not start, in one line: how its program ended and its first output, or
     Playwright's message."""
     text = str(error)
-    if any(failure in text for failure in _SANDBOX_FAILURES):
+    # the second is the message of Chromium's helper, which may be below other lines
+    if _SANDBOX_FAILED in text or "Failed to move to new namespace" in text:
         return _SANDBOX_FAILED
     reason = re.sub(r"^BrowserType\.\w+: ", "", first_line(error))
-    exit_line = _PROGRAM_EXIT.search(text)
+    exit_line = re.search(r"<process did exit: exitCode=(\d+),", text)
     if exit_line is None or "has been closed" not in reason:
         return reason
-    output = _PROGRAM_OUTPUT.search(text)
+    output = re.search(r"^ *- \[pid=\d+\]\[err\] (.*\S)", text, re.MULTILINE)  # the program's stderr
     if output is None:
         return f"it ended with status {exit_line[1]}"
     return f"it ended with status {exit_line[1]} and printed: {output[1][:200]}"
@@ -145,13 +129,14 @@ def start_reason(error: BaseException) -> str:
 
 def not_found(name: str | None) -> BrowserNotFound:
     """Return the error for a browser that is not installed; ``name`` is the requested browser, if any."""
-    return BrowserNotFound(f"no {name or 'Chromium or Chrome'} was found on this system; {_how_to_get(name)}")
-
-
-def _how_to_get(name: str | None) -> str:
+    how = HOW_TO_INSTALL
     if name in ("chrome", "msedge"):
-        return f"install it, or leave {spelled('browser=')} out to take any Chromium"
-    return _HOW_TO_GET.get(name or "", HOW_TO_INSTALL)
+        how = f"install it, or leave {spelled('browser=')} out to take any Chromium"
+    elif name == "firefox":
+        how = "run `playwright install firefox`, or install the system's"
+    elif name == "webkit":
+        how = "run `playwright install webkit`"
+    return BrowserNotFound(f"no {name or 'Chromium or Chrome'} was found on this system; {how}")
 
 
 def require_display() -> None:
@@ -166,8 +151,14 @@ def start_error(engine: str, program: str, profile: Path | None, reason: str) ->
     ``reason`` is ``within N s``, or the message of Playwright in parentheses.
     """
     if _SANDBOX_FAILED in reason:
-        return BrowserNotFound(f"{program} did not start: it has no sandbox here; {_HOW_TO_SANDBOX}")
-    if any(text in reason for text in ALREADY_OPEN_MESSAGES):
+        return BrowserNotFound(
+            f"{program} did not start: it has no sandbox here; allow user namespaces (Docker: --cap-add SYS_ADMIN, or "
+            "a seccomp profile with clone and unshare; Ubuntu: sysctl "
+            "kernel.apparmor_restrict_unprivileged_userns=0), or set ABP_BROWSER to a Chrome that was installed as a "
+            "package"
+        )
+    already_open = ("ProcessSingleton", "profile is already in use", "existing browser session", "already running")
+    if any(text in reason for text in already_open):
         return ProfileInUse.at(profile)
     if engine != "chromium":
         reason += f"; `playwright install {engine}` brings the build that Playwright is made for"

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +23,11 @@ from ..errors import ProtocolError, UnsupportedBinary, first_line
 from ..protocol._plain_text import origin_of
 from ._agent import (
     OPAQUE,
+    AgentScript,
     Channel,
     DevTools,
     FrameDocument,
     FrameWatcher,
-    OnEmit,
     PageObject,
     evaluate,
     start_error,
@@ -67,30 +68,20 @@ class CdpChannel(Channel):
         self.agent = agent
         self._frames: FrameContexts | None = None
 
-    async def install(
-        self,
-        source: str,
-        late: str,
-        binding: str,
-        *,
-        on_emit: OnEmit,
-        on_document: Callable[[], None],
-        now: bool,
-        frames: FrameWatcher | None,
-    ) -> None:
+    async def install(self, script: AgentScript) -> None:
         # `inspect` of the console's command line API hands an object to the debugging session. It exists only while our
         # script runs, before any other script; no script of the page can call it.
-        hand_over = f"(agent => {{ if (agent) inspect(agent); }})({source})"
+        hand_over = f"(agent => {{ if (agent) inspect(agent); }})({script.source})"
         contexts: FrameContexts | None = None
-        if frames is not None:
-            contexts = FrameContexts(self.cdp, frames, hand_over, late, binding, CdpChannel)
+        if script.frames is not None:
+            contexts = FrameContexts(self.cdp, script.frames, replace(script, source=hand_over), CdpChannel)
         self._frames = contexts
 
         def on_binding(event: Mapping[str, Any]) -> None:
             if contexts is not None and not contexts.is_page(event["executionContextId"]):
                 contexts.on_binding(event)
-            elif event["name"] == binding:
-                on_emit(event["payload"])
+            elif event["name"] == script.binding:
+                script.on_emit(event["payload"])
 
         def on_agent(event: Mapping[str, Any]) -> None:
             if contexts is not None and not contexts.is_page(event["executionContextId"]):
@@ -101,27 +92,27 @@ class CdpChannel(Channel):
         # Changes of the address within a document (a fragment, history.pushState) are another event, not this one.
         def on_frame_navigated(event: Mapping[str, Any]) -> None:
             if not event["frame"].get("parentId"):
-                on_document()
+                script.on_document()
 
         listen(self.cdp, "Runtime.bindingCalled", on_binding)
         listen(self.cdp, "Page.frameNavigated", on_frame_navigated)
         # Both come for each document, in this order and before any reply from that document.
         listen(self.cdp, "Runtime.executionContextsCleared", lambda _: setattr(self, "agent", None))
         listen(self.cdp, "Runtime.inspectRequested", on_agent)
-        script = {"source": hand_over, "includeCommandLineAPI": True}
+        on_new_document = {"source": hand_over, "includeCommandLineAPI": True}
         steps = [  # pipelined: sent in this order, without waiting for each reply
             self.cdp.send("Runtime.enable"),
-            self.cdp.send("Runtime.addBinding", {"name": binding}),
+            self.cdp.send("Runtime.addBinding", {"name": script.binding}),
             self.cdp.send("Page.enable"),
-            self.cdp.send("Page.addScriptToEvaluateOnNewDocument", script),
+            self.cdp.send("Page.addScriptToEvaluateOnNewDocument", on_new_document),
         ]
         if contexts is None:
             await asyncio.gather(*steps)
         else:
             tree, *_ = await asyncio.gather(self.cdp.send("Page.getFrameTree"), contexts.attach(), *steps)
             contexts.read_tree(tree["frameTree"])
-        if now:
-            self._set_agent(await evaluate(self.cdp, late))
+        if script.now:
+            self._set_agent(await evaluate(self.cdp, script.late))
             if contexts is not None:
                 await contexts.install_now()
 
@@ -201,18 +192,10 @@ class PlaywrightChannel(Channel):
         self._undo = contextlib.AsyncExitStack()
         self._place, self._key = agent_at or (f"_{secrets.token_hex(8)}", secrets.token_hex(16))
 
-    async def install(
-        self,
-        source: str,
-        late: str,
-        binding: str,
-        *,
-        on_emit: OnEmit,
-        on_document: Callable[[], None],
-        now: bool,
-        frames: FrameWatcher | None,
-    ) -> None:
-        documents = None if frames is None else _FrameDocuments(self, frames)
+    async def install(self, script: AgentScript) -> None:
+        documents: _FrameDocuments | None = None
+        if script.frames is not None:
+            documents = _FrameDocuments(self, script.frames)
 
         @listener
         def on_binding(source: Mapping[str, Any], text: object = None) -> None:
@@ -220,14 +203,14 @@ class PlaywrightChannel(Channel):
                 if documents is not None:
                     documents.on_emit(source["frame"], text)
             elif text != "":
-                on_emit(text)
+                script.on_emit(text)
             else:
                 self.agent = None
-                on_document()
+                script.on_document()
 
         # Playwright's "framenavigated" also fires for changes of the address within a document. So each document
         # announces itself by emitting an empty text, which the agent never does.
-        announce = f"globalThis[{binding!r}]?.('')"
+        announce = f"globalThis[{script.binding!r}]?.('')"
         if documents is None:
             announce = f"if (globalThis === globalThis.top) {announce}"
         else:
@@ -237,13 +220,13 @@ class PlaywrightChannel(Channel):
           "use strict";
           const value = key => (key === {self._key!r} ? agent : undefined);
           if (agent) Object.defineProperty(globalThis, {self._place!r}, {{ value }});
-        }})({source})"""
-        self._undo.push_async_exit(await self._page.expose_binding(binding, on_binding))
+        }})({script.source})"""
+        self._undo.push_async_exit(await self._page.expose_binding(script.binding, on_binding))
         self._undo.push_async_exit(await self._page.add_init_script(f"{announce}; {hand_over}"))
-        if now:
-            await self.set_agent(await self._evaluate(late))
+        if script.now:
+            await self.set_agent(await self._evaluate(script.late))
             if documents is not None:
-                await documents.install_now(late)
+                await documents.install_now(script.late)
 
     async def _evaluate(self, expression: str) -> JSHandle:
         try:

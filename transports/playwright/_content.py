@@ -33,18 +33,9 @@ from ..protocol._find_content import Found, replace
 from ..protocol._strict_json import encode_json
 from ..protocol.binary import BinaryData, Handle, LocalFile
 from ._agent import Agent, PageObject
-from ._downloads import CdpDownloads, PlaywrightDownloads, RungUnusable, move_file, remaining
+from ._downloads import LIMITS, MB, CdpDownloads, Limits, PlaywrightDownloads, RungUnusable, move_file, remaining
 from ._frames import FrameAgent
 from ._received import Held, decode_base64, parse_json
-
-MB = 1 << 20
-#: Below this a stream is as fast as a download (measured), and the rate of downloads is limited.
-_DOWNLOAD_FROM = 1 * MB
-#: Just after launch a browser can hold about 500 MiB of live blobs: larger content goes in slices, one alive at a time.
-_MAX_WHOLE = 400 * MB
-_SLICE = 64 * MB
-#: Bytes moved out of the page between two garbage collections there.
-_COLLECT_EVERY = 128 * MB
 
 
 def is_elsewhere(answer: str) -> bool:
@@ -66,13 +57,15 @@ class Ladder:
         *,
         max_bytes: int,
         used: dict[str, int],
+        limits: Limits = LIMITS,
     ) -> None:
         self._agent = agent
         self._max_bytes = max_bytes
-        self._downloads = downloads
+        self.downloads = downloads
         self._moved = 0
         self._collecting: set[asyncio.Task[None]] = set()
         self.used = used
+        self.limits = limits
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
         """Write content that the page's agent holds to ``path``; ``timeout`` in seconds covers all rungs.
@@ -105,7 +98,7 @@ class Ladder:
 
     def _rungs(self, size: int) -> dict[str, Callable[[str, int, Path, float], Awaitable[None]]]:
         rungs: dict[str, Callable[[str, int, Path, float], Awaitable[None]]] = {}
-        if self._downloads is not None and size >= _DOWNLOAD_FROM:
+        if self.downloads is not None and size >= self.limits.download_from:
             rungs["download"] = self._save_by_download
         if self._agent.channel.cdp is not None:
             rungs["stream"] = self._save_by_stream
@@ -137,11 +130,10 @@ class Ladder:
         :class:`~transports.errors.TooLarge`.
         """
         deadline = time.monotonic() + timeout
-        if self._downloads is not None:
+        if self.downloads is not None:
             try:
-                await self._downloads.save(
-                    self._agent, url, path, size=_MAX_WHOLE, limit=self._max_bytes, deadline=deadline
-                )
+                size = self.limits.max_whole  # it is unknown
+                await self.downloads.save(self._agent, url, path, size=size, limit=self._max_bytes, deadline=deadline)
                 return
             except RungUnusable:
                 path.unlink(missing_ok=True)
@@ -158,10 +150,10 @@ class Ladder:
             await self._agent.invoke("release", held.id, timeout=5)
 
     def _collect_garbage(self, size: int) -> None:
-        """Start a garbage collection in the page every 128 MB. Blobs live until it is done, and a browser has limited
+        """Start a garbage collection in the page now and then. Blobs live until it is done, and a browser has limited
         space for blobs, so the next download waits for it."""
         self._moved += size
-        if self._moved >= _COLLECT_EVERY:
+        if self._moved >= self.limits.collect_every:
             self._moved = 0
             spawn(self._collect_garbage_now(), self._collecting)
 
@@ -179,17 +171,17 @@ class Ladder:
     # --- rung 1: a download, written by the browser -------------------------------------------------------------------
 
     async def _save_by_download(self, held_id: str, size: int, path: Path, deadline: float) -> None:
-        downloads = self._downloads
+        downloads = self.downloads
         assert downloads is not None
         await self._wait_for_collection()
-        if size <= _MAX_WHOLE:
+        if size <= self.limits.max_whole:
             await downloads.save_held(self._agent, held_id, 0, size, path, size=size, deadline=deadline)
             return
         appending: asyncio.Future[None] | None = None
         slices = [path.with_name(f"{path.name}.slice{number}") for number in range(2)]
         try:
-            for number, start in enumerate(range(0, size, _SLICE)):
-                end = min(start + _SLICE, size)
+            for number, start in enumerate(range(0, size, self.limits.slice_size)):
+                end = min(start + self.limits.slice_size, size)
                 target = slices[number % 2]
                 await downloads.save_held(self._agent, held_id, start, end, target, size=size, deadline=deadline)
                 if appending is not None:
@@ -278,7 +270,7 @@ def _append(part: Path, whole: Path) -> None:
     with part.open("rb", buffering=0) as source, whole.open("r+b", buffering=0) as target:
         target.seek(0, os.SEEK_END)
         try:  # a copy by the kernel is ten times as fast
-            while os.copy_file_range(source.fileno(), target.fileno(), _SLICE):
+            while os.copy_file_range(source.fileno(), target.fileno(), 64 * MB):
                 pass
         except (AttributeError, OSError):
             shutil.copyfileobj(source, target, 256 * 1024)
@@ -287,7 +279,6 @@ def _append(part: Path, whole: Path) -> None:
 
 #: Bytes up to which content travels as base64 in the call itself: faster than another round trip (measured).
 _MAX_INLINE = 64 * 1024
-_UPLOAD_SLICE = 3 * MB  # 4 MB of base64
 
 
 class Uploads:
@@ -350,7 +341,7 @@ class Uploads:
             return element
         buffer = await self._agent.invoke("createFileBuffer", timeout=timeout, returns=PageObject)
         with open_regular(path) as file:
-            while part := await asyncio.to_thread(file.read, _UPLOAD_SLICE):
+            while part := await asyncio.to_thread(file.read, 3 * MB):  # 4 MB of base64
                 await self._agent.invoke("appendToBuffer", buffer, pybase64.b64encode(part).decode(), timeout=timeout)
         return buffer
 

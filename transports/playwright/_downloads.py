@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,18 +36,37 @@ from ._listeners import listener
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
-#: Chromium silently drops more than ten downloads a second from one frame.
-_MAX_PER_SECOND = 9
-#: From this size in bytes on, waiting for the rate limit is faster than the next rung.
-_WAIT_FROM = 8 << 20
-#: Seconds for a download to begin. One that the browser refuses (in a sandboxed frame, say) gives no event at all.
-_START_TIMEOUT = 2.0
-#: Seconds for a download to begin after an earlier one has worked: then a late one is only slow.
-_SLOW_START_TIMEOUT = 30.0
-#: Seconds for the browser to accept a cancellation, and again to report the end of the download.
-_CANCEL_TIMEOUT = 2.0
-#: From this size in bytes on, the file can be read while the browser writes it.
-_LINK_FROM = 4 << 20
+MB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of moving content out of a page: sizes in bytes, times in seconds."""
+
+    #: Chromium silently drops more than ten downloads a second from one frame.
+    per_second: int = 9
+    #: Below this a stream is as fast as a download (measured), and the rate of downloads is limited.
+    download_from: int = 1 * MB
+    #: From this size on, the file can be read while the browser writes it.
+    link_from: int = 4 * MB
+    #: From this size on, waiting for the rate limit is faster than the next rung, and a download over Playwright is
+    #: faster than text.
+    wait_from: int = 8 * MB
+    #: Just after launch a browser can hold about 500 MiB of live blobs: larger content goes in slices, one alive at a
+    #: time.
+    max_whole: int = 400 * MB
+    slice_size: int = 64 * MB
+    #: Moved out of the page between two garbage collections there.
+    collect_every: int = 128 * MB
+    #: For a download to begin. One that the browser refuses (in a sandboxed frame, say) gives no event at all.
+    start: float = 2.0
+    #: For a download to begin after an earlier one has worked: then a late one is only slow.
+    slow_start: float = 30.0
+    #: For the browser to accept a cancellation, and again to report the end of the download.
+    cancel: float = 2.0
+
+
+LIMITS = Limits()
 #: Length of the name of a download of ours, which identifies its events. The browser may add an extension.
 _NAME_LENGTH = 20
 
@@ -141,7 +161,9 @@ class CdpDownloads:
         temporary: Path,
         folder: Path | None = None,
         on_save: Callable[[], object] = lambda: None,
+        limits: Limits = LIMITS,
     ) -> None:
+        self.limits = limits
         self._agent = agent
         self._browser = browser
         self._context_id = context_id
@@ -152,8 +174,8 @@ class CdpDownloads:
         self._folder = Path()
         self._on_save = on_save
         self.on_app_download: Callable[[dict[str, Any], Path], None] = lambda *_: None
-        self._recent: deque[float] = deque(maxlen=_MAX_PER_SECOND)
-        self._start_timeout = _START_TIMEOUT
+        self._recent: deque[float] = deque(maxlen=limits.per_second)
+        self._has_worked = False
         self._beginning: dict[str, asyncio.Future[str]] = {}
         self._running: dict[str, asyncio.Future[str]] = {}
         self._saving = ""  # the id of the download of save(), to which the limit applies
@@ -205,7 +227,9 @@ class CdpDownloads:
             await self.set_folder(folder)
             began: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             growing = GrowingFile(path, self._temporary)
-            if size >= _LINK_FROM and not self._slots.locked():  # files of two downloads could not be distinguished
+            if (
+                size >= self.limits.link_from and not self._slots.locked()
+            ):  # files of two downloads could not be distinguished
                 growing.begin()
             name = f"abp-{secrets.token_hex((_NAME_LENGTH - 4) // 2)}"
             self._beginning[name] = began
@@ -237,9 +261,9 @@ class CdpDownloads:
                     unfinished.cancel()
 
     async def _pace(self, size: int) -> None:
-        if len(self._recent) == _MAX_PER_SECOND:
+        if len(self._recent) == self.limits.per_second:
             wait = self._recent[0] + 1.0 - time.monotonic()
-            if wait > 0 and size < _WAIT_FROM:
+            if wait > 0 and size < self.limits.wait_from:
                 raise RungUnusable("more downloads a second than the browser allows")
             await asyncio.sleep(wait)
         self._recent.append(time.monotonic())
@@ -265,7 +289,9 @@ class CdpDownloads:
     async def _wait_for_start(self, began: asyncio.Future[str], deadline: float, *, slowly: bool) -> str:
         """Return the id of a download once it begins. Only downloads of the page itself get the long timeout
         (``slowly``): a frame that may not download gives no event, whatever worked before."""
-        start_timeout = self._start_timeout if slowly else _START_TIMEOUT
+        start_timeout = self.limits.start
+        if slowly and self._has_worked:
+            start_timeout = self.limits.slow_start
         try:
             # not wait_for(), which loses a cancellation that comes together with the start (Python 3.11)
             async with asyncio.timeout(min(start_timeout, remaining(deadline))):
@@ -273,7 +299,7 @@ class CdpDownloads:
         except TimeoutError:
             raise RungUnusable("the browser did not begin the download") from None
         if slowly:
-            self._start_timeout = _SLOW_START_TIMEOUT
+            self._has_worked = True
         return guid
 
     @listener
@@ -322,12 +348,13 @@ class CdpDownloads:
         """
         # The browser holds the file open until it reports the end, and then renames it.
         ended = self._running.get(guid)
-        if ended is None or (ended.done() and not ended.cancelled() and ended.exception()):  # it has not ended
+        has_failed = ended is not None and ended.done() and not ended.cancelled() and ended.exception()
+        if ended is None or has_failed:  # it has not ended
             ended = self._running[guid] = asyncio.get_running_loop().create_future()
         with contextlib.suppress(TransportError):
             download: dict[str, object] = {"guid": guid, "browserContextId": self._context_id}
-            await self._send_command("Browser.cancelDownload", download, timeout=_CANCEL_TIMEOUT)
-        await asyncio.wait((ended,), timeout=_CANCEL_TIMEOUT)
+            await self._send_command("Browser.cancelDownload", download, timeout=self.limits.cancel)
+        await asyncio.wait((ended,), timeout=self.limits.cancel)
         self._running.pop(guid, None)
         if not ended.done():
             self._await_end(guid, folder)
@@ -388,13 +415,13 @@ class PlaywrightDownloads:
         reports no progress, so a file is measured at its end. It is no larger than the blob that the browser holds
         already.
         """
-        if size < 8 << 20:  # text slices are as fast
+        if size < LIMITS.wait_from:
             raise RungUnusable("too small to be worth a download")
         async with self._lock, self._slots:
             if self._unusable_reason:
                 raise RungUnusable(self._unusable_reason)
             await asyncio.sleep(self._next - time.monotonic())
-            self._next = time.monotonic() + 1 / _MAX_PER_SECOND
+            self._next = time.monotonic() + 1 / LIMITS.per_second
             try:
                 await agent.with_deadline(
                     self._download_url(agent, url, path), "a download", timeout=remaining(deadline)
@@ -424,13 +451,13 @@ class PlaywrightDownloads:
 
     async def _download_url(self, agent: Agent, url: str, path: Path) -> None:
         page = agent.page
-        async with page.expect_download(lambda download: download.url == url, timeout=_START_TIMEOUT * 1000) as coming:
-            await agent.invoke("clickDownload", url, "", timeout=_START_TIMEOUT)
+        timeout = LIMITS.start
+        async with page.expect_download(lambda download: download.url == url, timeout=timeout * 1000) as coming:
+            await agent.invoke("clickDownload", url, "", timeout=timeout)
         download = await coming.value
         try:
             try:
-                written = await download.path()
-                await asyncio.to_thread(shutil.move, written, path)
+                await asyncio.to_thread(shutil.move, await download.path(), path)
             except (Error, OSError):  # the browser is on another machine
                 await download.save_as(path)
         finally:
@@ -511,7 +538,12 @@ class AppDownloads:
         elif is_over(event, self._max_bytes):
             self._break_off(event["guid"], too_large(self._max_bytes))
         elif self._max_total is not None and sum(self._sizes.values()) > self._max_total:
-            self._break_off(event["guid"], _over_total(self._max_total))
+            error = StoreFull(
+                f"the app's downloads exceed the {self._max_total:,} bytes that a session may store; request fewer, or "
+                "raise ABP_MAX_SESSION_BYTES",
+                details={"limit": self._max_total},
+            )
+            self._break_off(event["guid"], error)
 
     def _break_off(self, guid: str, error: ABPError) -> None:
         ended, folder = self._running[guid]
@@ -570,11 +602,3 @@ class AppDownloads:
             if not self.folder.exists():
                 break
             await asyncio.sleep(0.1)
-
-
-def _over_total(limit: int) -> StoreFull:
-    return StoreFull(
-        f"the app's downloads exceed the {limit:,} bytes that a session may store; request fewer, or raise "
-        "ABP_MAX_SESSION_BYTES",
-        details={"limit": limit},
-    )

@@ -21,14 +21,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports.playwright")
 
-#: Effects recorded for one call; the rest is only counted.
-_MAX_RECORDED = 100
-#: Warnings about the effects of one call; the rest is left out.
-_MAX_WARNINGS = 20
-#: Announced effects that one call waits for at a time (docs/security.md).
-_MAX_EXPECTED = 100
-#: Outputs that wait for the next call; beyond it the oldest is discarded.
-_MAX_DEFERRED = 8
 #: Seconds for an announced effect (a click on a download link, a window) to begin.
 BEGIN_TIMEOUT = 2.0
 
@@ -87,17 +79,8 @@ class CallEffects:
 
     @property
     def is_empty(self) -> bool:
-        return not any(
-            (
-                self.effects,
-                self.overflow,
-                self.refused,
-                self.dropped,
-                self.warnings,
-                self.outputs,
-                self.expected,
-            )
-        )
+        counts = self.overflow, self.refused, self.dropped
+        return not any((*counts, self.effects, self.warnings, self.outputs, self.expected))
 
     def as_effects(self) -> tuple[SideEffect, ...]:
         """Return the effects for a result; those beyond the limit are summed up in one of the kind ``more``."""
@@ -283,7 +266,7 @@ class EffectTracker:
 
     def record(self, call: CallEffects, kind: str, detail: Detail) -> bool:
         """Record an effect of the call. Returns ``False`` if the call has 100 already: then it is only counted."""
-        if len(call.effects) >= _MAX_RECORDED:
+        if len(call.effects) >= 100:
             call.overflow += 1
             return False
         call.effects.append((kind, detail))
@@ -293,7 +276,7 @@ class EffectTracker:
 
     def warn(self, call: CallEffects, text: str) -> None:
         """Add a warning to the result of the call, or of the next one; of a call, 20 at most."""
-        if len(call.warnings) < _MAX_WARNINGS:
+        if len(call.warnings) < 20:
             call.warnings.append(text)
 
     def announce(self, kind: str, call_id: str | None, detail: Detail) -> None:
@@ -328,7 +311,7 @@ class EffectTracker:
     def _defer(self, output: _Output) -> None:
         output.required = False
         self.unattributed.outputs.append(output)
-        if len(self.unattributed.outputs) > _MAX_DEFERRED:
+        if len(self.unattributed.outputs) > 8:
             self._discarded += 1
             self._discard(self.unattributed.outputs.pop(0))
 
@@ -370,7 +353,7 @@ class EffectTracker:
     ) -> ExpectedEffect | None:
         """Let the call's reply wait for this effect, which begins in ``wait`` seconds, two seconds longer at most.
         Ignored if the call waits for a hundred others."""
-        if len(call.expected) >= _MAX_EXPECTED:
+        if len(call.expected) >= 100:  # docs/security.md
             return None
         loop = asyncio.get_running_loop()
         until = loop.time() + wait + BEGIN_TIMEOUT

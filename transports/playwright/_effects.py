@@ -24,13 +24,7 @@ from urllib.parse import urlsplit
 from playwright.async_api import Error
 
 from .._internal.tasks import in_thread
-from ..errors import (
-    BrowserCrashed,
-    ContextLost,
-    PageCrashed,
-    TransportError,
-    UsageError,
-)
+from ..errors import BrowserCrashed, ContextLost, PageCrashed, TransportError, UsageError
 from ..protocol._plain_text import redact_url
 from ..protocol.binary import BinaryData, Handle
 from ..protocol.messages import Message
@@ -50,35 +44,12 @@ logger = logging.getLogger("transports.playwright")
 #: Names of ``navigator.permissions.query`` (W3C Permissions). Without local-network-access, whose denial would keep an
 #: app on this machine from loading at all.
 _PERMISSIONS = (
-    "camera",
-    "captured-surface-control",
-    "clipboard-read",
-    "display-capture",
-    "geolocation",
-    "idle-detection",
-    "keyboard-lock",
-    "local-fonts",
-    "microphone",
-    "midi",
-    "nfc",
-    "notifications",
-    "persistent-storage",
-    "pointer-lock",
-    "storage-access",
-    "window-management",
-)
-#: Windows open at once; further ones are closed as soon as they open.
-_MAX_WINDOWS = 8
-#: Seconds for a window to show its content. Longer than a call waits, since the next call may take it.
-_CAPTURE_TIMEOUT = 5.0
+    "camera", "captured-surface-control", "clipboard-read", "display-capture", "geolocation", "idle-detection",
+    "keyboard-lock", "local-fonts", "microphone", "midi", "nfc", "notifications", "persistent-storage", "pointer-lock",
+    "storage-access", "window-management",
+)  # fmt: skip
 #: Characters of a text of the app in the record of an effect.
 _MAX_TEXT = 500
-#: Seconds by which the browser's event of a download may precede the page's announcement of the same download.
-_BROWSER_LEAD = 0.05
-#: Seconds between the end of a navigation and the start of the download that it turned into: of the page, of a window.
-_DOWNLOAD_LAG, _WINDOW_DOWNLOAD_LAG = 0.1, 0.5
-#: Seconds for one step that ends or undoes something.
-_STEP_TIMEOUT = 2.0
 #: Seconds between two looks at a window that shows nothing yet.
 _LOOK_INTERVAL = 0.05
 #: Saves the PDF that Chromium's viewer shows, as its button does. Returns false until the viewer is ready.
@@ -89,8 +60,6 @@ _SAVE_PDF = """() => {
 }"""
 #: Prefix of handles of content held by the page's own agent.
 _HELD = "held:"
-#: Events of an embedded app per second, and events handled in one turn of the event loop.
-_EVENTS_A_SECOND, _EVENTS_AT_ONCE = 1000, 50
 
 
 def check_permissions(names: Collection[str]) -> frozenset[str]:
@@ -198,14 +167,15 @@ class Windows:
         if expected is None:  # opened by another window
             self.on_window_open({"url": page.url})
             expected = self._tracker.take_expected("window")
+        if expected is None:  # more windows than are recorded
+            self._tracker.current_call().refused += 1
+            self._tracker.spawn(close_quietly(page))
+            return
         self._open_windows = [window for window in self._open_windows if not window.page.is_closed()]
-        if expected is None or len(self._open_windows) >= _MAX_WINDOWS:
-            if expected is None:
-                self._tracker.current_call().refused += 1
-            else:
-                expected.call.refused += 1
-                expected.detail["closed"] = "too many windows"
-                self._tracker.mark_begun(expected)
+        if len(self._open_windows) >= 8:
+            expected.call.refused += 1
+            expected.detail["closed"] = "too many windows"
+            self._tracker.mark_begun(expected)
             self._tracker.spawn(close_quietly(page))
             return
         call = expected.call
@@ -244,7 +214,7 @@ class Windows:
             if window.navigations == number:
                 self._on_shown(window)
 
-        asyncio.get_running_loop().call_later(_WINDOW_DOWNLOAD_LAG, end)
+        asyncio.get_running_loop().call_later(0.5, end)
 
     def _on_shown(self, window: Window) -> None:
         window.is_loading = False
@@ -272,7 +242,8 @@ class Windows:
     async def _follow_window(self, window: Window, expected: ExpectedEffect) -> None:
         try:
             with contextlib.suppress(Error, TimeoutError):
-                async with asyncio.timeout(_CAPTURE_TIMEOUT):
+                # longer than a call waits, since the next call may take the content
+                async with asyncio.timeout(5.0):
                     await self._wait_for_content(window)
                     if window.page.url != window.shown:
                         window.shown = window.page.url
@@ -293,7 +264,7 @@ class Windows:
         """Add the content of a window as an output, if it shows a ``blob:`` URL or a PDF of the app's own origin."""
         url = window.page.url
         if url.startswith("blob:"):
-            text = await self._agent.invoke("blobOfUrl", url, timeout=_STEP_TIMEOUT, returns=str)
+            text = await self._agent.invoke("blobOfUrl", url, timeout=2.0, returns=str)
             for blob in parse_json(text, list[Held], "the content of a window")[:1]:
                 content = BinaryData(Handle(f"{_HELD}{blob.id}", blob.size), blob.type or None)
                 self._tracker.add_content(window.call, content, "the content of a window")
@@ -382,8 +353,8 @@ class PageEffects:
         self._accept = dialogs == "accept"
         self._print_page = print_page
         self._release = release
-        self._tracker = EffectTracker(agent.lost, emit, release)
-        self._windows = Windows(agent, self._tracker)
+        self.tracker = EffectTracker(agent.lost, emit, release)
+        self._windows = Windows(agent, self.tracker)
         self._unannounced_at = 0.0  # loop time of the latest download that began without an announcement
         self._received = 0  # events of the app's frame
         self._printing = asyncio.Lock()
@@ -441,7 +412,7 @@ class PageEffects:
         expression = f"({load_script('embedded.js')})({arguments})"
         reply = await cdp.send("Runtime.evaluate", {"expression": expression, **context})
         if "objectId" in reply["result"]:
-            self._tracker.spawn(self._receive_events(cdp, reply["result"]["objectId"]))
+            self.tracker.spawn(self._receive_events(cdp, reply["result"]["objectId"]))
 
     async def _receive_events(self, cdp: CDPSession, object_id: str) -> None:
         """Handle the events of a frame until it is gone or returns anything but a list of events."""
@@ -450,18 +421,18 @@ class PageEffects:
         while True:
             reply = await cdp.send("Runtime.callFunctionOn", command)
             texts = checked(reply["result"].get("value"), list[str], "the events of a frame")
-            for start in range(0, len(texts), _EVENTS_AT_ONCE):
-                batch = texts[start : start + _EVENTS_AT_ONCE]
+            for start in range(0, len(texts), 50):
+                batch = texts[start : start + 50]
                 for text in batch:
                     self._agent.deliver(text, to=self.on_event)
                 self._received += len(batch)
-                self._tracker.mark_received(self._received)
-                await asyncio.sleep(len(batch) / _EVENTS_A_SECOND)
+                self.tracker.mark_received(self._received)
+                await asyncio.sleep(len(batch) / 1000)  # no more than a thousand events a second
 
     def on_emitted(self, number: int) -> None:
-        call = self._tracker.current_call()
+        call = self.tracker.current_call()
         if number > self._received and call.id is not None:
-            self._tracker.expect(call, "event", {}, number)
+            self.tracker.expect(call, "event", {}, number)
 
     @property
     def download_folder(self) -> Path | None:
@@ -470,34 +441,29 @@ class PageEffects:
         return self._app_downloads.folder
 
     async def aclose(self) -> None:
-        await self._tracker.aclose()
+        await self.tracker.aclose()
         if self._app_downloads is not None:
             await self._app_downloads.aclose()
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def begin_call(self, call_id: str) -> CallEffects:
-        return self._tracker.begin_call(call_id)
-
     @property
     def current_call(self) -> str | None:
-        return self._tracker.current_call().id
+        """Id of the latest call under way."""
+        return self.tracker.current_call().id
 
     def add_file(self, content: BinaryData, what: str) -> None:
         """Add a file that the app hands out to the call under way, or to the next one."""
-        self._tracker.add_content(self._tracker.current_call(), content, what)
+        self.tracker.add_content(self.tracker.current_call(), content, what)
 
     def end_call(self, call: CallEffects) -> None:
-        if call.windows or self._tracker.unattributed.windows:
+        if call.windows or self.tracker.unattributed.windows:
             self._windows.close_windows_of(call)
-        self._tracker.end_call(call)
-
-    def has_effects_for(self, call: CallEffects) -> bool:
-        return self._tracker.has_effects_for(call)
+        self.tracker.end_call(call)
 
     async def settle(self, call: CallEffects, reply: Message, *, timeout: float) -> None:
         self._windows.expect_content(call)
-        await self._tracker.settle(call, reply, timeout=timeout)
+        await self.tracker.settle(call, reply, timeout=timeout)
         for window in self._windows.loading(call):
             address = redact_url(window.page.url)[:_MAX_TEXT]
             warning = f"a window at {address} waited for its server; a file that it brings comes with a later call"
@@ -512,21 +478,22 @@ class PageEffects:
                 kind = "crash"
             case _:
                 return
-        self._tracker.announce(kind, self._tracker.current_call().id, {})
+        self.tracker.announce(kind, self.tracker.current_call().id, {})
 
     # --- navigations that may turn into downloads ---------------------------------------------------------------------
 
     def _on_navigation(self, event: dict[str, Any]) -> None:
-        call = self._tracker.current_call()
+        call = self.tracker.current_call()
         same_document = event["url"].partition("#")[0] == self._agent.page.url.partition("#")[0]
         may_download = event["disposition"] == "currentTab" and _is_loaded(event["url"])
         if may_download and not same_document and call.id is not None:
-            self._tracker.expect(call, event["frameId"], {})
+            self.tracker.expect(call, event["frameId"], {})
 
     def _on_loaded(self, frame: str) -> None:
-        announced = self._tracker.find_expected(frame)
+        announced = self.tracker.find_expected(frame)
         if announced is not None:
-            asyncio.get_running_loop().call_later(_DOWNLOAD_LAG, self._tracker.mark_begun, announced)
+            # the download that the navigation turned into begins up to this many seconds later
+            asyncio.get_running_loop().call_later(0.1, self.tracker.mark_begun, announced)
 
     # --- the kinds of effects -----------------------------------------------------------------------------------------
 
@@ -539,59 +506,60 @@ class PageEffects:
         """
         if not isinstance(payload, Effect):
             return
-        call = self._tracker.current_call(payload.call) if holder == _HELD else self._tracker.call_of(payload.call)
+        call = self.tracker.current_call(payload.call) if holder == _HELD else self.tracker.call_of(payload.call)
         is_late = payload.call not in (None, call.id)
         match payload:
             case Print():
                 if not payload.kept:
-                    self._tracker.warn(
+                    self.tracker.warn(
                         call, "the page could not be copied at its print(): its PDF may show a later state"
                     )
-                if self._tracker.record(call, kind, {"title": payload.title[:_MAX_TEXT]}):
+                if self.tracker.record(call, kind, {"title": payload.title[:_MAX_TEXT]}):
                     work = self._print(payload.id)
-                    self._tracker.add_output(call, work, "the printed page", required=not is_late, is_late=is_late)
+                    self.tracker.add_output(call, work, "the printed page", required=not is_late, is_late=is_late)
             case FileChooser():
-                details = {"multiple": payload.multiple, "directory": payload.directory, "picker": payload.picker}
+                detail = {"multiple": payload.multiple, "directory": payload.directory, "picker": payload.picker}
                 if payload.picker is not None:
                     picker = payload.picker[:_MAX_TEXT]
-                    self._tracker.warn(call, f"{picker}() of the app was cancelled: there is no user to choose a file")
-                self._on_file_chooser({name: value for name, value in details.items() if value is not None}, call)
+                    self.tracker.warn(call, f"{picker}() of the app was cancelled: there is no user to choose a file")
+                self._on_file_chooser({name: value for name, value in detail.items() if value is not None}, call)
             case Clipboard():
                 self._on_clipboard(call, kind, payload, holder, is_late=is_late)
             case Notice(title=title, body=body):
-                self._tracker.record(call, "notification", {"title": title[:_MAX_TEXT], "body": body[:_MAX_TEXT]})
+                self.tracker.record(call, "notification", {"title": title[:_MAX_TEXT], "body": body[:_MAX_TEXT]})
             case Unsent():
-                self._tracker.warn(call, f"an event of the app could not be sent: {payload.reason[:_MAX_TEXT]}")
+                self.tracker.warn(call, f"an event of the app could not be sent: {payload.reason[:_MAX_TEXT]}")
             case Download(dropped=True):
-                self._tracker.drop(call)
+                self.tracker.drop(call)
             case Download(wait=wait):
-                is_new = asyncio.get_running_loop().time() - self._unannounced_at > _BROWSER_LEAD
+                # the browser's event may precede the page's announcement of the same download by so many seconds
+                is_new = asyncio.get_running_loop().time() - self._unannounced_at > 0.05
                 if call.id is not None and (wait or is_new):
-                    self._tracker.expect(call, "", {}, wait=wait / 1000, is_late=is_late)
+                    self.tracker.expect(call, "", {}, wait=wait / 1000, is_late=is_late)
 
     def _on_clipboard(self, call: CallEffects, kind: str, written: Clipboard, holder: str, *, is_late: bool) -> None:
         content: Handle | bytes | None = written.base64
         if written.id is not None:
             content = Handle(f"{holder}{written.id}", written.size)
         detail: Detail = {"type": written.type[:_MAX_TEXT], "bytes": written.size}
-        is_recorded = self._tracker.record(call, kind, detail)
+        is_recorded = self.tracker.record(call, kind, detail)
         if is_recorded and content is not None:
             data = BinaryData(content, written.type or None, None, written.name or None)
             what = "the clipboard content of the app" if kind == "clipboard" else "what the app shared"
-            self._tracker.add_content(call, data, what, is_late=is_late)
+            self.tracker.add_content(call, data, what, is_late=is_late)
         elif isinstance(content, Handle):
-            self._tracker.spawn(self._release(content))
+            self.tracker.spawn(self._release(content))
 
     @listener
     def _on_dialog(self, dialog: Dialog) -> None:
         detail: Detail = {"type": dialog.type, "message": dialog.message[:_MAX_TEXT]}
         if self._accept or dialog.type in ("alert", "beforeunload"):
             detail["answer"] = "accepted"
-            self._tracker.spawn(dialog.accept(dialog.default_value))
+            self.tracker.spawn(dialog.accept(dialog.default_value))
         else:
             detail["answer"] = "dismissed"
-            self._tracker.spawn(dialog.dismiss())
-        self._tracker.record(self._tracker.current_call(), "dialog", detail)
+            self.tracker.spawn(dialog.dismiss())
+        self.tracker.record(self.tracker.current_call(), "dialog", detail)
 
     async def _print(self, snapshot: int | None) -> BinaryData:
         """Return the PDF of a ``print()``.
@@ -607,32 +575,32 @@ class PageEffects:
                 return await self._print_page()
             except BaseException:  # the page restores itself only after a print
                 with contextlib.suppress(TransportError):
-                    await self._agent.invoke("restorePage", timeout=_STEP_TIMEOUT)
+                    await self._agent.invoke("restorePage", timeout=2.0)
                 raise
 
     def _on_file_chooser(self, detail: Detail, call: CallEffects | None = None) -> None:
-        self._tracker.record(call or self._tracker.current_call(), "filechooser", {**detail, "answer": "no files"})
+        self.tracker.record(call or self.tracker.current_call(), "filechooser", {**detail, "answer": "no files"})
 
     def _on_download(self, guid: str, url: str, name: str, frame: str) -> bool:
         if self._windows.on_download(frame, guid, name):
             return True
         owner = self._windows.owner_of(frame)
-        announced = None if owner is not None else self._tracker.take_expected(frame, "")
+        announced = None if owner is not None else self.tracker.take_expected(frame, "")
         if announced is not None:
             owner = announced.call
-        call = self._tracker.current_call(None if owner is None else owner.id)
+        call = self.tracker.current_call(None if owner is None else owner.id)
         is_late = (announced is not None and announced.is_late) or owner not in (None, call)
         detail: Detail = {"url": redact_url(url)[:_MAX_TEXT], "filename": name[:_MAX_TEXT]}
-        is_recorded = self._tracker.record(call, "download", detail)
+        is_recorded = self.tracker.record(call, "download", detail)
         if is_recorded:
             work = self._downloaded(guid, name, detail)
             cancel = partial(self._cancel_download, guid)
             what = f"the app's download {name[:80]!r}"
-            self._tracker.add_output(call, work, what, is_late=is_late, on_discard=cancel)
+            self.tracker.add_output(call, work, what, is_late=is_late, on_discard=cancel)
         else:
-            self._tracker.drop(call)
+            self.tracker.drop(call)
         if announced is not None:
-            self._tracker.mark_begun(announced)
+            self.tracker.mark_begun(announced)
         else:
             self._unannounced_at = asyncio.get_running_loop().time()
         return is_recorded

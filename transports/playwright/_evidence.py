@@ -12,7 +12,8 @@ import itertools
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
@@ -32,17 +33,31 @@ if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Error, Page, Request
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of recording one call, times in seconds."""
+
+    #: For one step. A browser that hangs loses its evidence, but delays the call no longer than that.
+    step: float = 10.0
+    #: For the screenshot at the end; a page that hangs has none.
+    picture: float = 5.0
+    #: In bytes. A larger HAR is not searched for secrets, and so not kept.
+    max_har: int = 16 << 20
+
+
+LIMITS = Limits()
 #: Kinds that the browser can record for one call at a time only.
 EXCLUSIVE: frozenset[EvidenceKind] = frozenset(("trace", "video", "har"))
-#: Seconds for one step. A browser that hangs loses its evidence, but delays the call no longer than that.
-_STEP = 10.0
-#: Seconds for the screenshot at the end; a page that hangs has none.
-_PICTURE = 5.0
-#: Largest HAR in bytes; a larger one is not searched for secrets, and so not kept.
-_MAX_HAR = 16 << 20
-_TYPES = {"trace": "application/zip", "video": "video/webm", "har": "application/json", "console": "text/plain",
-          "screenshot": "image/png"}  # fmt: skip
-_ENDINGS = {"trace": "trace.zip", "video": "webm", "har": "har", "console": "console.txt", "screenshot": "png"}
+#: MIME types and file name extensions.
+_FORMATS: Mapping[EvidenceKind, tuple[str, str]] = {
+    "trace": ("application/zip", "trace.zip"),
+    "video": ("video/webm", "webm"),
+    "har": ("application/json", "har"),
+    "console": ("text/plain", "console.txt"),
+    "screenshot": ("image/png", "png"),
+}
 #: Current values of password fields, to be redacted in all files.
 _PASSWORDS = (
     "[...document.querySelectorAll('input[type=password]')].slice(0, 50).map((field) => field.value.slice(0, 4096))"
@@ -112,7 +127,9 @@ class CallRecording:
         title: str,
         params: object,
         known_secrets: KnownSecrets = KNOWN_SECRETS,
+        limits: Limits = LIMITS,
     ) -> None:
+        self._limits = limits
         self.notes: list[str] = []
         self._page = page
         self.folder = folder
@@ -175,12 +192,13 @@ class CallRecording:
         return await self._try_step(kind, stop())
 
     async def _take_picture(self) -> None:
-        async with asyncio.timeout(_PICTURE):
-            await self._page.screenshot(path=self._path("screenshot"), timeout=_PICTURE * 1000)
+        seconds = self._limits.picture
+        async with asyncio.timeout(seconds):
+            await self._page.screenshot(path=self._path("screenshot"), timeout=seconds * 1000)
 
     async def _learn_fields(self) -> None:
         with contextlib.suppress(Exception):  # a page that is gone has no fields
-            async with asyncio.timeout(_PICTURE):
+            async with asyncio.timeout(self._limits.picture):
                 for cookie in await self._page.context.cookies():
                     self._secrets.learn_value(cookie["value"])
                 for value in await self._page.evaluate(_PASSWORDS):
@@ -190,7 +208,7 @@ class CallRecording:
         from playwright.async_api import Error  # late: reports of tests import this module without Playwright
 
         try:
-            async with asyncio.timeout(_STEP):
+            async with asyncio.timeout(self._limits.step):
                 await work
         except TimeoutError:
             self.notes.append(f"{kind}: the browser did not answer in time")
@@ -207,7 +225,7 @@ class CallRecording:
 
     def _path(self, kind: EvidenceKind, *, raw: bool = False) -> Path:
         stem = "raw" if raw else "clean"
-        return self.folder / f"{stem}.{_ENDINGS[kind]}"
+        return self.folder / f"{stem}.{_FORMATS[kind][1]}"
 
     def _redact_files(self, recorded: set[EvidenceKind]) -> list[EvidenceFile]:
         """Redact the recorded files; called in a thread. First the secrets of all files are learned, so that each is
@@ -225,13 +243,17 @@ class CallRecording:
             self._try_redaction("har", recorded, lambda: clean_har(har, self._path("har"), self._secrets))
         if "console" in recorded:
             self._try_redaction("console", recorded, self._write_console)
-        kinds = [kind for kind in _TYPES if kind in recorded]
-        return [EvidenceFile(kind, self._path(kind), _TYPES[kind], _ENDINGS[kind]) for kind in kinds]
+        return [
+            EvidenceFile(kind, self._path(kind), mime_type, ending)
+            for kind, (mime_type, ending) in _FORMATS.items()
+            if kind in recorded
+        ]
 
     def _read_har(self) -> dict[str, object]:
         path = self._path("har", raw=True)
-        if path.stat().st_size > _MAX_HAR:
-            raise ValueError(f"it has {path.stat().st_size:,} bytes, too many to search for secrets")
+        size = path.stat().st_size
+        if size > self._limits.max_har:
+            raise ValueError(f"it has {size:,} bytes, too many to search for secrets")
         return learn_har(path, self._secrets)
 
     def _write_console(self) -> None:
@@ -269,8 +291,11 @@ class PageEvidence:
     """Recorder of calls in the page of ``source``, in temporary files, without secrets. ``known_secrets`` are those of
     the session's user. Close it at the end of the session."""
 
-    def __init__(self, source: HasPage, known_secrets: KnownSecrets = KNOWN_SECRETS) -> None:
+    def __init__(
+        self, source: HasPage, known_secrets: KnownSecrets = KNOWN_SECRETS, *, limits: Limits = LIMITS
+    ) -> None:
         self._known_secrets = known_secrets
+        self._limits = limits
         self._source = source
         self._stack = contextlib.ExitStack()
         self._folder = Path(tempfile.mkdtemp(prefix="evidence-", dir=self._stack.enter_context(RunFolder())))
@@ -291,7 +316,15 @@ class PageEvidence:
             return evidence
         self.busy |= EXCLUSIVE & free
         folder = self._folder / str(next(self._numbers))
-        recording = CallRecording(page, free, folder, title=title, params=params, known_secrets=self._known_secrets)
+        recording = CallRecording(
+            page,
+            free,
+            folder,
+            title=title,
+            params=params,
+            known_secrets=self._known_secrets,
+            limits=self._limits,
+        )
         evidence.recording = recording
         try:
             await recording.start()

@@ -39,8 +39,6 @@ _ATTRIBUTE = re.compile(r"([\w.-]{1,64})(\s{0,8}=\s{0,8})(?:\"[^\"]*\"|'[^']*')"
 _CHARSET = re.compile(r"charset=[\"']?([\w.:-]{1,40})")
 #: Start of a field in HTML.
 _FIELD = re.compile(r"<(?:input|textarea|button|meta)[\s/>]", re.IGNORECASE)
-#: Levels of texts nested inside texts.
-_MAX_NESTED = 8
 #: Prefix that services write before JSON, so that it cannot be loaded as a script.
 _GUARD = re.compile(r"\s*\)\]\}',?[^\S\n]*\n?")
 #: Opcode of a text frame of a WebSocket (RFC 6455 11.8).
@@ -51,10 +49,6 @@ _STRUCTURE = frozenset(("mimeType", "encoding", "httpVersion", "method", "starte
 #: First bytes of compressed content (gzip, Zstandard), which cannot be searched for secrets.
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _FRAMES = "_webSocketMessages"
-#: Largest unpacked bytes of one file in a trace, and of all its files.
-_MAX_FILE, _MAX_ALL = 16 << 20, 256 << 20
-#: Time limit in seconds for one search of all files.
-_SECONDS = 20.0
 #: Actions that type, in lower case.
 _TYPING = frozenset(("fill", "type", "press", "presssequentially", "inserttext", "keyboardtype", "keyboardpress",
                      "keyboarddown", "keyboardup", "keyboardinserttext"))  # fmt: skip
@@ -150,7 +144,7 @@ def clean_body(text: str, mime_type: str, secrets: SecretValues) -> str:
 
 
 def _cleaned(text: str, mime_type: str, secrets: SecretValues, depth: int) -> str:
-    if depth > _MAX_NESTED:
+    if depth > 8:
         return REDACTED
     value = _parse_json(text, mime_type)
     if value is not None:
@@ -486,30 +480,11 @@ def sides(entry: object) -> Iterator[dict[str, Any]]:
 
 
 #: Keys of a trace's log that its viewer needs; their values are not content of the app.
-_TRACE_STRUCTURE = frozenset(
-    [
-        "type",
-        "class",
-        "method",
-        "callId",
-        "parentId",
-        "pageId",
-        "frameId",
-        "contextId",
-        "guid",
-        "sha1",
-        "_sha1",
-        "_file",
-        "file",
-        "snapshotName",
-        "beforeSnapshot",
-        "afterSnapshot",
-        "inputSnapshot",
-        "mimeType",
-        "_frameref",
-        "_monotonicTime",
-    ]
-)
+_TRACE_STRUCTURE = frozenset((
+    "type", "class", "method", "callId", "parentId", "pageId", "frameId", "contextId", "guid", "sha1", "_sha1", "_file",
+    "file", "snapshotName", "beforeSnapshot", "afterSnapshot", "inputSnapshot", "mimeType", "_frameref",
+    "_monotonicTime",
+))  # fmt: skip
 
 
 def learn_trace(path: Path, secrets: SecretValues) -> None:
@@ -581,16 +556,17 @@ def _first_of(items: object) -> object:
 
 def _check_sizes(archive: zipfile.ZipFile) -> None:
     sizes = [info.file_size for info in archive.infolist()]
-    if any(size > _MAX_FILE for size in sizes) or sum(sizes) > _MAX_ALL:
+    if max(sizes, default=0) > 16 << 20 or sum(sizes) > 256 << 20:
         raise ValueError(f"it has {sum(sizes):,} bytes, too many to search for secrets")
 
 
 def _files(archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
     """Yield the names and contents of all files. Raises :class:`ValueError` once the time limit has passed."""
-    deadline = time.monotonic() + _SECONDS
+    seconds = 20
+    deadline = time.monotonic() + seconds
     for info in archive.infolist():
         if time.monotonic() > deadline:
-            raise ValueError(f"the search for secrets takes more than {_SECONDS:.0f} s")
+            raise ValueError(f"the search for secrets takes more than {seconds} s")
         yield info.filename, archive.read(info)
 
 

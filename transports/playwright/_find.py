@@ -63,11 +63,6 @@ _PLAYWRIGHT_BUILDS = {
     "firefox": ("firefox-*/firefox/*", ("firefox", "firefox.exe")),
     "webkit": ("webkit-*/*", ("pw_run.sh", "Playwright.exe")),
 }
-#: Folders of browsers with the user's profiles, below the system's folder for such data.
-_BRAVE = "BraveSoftware/Brave-Browser"
-_LINUX = ("google-chrome", "google-chrome-beta", "google-chrome-unstable", "chromium", "microsoft-edge", _BRAVE)
-_MAC = ("Google/Chrome", "Google/Chrome Beta", "Google/Chrome Canary", "Chromium", "Microsoft Edge", _BRAVE)
-_WINDOWS = ("Google/Chrome", "Google/Chrome Beta", "Google/Chrome SxS", "Chromium", "Microsoft/Edge", _BRAVE)
 #: The port in all instructions.
 _USUAL_PORT = 9222
 #: Seconds for a browser to answer.
@@ -191,15 +186,18 @@ def _read_port_files() -> Iterator[tuple[int, str, Path]]:
 
 
 def _profile_folders() -> Iterator[Path]:
-    home = Path.home()
+    home, brave = Path.home(), "BraveSoftware/Brave-Browser"
     if sys.platform == "darwin":
-        yield from (home / "Library/Application Support" / name for name in _MAC)
+        names = ["Google/Chrome", "Google/Chrome Beta", "Google/Chrome Canary", "Chromium", "Microsoft Edge", brave]
+        yield from (home / "Library/Application Support" / name for name in names)
     elif sys.platform == "win32":
         local = Path(os.environ.get("LOCALAPPDATA") or home / "AppData/Local")
-        yield from (local / name / "User Data" for name in _WINDOWS)
+        names = ["Google/Chrome", "Google/Chrome Beta", "Google/Chrome SxS", "Chromium", "Microsoft/Edge", brave]
+        yield from (local / name / "User Data" for name in names)
     else:
         config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-        yield from (config / name for name in _LINUX)
+        names = ["google-chrome", "google-chrome-beta", "google-chrome-unstable", "chromium", "microsoft-edge", brave]
+        yield from (config / name for name in names)
 
 
 async def _listens(port: int) -> bool:
@@ -227,10 +225,6 @@ async def _browser_name(port: int) -> str | None:
     return None
 
 
-#: Time limit of the check for a listener in seconds; after it, the result is left to the browser.
-_LISTENER_PATIENCE = 2.0
-#: The same for the look-up of a name, which a browser does in far less time than it takes to start.
-_LOOK_UP_PATIENCE = 0.1
 #: The address that was checked ahead of a session, until that session takes it. A list, so that taking it is visible in
 #: the context of every task that shares it.
 _checked_ahead: ContextVar[list[str]] = ContextVar("checked_ahead")
@@ -259,7 +253,7 @@ async def require_listener(url: str, *, ahead: bool = False) -> None:
         return
     port = parts.port or {"http": 80, "https": 443}[parts.scheme]
     try:
-        async with asyncio.timeout(_LISTENER_PATIENCE):
+        async with asyncio.timeout(2.0):  # after that, the result is left to the browser
             connection, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, host, port)
     except OSError as error:  # TimeoutError, too; for all but a refusal the browser has the better message
         if is_refused(error):
@@ -275,7 +269,7 @@ async def _require_host(url: str, host: str) -> None:
     if host.endswith(".localhost") or _may_use_proxy():  # a browser knows these names by itself
         return
     try:
-        async with asyncio.timeout(_LOOK_UP_PATIENCE):
+        async with asyncio.timeout(0.1):  # a browser looks a name up in far less time than it takes to start
             await asyncio.get_running_loop().getaddrinfo(host, None)
     except socket.gaierror as error:  # of other faults the browser has the better message
         if error.errno == socket.EAI_NONAME:

@@ -29,6 +29,7 @@ from ..protocol.messages import Message
 from ._agent import (
     OPAQUE,
     Agent,
+    AgentScript,
     Channel,
     DevTools,
     FrameDocument,
@@ -44,10 +45,30 @@ from ._received import Clipboard, Effect, FileChooser, Flood, Tools, parse_reply
 
 logger = logging.getLogger("transports.playwright")
 
-#: Messages per second of one process of frames: all events of its documents, and all their lines in the console.
-_MAX_MESSAGES = 5000
-#: Documents in frames of one page with an agent, and processes of such frames.
-_MAX_DOCUMENTS, _MAX_SESSIONS = 1000, 100
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of the frames of one page."""
+
+    #: Documents with an agent.
+    documents: int = 1000
+    #: Processes of frames.
+    sessions: int = 100
+    #: Messages per second of one process: all events of its documents, and all their lines in the console.
+    messages: int = 5000
+    #: Frames with tools.
+    frames: int = 64
+    #: Tools of one frame, and characters of a tool's name.
+    tools: int = 500
+    name: int = 128
+    #: Events of a frame per second, and the flood after which the frame is left out. Its agent sends fewer (agent.js).
+    events: int = 300
+    flood: int = 3000
+    #: Calls remembered after their end, as a cancellation may come later.
+    sent: int = 1000
+
+
+LIMITS = Limits()
 
 
 class FrameSession:
@@ -58,7 +79,7 @@ class FrameSession:
         self._ids = count(1)
         self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._listeners: dict[str, list[Callable[[Any], None]]] = defaultdict(list)
-        self._rate = Rate(_MAX_MESSAGES)
+        self._rate = Rate(LIMITS.messages)
         self.ended = False
 
     def on(self, event: Any, f: Callable[[Any], None]) -> None:
@@ -120,25 +141,20 @@ class FrameContexts:
     installed. In both cases the browser names origin and frame of a context.
 
     ``channel_of(session, agent)`` makes the channel of a document. In the page's own session :meth:`is_page` separates
-    the page from its frames. ``source``, which hands the agent over, ``late`` and ``binding`` are those of
-    :meth:`Channel.install <transports.playwright._agent.Channel.install>`.
+    the page from its frames. The source of ``script`` hands the agent over.
     """
 
     def __init__(
         self,
         session: DevTools,
         watcher: FrameWatcher,
-        source: str,
-        late: str,
-        binding: str,
+        script: AgentScript,
         channel_of: Callable[[DevTools, PageObject], Channel],
         root: FrameContexts | None = None,
     ) -> None:
         self._session = session
         self._watcher = watcher
-        self._source = source
-        self._late = late
-        self._binding = binding
+        self._script = script
         self._channel_of = channel_of
         self._root = root or self
         self._contexts: dict[int, Mapping[str, Any]] = {}  # default contexts of documents, no isolated worlds
@@ -206,7 +222,7 @@ class FrameContexts:
     def _add_document(self, number: int, remote: Mapping[str, Any]) -> None:
         object_id, root = remote.get("objectId"), self._root
         context = self._contexts.get(number)
-        if object_id is None or context is None or number in self._documents or root.total >= _MAX_DOCUMENTS:
+        if object_id is None or context is None or number in self._documents or root.total >= LIMITS.documents:
             return
         root.total += 1
         frame = context["auxData"].get("frameId", "")
@@ -232,7 +248,7 @@ class FrameContexts:
         for number in tuple(self._contexts):
             if not self.is_page(number) and number not in self._documents:
                 with contextlib.suppress(PlaywrightError, TransportError):
-                    self._add_document(number, await evaluate(self._session, self._late, contextId=number))
+                    self._add_document(number, await evaluate(self._session, self._script.late, contextId=number))
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -243,33 +259,33 @@ class FrameContexts:
 
     def _on_attached(self, event: Mapping[str, Any]) -> None:
         inner, root = FrameSession(self._session, event["sessionId"]), self._root
-        contexts = FrameContexts(inner, self._watcher, self._source, self._late, self._binding, self._channel_of, root)
+        contexts = FrameContexts(inner, self._watcher, self._script, self._channel_of, root)
         listen(inner, "Runtime.inspectRequested", contexts.on_agent)
         listen(inner, "Runtime.bindingCalled", contexts.on_binding)
         root.sessions += 1
         contexts._urls[event["targetInfo"]["targetId"]] = event["targetInfo"]["url"]
         self._inner[event["sessionId"]] = inner, contexts
-        if root.sessions > _MAX_SESSIONS:
+        if root.sessions > LIMITS.sessions:
             self._drop(event["sessionId"], "too many processes of frames")
         else:
             spawn(contexts.begin(waiting=event["waitingForDebugger"]), self._tasks)
 
     def on_binding(self, event: Mapping[str, Any]) -> None:
         document = self._documents.get(event["executionContextId"])
-        if event["name"] == self._binding and document is not None:
+        if event["name"] == self._script.binding and document is not None:
             self._watcher.on_emit(document, event["payload"])
 
     async def begin(self, *, waiting: bool) -> None:
         """Install our script in every document of a process. With ``waiting``, the process is paused until that is
         done."""
         send = self._session.send
-        script = {"source": self._source, "includeCommandLineAPI": True}
+        on_new_document = {"source": self._script.source, "includeCommandLineAPI": True}
         with contextlib.suppress(PlaywrightError, TransportError):
             await asyncio.gather(  # pipelined: sent in this order, without waiting for each reply
                 send("Runtime.enable"),
-                send("Runtime.addBinding", {"name": self._binding}),
+                send("Runtime.addBinding", {"name": self._script.binding}),
                 send("Page.enable"),
-                send("Page.addScriptToEvaluateOnNewDocument", script),
+                send("Page.addScriptToEvaluateOnNewDocument", on_new_document),
                 self.attach(),
                 send("Runtime.runIfWaitingForDebugger"),
             )
@@ -282,7 +298,7 @@ class FrameContexts:
             return
         session, _ = self._inner[session_id]
         if not session.take(event["message"]):
-            self._drop(session_id, f"more than {_MAX_MESSAGES:,} messages in a second")
+            self._drop(session_id, f"more than {LIMITS.messages:,} messages in a second")
 
     def _drop(self, session_id: str, reason: str) -> None:
         logger.warning("a frame is left out, with its tools: %s", reason)
@@ -369,16 +385,8 @@ class FrameAgent(Agent):
 
 #: Separator of a tool's name and the label of its frame. It is not allowed in names of tools.
 MARK = "@"
-#: Limits: frames with tools of one page, tools of one frame, and characters of a tool's name.
-_MAX_FRAMES, _MAX_TOOLS, _MAX_NAME = 64, 500, 128
-#: Calls remembered after their end, as a cancellation may come later.
-_MAX_SENT = 1000
-#: Events of a frame per second: the limit, and the flood after which the frame is left out. Its agent sends fewer
-#: (agent.js).
-_MAX_FRAME_EVENTS, _FLOOD = 300, 3000
-#: Back-off in seconds between two lists of a frame that keeps changing: first pause, longest pause, and the quiet time
-#: after which it starts again.
-_FIRST_PAUSE, _LONGEST_PAUSE, _QUIET = 0.05, 5.0, 10.0
+#: Seconds between the first two lists of a frame that keeps changing.
+_FIRST_PAUSE = 0.05
 #: Labels for a frame of the page's own origin. They cannot look like another origin, whose label has a port.
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
@@ -395,7 +403,7 @@ class ToolFrame:
     label: str = ""
     tools: QualifiedTools = field(default_factory=dict)
     calls: dict[str, object] = field(default_factory=dict)  # ids of calls under way, oldest first
-    rate: Rate = field(default_factory=lambda: Rate(_MAX_FRAME_EVENTS))
+    rate: Rate = field(default_factory=lambda: Rate(LIMITS.events))
     listed: asyncio.Event = field(default_factory=asyncio.Event)  # set after the first list of tools
     stale: bool = False
     reading: bool = False
@@ -443,7 +451,7 @@ class FrameTools:
         # call → its frame, also after its end: a cancellation may come later
         self._sent: dict[str, ToolFrame] = {}
         self._removed: dict[str, None] = {}  # names of removed tools, which are not waited for
-        self._have_had_tools = False
+        self.have_had_tools = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._used = True
 
@@ -465,7 +473,7 @@ class FrameTools:
         if frame is None:
             return
         if frame.rate.is_over():
-            if frame.rate.count > _FLOOD:
+            if frame.rate.count > LIMITS.flood:
                 self._leave_out(frame)
             else:
                 self._warn(frame)
@@ -507,9 +515,9 @@ class FrameTools:
             spawn(self._uninstall(frame), self._tasks)
             return
         if not frame.label:
-            if sum(bool(other.label) for other in self._frames.values()) >= _MAX_FRAMES:
+            if sum(bool(other.label) for other in self._frames.values()) >= LIMITS.frames:
                 logger.warning(
-                    "the tools of the frame %s are left out: %d frames have some", _shown_name(frame), _MAX_FRAMES
+                    "the tools of the frame %s are left out: %d frames have some", _shown_name(frame), LIMITS.frames
                 )
                 return
             frame.label = self._new_label(frame.document, window_name)
@@ -547,10 +555,10 @@ class FrameTools:
                     if frame.document in self._frames:
                         self._replace_tools(frame, self._qualified(frame, tools))
                 frame.listed.set()
-                if now() - frame.changed_at > _QUIET:
+                if now() - frame.changed_at > 10.0:  # it was quiet
                     frame.pause = _FIRST_PAUSE
                 else:
-                    frame.pause = min(2 * frame.pause, _LONGEST_PAUSE)
+                    frame.pause = min(2 * frame.pause, 5.0)
                 frame.changed_at = now()
                 await asyncio.sleep(frame.pause)
         finally:
@@ -570,13 +578,13 @@ class FrameTools:
     def _qualified(self, frame: ToolFrame, tools: object) -> QualifiedTools:
         qualified: QualifiedTools = {}
         for tool in own_tools(tools):
-            if len(qualified) >= _MAX_TOOLS:
+            if len(qualified) >= LIMITS.tools:
                 logger.warning(
-                    "the frame %s has more than %d tools; the rest is left out", _shown_name(frame), _MAX_TOOLS
+                    "the frame %s has more than %d tools; the rest is left out", _shown_name(frame), LIMITS.tools
                 )
                 break
             own_name = tool["name"]
-            if len(own_name) <= _MAX_NAME:
+            if len(own_name) <= LIMITS.name:
                 name = f"{own_name}{MARK}{frame.label}"
                 qualified[name] = own_name, {**tool, "name": name, "frame": frame.url}
         return qualified
@@ -587,7 +595,7 @@ class FrameTools:
         for name in removed:
             del self._names[name]
             self._removed[name] = None
-        while len(self._removed) > _MAX_TOOLS:
+        while len(self._removed) > LIMITS.tools:
             del self._removed[next(iter(self._removed))]
         for name, (own_name, _) in tools.items():
             self._names[name] = frame, own_name
@@ -595,7 +603,7 @@ class FrameTools:
         if before == tools:
             return
         if tools:
-            self._have_had_tools = True
+            self.have_had_tools = True
         self._on_change(removed)
 
     def listed(self) -> Iterable[dict[str, object]]:
@@ -611,10 +619,6 @@ class FrameTools:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await asyncio.gather(*(frame.listed.wait() for frame in unlisted))
-
-    @property
-    def have_had_tools(self) -> bool:
-        return self._have_had_tools
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -634,7 +638,7 @@ class FrameTools:
 
     def begin(self, frame: ToolFrame, call_id: str) -> None:
         frame.calls[call_id] = self._sent[call_id] = frame
-        while len(self._sent) > _MAX_SENT:
+        while len(self._sent) > LIMITS.sent:
             del self._sent[next(iter(self._sent))]
 
     def sent_to(self, call_id: str) -> ToolFrame | None:

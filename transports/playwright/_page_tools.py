@@ -14,8 +14,9 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from playwright.async_api import Error, TimeoutError as PlaywrightTimeout
@@ -33,23 +34,13 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, ProxySettings, Request, Route, ViewportSize, WebSocket
 
 
-#: Limits of a proxy: connections at a time, connections in all, and received bytes in all (docs/security.md).
-_MAX_AT_ONCE, _MAX_CONNECTIONS, _MAX_RECEIVED_BYTES = 64, 1000, 256 << 20
 _CHUNK = 64 << 10
-#: Seconds for the handshake with the browser, and for a server to accept a connection.
-_STEP_TIMEOUT = 10.0
-#: Viewport of a page that is opened for a screenshot, in CSS pixels.
-_VIEW: ViewportSize = {"width": 1280, "height": 800}
-#: A proxy that does not exist: nothing listens at the port of RFC 863. Playwright sends loopback addresses there, too.
-_NO_PROXY: ProxySettings = {"server": "socks5://127.0.0.1:9"}
 #: Address of HTML that is rendered, and what Chromium holds against it and its frames, windows and workers.
 _ADDRESS = "http://html.invalid/"
 _WITHOUT_WEBRTC = {"Connection-Allowlist": '("*://*:*/*");redirects=allow;webrtc=block'}
 #: Script before the first script of a frame: WebRTC would send datagrams past the proxy. Chromium starts a sandboxed
 #: ``srcdoc`` frame in a process of its own, sometimes before the script is there.
 NO_WEBRTC = "for (const name of ['RTCPeerConnection', 'webkitRTCPeerConnection']) delete globalThis[name];"
-#: Chromium's error for a connection that a proxy refused, and its page for a navigation that failed.
-_BY_PROXY, _ERROR_PAGE = "ERR_SOCKS_CONNECTION", "chrome-error:"
 
 
 class FetchedRequests:
@@ -92,6 +83,17 @@ Judge: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 _Server: TypeAlias = tuple[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkLimits:
+    """Limits of a proxy (docs/security.md)."""
+
+    at_once: int = 64
+    connections: int = 1000
+    received_bytes: int = 256 << 20
+    #: Seconds for the handshake with the browser, and for a server to accept a connection.
+    step: float = 10.0
+
+
 class JudgedNetwork:
     """SOCKS 5 proxy (RFC 1928) of one page, which runs inside ``async with``. ``judge`` is called before a connection.
 
@@ -103,8 +105,9 @@ class JudgedNetwork:
     are not reported: only those that :meth:`watch` has seen are the page's.
     """
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, limits: NetworkLimits = NetworkLimits()) -> None:
         self._judge = judge
+        self._limits = limits
         # each judgement uses one of the few threads that look up names for the whole process
         self._judging = asyncio.Semaphore(4)
         self._connections: set[asyncio.Task[None]] = set()
@@ -162,10 +165,10 @@ class JudgedNetwork:
         self._connections.add(task)
         self._connection_count += 1
         try:
-            if self._connection_count > _MAX_CONNECTIONS:
-                self._note_refusal(None, f"more than {_MAX_CONNECTIONS:,} connections")
-            elif len(self._connections) > _MAX_AT_ONCE:
-                self._note_refusal(None, f"more than {_MAX_AT_ONCE} connections at a time")
+            if self._connection_count > self._limits.connections:
+                self._note_refusal(None, f"more than {self._limits.connections:,} connections")
+            elif len(self._connections) > self._limits.at_once:
+                self._note_refusal(None, f"more than {self._limits.at_once} connections at a time")
             elif not await _is_of_another_user(writer):
                 # A peer that breaks the protocol or goes away ends its own connection.
                 with contextlib.suppress(OSError, EOFError, ValueError):
@@ -177,7 +180,7 @@ class JudgedNetwork:
             writer.transport.abort()
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async with asyncio.timeout(_STEP_TIMEOUT):
+        async with asyncio.timeout(self._limits.step):
             host, port = await _read_request(reader, writer)
         try:
             server_reader, server_writer = await self._connect_to(host, port)
@@ -204,7 +207,7 @@ class JudgedNetwork:
         reason = f"{NOTHING_LISTENS}; correct the address"
         for address in addresses:
             try:
-                async with asyncio.timeout(_STEP_TIMEOUT):
+                async with asyncio.timeout(self._limits.step):
                     return await asyncio.open_connection(address, port, limit=_CHUNK)
             except TimeoutError:
                 reason = "the host does not answer; correct the address or check the network"
@@ -214,8 +217,8 @@ class JudgedNetwork:
 
     def _count(self, size: int) -> None:
         self._received_bytes += size
-        if self._received_bytes > _MAX_RECEIVED_BYTES:
-            self._note_refusal(None, f"more than {_MAX_RECEIVED_BYTES:,} bytes")
+        if self._received_bytes > self._limits.received_bytes:
+            self._note_refusal(None, f"more than {self._limits.received_bytes:,} bytes")
             raise EOFError
 
     def _note_refusal(self, server: _Server | None, reason: str) -> None:
@@ -351,7 +354,7 @@ async def screenshot_of_url(
 
 class _Picture:
     def __init__(self, options: ScreenshotOptions, timeout: float) -> None:
-        self._options = cast("dict[str, Any]", _validated(options, ScreenshotOptions, "screenshot"))
+        self._options = _validated(options, ScreenshotOptions, "screenshot")
         self.url: str | None = self._options.pop("url", None)
         if self.url is not None and not is_page(str(self.url)):
             raise UsageError("screenshot: url must begin with http:// or https://")
@@ -380,18 +383,18 @@ class _Picture:
                 await page.set_viewport_size(before)
 
     async def of_url(self, page: Page, url: str, network: JudgedNetwork | None = None) -> BinaryData:
-        await page.set_viewport_size(self._viewport(_VIEW))
+        await page.set_viewport_size(self._viewport({"width": 1280, "height": 800}))
         try:
             await page.goto(url, wait_until="load", timeout=playwright_timeout(self._timeout))
         except PlaywrightTimeout:
             raise
         except Error as error:
-            if network is not None and network.failed and _BY_PROXY in error.message:
+            if network is not None and network.failed and "ERR_SOCKS_CONNECTION" in error.message:
                 raise _not_opened(url, network.failed) from error
             raise _not_opened(url, explain_load_failure(str(error), url)) from error
         await self._wait_for_idle(page)
         image = await self._take(page)
-        if network is not None and network.failed and page.url.startswith(_ERROR_PAGE):
+        if network is not None and network.failed and page.url.startswith("chrome-error:"):
             raise _not_opened(url, network.failed)
         return image
 
@@ -406,14 +409,14 @@ class _Picture:
 
     async def _take(self, page: Page) -> BinaryData:
         data = await page.screenshot(**self._options, timeout=playwright_timeout(self._timeout))
-        return BinaryData(data, "image/jpeg" if self._options.get("type") == "jpeg" else "image/png")
+        return BinaryData(data, f"image/{self._options.get('type', 'png')}")
 
 
 def _not_opened(url: str, reason: str) -> UsageError:
     return UsageError(f"screenshot: cannot open {redact_url(url)}: {reason}")
 
 
-def _validated(options: Mapping[str, object], kind: type, tool: str) -> dict[str, object]:
+def _validated(options: Mapping[str, Any], kind: type, tool: str) -> dict[str, Any]:
     """Return the options in ``snake_case``. Raises :class:`~transports.errors.UsageError` for unknown ones: options may
     come as JSON, past any type checker.
 
@@ -451,7 +454,9 @@ async def _page_without_network(tab: Tab, fetch: Fetch | None) -> AsyncIterator[
     browser = tab.page.context.browser if tab.browser is None else tab.browser.playwright
     if browser is None:
         raise UsageError("render_to_pdf: this browser has one context only; HTML needs one that has no network")
-    context = await browser.new_context(offline=fetch is None, service_workers="block", proxy=_NO_PROXY)
+    # nothing listens at the port of RFC 863; Playwright sends loopback addresses there, too
+    no_proxy: ProxySettings = {"server": "socks5://127.0.0.1:9"}
+    context = await browser.new_context(offline=fetch is None, service_workers="block", proxy=no_proxy)
     try:
         await context.add_init_script(NO_WEBRTC)
         if fetch is not None:
@@ -471,14 +476,15 @@ async def _answer_empty(route: Route) -> None:
 
 @contextlib.contextmanager
 def _map_errors(tool: str, timeout: float) -> Iterator[None]:
+    too_late = CallTimeout(f"{tool} was not ready within {format_seconds(timeout)}")
     try:
         yield
     except TimeoutError:
-        raise CallTimeout(f"{tool} was not ready within {format_seconds(timeout)}") from None
+        raise too_late from None
     except Error as error:
         first = first_line(error)
         if "Timeout" in first and "exceeded" in first:
-            raise CallTimeout(f"{tool} was not ready within {format_seconds(timeout)}") from None
+            raise too_late from None
         if "closed" in first or "crashed" in first:
             raise TransportError(f"{tool}: {first}") from None
         raise UsageError(f"{tool}: the browser refused: {first}") from None

@@ -4,8 +4,8 @@ Playwright's ``page.evaluate`` does not return binary content (docs/protocol.md 
 So an agent in the page makes one JSON text of each answer. Small content is inside the text; larger content is a
 reference, fetched over the ladder of :mod:`transports.playwright._content`.
 
-The helpers map errors of opening and of a loss, and describe the document that answers (:func:`sender_of`), which
-decides about cookies and addresses of downloads.
+The helpers describe the document that answers (:func:`sender_of`), which decides about cookies and addresses of
+downloads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import logging
 import shutil
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace as replace_field
 from itertools import count
 from pathlib import Path
@@ -63,71 +63,6 @@ logger = logging.getLogger("transports.playwright")
 _EVENTS = {"notification": "notification", "progress": "progress", "capabilities": "capabilities/changed"}
 
 
-async def reconnect(
-    agent: PageAgent,
-    *,
-    can_reopen: Callable[[TransportError], bool],
-    reopen: Callable[[], Awaitable[PageAgent]],
-    emit: Callable[[Message], None],
-) -> None:
-    """Watch the page of ``agent`` and call ``reopen`` each time it is lost (docs/faults.md 1-5, 10).
-
-    Failed attempts are retried, whatever their reason, with a jittered back-off
-    (:func:`~transports._internal.tasks.backoff_delay`). ``emit`` gets a ``connection/lost`` event at each loss and a
-    ``connection/restored`` event at each return, in that order. Ends when it is cancelled, or once ``can_reopen``
-    returns ``False`` for a loss.
-    """
-    while True:
-        loss = await asyncio.shield(agent.lost)
-        if not can_reopen(loss):
-            return
-        emit(Message("connection/lost", {"reason": loss.message}))
-        for attempt in count(1):
-            try:
-                agent = await reopen()
-                break
-            except Exception as error:  # noqa: BLE001 - a driver that ends meanwhile may raise any
-                if not can_reopen(loss):
-                    return
-                logger.info("the page could not be opened again: %s", error)
-            await asyncio.sleep(backoff_delay(attempt))
-        emit(Message("connection/restored", {"reason": loss.message}))
-
-
-def loss_error(lost: TransportError, browser: Browser | None, *, final: bool) -> TransportError:
-    """Return the error for the calls of a session whose page is gone, for the reason in ``lost``.
-
-    With ``final`` the session is over; otherwise the app is opened again, in ``browser`` if that is ours. A browser
-    that has ended is marked so, which notifies all its sessions.
-    """
-    consequence = "the app is opened again"
-    if browser is not None and isinstance(lost, BrowserCrashed):
-        browser.mark_ended()
-        consequence = browser.after_restart
-    if final:
-        return type(lost)(f"{lost.message}; connect again", retryable=False)
-    return type(lost)(f"{lost.message}; {consequence}")
-
-
-@contextlib.contextmanager
-def mapping_opening_errors(target: str, timeout: float) -> Iterator[None]:
-    """Map errors of asyncio and of Playwright to errors of ours while ``target`` is opened.
-
-    Raises :class:`~transports.errors.ConnectFailed` after ``timeout`` seconds, which the caller measures and which are
-    in ``details``, and :class:`~transports.errors.BrowserCrashed` if the browser or its driver ends meanwhile.
-    """
-    try:
-        yield
-    except TimeoutError:
-        within = f"did not load within {format_seconds(timeout)}"
-        message = f"{redact_url(target)} {within}; is it the right address?"
-        raise ConnectFailed(message, details={"timeout": timeout}) from None
-    except Exception as error:
-        if isinstance(error, ABPError) or not is_closed(error):
-            raise
-        raise BrowserCrashed("the browser ended while the app was opened in it; connect again") from None
-
-
 class ServerAddress:
     """Numeric address and port of the server of the app's document, valid for the document's origin only."""
 
@@ -171,8 +106,10 @@ def sender_of(
     own document. ``around`` are the addresses of the documents that contain it, if it is in a frame."""
     site = _site(origin, page.domain)
     sites_around = [_site(origin_of(address) or "", page.domain) for address in around]
+    if origin not in (origin_of(url), "null"):
+        url = f"{origin}/"
     return Sender(
-        url if origin in (origin_of(url), "null") else f"{origin}/",
+        url,
         origin,
         page.domain if site.endswith(f"//{page.domain}") else "",
         _site(page.origin, page.domain),
@@ -296,13 +233,25 @@ class PageTransport(Transport):
         self._browser = await self._source.start(self._stack, self._target, timeout=self._timeout)
         agent = await self._open_page()
         if self.features.reconnects:
-            work = reconnect(agent, can_reopen=self._can_reopen, reopen=self._reopen, emit=self._events.put_nowait)
-            self._reconnect_task = begin(work)
+            self._reconnect_task = begin(self._reconnect(agent))
 
     async def _open_page(self) -> PageAgent:
-        with mapping_opening_errors(self._target, self._timeout):
+        """Open the page and load the app, within the timeout.
+
+        Raises :class:`~transports.errors.ConnectFailed` after that time, and
+        :class:`~transports.errors.BrowserCrashed` if the browser or its driver ends meanwhile.
+        """
+        try:
             async with asyncio.timeout(self._timeout):
                 return await self._open_app()
+        except TimeoutError:
+            within = f"did not load within {format_seconds(self._timeout)}"
+            message = f"{redact_url(self._target)} {within}; is it the right address?"
+            raise ConnectFailed(message, details={"timeout": self._timeout}) from None
+        except Exception as error:
+            if isinstance(error, ABPError) or not is_closed(error):
+                raise
+            raise BrowserCrashed("the browser ended while the app was opened in it; connect again") from None
 
     async def _open_app(self) -> PageAgent:
         tab = await self._source.open(self._tab_stack, self._browser, self._tab)
@@ -365,6 +314,27 @@ class PageTransport(Transport):
         self._page_stack.push_async_callback(ladder.aclose)
         return Reach(agent, ladder, Uploads(agent, tab.folder, near=tab.is_near), holder)
 
+    async def _reconnect(self, agent: PageAgent) -> None:
+        """Open the app again each time its page is lost (docs/faults.md 1-5, 10), until it cannot be opened again.
+
+        Failed attempts are retried, whatever their reason, with a back-off.
+        """
+        while True:
+            loss = await asyncio.shield(agent.lost)
+            if not self._can_reopen(loss):
+                return
+            self._events.put_nowait(Message("connection/lost", {"reason": loss.message}))
+            for attempt in count(1):
+                try:
+                    agent = await self._reopen()
+                    break
+                except Exception as error:  # noqa: BLE001 - a driver that ends meanwhile may raise any
+                    if not self._can_reopen(loss):
+                        return
+                    logger.info("the page could not be opened again: %s", error)
+                await asyncio.sleep(backoff_delay(attempt))
+            self._events.put_nowait(Message("connection/restored", {"reason": loss.message}))
+
     def _can_reopen(self, lost: TransportError) -> bool:
         """Return whether the app can be opened again after ``lost``. A browser that is not ours can be started only by
         its owner."""
@@ -376,7 +346,16 @@ class PageTransport(Transport):
         return self.features.reconnects
 
     def _on_loss(self, lost: TransportError) -> TransportError:
-        return loss_error(lost, self._browser, final=not self._can_reopen(lost))
+        """Return the error for the calls of this session, with what happens next. A browser that has ended is marked
+        so, which notifies all its sessions."""
+        consequence = "the app is opened again"
+        can_reopen = self._can_reopen(lost)
+        if self._browser is not None and isinstance(lost, BrowserCrashed):
+            self._browser.mark_ended()
+            consequence = self._browser.after_restart
+        if not can_reopen:
+            return type(lost)(f"{lost.message}; connect again", retryable=False)
+        return type(lost)(f"{lost.message}; {consequence}")
 
     async def _reopen(self) -> PageAgent:
         await self._page_stack.aclose()
@@ -437,12 +416,12 @@ class PageTransport(Transport):
         # pinned: only this document may answer the call
         document = await reach.agent.document(timeout=timeout)
         deadline = time.monotonic() + timeout
-        call = self._effects.begin_call(payload["options"]["callId"])
+        call = self._effects.tracker.begin_call(payload["options"]["callId"])
         try:
             async with reach.uploads.prepare(payload, message.content, timeout=timeout) as (text, elements):
                 reply = await self._invoke(message, "call", text, *elements, timeout=timeout, reach=reach, of=document)
             reply.sender = self._sender(document)
-            if self._effects.has_effects_for(call):
+            if self._effects.tracker.has_effects_for(call):
                 # at least a second, also after a call that used up its time: its outputs may be ready already
                 await self._effects.settle(call, reply, timeout=max(deadline - time.monotonic(), 1.0))
             return reply

@@ -38,10 +38,6 @@ from ._run_folder import RunFolder
 if TYPE_CHECKING:
     from playwright.async_api import Browser as PlaywrightBrowser, BrowserContext, CDPSession, Playwright
 
-_HOW_TO_SEE_WHY = (
-    "`playwright --version` shows why: a slim image of Debian, for one, lacks one of its libraries "
-    "(apt-get install libatomic1)"
-)
 #: Variable with the folder of Node.js for compiled scripts. With it, loading the driver uses a fifth less CPU.
 _COMPILE_CACHE = "NODE_COMPILE_CACHE"
 #: Contexts of one session that no caller has seen. Nothing is recorded in them, so they need not be closed before the
@@ -49,10 +45,6 @@ _COMPILE_CACHE = "NODE_COMPILE_CACHE"
 SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
 #: Seconds for the browser and its driver to end by themselves before their processes are killed.
 _GRACE = 3.0
-#: WebMCP is an origin trial in Chromium. The other features are Playwright's: this switch replaces its own.
-_CHROMIUM_FEATURES = "--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies"
-#: Seconds until the driver's process runs, so that imports may hold the interpreter's lock.
-_LEAD = 0.03
 #: The process that was started ahead and is not used yet. A list, so that every task that shares the context sees it
 #: taken.
 _ahead: ContextVar[list[BrowserProcess]] = ContextVar("driver_ahead")
@@ -79,7 +71,10 @@ async def start_driver() -> tuple[Playwright, list[int]]:
     try:
         playwright = await manager.start()
     except Exception as error:  # Playwright raises bare exceptions if the driver (Node.js) is missing or ends at once
-        raise BrowserNotFound(f"Playwright's driver did not start ({first_line(error)}); {_HOW_TO_SEE_WHY}") from error
+        raise BrowserNotFound(
+            f"Playwright's driver did not start ({first_line(error)}); `playwright --version` shows why: a slim image "
+            "of Debian, for one, lacks one of its libraries (apt-get install libatomic1)"
+        ) from error
     client = getattr(manager, "_client", None) or getattr(manager, "_connection", None)
     transport = getattr(client, "_transport", None)
     ended = getattr(transport, "on_error_future", None)
@@ -232,7 +227,7 @@ class Remote:
         reason = reason.replace(self.url, self.display_name)  # its query may hold a key
         for value in filter(None, self.headers.values()):
             reason = reason.replace(value, "…")
-        how = "start one with --remote-debugging-port=9222 and a --user-data-dir of its own"
+        how = "start one with --remote-debugging-port=9222 and its own --user-data-dir"
         if self.is_server:
             how = "start one of the same version of Playwright with `playwright run-server`"
         return ConnectFailed(f"no browser to attach to at {self.display_name} {reason}; {how}, and give its address")
@@ -319,7 +314,9 @@ class BrowserProcess:
             "timeout": 0,  # the time for starting is limited around this
         }
         if engine == "chromium":
-            options["args"] = [_CHROMIUM_FEATURES, *switches]
+            # WebMCP is an origin trial in Chromium. The other features are Playwright's: this switch replaces its own.
+            features = "--enable-features=WebMCP,CDPScreenshotNewSurface,SkipListAccountsWithoutGaiaCookies"
+            options["args"] = [features, *switches]
             # Chromium refuses to start as root with its sandbox. For other users it must be requested from Playwright.
             options["chromium_sandbox"] = not is_root
         if engine == "firefox" and not choice.built_by_playwright:
@@ -431,7 +428,8 @@ async def driver_ahead() -> AsyncIterator[None]:
     with RunFolder() as folder:
         _ahead.set(unused)
         try:
-            await asyncio.wait((process.begin_driver(folder),), timeout=_LEAD)
+            # until the driver's process runs: imports hold the interpreter's lock afterwards
+            await asyncio.wait((process.begin_driver(folder),), timeout=0.03)
             yield
         finally:
             if unused:

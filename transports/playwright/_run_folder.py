@@ -21,10 +21,6 @@ import psutil
 
 #: Name of a run folder: process id and start time.
 _NAME = re.compile(r"abp-run-(\d+)-(\d+)-")
-#: Chromium creates a Unix socket below its TMPDIR, whose path is limited to 104 bytes (macOS) or 108 (Linux).
-_MAX_BASE_BYTES = 28
-#: The longest name of a run folder, and the slash before it.
-_NAME_BYTES = 36
 #: Base folder with a short path.
 _SHORT_BASE = Path("/tmp")
 _lock = threading.Lock()
@@ -60,7 +56,9 @@ class RunFolder:
         global _users, _path
         with _lock:
             if _path is None:
-                _path = _make_folder(_MAX_BASE_BYTES)
+                # Chromium creates a Unix socket below its TMPDIR, whose path is limited to 104 bytes (macOS) or 108
+                # (Linux).
+                _path = _make_folder(28)
             _users += 1
             return _path
 
@@ -77,7 +75,7 @@ class RunFolder:
 def short_folder(longest: int) -> Iterator[Path]:
     """Create another folder of this process, with a path of at most ``longest`` bytes if the system allows it. It is
     removed in the same way as a :class:`RunFolder`."""
-    folder = _make_folder(longest - _NAME_BYTES)
+    folder = _make_folder(longest - 36)  # the longest name of a run folder, and the slash before it
     try:
         yield folder
     finally:

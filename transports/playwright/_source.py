@@ -28,11 +28,6 @@ from ._run_folder import RunFolder
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
-#: Seconds without an answer after which a shared browser counts as dead. Its end costs all its sessions their apps, so
-#: it gets more time than a browser of one session.
-_SHARED_PATIENCE = 15.0
-#: The same for a browser of one session.
-_OWN_PATIENCE = 3.0
 #: Pages of callers with a session. A second agent would take over the functions of the first.
 _PAGES_IN_USE: WeakSet[Page] = WeakSet()
 #: Pages and contexts that are being closed: the event loop itself holds no task.
@@ -154,8 +149,11 @@ class PageSource:
 
     @property
     def _patience(self) -> float:
-        is_shared = isinstance(self.browser, Browser | BrowserLender)
-        return _SHARED_PATIENCE if is_shared else _OWN_PATIENCE
+        """Seconds without an answer after which the browser counts as dead. The end of a shared one costs all its
+        sessions their apps, so it gets more time."""
+        if isinstance(self.browser, Browser | BrowserLender):
+            return 15.0
+        return 3.0
 
     def is_over(self, browser: Browser) -> bool:
         """Return whether ``browser`` is gone for good: its owner has closed it, or the pool that lends it is closed."""

@@ -56,8 +56,6 @@ PageProtocol: TypeAlias = Literal["abp", "webmcp", "auto"]
 _NEW_DOCUMENT = 0.1
 #: Attempts to send a call that never began, or to find an app.
 _MAX_ATTEMPTS = 5
-#: Seconds that a call waits for the page that its tool navigated to, and for tools of that page once it has loaded.
-_NAVIGATION, _AFTER_LOAD = 5.0, 0.3
 
 
 @contextlib.contextmanager
@@ -291,11 +289,11 @@ class TopPageTransport(PageTransport):
         async def loaded() -> None:
             with contextlib.suppress(Error):
                 await page.wait_for_load_state("load", timeout=0)
-            await asyncio.sleep(_AFTER_LOAD)
+            await asyncio.sleep(0.3)  # for its tools
 
         waits = asyncio.ensure_future(loaded()), asyncio.ensure_future(asyncio.wait({*self._background}))
         try:
-            await asyncio.wait(waits, timeout=_NAVIGATION, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, timeout=5.0, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await cancel_and_wait(waits)
 
