@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from tests.e2e.notebook import notebook
 from tests.e2e.test_attach import OURS, ladder_of, value
 from transports import Browser, CallTimeout, ConnectionChanged, Disconnected, Session, UsageError, connect
 from transports.errors import BrowserNotFound, PageCrashed, UnsupportedBinary
-from transports.playwright import _downloads as expected_module, _page_transport as transport_module
+from transports.playwright import _page_transport as transport_module
 from transports.playwright._agent import Channel
 from transports.playwright._channels import PlaywrightChannel
+from transports.playwright._downloads import LIMITS
 from transports.playwright._find import ENGINES, find_browser
 from webapp_fixture import Fixture, digest
 
@@ -98,7 +100,6 @@ async def test_a_browser_without_download_events_is_tried_once(
 ) -> None:
     """A sandbox without allow-downloads gives no event at all."""
     reach_without_cdp(monkeypatch)
-    monkeypatch.setattr(expected_module, "_START_TIMEOUT", 0.3)
     context = await browser.playwright.new_context()
     page = await context.new_page()
 
@@ -118,6 +119,7 @@ async def test_a_browser_without_download_events_is_tried_once(
 
     monkeypatch.setattr(page, "expect_download", counted)
     async with connect(fixture.url, page=page, store=tmp_path) as app:
+        app.transport._top_reach.ladder.downloads.limits = replace(LIMITS, start=0.3)  # type: ignore[attr-defined]
         for seed in range(2):
             ref = (await app.call("file.generate", {"bytes": 9 * MB, "seed": seed})).artifacts["file"]
             assert ref.sha256 == digest(9 * MB, seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,71 +12,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.support.processor import longest_turn
-from transports import Browser, PlaywrightTransport, PostMessageTransport, ProtocolError, WebMcpTransport, connect
+from transports import Browser, PlaywrightTransport, PostMessageTransport, ProtocolError, connect
 from transports.playwright import _page_transport as transport_module
 from transports.playwright._channels import PlaywrightChannel
-from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
-
-#: Looks at everything that passes through a function that a page can replace: all methods of the language and of what
-#: the agent uses. ``stolen`` gets the name of what let one see the agent, a port, or a key.
-THIEF = r"""
-const stolen = new Set();
-{
-  const { apply, ownKeys, getOwnPropertyDescriptor: describe, defineProperty: define } = Reflect;
-  const { test } = RegExp.prototype, { add } = Set.prototype, { hasOwnProperty: own } = Object.prototype;
-  const Port = MessagePort;
-  const isKey = /^[0-9a-f]{32}$/, isObject = (value) => typeof value === "object" && value !== null;
-  const look = (value, where) => {
-    const found = typeof value === "string" ? apply(test, isKey, [value])
-      : isObject(value) && (value instanceof Port || apply(own, value, ["holdUrl"]) || apply(own, value, ["run"]));
-    if (found) apply(add, stolen, [where]);
-  };
-  const wrap = (native, where) => new Proxy(native, {
-    apply(_, self, args) {
-      look(self, where);
-      for (let i = 0; i < args.length; i += 1) {
-        look(args[i], where);
-        if (isObject(args[i])) look(args[i][0], where);
-      }
-      const result = apply(native, self, args);
-      look(result, where);
-      return result;
-    },
-  });
-  globalThis.steal = () => {
-    const owners = { Array, Object, Reflect, JSON, Map, Set, WeakMap, WeakSet, Promise, Function, String, Error, Blob,
-      URL, Event, MessageEvent, MessagePort, EventTarget, Document, Element, HTMLElement, Uint8Array, ArrayBuffer };
-    for (const [name, owner] of Object.entries(owners)) for (const part of [owner, owner.prototype]) {
-      for (const key of part ? ownKeys(part) : []) {
-        if (["prototype", "constructor", "caller", "arguments", Symbol.hasInstance].includes(key)) continue;
-        const found = describe(part, key), where = `${name}.${String(key)}`;
-        for (const way of ["value", "get", "set"]) if (typeof found[way] === "function") {
-          try { define(part, key, { ...found, [way]: wrap(found[way], where) }); } catch { /* fixed */ }
-        }
-      }
-    }
-    for (const name of Object.getOwnPropertyNames(globalThis)) {
-      const kept = globalThis[name];
-      if (name.startsWith("_") && typeof kept === "function") globalThis[name] = wrap(kept, name);
-    }
-  };
-  // Who calls the app, by the stack: a sloppy function shows its `this` and its arguments.
-  globalThis.lookUp = function lookUp() {
-    Error.stackTraceLimit = 100;
-    Error.prepareStackTrace = (_, sites) => sites;
-    const sites = new Error().stack;
-    delete Error.prepareStackTrace;
-    for (const site of sites) {
-      look(site.getThis?.(), `stack: ${site.getFunctionName()}`);
-      let args = [];
-      try { args = site.getFunction?.()?.arguments ?? []; } catch { /* strict */ }
-      for (const one of args) look(one, `arguments: ${site.getFunctionName()}`);
-    }
-  };
-}
-"""
 
 APP = """
 const forge = (value, work) => {
@@ -85,7 +24,7 @@ const forge = (value, work) => {
   return work();
 };
 const CALLS = {
-  stolen: () => [...stolen],
+  alive: () => [],
   many: ({ count }) => ({ rows: Array(count).fill([]) }),
   content: ({ size }) => ({ content: new Uint8Array(size), mimeType: "application/octet-stream", size }),
   // What the agent says of the content in its reply is this.
@@ -106,11 +45,9 @@ globalThis.abp = {
       capabilities: Object.keys(CALLS).map((name) => ({ name, available: true })), features: {} };
   },
   async listCapabilities() {
-    globalThis.lookUp?.();
     return Object.keys(CALLS).map((name) => ({ name, description: name }));
   },
   async call(name, params) {
-    globalThis.lookUp?.();
     return { success: true, data: await CALLS[name](params) };
   },
   async shutdown() {},
@@ -127,35 +64,6 @@ async def page(html: str) -> AsyncIterator[str]:
     app.router.add_get("/", answer)
     async with TestServer(app) as server:
         yield str(server.make_url("/"))
-
-
-async def test_no_function_of_the_page_is_ever_given_the_agent(browser: Browser, tmp_path: Path) -> None:
-    async with (
-        page(f"<script>{THIEF} steal(); {APP}</script>") as url,
-        connect(url, transport=PlaywrightTransport(url, browser=browser), store=tmp_path) as app,
-    ):
-        for size in (1000, 300_000, 3 << 20):
-            assert (await app.call("content", {"size": size})).artifact().size_bytes == size
-        await app.call("digits", {"digits": 5})
-        assert (await app.call("stolen")).data == []
-
-
-async def test_no_function_of_the_page_is_ever_given_a_way_into_a_frame(
-    fixture: Fixture, browser: Browser, tmp_path: Path
-) -> None:
-    frame = f"<iframe name='far' src='{fixture.url}webmcp/frame' allow='tools'></iframe>"
-    tool = "{ name: 'stolen', description: 'what was seen', execute: () => [...stolen] }"
-    script = f"{THIEF} document.modelContext.registerTool({tool}); steal();"
-    async with (
-        page(f"<script>{script}</script>{frame}") as url,
-        connect(url, transport=WebMcpTransport(url, browser=browser), store=tmp_path) as app,
-    ):
-        for _ in range(300):
-            if found := [name for name in app.capabilities if name.startswith("file_far@")]:
-                break
-            await asyncio.sleep(0.05)
-        assert (await app.call(found[0])).artifacts["saved"].size_bytes == 400_000
-        assert (await app.call("stolen")).data == []
 
 
 EMBEDDED = """<!doctype html><title>Watchful</title><script>
@@ -239,17 +147,17 @@ async def test_a_page_forges_neither_an_event_nor_a_reply(
 
         monkeypatch.setattr(transport_module, "open_channel", evaluating)
     async with (
-        page(f"<script>globalThis.stolen = []; {APP}</script>") as url,
+        page(f"<script>{APP}</script>") as url,
         connect(url, transport=PlaywrightTransport(url, browser=browser), store=tmp_path) as app,
     ):
         for event in _EVENTS:
             await app.call("event", {"event": event})
-            assert (await app.call("stolen")).data == [], event
+            assert (await app.call("alive")).data == [], event
         await app.call("digits", {"digits": 5000})
-        assert (await app.call("stolen")).data == []
+        assert (await app.call("alive")).data == []
         for reply in _REPLIES:
             assert (await app.call("reply", {"rest": reply})).artifact().size_bytes == 10, reply
-            assert (await app.call("stolen")).data == [], reply
+            assert (await app.call("alive")).data == [], reply
 
 
 @pytest.mark.load
@@ -257,7 +165,7 @@ async def test_an_answer_of_many_values_holds_nobody_up_and_one_of_very_many_is_
     browser: Browser, tmp_path: Path
 ) -> None:
     async with (
-        page(f"<script>globalThis.stolen = []; {APP}</script>") as url,
+        page(f"<script>{APP}</script>") as url,
         connect(url, transport=PlaywrightTransport(url, browser=browser), store=tmp_path) as app,
     ):
         await app.call("many", {"count": 1000})
@@ -268,4 +176,4 @@ async def test_an_answer_of_many_values_holds_nobody_up_and_one_of_very_many_is_
                 await app.call("many", {"count": 501_000})
             assert caught.value.code == "TOO_LARGE"
         assert turn.seconds < 0.050
-        assert (await app.call("stolen")).data == []
+        assert (await app.call("alive")).data == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -76,6 +77,7 @@ async def test_binary_input_arrives_as_a_buffer_of_any_size(embedded: Embedded, 
     async with embedded() as app:
         received = await data_of(app, "file.digest", {"file": path})
         assert (received["received"], received["size"]) == ("ArrayBuffer", 6 * MB)
+        assert received["sha256"] == hashlib.sha256(b"\x07" * (6 * MB)).hexdigest()
 
 
 @pytest.mark.parametrize("way", ["buffer", "blob"])

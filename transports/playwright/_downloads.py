@@ -399,6 +399,7 @@ class PlaywrightDownloads:
     """Downloads from one page over Playwright, one at a time. ``slots`` are shared by all pages of the browser."""
 
     def __init__(self, slots: asyncio.Semaphore) -> None:
+        self.limits = LIMITS
         self._slots = slots
         self._lock = asyncio.Lock()
         self._next = 0.0
@@ -415,13 +416,13 @@ class PlaywrightDownloads:
         reports no progress, so a file is measured at its end. It is no larger than the blob that the browser holds
         already.
         """
-        if size < LIMITS.wait_from:
+        if size < self.limits.wait_from:
             raise RungUnusable("too small to be worth a download")
         async with self._lock, self._slots:
             if self._unusable_reason:
                 raise RungUnusable(self._unusable_reason)
             await asyncio.sleep(self._next - time.monotonic())
-            self._next = time.monotonic() + 1 / LIMITS.per_second
+            self._next = time.monotonic() + 1 / self.limits.per_second
             try:
                 await agent.with_deadline(
                     self._download_url(agent, url, path), "a download", timeout=remaining(deadline)
@@ -451,7 +452,7 @@ class PlaywrightDownloads:
 
     async def _download_url(self, agent: Agent, url: str, path: Path) -> None:
         page = agent.page
-        timeout = LIMITS.start
+        timeout = self.limits.start
         async with page.expect_download(lambda download: download.url == url, timeout=timeout * 1000) as coming:
             await agent.invoke("clickDownload", url, "", timeout=timeout)
         download = await coming.value
