@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,11 @@ __all__ = ["Command", "commands", "commands_page"]
 
 _HEAD = """# Commands
 
-Made from the commands themselves. [The command line](../command-line.md) explains them by examples.
-Every command has `-h`, `-v`, `-vv` and `-q`. `abp --install-completion` completes them in bash, zsh and fish.
+All commands and options of `abp`; [The command line](../command-line.md) has examples.
+Every command has `-h`, `-v`, `-vv` and `-q`. `abp --install-completion` adds completion to bash, zsh and fish.
 """
+#: A parameter that means the same in this many commands is explained once, at the top of the page.
+_SHARED_BY = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +71,42 @@ def _parameter(parameter: Any, context: Any) -> tuple[str, str]:
 
 
 def commands_page() -> str:
-    """Return the page: every command with its arguments and options."""
-    return _HEAD + "".join(_section(command) for command in commands() if command.level)
+    """Return the page: the parameters that several commands share, then every command with its other parameters."""
+    every = [command for command in commands() if command.level]
+    shared = _shared_parameters(every)
+    sections = "".join(_section(command, shared) for command in every)
+    return f"{_HEAD}\n## Common parameters\n\n{_table(shared.items())}{sections}"
 
 
-def _section(command: Command) -> str:
-    text = "\n\n".join(command.paragraphs)
-    section = f"\n{'#' * (command.level + 1)} {command.path}\n\n{text}\n\n```text\n{command.usage}\n```\n"
-    if not command.parameters:
-        return section
-    rows = "\n".join(f"| `{_cell(name)}` | {_cell(text)} |" for name, text in command.parameters)
-    return f"{section}\n| parameter | |\n|---|---|\n{rows}\n"
+def _shared_parameters(every: Iterable[Command]) -> dict[str, str]:
+    """Return the parameters that mean the same in several commands. A name is in it once, with its most usual text."""
+    uses = Counter(parameter for command in every for parameter in command.parameters)
+    shared: dict[str, tuple[str, str]] = {}
+    for parameter, count in uses.most_common():
+        if count >= _SHARED_BY:
+            shared.setdefault(_option(parameter[0]), parameter)
+    return dict(parameter for parameter in uses if parameter in shared.values())
+
+
+def _section(command: Command, shared: Mapping[str, str]) -> str:
+    lines = [f"{'#' * (command.level + 1)} {command.path}", *command.paragraphs]
+    if any(not name.startswith("-") for name, _ in command.parameters):
+        lines.append(f"```text\n{command.usage}\n```")
+    if own := [(name, text) for name, text in command.parameters if shared.get(name) != text]:
+        lines.append(_table(own).rstrip("\n"))
+    if common := [_option(name) for name, text in command.parameters if shared.get(name) == text]:
+        lines.append(f"Common: {', '.join(common)}")
+    return "\n" + "\n\n".join(lines) + "\n"
+
+
+def _option(name: str) -> str:
+    """Return a parameter without the form of its value: `--out` of ``--out, --store STORE``."""
+    return f"`{name.replace(',', ' ').split()[0]}`"
+
+
+def _table(parameters: Iterable[tuple[str, str]]) -> str:
+    rows = "".join(f"| `{_cell(name)}` | {_cell(text)} |\n" for name, text in parameters)
+    return f"| parameter | |\n|---|---|\n{rows}"
 
 
 def _cell(text: str) -> str:
