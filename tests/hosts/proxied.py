@@ -268,12 +268,10 @@ def _plain(server: Server, answer: Answer) -> str:
 
 def table(found: Mapping[str, tuple[Sequence[Answer], Sequence[Answer]]]) -> str:
     """The table of docs/proxy.md."""
-    lines = ["| server | tool | bare | behind the proxy |", "|---|---|--:|--:|"]
+    lines = ["| server | calls | bare | behind the proxy |", "|---|--:|--:|--:|"]
     for name, (bare, proxied) in found.items():
-        for one, other in zip(bare[1:], proxied[1:], strict=True):
-            lines.append(f"| {name} | `{one.tool}` | {one.size:,} | {other.size:,} |")
         total = [f"{sum(answer.size for answer in answers[1:]):,}" for answers in (bare, proxied)]
-        lines.append(f"| **{name}** | all {len(bare) - 1} calls | **{total[0]}** | **{total[1]}** |")
+        lines.append(f"| {name} | {len(bare) - 1} | {total[0]} | {total[1]} |")
     return "\n".join(lines) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ _HEAD = """# Commands
 All commands and options of `abp`; [The command line](../command-line.md) has examples.
 Every command has `-h`, `-v`, `-vv` and `-q`. `abp --install-completion` adds completion to bash, zsh and fish.
 """
+_TYPE = re.compile(r" <(?:str|path|list\[str\])>")
+_NUMBER = re.compile(r"<(?:int|float)(?: range)?>")
 #: A parameter that means the same in this many commands is explained once, at the top of the page.
-_SHARED_BY = 3
+_SHARED_BY = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,11 @@ def _command(command: Any, context: Any, level: int) -> Command:
 
 
 def _parameter(parameter: Any, context: Any) -> tuple[str, str]:
+    """Return the name and the text of a parameter, without the types that only a program reads, such as ``<str>``."""
     name, text = parameter.get_help_record(context) or (parameter.name, "")
-    return name.strip(), " ".join(text.split())
+    if parameter.param_type_name == "argument":
+        name, text = _TYPE.sub("", name), text.replace("[required]", "")
+    return _NUMBER.sub("N", name).strip(), " ".join(text.split())
 
 
 def commands_page() -> str:

@@ -17,15 +17,14 @@ __all__ = ["classes_in_full", "codes_of_single_errors", "errors_page"]
 
 _HEAD = """# Errors
 
-Every error of the kit is an `ABPError`, and is imported by its name: `from transports import SizeMismatch`. Its
-`code` is stable, and its message says what to do next. Codes that an app answers are its own: they arrive as
-`CapabilityError`. A page that asks to sign in is a `NotAbpApp` with the code `PERMISSION_REQUIRED`.
+Every error is an `ABPError`, imported by its name: `from transports import SizeMismatch`. Its `code` is stable, and its
+message says what to do next. Codes of an app arrive as `CapabilityError`.
 
 | code | raised as | what to do |
 |---|---|---|
 """
 _SINGLE = """
-Single errors have a code of their own, which says more than that of their class:
+Some errors have a code that says more than their class:
 
 | code | raised as | what to do |
 |---|---|---|
@@ -40,63 +39,63 @@ class _Single(NamedTuple):
 #: Each code that is not the code of a class.
 _SINGLES: Mapping[str, _Single] = {
     "ADDRESS_UNAVAILABLE": _Single(
-        "a server cannot listen at its port or address: another program does, or it is not allowed",
-        "end that program, or name another port; 0 takes a free one",
+        "a server cannot listen at its port or address",
+        "end the program that uses it, or name another port; 0 takes a free one",
     ),
     "CALL_ELSEWHERE": _Single(
-        "a detached call belongs to another server, which alone can cancel it",
+        "a detached call belongs to another server",
         "cancel it with `--server URL` of that server",
     ),
     "CALL_EXPIRED": _Single(
-        "the answer of a detached call was kept for its time and is gone; its files are not",
-        "find its files with `abp artifacts list`, or call again",
+        "the answer of a detached call is no longer kept; its files are",
+        "find them with `abp artifacts list`, or call again",
     ),
     "CALL_NOT_FOUND": _Single(
-        "no detached call has this id, or it is another user's",
+        "no detached call of this user has this id",
         "look the id up with `abp calls list`",
     ),
     "CANCELLED": _Single(
-        "the call was cancelled, or the command was ended by a signal",
-        "call again if that was not meant; the app may have done the work",
+        "the call was cancelled, or a signal ended the command",
+        "call again if you did not mean it; the app may have done the work",
     ),
     "INSUFFICIENT_SCOPE": _Single(
         "the token for the bridge lacks a scope",
         "get a token with the scope that the message names",
     ),
     "INVALID_ANSWER": _Single(
-        "the answer to a question of the app does not fit what it asked for",
+        "the answer to a question of the app does not fit",
         "correct `on_elicitation=`; the message names the fault",
     ),
     "INVALID_TYPE": _Single(
-        "a parameter is of another type than the schema says; the app of an adapter tells it",
+        "the app of an adapter got a parameter of a wrong type",
         "correct the parameter; `abp capabilities URL NAME` shows the schema",
     ),
     "LIMIT_REACHED": _Single(
-        "a limit is reached, such as of connected apps, running calls or requests",
-        "end one first, or wait until one ends",
+        "too many connected apps, running calls or requests",
+        "end one, or wait until one ends",
     ),
     "MISSING_PARAM": _Single(
-        "a required parameter is missing; the app of an adapter tells it",
+        "the app of an adapter got no value for a required parameter",
         "add the parameter; `abp capabilities URL NAME` shows the schema",
     ),
     "NOT_FOUND": _Single(
-        "there is no such app, run, page or tool, or it is another user's",
-        "correct the name or the address; the message lists those that there are, where it may",
+        "the user has no such app, run, page or tool",
+        "correct the name or the address; the message lists the others where it may",
     ),
     "NOT_INITIALIZED": _Single(
-        "no app is connected yet",
-        "connect one first, with `abp_connect`",
+        "no app is connected",
+        "connect one with `abp_connect`",
     ),
     "OUT_OF_MEMORY": _Single(
-        "the memory of the machine is short, so a pool opens no more sessions until others end",
+        "memory is short, so a pool opens no more sessions",
         "end other programs, or lower `min_free_memory=` of the pool",
     ),
     "PERMISSION_DENIED": _Single(
         "the user, the job or the token may not do this",
-        "ask the operator to allow it; the message names the option, where there is one",
+        "ask the operator to allow it; the message names the option",
     ),
     "PERMISSION_REQUIRED": _Single(
-        "the page asks to sign in, or the token or a setting for it is missing or wrong",
+        "the page asks to sign in, or a token or its setting is missing or wrong",
         "sign in with `abp login NAME`, or correct the token or the setting",
     ),
     "RATE_LIMITED": _Single(
@@ -105,19 +104,19 @@ _SINGLES: Mapping[str, _Single] = {
     ),
     "SESSION_EXPIRED": _Single(
         "the session of an agent was idle for too long",
-        "begin a new session",
+        "start a new session",
     ),
     "SESSION_INVALID": _Single(
         "no connected app has this session",
-        "name one of those that the message lists, or connect again",
+        "name a session that the message lists, or connect again",
     ),
     "UNKNOWN_CAPABILITY": _Single(
         "the app has no capability of this name",
         "use the name that the message suggests, or one of `abp capabilities URL`",
     ),
 }
-#: The first sentence of a docstring, its advice, and the names in it that Sphinx would link.
-_SENTENCE = re.compile(r"(.+?)(?:\.(?:\s|$)|\n\n|$)", re.DOTALL)
+#: The beginning of a docstring up to its details, its advice, and the names in it that Sphinx would link.
+_SENTENCE = re.compile(r"((?:``[^`]+``|`[^`]+`|[^`])+?)(?:[.:;](?:\s|$)|\n\n|$)", re.DOTALL)
 _ADVICE = re.compile(r"^What to do: (.+?)\.$", re.DOTALL | re.MULTILINE)
 _ROLE = re.compile(r":\w+:`[~.]*([^`]+)`")
 
