@@ -57,7 +57,7 @@ class Row:
         """A target as it is read."""
         if value is None:
             return "–"
-        return f"{value:g}×" if self.unit == "×" else f"< {value:g} {self.unit}"
+        return f"{round(value, 2):g}×" if self.unit == "×" else f"< {value:g} {self.unit}"
 
     @property
     def explanation(self) -> str:
