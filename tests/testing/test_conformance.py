@@ -22,7 +22,7 @@ from hypothesis import given, strategies as st
 from websockets.sync.server import ServerConnection, serve as serve_websocket
 
 import webapp_fixture
-from tests.support.planted import ALL, ALLOWED, PLANTED
+from tests.support.planted import ALLOWED, PLANTED
 from tests.support.planted_views import PLANTED_VIEWS
 from transports import BinaryData
 from transports.errors import CallTimeout, Disconnected
@@ -565,18 +565,11 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def test_the_docs_name_every_check() -> None:
-    expected = [[f"`{check.id}`", check.level, check.title, check.source] for check in CHECKS]
+    sources = [check.source.replace("docs/protocol.md ", "") for check in CHECKS]
+    expected = [
+        [f"`{check.id}`", check.level, check.title, source] for check, source in zip(CHECKS, sources, strict=True)
+    ]
     assert rows("Checks") == expected
-
-
-def test_the_docs_have_the_table_of_faults() -> None:
-    def over(kinds: tuple[str, ...]) -> str:
-        return "all" if kinds == ALL else ", ".join(kinds)
-
-    levels = {check.id: "failed" if check.level == "MUST" else "warning" for check in CHECKS}
-    planted = [[f"`{one.name}`", over(one.kinds), f"`{one.check}`", levels[one.check]] for one in PLANTED]
-    assert rows("Planted faults") == planted
-    assert rows("Allowed behaviour") == [[f"`{one.name}`", over(one.kinds)] for one in ALLOWED]
 
 
 def test_every_check_of_views_finds_a_planted_fault() -> None:
@@ -591,11 +584,6 @@ def test_the_rules_of_mcp_apps_are_all_there() -> None:
     assert warnings == {"APP-006", "APP-010", "APP-104"}
 
 
-def test_the_docs_name_every_check_and_fault_of_views() -> None:
-    expected = [[f"`{check.id}`", check.level, check.title, check.source] for check in VIEW_CHECKS]
-    assert rows("Checks of views") == expected
-    levels = {check.id: "failed" if check.level == "MUST" else "warning" for check in VIEW_CHECKS}
-    planted = [
-        [one.name, "opened" if one.opens else "listed", f"`{one.check}`", levels[one.check]] for one in PLANTED_VIEWS
-    ]
-    assert rows("Planted faults of views") == planted
+def test_the_docs_name_every_check_of_views() -> None:
+    expected = [[f"`{check.id}`", check.level, check.title] for check in VIEW_CHECKS]
+    assert [row[:3] for row in rows("Checks of views")] == expected
