@@ -83,6 +83,7 @@ async def test_every_shape_of_content_arrives_byte_for_byte(connected: Connect, 
             (ref,) = result.artifacts.values()
             assert ref.path, shape
             assert Path(ref.path).read_bytes() == pattern(size), shape
+            assert ref.source["verified"] is True, shape  # against the size that the page itself gives
 
 
 async def test_artifacts_are_keyed_by_paths_in_the_answer(connected: Connect) -> None:

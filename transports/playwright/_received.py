@@ -145,14 +145,14 @@ def parse_reply(request: Message, text: str | bytes, *, holder: str = "held:") -
 def _binary_of(binary: _Binary, holder: str) -> BinaryData | Broken:
     if binary.kind == "broken":
         return Broken(binary.value)
+    if binary.size is None:
+        raise ProtocolError("the page interfered with its agent: content without a size")
     content: Handle | bytes
     if binary.kind == "base64":
         content = decode_base64(binary.value)
-    elif binary.size is None:
-        raise ProtocolError("the page interfered with its agent: content without a size")
     else:
         content = Handle(f"{holder}{binary.value}", binary.size)
-    return BinaryData(content, binary.mime_type or None, None, binary.name or None)
+    return BinaryData(content, binary.mime_type or None, binary.size, binary.name or None)
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

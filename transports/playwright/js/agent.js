@@ -219,7 +219,7 @@
         inlineLeft -= size;
         try {
           const view = isBlob ? new Uint8Array(await blobArrayBuffer(value)) : value;
-          listPush(binaries, [path, "base64", codec.toBase64(view), type, name]);
+          listPush(binaries, [path, "base64", codec.toBase64(view), type, name, size]);
         } catch (error) { listPush(binaries, [path, "broken", wordsOf(error)]); }
       } else {
         listPush(binaries, [path, "held", hold(value), type, name, size]);
