@@ -16,7 +16,7 @@ from tests.support.local_store import run_script
 from transports.artifacts._files import ExportFile
 from transports.batch.ledger._backends import SqliteDatabase
 from transports.errors import ProfileInUse
-from transports.mcp import _connection as connection, _process as process
+from transports.mcp import _stdio as stdio, _streams as streams
 from transports.mcp._servers import StdioServer
 from transports.playwright._browser import lock_profile
 from transports.playwright._process import child_environment, is_running
@@ -151,11 +151,11 @@ def test_a_file_that_is_open_elsewhere_for_a_moment_is_replaced_all_the_same(
 async def test_what_an_mcp_server_started_ends_with_it_where_processes_have_no_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_HAS_GROUPS", False)
+    monkeypatch.setattr(stdio, "_HAS_GROUPS", False)
     started = tmp_path / "pid"
     server = StdioServer("sh", ("-c", f"sleep 1000 & echo $! > {started}.new; mv {started}.new {started}; cat"))
     async with asyncio.timeout(30):
-        async with connection.stdio_streams(server, connection.Stderr(server), max_bytes=1000, on_exit=print):
+        async with streams.stdio_streams(server, streams.Stderr(server), max_bytes=1000, on_exit=print):
             while not started.exists():
                 await asyncio.sleep(0.01)
             child = psutil.Process(int(started.read_text()))

@@ -15,7 +15,7 @@ import pytest
 from tests.support.mcp_servers import FOLDER, target
 from transports import ABPError, CallTimeout, CapabilityError, Disconnected, Notification, ProtocolError, connect
 from transports.errors import BadEncoding, ConnectFailed, TooLarge, UsageError
-from transports.mcp import _connection as connection, _process as process, _wire as wire
+from transports.mcp import _stdio as stdio, _streams as streams, _wire as wire
 from transports.routing import Result
 
 
@@ -70,7 +70,7 @@ async def test_a_failing_reader_or_writer_costs_one_call(tmp_path: Path, monkeyp
         raise RuntimeError("a fault of ours")
 
     async with connect(target("rude"), store=tmp_path, timeout=30) as app:
-        monkeypatch.setattr(connection, "encode_line", fail)
+        monkeypatch.setattr(streams, "encode_message", fail)
         with pytest.raises(ProtocolError, match="cannot be sent"):
             await app.call("fine")
         assert words(await app.call("fine")) == "fine"
@@ -138,7 +138,7 @@ async def test_a_hostile_schema_does_no_harm(tmp_path: Path, tool: str) -> None:
 async def test_a_server_that_cannot_be_connected(
     tmp_path: Path, command: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "GRACE", 0.3)
+    monkeypatch.setattr(stdio, "GRACE", 0.3)
     before = descendants()
     with pytest.raises(ConnectFailed, match=says) as failed:
         async with connect(command, store=tmp_path, timeout=1 if "1 s" in says else 30):
@@ -161,7 +161,7 @@ async def test_a_server_that_ignores_shutdown_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ignores its stdin's end and SIGTERM, and a child of it holds its pipes."""
-    monkeypatch.setattr(process, "GRACE", 0.3)
+    monkeypatch.setattr(stdio, "GRACE", 0.3)
     before, began = descendants(), time.monotonic()
     async with connect(f"{target('rude')} deaf", store=tmp_path) as app:
         assert words(await app.call("fine")) == "fine"
@@ -174,7 +174,7 @@ async def test_a_server_that_ignores_shutdown_is_killed_with_its_children(
 async def test_closing_ends_a_server_that_is_being_ended_after_a_failed_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "GRACE", 2.0)
+    monkeypatch.setattr(stdio, "GRACE", 2.0)
     before = descendants()
     async with connect(f"{target('dying')} {tmp_path}", store="memory:") as app:
         assert app.info.name == "dying"

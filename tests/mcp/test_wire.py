@@ -18,8 +18,9 @@ RUN = '{"type": "image", "mimeType": "image/png", "data": "' + "A" * 200_000 + '
 @pytest.mark.fault(21)
 async def test_a_long_run_beside_deep_nesting_is_read_or_fails_its_request() -> None:
     line = f'{{"jsonrpc": "2.0", "id": 7, "result": {{"content": [{RUN}], "more": {DEEP}}}}}'.encode()
-    (read,) = await MessageReader(1_000_000).parse(line)
-    assert isinstance(read.message, JSONRPCError | JSONRPCResponse) and read.message.id == 7
+    read = await MessageReader(1_000_000).parse(line)
+    assert read is not None and isinstance(read.message, JSONRPCError | JSONRPCResponse)
+    assert read.message.id == 7
 
 
 def run_of(data: bytes) -> wire.Base64Run:
@@ -40,5 +41,6 @@ async def test_any_failure_of_a_line_is_the_error_of_its_request(monkeypatch: py
         raise RecursionError("too deep")
 
     monkeypatch.setattr(wire, "parse_message", fail)
-    (read,) = await MessageReader(1000).parse(b'{"jsonrpc": "2.0", "id": 7, "result": {}}')
-    assert isinstance(read.message, JSONRPCError) and read.message.id == 7
+    read = await MessageReader(1000).parse(b'{"jsonrpc": "2.0", "id": 7, "result": {}}')
+    assert read is not None and isinstance(read.message, JSONRPCError)
+    assert read.message.id == 7

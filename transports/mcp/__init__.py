@@ -1,10 +1,11 @@
 """MCP servers as apps (extra ``[mcp]``). The SDK is imported when a name is used that needs it.
 
-* :mod:`._servers` — parsing of targets: command lines, addresses, configuration files.
-* :mod:`._wire` — translation between JSON-RPC and ABP: lines, base64, tools, results, elicitations.
-* :mod:`._process` — the process of a server.
-* :mod:`._connection` — one initialized connection over stdio or HTTP, with repair of tool lists.
-* :mod:`._transport` — the transport: requests, reconnection, the Transport contract.
+* :mod:`._servers` — targets: command lines, addresses, configuration files.
+* :mod:`._stdio` — the process of a server, and its lines. Without the SDK.
+* :mod:`._wire` — JSON-RPC as ABP and back: base64, tools, results, elicitations.
+* :mod:`._streams` — stdio and HTTP for the SDK, with repair of tool lists.
+* :mod:`._connection` — an initialized connection that is replaced when it is lost, and requests over it.
+* :mod:`._transport` — the transport.
 """
 
 from __future__ import annotations

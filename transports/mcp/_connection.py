@@ -1,8 +1,8 @@
-"""Connection to an MCP server, from the handshake to its end.
+"""Connection to an MCP server, from the handshake to its end, and requests over it.
 
-* :class:`Aside`, :func:`repair_tools` — keep large results and faulty tool lists away from the SDK.
-* :func:`http_streams`, :func:`stdio_streams` — the two ways to a server.
-* :class:`Connection` — the initialized server, with its subscriptions.
+* :class:`Connection` — one initialized server, with its subscriptions.
+* :class:`Reconnector` — replaces a lost connection.
+* :func:`send_request`, :func:`list_tools`, :func:`map_errors` — requests of the SDK, with its errors as ABP errors.
 """
 
 from __future__ import annotations
@@ -10,490 +10,67 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
-import secrets
-from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, TypeVar
 
-import anyio
 import httpx2
-from anyio.abc import ObjectReceiveStream
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+import mcp_types as types
 from mcp import Client
 from mcp.client.extension import ClientExtension
-from mcp.client.session import IncomingMessage
-from mcp.client.stdio import get_default_environment
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
-from mcp.shared.message import SessionMessage
-from mcp_types import (
-    METHOD_NOT_FOUND,
-    Implementation,
-    JSONRPCError,
-    JSONRPCResponse,
-    LoggingMessageNotification,
-    PromptListChangedNotification,
-    ResourceListChangedNotification,
-    ResourceUpdatedNotification,
-    Tool,
-    ToolListChangedNotification,
-)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
+from pydantic import RootModel, ValidationError
 
-from .._internal.tasks import begin, cancel_and_wait
-from ..errors import ABPError, ConnectFailed, TransportError, first_line, format_seconds
-from ..protocol._strict_json import PARSED_ON_LOOP, is_deeper, is_larger, without_half_pairs
+from .._internal.tasks import MAX_DELAY, backoff_delay, begin, cancel_and_wait, in_thread
+from ..errors import (
+    ABPError,
+    CapabilityError,
+    ConnectFailed,
+    Disconnected,
+    ProtocolError,
+    TooLarge,
+    TransportError,
+    first_line,
+    format_seconds,
+)
+from ..protocol._capabilities import MAX_CAPABILITIES
+from ..protocol._strict_json import MAX_VALUES, is_larger, parser_limits
 from ..protocol.messages import Message, package_version
-from ._process import CHUNK_BYTES, GRACE, end_process, end_stdout, exit_reason, start_process
 from ._servers import HttpServer, Server, StdioServer
-from ._wire import MessageReader, Questions, encode_line, encode_message, parse_message, unreadable, unsent_error
+from ._stdio import CHUNK_BYTES
+from ._streams import Aside, Stderr, Streams, http_streams, is_size_error, repair_tools, stdio_streams
+from ._wire import LIMITS, OVER_LIMIT, TOO_MANY, UNREADABLE, Questions, first_fault, with_content
 
 logger = logging.getLogger("transports.mcp")
 
-#: Values of a result from which on it is put aside and processed in threads.
-MANY = 3000
 #: MIME type of the document of a view.
 VIEW_TYPE = "text/html;profile=mcp-app"
-#: Levels of nesting: pydantic can write 255, and a schema is inside other levels.
-_MAX_DEPTH = 200
-
-Streams: TypeAlias = "AbstractAsyncContextManager[tuple[Any, Any]]"
-#: Empty line after an event. Lines may end in CRLF, LF or CR, also mixed (HTML "Server-sent events").
-_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
-_OVER_LIMIT = "over the limit of"
-#: Bytes of stderr that are kept, and characters of stderr in a message.
-_STDERR_BYTES, _STDERR_CHARS = 8192, 500
 #: Seconds to find out which transport an address has that cannot be connected.
 _PROBE_TIMEOUT = 3.0
+_ERROR_CODES = {
+    types.INVALID_PARAMS: "INVALID_PARAMS",
+    types.METHOD_NOT_FOUND: "NOT_SUPPORTED",
+    -32002: "RESOURCE_NOT_FOUND",
+}
+#: The SDK's message when an HTTP server has forgotten the session.
+_SESSION_EXPIRED = "Session terminated"
+
+#: Builds the request again, with the answers to the server's questions and its state.
+MakeRequest: TypeAlias = "Callable[[types.InputResponses | None, str | None], types.Request[Any, Any]]"
+_T = TypeVar("_T")
 
 
 class _Views(ClientExtension):
-    """The extension by which this client says that it shows views (MCP Apps)."""
+    """Says that this client shows views (MCP Apps)."""
 
     identifier = "io.modelcontextprotocol/ui"
 
     def settings(self) -> dict[str, Any]:
         return {"mimeTypes": [VIEW_TYPE]}
-
-
-class Aside:
-    """Store of the results of one connection that the SDK does not see, the last 64, kept until they are taken."""
-
-    def __init__(self) -> None:
-        self._results: dict[str, dict[str, Any]] = {}
-
-    def put(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Keep a result and return a placeholder for it."""
-        mark = secrets.token_urlsafe(16)  # not to be guessed, so no server can write one itself
-        self._results[mark] = result
-        if len(self._results) > 64:  # each is taken at once, but for late answers, which nobody takes
-            del self._results[next(iter(self._results))]
-        return {"_meta": {"abp-transports/aside": mark}}
-
-    def take(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the result behind a placeholder, once; ``None`` if ``result`` is not a placeholder."""
-        match result.get("_meta"):
-            case {"abp-transports/aside": str(mark)}:
-                return self._results.pop(mark, None)
-        return None
-
-
-@asynccontextmanager
-async def repair_tools(streams: Streams, aside: Aside) -> AsyncIterator[tuple[Any, Any]]:
-    """Wrap the streams of a server: repair tool lists for the SDK, and put large results ``aside``.
-
-    The SDK would refuse a whole list because of one bad entry. A schema without a type gets one. A schema that is
-    nested too deeply is dropped, as is a tool that is still invalid then. Each drop is logged as a warning. The tools
-    of a list that is put aside are :class:`~mcp_types.Tool`.
-    """
-    async with streams as (incoming, outgoing):
-        yield _RepairedStream(incoming, aside), outgoing
-
-
-class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
-    """Stream of incoming messages, each repaired."""
-
-    def __init__(self, stream: Any, aside: Aside) -> None:
-        self._stream = stream
-        self._aside = aside
-
-    @property
-    def last_context(self) -> Any:
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> SessionMessage | Exception:
-        message = None
-        while message is None:
-            message = await self._repaired(await self._stream.receive())
-        return message
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def _repaired(self, message: SessionMessage | Exception) -> SessionMessage | Exception | None:
-        """Return the message for the SDK; ``None`` if the message is dropped."""
-        if not isinstance(message, SessionMessage) or isinstance(message.message, JSONRPCError):
-            return message
-        if not isinstance(message.message, JSONRPCResponse):
-            if not is_larger(message.message.params, 20_000):  # the SDK validates it in the event loop
-                return message
-            logger.warning("left out %.80r of the server: it has very many values", message.message.method)
-            return None
-        result = message.message.result
-        whole = self._aside.take(result) or result
-        _repair_handshake(whole)
-        is_large = is_larger(whole, MANY)
-        lists = _LISTS & whole.keys()
-        if not (is_large or lists or "structuredContent" in whole):
-            message.message.result = whole
-            return message
-        shown: dict[str, Any] = {key: _emptied(value) for key, value in whole.items() if key not in _NOT_SHOWN}
-        shown |= {key: [] for key in lists}
-        if "structuredContent" in whole:
-            shown["content"] = []
-        cursor = _cursor(whole.pop("nextCursor", None))
-        shown.pop("nextCursor", None)
-        if cursor is not None:
-            whole["nextCursor"] = shown["nextCursor"] = cursor
-        if "tools" in whole:
-            tools = whole["tools"] if isinstance(whole["tools"], list) else []
-            if is_large:
-                usable, headed = await asyncio.to_thread(_usable_and_headed, tools)
-            else:
-                usable, headed = _usable_and_headed(tools)
-            whole["tools"] = usable
-            shown["tools"] = headed
-        message.message.result = {**shown, **self._aside.put(whole)}
-        return message
-
-
-#: Lists at the top of results: of `tools/list`, `tools/call`, and of resources. The SDK would refuse the whole result
-#: for one bad item, so it sees none.
-_LISTS = frozenset({"tools", "content", "resources", "resourceTemplates", "contents"})
-#: Members of results that the SDK would refuse in some forms, and does not need.
-_NOT_SHOWN = frozenset({"_meta", "structuredContent", "isError"})
-
-
-def _repair_handshake(result: dict[str, Any]) -> None:
-    """Replace ``[]``, which PHP writes for an empty object, in the capabilities of a server."""
-    if "serverInfo" not in result and "protocolVersion" not in result:
-        return
-    capabilities = result.get("capabilities")
-    if capabilities == []:
-        result["capabilities"] = {}
-    elif isinstance(capabilities, dict):
-        empty: dict[str, object] = {name: {} for name, value in capabilities.items() if value == []}
-        result["capabilities"] = capabilities | empty
-
-
-def _cursor(value: object) -> str | None:
-    """Return the cursor of the next page. Some servers count pages by a number, or end with an empty text."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, str) and value:
-        return value
-    return None
-
-
-def _emptied(value: object) -> object:
-    if isinstance(value, dict | list):
-        return type(value)()
-    return value
-
-
-def _usable_and_headed(tools: list[object]) -> tuple[list[Tool], list[Mapping[str, Any]]]:
-    """Return the usable tools, and for the SDK those with arguments that become headers."""
-    usable: list[Tool] = []
-    headed: list[Mapping[str, Any]] = []
-    for plain, tool in filter(None, map(_tool, tools)):
-        if find_invalid_x_mcp_header(tool.input_schema) is None:  # clients must not use a tool with an invalid one
-            usable.append(tool)
-            if x_mcp_header_map(tool.input_schema) and not is_larger(tool.input_schema, MANY):
-                headed.append(plain)
-    return usable, headed[:200]  # the SDK reads each in the event loop
-
-
-def _tool(tool: object) -> tuple[Mapping[str, Any], Tool] | None:
-    if not isinstance(tool, dict):
-        logger.warning("left out a tool that is not an object: %.80r", tool)
-        return None
-    # the SDK refuses a list with a schema of another type: inputSchema always, outputSchema through 2025-11-25
-    good = {**tool, "inputSchema": {**_schema(tool, "inputSchema"), "type": "object"}}
-    output = _schema(tool, "outputSchema")
-    if output.get("type") == "object":
-        good["outputSchema"] = output
-    else:
-        good.pop("outputSchema", None)
-    try:
-        return good, Tool.model_validate(good, by_name=False)
-    except ValidationError as error:
-        logger.warning("left out the tool %.80r, which is not valid MCP: %.200s", tool.get("name"), _invalid(error))
-        return None
-
-
-#: Types of members at the top of a schema.
-_MEMBERS: Mapping[str, type] = {"properties": dict, "required": list, "$schema": str}
-
-
-def _schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return a tool's schema without members of the wrong type at its top, such as the ``[]`` that PHP writes for no
-    properties; an empty one if it is nested more deeply than the SDK can handle."""
-    declared = tool.get(key)
-    if not isinstance(declared, dict):
-        return {}
-    schema: dict[str, Any] = {
-        name: value for name, value in declared.items() if isinstance(value, _MEMBERS.get(name, object))
-    }
-    if not all(isinstance(name, str) for name in schema.get("required", ())):
-        del schema["required"]
-    if not is_deeper(schema, _MAX_DEPTH):
-        return schema
-    logger.warning(
-        "left out %s of the tool %.80r: it is nested deeper than %d levels", key, tool.get("name"), _MAX_DEPTH
-    )
-    return {}
-
-
-def is_size_error(message: str) -> bool:
-    """Return whether an SDK error reports an answer that was too large. The SDK passes causes on as text only."""
-    return _OVER_LIMIT in message or "Server-sent event exceeded" in message
-
-
-@asynccontextmanager
-async def http_streams(
-    server: HttpServer, auth: httpx2.Auth | None, aside: Aside, *, max_bytes: int
-) -> AsyncIterator[tuple[Any, Any]]:
-    """Yield the streams of an HTTP server for the SDK's session.
-
-    ``max_bytes`` limits one message, counted in decoded bytes of content. Answers must come uncompressed, since a small
-    body could inflate to any size. Results of long messages are put ``aside``.
-    """
-    limit = max_bytes * 4 // 3 + (1 << 20)  # base64 is a third longer; 1 MiB for the rest of the message
-
-    async def limited(response: httpx2.Response) -> None:
-        response.headers["content-encoding"] = "identity"  # as requested: a compressed answer is not inflated
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        kind = response.headers.get("content-type", "").lower()
-        if kind.startswith("text/event-stream"):
-            response.stream = _Events(response.stream, limit, aside)
-        else:
-            response.stream = _Body(response.stream, limit, max_bytes, aside)
-
-    async with (
-        httpx2.AsyncClient(
-            headers={"Accept-Encoding": "identity", **server.headers},
-            auth=auth,
-            timeout=httpx2.Timeout(30.0, read=None),  # each call has its own limit for the answer
-            event_hooks={"response": [limited]},
-        ) as client,
-        streamable_http_client(server.url, http_client=client, max_sse_event_size=limit) as streams,
-    ):
-        yield streams
-
-
-class _Body(httpx2.AsyncByteStream):
-    """Response body that raises once it is too large. The SDK limits the size of events, but not of bodies."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, display_bytes: int, aside: Aside) -> None:
-        self._stream = stream
-        self._limit = limit
-        self._display_bytes = display_bytes
-        self._aside = aside
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        parts: list[bytes] = []
-        size = 0
-        async for chunk in self._stream:
-            parts.append(chunk)
-            size += len(chunk)
-            if size > self._limit:
-                raise httpx2.StreamError(f"the answer is {_OVER_LIMIT} {self._display_bytes:,} bytes")
-        body = b"".join(parts).removeprefix(BOM_UTF8)
-        if len(body) > PARSED_ON_LOOP:
-            body = await asyncio.to_thread(_short_message, body, self._aside)
-        elif without_half_pairs(body) != body:
-            body = _short_message(body, self._aside)
-        yield body
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-class _Events(httpx2.AsyncByteStream):
-    """Stream of server-sent events, each passed on whole. Events over ``limit`` bytes are left to the SDK."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, aside: Aside) -> None:
-        self._stream = stream
-        self._limit = limit
-        self._aside = aside
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        buffer = bytearray()
-        searched = 0
-        async for chunk in self._stream:
-            buffer += chunk
-            while (end := _EVENT_END.search(buffer, searched)) is not None:
-                event = bytes(buffer[: end.end()]).removeprefix(BOM_UTF8)
-                del buffer[: end.end()]
-                searched = 0
-                if len(event) > PARSED_ON_LOOP:
-                    event = await asyncio.to_thread(self._short_event, event)
-                elif without_half_pairs(event) != event:
-                    event = self._short_event(event)
-                yield event
-            searched = max(len(buffer) - 3, 0)  # a chunk may end within the 4 bytes of an empty line
-            if len(buffer) > self._limit:
-                yield bytes(buffer)
-                buffer.clear()
-                searched = 0
-        if buffer:
-            yield bytes(buffer)
-
-    def _short_event(self, event: bytes) -> bytes:
-        lines = event.splitlines()
-        data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
-        others = [line for line in lines if line and not line.startswith(b"data:")]
-        return b"\n".join([*others, b"data: " + _short_message(data, self._aside), b"", b""])
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-def _short_message(body: bytes, aside: Aside) -> bytes:
-    """Return a short message in place of a long one: its result put aside, or the error of an unreadable answer.
-
-    Anything else becomes ``null``, which the SDK reports as unreadable.
-    """
-    try:
-        message = parse_message(body)
-        if isinstance(message, JSONRPCResponse):
-            message.result = aside.put(message.result)
-        return encode_message(message)
-    except Exception as error:  # noqa: BLE001 - the SDK would answer nobody
-        failure = unreadable(body, error)
-        if failure is None:
-            return b"null"
-        return encode_message(failure)
-
-
-ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
-
-
-class Stderr:
-    """Tail of a server's stderr (8 KiB), for error messages."""
-
-    def __init__(self, server: StdioServer) -> None:
-        self._server = server
-        self._tail = b""
-
-    def add(self, chunk: bytes) -> None:
-        """Append a chunk."""
-        self._tail = (self._tail + chunk)[-_STDERR_BYTES:]
-
-    def summary(self) -> str:
-        """Return ``"; it said: …"`` with up to 500 characters and no secrets, or an empty text."""
-        text = self._server.redact(self._tail.decode(errors="replace"))
-        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-        if not text:
-            return ""
-        if len(text) > _STDERR_CHARS:
-            text = f"…{text[-_STDERR_CHARS:]}"
-        return f"; it said: {text}"
-
-
-@asynccontextmanager
-async def stdio_streams(
-    server: StdioServer, stderr: Stderr, *, max_bytes: int, on_exit: Callable[[str], None]
-) -> AsyncIterator[ServerStreams]:
-    """Start the server and yield its streams for the SDK's session.
-
-    ``on_exit`` is called with the reason if the server ends by itself. When the block ends, the server and everything
-    it started are ended, which takes three seconds at most. ``max_bytes`` limits one message, counted in decoded bytes.
-
-    Raises :class:`~transports.errors.ConnectFailed` if the server cannot be started.
-    """
-    process = await start_process(server, get_default_environment() | dict(server.env))
-    closing = False
-
-    def lose() -> None:
-        if not closing:  # a server that ends because it was asked to is not lost
-            on_exit(exit_reason(server, process, stderr.summary()))
-
-    received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
-    outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
-    with received, incoming, outgoing, waiting:  # closed however the block ends, a second cancellation included
-        tasks = [
-            begin(work, lambda error: on_exit(f"the connection to {server} broke: {server.redact(repr(error))}"))
-            for work in (
-                _read_stdout(process, MessageReader(max_bytes), received, lose),
-                _write_stdin(process, waiting, received),
-                _read_stderr(process, stderr),
-                end_stdout(process),
-            )
-        ]
-        try:
-            yield incoming, outgoing
-        finally:
-            closing = True
-            with anyio.CancelScope(shield=True):
-                try:
-                    await end_process(process)
-                finally:
-                    for task in tasks:
-                        task.cancel()
-                    await asyncio.wait(tasks)
-
-
-async def _read_stdout(
-    process: asyncio.subprocess.Process,
-    lines: MessageReader,
-    received: MemoryObjectSendStream[SessionMessage | Exception],
-    on_exit: Callable[[], None],
-) -> None:
-    assert process.stdout is not None
-    try:
-        with received:
-            while chunk := await process.stdout.read(CHUNK_BYTES):
-                for line in lines.split(chunk):
-                    for message in await lines.parse(line):
-                        await received.send(message)
-            with contextlib.suppress(TimeoutError):  # a closed stdout means that the server is about to exit
-                async with asyncio.timeout(GRACE):
-                    await process.wait()
-            on_exit()
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        pass  # the session has closed its stream
-
-
-async def _write_stdin(
-    process: asyncio.subprocess.Process,
-    waiting: MemoryObjectReceiveStream[SessionMessage],
-    received: MemoryObjectSendStream[SessionMessage | Exception],
-) -> None:
-    assert process.stdin is not None
-    # the end of stdout already reports the loss
-    with contextlib.suppress(ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        async for message in waiting:
-            try:
-                line = encode_line(message)
-            except Exception as error:  # noqa: BLE001 - fails only its own request; later messages are still sent
-                failure = unsent_error(message, error)
-                if failure is not None:
-                    await received.send(failure)
-                continue
-            process.stdin.write(line)
-            await process.stdin.drain()
-
-
-async def _read_stderr(process: asyncio.subprocess.Process, stderr: Stderr) -> None:
-    assert process.stderr is not None
-    while chunk := await process.stderr.read(_STDERR_BYTES):
-        stderr.add(chunk)
 
 
 class Connection:
@@ -526,7 +103,7 @@ class Connection:
         self._listening: dict[str, asyncio.Task[None]] = {}
 
     def mark_lost(self, reason: str) -> None:
-        """Mark the connection as lost. Only the first reason is kept."""
+        """Only the first reason is kept."""
         if not self.lost.done():
             self.lost.set_result(reason)
 
@@ -541,10 +118,10 @@ class Connection:
 
         Raises :class:`~transports.errors.ConnectFailed`, with the end of the server's stderr in its message.
         """
-        stderr = Stderr(self.server) if isinstance(self.server, StdioServer) else None
+        stderr: Stderr | None = None
         streams: Streams
         if isinstance(self.server, StdioServer):
-            assert stderr is not None
+            stderr = Stderr(self.server)
             streams = stdio_streams(self.server, stderr, max_bytes=self.max_bytes, on_exit=self.mark_lost)
         else:
             streams = http_streams(self.server, self._auth, self.aside, max_bytes=self.max_bytes)
@@ -553,7 +130,7 @@ class Connection:
             elicitation_callback=self._questions.elicit,
             sampling_callback=self._questions.sample if self._sampling else None,
             message_handler=self._on_message,
-            client_info=Implementation(name="abp-transports", version=package_version()),
+            client_info=types.Implementation(name="abp-transports", version=package_version()),
             log_level="info",
             extensions=[_Views()],
             cache=None,
@@ -570,10 +147,10 @@ class Connection:
                 ABPError,
                 httpx2.HTTPError,
                 TimeoutError,
+                ExceptionGroup,
             ) as error:
-                raise await self._connect_error(error, timeout, stderr.summary() if stderr else "") from None
-            except ExceptionGroup as group:
-                raise await self._connect_error(root_cause(group), timeout, "") from None
+                output = stderr.summary() if stderr else ""
+                raise await self._connect_error(root_cause(error), timeout, output) from None
             stack.push_async_callback(lambda: cancel_and_wait(self._listening.values()))
             self._listen_to_lists()
             yield
@@ -593,8 +170,8 @@ class Connection:
             return ConnectFailed(f"{self.lost.result()}; it must speak MCP over stdin and stdout")
         reason = first_line(self.server.redact(str(error)))[:200] or type(error).__name__
         if isinstance(error, ValidationError):
-            reason = f"its handshake is not valid MCP: {_invalid(error)}"
-        if isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND:
+            reason = f"its handshake is not valid MCP: {first_fault(error)}"
+        if isinstance(error, MCPError) and error.code == types.METHOD_NOT_FOUND:
             reason = f"it refuses the handshake ({reason}); is it an MCP server?"
         if isinstance(error, httpx2.ConnectError):
             reason = f"{reason}; start the server or correct the address"
@@ -624,15 +201,15 @@ class Connection:
 
     async def _on_message(self, message: IncomingMessage) -> None:
         match message:
-            case ToolListChangedNotification():
+            case types.ToolListChangedNotification():
                 self._emit(Message("capabilities/changed", {}))
-            case ResourceUpdatedNotification():
+            case types.ResourceUpdatedNotification():
                 self._notify("notifications/resources/updated", {"uri": str(message.params.uri)})
-            case ResourceListChangedNotification():
+            case types.ResourceListChangedNotification():
                 self._notify("notifications/resources/list_changed", None)
-            case PromptListChangedNotification():
+            case types.PromptListChangedNotification():
                 self._notify("notifications/prompts/list_changed", None)
-            case LoggingMessageNotification():
+            case types.LoggingMessageNotification():
                 params = message.params.model_dump(by_alias=True, mode="json", exclude_none=True)
                 params.pop("_meta", None)
                 self._notify("notifications/message", params)
@@ -661,7 +238,6 @@ class Connection:
             raise
 
     async def stop_listening(self, uri: str) -> None:
-        """End the subscription to one resource."""
         task = self._listening.pop(uri, None)
         if task is not None:
             await cancel_and_wait((task,))
@@ -703,17 +279,211 @@ class Connection:
         return opened
 
 
-def _invalid(error: ValidationError) -> str:
-    """Return the first fault, with its place as on the wire."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    if first["type"] == "missing":
-        return f"{place} is missing"
-    return f"{place}: {first['msg']}"
-
-
 def root_cause(error: BaseException) -> BaseException:
     """Return the first error inside nested exception groups, or the error itself."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+class Reconnector:
+    """Connection to one server that is replaced when it is lost.
+
+    ``make`` creates a connection. With ``reconnect`` a lost connection is replaced, with growing, jittered delays, and
+    ``emit`` gets ``connection/lost`` and ``connection/restored`` events. ``timeout`` in seconds limits each opening.
+
+    A separate task opens and closes the connections, since the SDK requires one task for both.
+    """
+
+    def __init__(
+        self, make: Callable[[], Connection], emit: Callable[[Message], None], *, timeout: float, reconnect: bool
+    ) -> None:
+        self._make = make
+        self._emit = emit
+        self._timeout = timeout
+        self._reconnect = reconnect
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def connection(self) -> Connection:
+        """Return the connection. Raises :class:`~transports.errors.Disconnected` if there is none now."""
+        if self._connection is None or self._connection.lost.done():
+            advice = "the transport is reconnecting" if self._reconnect else "connect again"
+            raise Disconnected(f"the MCP server is not connected now; {advice}", sent=False)
+        return self._connection
+
+    async def open(self) -> None:
+        """Raises :class:`~transports.errors.ConnectFailed` if the first connection fails."""
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.ensure_future(self._keep_open(opened))
+        await asyncio.wait((self._task, opened), return_when=asyncio.FIRST_COMPLETED)
+        if not opened.done():
+            await self._task  # raises the reason
+
+    async def aclose(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+            if not self._task.cancelled():
+                self._task.exception()  # retrieved so that asyncio does not log it; open() may have raised it
+        self._connection = None
+
+    async def _keep_open(self, opened: asyncio.Future[None]) -> None:
+        attempt = 1
+        reason = ""
+        clock = asyncio.get_running_loop().time
+        while True:
+            began = clock()
+            connection = self._make()
+            try:
+                async with connection.open(self._timeout):
+                    self._connection = connection
+                    if opened.done():
+                        self._emit(Message("connection/restored", {"reason": reason}))
+                    else:
+                        opened.set_result(None)
+                    await asyncio.shield(connection.lost)
+            except Exception as error:  # any failure of the SDK's tasks ends the connection
+                if not opened.done():
+                    raise
+                connection.mark_lost(_loss_reason(connection, error))
+            if self._connection is connection:  # it had been opened
+                self._connection = None
+                reason = connection.lost.result()
+                self._emit(Message("connection/lost", {"reason": reason}))
+                if not self._reconnect:
+                    return
+                if clock() - began > MAX_DELAY:  # a connection that held resets the back-off
+                    attempt = 1
+            logger.info("%s; reconnecting", reason)
+            await asyncio.sleep(backoff_delay(attempt))
+            attempt += 1
+
+
+def _loss_reason(connection: Connection, error: Exception) -> str:
+    inner = root_cause(error)
+    if isinstance(inner, ABPError):
+        return inner.message
+    detail = first_line(connection.server.redact(str(inner)))[:200]
+    return f"the connection to {connection.server} broke: {detail or type(inner).__name__}"
+
+
+class _Raw(RootModel[dict[str, Any]]):
+    """Result as received. The SDK has already validated it against the protocol's schema."""
+
+
+async def send_request(
+    connection: Connection, make: MakeRequest, progress: ProgressFnT | None = None
+) -> dict[str, Any]:
+    """Send a request and return its result, with content in the place of its long base64.
+
+    ``make`` builds the request, once more after each round of questions that the server asks before it answers
+    (protocol 2026-07-28). ``progress`` is called for each progress notification. Raises as :func:`map_errors`, and
+    :class:`~transports.errors.ProtocolError` after 20 rounds of questions.
+    """
+    result = await map_errors(connection, _exchange(connection, make, progress))
+    return await in_thread_if_large(with_content, result)
+
+
+async def in_thread_if_large(work: Callable[[dict[str, Any]], _T], result: dict[str, Any]) -> _T:
+    if is_larger(result, LIMITS.values_on_loop):
+        return await in_thread(work, result)
+    return work(result)
+
+
+async def _exchange(connection: Connection, make: MakeRequest, progress: ProgressFnT | None) -> dict[str, Any]:
+    session = connection.client.session
+    responses: types.InputResponses | None = None
+    state: str | None = None
+    for _ in range(LIMITS.rounds):
+        request = make(responses, state)
+        try:
+            raw = await session.send_request(request, _Raw, progress_callback=progress)
+        except MCPError as error:
+            if error.code != types.HEADER_MISMATCH:
+                raise
+            await connection.client.list_tools()  # the SDK makes headers of the tool's schema, which has changed
+            raw = await session.send_request(request, _Raw, progress_callback=progress)
+        result = connection.aside.take(raw.root) or raw.root
+        if result.get("resultType") != "input_required":
+            return result
+        if is_larger(result, LIMITS.values_on_loop):
+            raise ProtocolError("the server asked a question of very many values; nothing was answered")
+        required = types.InputRequiredResult.model_validate(result, by_name=False)
+        responses, state = {}, required.request_state
+        for key, question in (required.input_requests or {}).items():
+            context = ClientRequestContext(session=session, request_id=key)
+            response = await session.dispatch_input_request(context, question)
+            if isinstance(response, types.ErrorData):
+                raise MCPError.from_error_data(response)
+            responses[key] = response
+    raise ProtocolError(f"the server asked {LIMITS.rounds} times and never answered")
+
+
+async def list_tools(connection: Connection) -> dict[str, types.Tool]:
+    """Return the server's tools by name, from at most 100 pages of the list and at most 150,000 tools.
+
+    Raises as :func:`map_errors`.
+    """
+    tools: dict[str, types.Tool] = {}
+    cursor: str | None = None
+    for _ in range(LIMITS.pages):
+        page = await map_errors(connection, connection.client.list_tools(cursor=cursor))
+        whole = connection.aside.take({"_meta": page.meta})
+        if whole is None:
+            tools |= _by_name(page.tools)
+        else:
+            tools |= await in_thread(_by_name, whole["tools"][: MAX_CAPABILITIES - len(tools)])
+        cursor = page.next_cursor
+        if cursor is None:
+            return tools
+        if len(tools) >= MAX_CAPABILITIES:
+            break
+    logger.warning("%s has more than %s tools; the rest is left out", connection.server, f"{len(tools):,}")
+    return tools
+
+
+def _by_name(tools: Sequence[types.Tool]) -> dict[str, types.Tool]:
+    return {tool.name: tool for tool in tools}
+
+
+async def map_errors(connection: Connection, work: Awaitable[_T]) -> _T:
+    """Await work of the SDK and raise its errors as ABP errors.
+
+    Raises :class:`~transports.errors.CapabilityError` if the server refuses (``details["code"]`` is JSON-RPC's),
+    :class:`~transports.errors.Disconnected`, :class:`~transports.errors.TooLarge` and
+    :class:`~transports.errors.ProtocolError`.
+    """
+    try:
+        with parser_limits():
+            return await work
+    except MCPError as error:
+        raise _abp_error(connection, error) from None
+    except ValidationError as error:
+        raise ProtocolError(f"the server's answer is not valid MCP: {first_fault(error)}") from None
+    except ValueError as error:
+        raise ProtocolError(f"the server's answer cannot be read: {error}") from None
+
+
+def _abp_error(connection: Connection, error: MCPError) -> ABPError:
+    code, text, data = error.error.code, error.error.message, error.error.data
+    if code == OVER_LIMIT or is_size_error(text):
+        return TooLarge(
+            f"the server sent a message over the limit of {connection.max_bytes:,} bytes; raise "
+            "ABP_MAX_MESSAGE_BYTES, or ask it for less",
+            details={"limit": connection.max_bytes},
+        )
+    if code == UNREADABLE:
+        return ProtocolError(text)
+    if code == TOO_MANY:
+        return ProtocolError(text, code=TooLarge.code, details={"limit": MAX_VALUES})
+    text = connection.server.redact(text)[: LIMITS.message_chars]
+    if code == types.CONNECTION_CLOSED or text == _SESSION_EXPIRED:
+        connection.mark_lost(f"{connection.server} is gone ({text})")
+        if text == _SESSION_EXPIRED:  # it did not run
+            return Disconnected(connection.lost.result(), sent=False)
+        return Disconnected(connection.lost.result())
+    details: dict[str, object] = {"code": code}
+    if data is not None:
+        details["data"] = data
+    return CapabilityError(text, code=_ERROR_CODES.get(code), details=details)

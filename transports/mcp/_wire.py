@@ -13,28 +13,13 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
+import mcp_types as types
 import pybase64
 from mcp.client.session import ClientRequestContext
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    INVALID_PARAMS,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    CreateMessageResultWithTools,
-    ElicitRequestParams,
-    ElicitRequestURLParams,
-    ElicitResult,
-    ErrorData as ErrorData_of_mcp_types,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    Tool,
-    jsonrpc_message_adapter,
-)
-from mcp_types.jsonrpc import ErrorData
 from pydantic import ValidationError
 
 from ..errors import CapabilityError, ProtocolError, TooLarge
@@ -45,7 +30,7 @@ from ..protocol.binary import BinaryData, Encoded
 from ..protocol.messages import Message
 from ..protocol.schema import check_output
 from ..websocket.envelope import decode_run, decode_with_runs, to_descriptor as descriptor
-from ._lines import Ends, LineReader
+from ._stdio import Ends, LineReader
 
 logger = logging.getLogger("transports.mcp")
 
@@ -55,13 +40,35 @@ REPAIRED = "abp-transports/repaired"
 HALF_PAIR = "half of a surrogate pair became U+FFFD"
 #: Codes of this module's errors for answers that arrived but could not be read. Servers do not send them.
 OVER_LIMIT, UNREADABLE, TOO_MANY = -48001, -48002, -48003
-_KEY = re.compile(rb'"(?:data|blob|content)"\s*:\s*"\Z')
+_CONTENT_KEY = re.compile(rb'"(?:data|blob|content)"\s*:\s*"\Z')
 #: Characters of the URL-safe alphabet and of data: URLs. Such text is left to the general decoder.
 _NOT_PLAIN_BASE64 = re.compile(rb"[-_:]")
-#: Characters of a server's message that an error repeats, and warnings about the blocks of one answer.
-_MAX_TEXT, _MAX_WARNINGS = 2000, 5
-#: Characters of the address of a view.
-_MAX_URI = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on what a server sends."""
+
+    #: Values of a result; one with more is withheld from the SDK and processed in threads.
+    values_on_loop: int = 3000
+    #: Levels of a schema. pydantic can write 255, and a schema is inside other levels.
+    schema_depth: int = 200
+    #: Pages of a list. That of a faulty server may never end.
+    pages: int = 100
+    #: Rounds of questions before an answer (protocol 2026-07-28).
+    rounds: int = 20
+    #: Characters of a server's message that an error repeats.
+    message_chars: int = 2000
+    #: Warnings about the blocks of one answer.
+    block_warnings: int = 5
+    #: Characters of the address of a view, and of another resource.
+    view_uri_chars: int = 2048
+    resource_uri_chars: int = 8192
+    #: Addresses of resources that are remembered. A forgotten one is looked up again.
+    resource_uris: int = 10_000
+
+
+LIMITS = Limits()
 
 
 class Base64Run(str):
@@ -72,7 +79,6 @@ class Base64Run(str):
 
     @classmethod
     def of(cls, view: memoryview) -> Base64Run:
-        """Return a run over ``view``."""
         run = cls()
         run.view = view
         return run
@@ -104,28 +110,39 @@ class MessageReader:
             else:
                 yield SessionMessage(error)
 
-    async def parse(self, line: bytes | SessionMessage) -> list[SessionMessage]:
-        """Return the message of a line, as a list of one.
+    async def parse(self, line: bytes | SessionMessage) -> SessionMessage | None:
+        """Return the message of a line.
 
-        A line that is not a message is left out with a warning. The list then holds the error of the request that the
-        line answers, if that request can be identified.
+        A line that is not a message is left out with a warning. In its place comes the error of the request that it
+        answers, or ``None`` if that request cannot be identified.
         """
         if isinstance(line, SessionMessage):
-            return [line]
+            return line
         try:
             if len(line) <= PARSED_ON_LOOP:
-                return [SessionMessage(parse_message(line))]
-            return [SessionMessage(await asyncio.to_thread(parse_message, line))]
+                return SessionMessage(parse_message(line))
+            return SessionMessage(await asyncio.to_thread(parse_message, line))
         except Exception as error:  # noqa: BLE001 - any failure concerns this line only
             self._garbage += 1
             reason = error.message if isinstance(error, ProtocolError) else "it is not a JSON-RPC message"
             if self._garbage == 1:
                 logger.warning("left out a line of the server's stdout: %s; more are left out quietly", reason[:200])
             failure = unreadable(line, error)
-            return [SessionMessage(failure)] if failure else []
+            if failure is None:
+                return None
+            return SessionMessage(failure)
 
 
-def unreadable(line: bytes, reason: Exception) -> JSONRPCError | None:
+def first_fault(error: ValidationError) -> str:
+    """Return the first fault of a value, with its place as on the wire."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    if first["type"] == "missing":
+        return f"{place} is missing"
+    return f"{place}: {first['msg']}"
+
+
+def unreadable(line: bytes, reason: Exception) -> types.JSONRPCError | None:
     """Return the error of the request that an unreadable line answers; ``None`` if that request cannot be identified.
 
     ``reason`` is the exception of the attempt to read the line.
@@ -139,28 +156,28 @@ def unreadable(line: bytes, reason: Exception) -> JSONRPCError | None:
     return _error_message(Ends(line, line), code, f"an answer that cannot be read: {problem}")
 
 
-def _error_message(ends: Ends, code: int, problem: str) -> JSONRPCError | None:
+def _error_message(ends: Ends, code: int, problem: str) -> types.JSONRPCError | None:
     if ends.has_method or not ends.identity.isdigit():  # the SDK numbers its requests
         return None
-    error = ErrorData(code=code, message=f"the server sent {problem}")
-    return JSONRPCError(jsonrpc="2.0", id=int(ends.identity), error=error)
+    error = types.ErrorData(code=code, message=f"the server sent {problem}")
+    return types.JSONRPCError(jsonrpc="2.0", id=int(ends.identity), error=error)
 
 
-def parse_message(line: bytes) -> JSONRPCMessage:
+def parse_message(line: bytes) -> types.JSONRPCMessage:
     """Return a message, with :class:`Base64Run` in the place of long base64.
 
     Raises :class:`~transports.errors.ProtocolError`, and pydantic's errors for JSON that is not a message.
     """
     is_repaired = False
     try:
-        tree = decode_with_runs(line, _KEY, _keep_run)
+        tree = decode_with_runs(line, _CONTENT_KEY, _keep_run)
     except ProtocolError:
         whole = without_half_pairs(line)
         if whole == line:
             raise
-        tree, is_repaired = decode_with_runs(whole, _KEY, _keep_run), True
-    message = jsonrpc_message_adapter.validate_python(tree, by_name=False)
-    if is_repaired and isinstance(message, JSONRPCResponse):
+        tree, is_repaired = decode_with_runs(whole, _CONTENT_KEY, _keep_run), True
+    message = types.jsonrpc_message_adapter.validate_python(tree, by_name=False)
+    if is_repaired and isinstance(message, types.JSONRPCResponse):
         message.result[REPAIRED] = True
     return message
 
@@ -188,7 +205,7 @@ def parse_json_text(text: str) -> object:
         data = text.encode()
     except UnicodeEncodeError:
         raise ProtocolError("the text holds half of a surrogate pair") from None
-    return with_content(decode_with_runs(data, _KEY, _keep_run))
+    return with_content(decode_with_runs(data, _CONTENT_KEY, _keep_run))
 
 
 def _keep_run(_: object, __: str, run: memoryview) -> Base64Run:
@@ -203,13 +220,7 @@ def _text_or_content(node: Mapping[str, object], key: str, run: Base64Run) -> ob
     return decode_run(run.view)
 
 
-def encode_line(message: SessionMessage) -> bytes:
-    """Return a message as a line."""
-    return encode_message(message.message) + b"\n"
-
-
-def encode_message(message: JSONRPCMessage) -> bytes:
-    """Return a message as JSON."""
+def encode_message(message: types.JSONRPCMessage) -> bytes:
     return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
@@ -218,13 +229,13 @@ def unsent_error(message: SessionMessage, error: Exception) -> SessionMessage | 
     is not a request."""
     problem = f"the request cannot be sent ({type(error).__name__}): {str(error)[:200]}"
     logger.warning("%s", problem)
-    if not isinstance(message.message, JSONRPCRequest):
+    if not isinstance(message.message, types.JSONRPCRequest):
         return None
-    data = ErrorData(code=UNREADABLE, message=problem)
-    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message.message.id, error=data))
+    data = types.ErrorData(code=UNREADABLE, message=problem)
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=message.message.id, error=data))
 
 
-def to_capability(tool: Tool) -> dict[str, object]:
+def to_capability(tool: types.Tool) -> dict[str, object]:
     """Return a tool as an app would list it.
 
     ``additionalProperties`` of its output schema is dropped: the answer may also hold content blocks.
@@ -245,19 +256,19 @@ def to_capability(tool: Tool) -> dict[str, object]:
     return listed
 
 
-def view_of(tool: Tool) -> str | None:
+def view_of(tool: types.Tool) -> str | None:
     """Return the address of a tool's view, also from the keys of earlier hosts, or ``None``."""
     meta: Mapping[str, Any] = tool.meta or {}
     addresses = [meta.get("ui/resourceUri"), meta.get("openai/outputTemplate")]
     if isinstance(meta.get("ui"), Mapping):
         addresses.insert(0, meta["ui"].get("resourceUri"))
     for address in addresses:
-        if isinstance(address, str) and address.startswith("ui://") and len(address) <= _MAX_URI:
+        if isinstance(address, str) and address.startswith("ui://") and len(address) <= LIMITS.view_uri_chars:
             return address
     return None
 
 
-def is_visible(tool: Tool, to: Literal["model", "app"]) -> bool:
+def is_visible(tool: types.Tool, to: Literal["model", "app"]) -> bool:
     """Return whether agents (``model``) or views (``app``) may call a tool. Both may unless the tool says otherwise."""
     match tool.meta:
         case {"ui": {"visibility": list(visibility)}}:
@@ -409,7 +420,7 @@ def _block_warnings(blocks: object) -> list[str]:
         fault = _block_fault(block)
         if fault:
             warnings.append(f"content.{index}: {fault}")
-        if len(warnings) == _MAX_WARNINGS:
+        if len(warnings) == LIMITS.block_warnings:
             break
     return warnings
 
@@ -437,7 +448,7 @@ def _tool_error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
             return abp_error
     texts = [str(block.get("text")) for block in blocks if _is_text(block)]
     message = "\n".join(texts).strip() or _structured_message(structured)
-    error: dict[str, object] = {"message": message[:_MAX_TEXT] or "the tool failed and did not say why"}
+    error: dict[str, object] = {"message": message[: LIMITS.message_chars] or "the tool failed and did not say why"}
     others = [block for block in blocks if not _is_text(block)]
     if structured is not None:
         error["details"] = {"content": others, "structuredContent": structured}
@@ -464,19 +475,18 @@ def _structured_message(structured: object) -> str:
 
 def error_answer(error: CapabilityError) -> dict[str, object]:
     """Return the ABP answer for a request that the server refused with a JSON-RPC error."""
-    described = {"code": error.code, "message": error.message, "details": error.details}
-    return {"success": False, "error": described}
+    return {"success": False, "error": {"code": error.code, "message": error.message, "details": error.details}}
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
-def to_elicitation(params: ElicitRequestParams) -> ElicitationRequest:
+def to_elicitation(params: types.ElicitRequestParams) -> ElicitationRequest:
     """Return a server's elicitation in the form of an app's (docs/protocol.md 5.2).
 
     A form becomes an input with a schema; an address for a person to visit becomes a confirmation.
     """
-    if isinstance(params, ElicitRequestURLParams):
+    if isinstance(params, types.ElicitRequestURLParams):
         return ElicitationRequest(method="elicitation/confirm", params={"message": params.message, "url": params.url})
     question: dict[str, object] = {"message": params.message, "schema": dict(params.requested_schema)}
     defaults = _defaults(params.requested_schema)
@@ -501,35 +511,30 @@ def _defaults(schema: Mapping[str, Any]) -> dict[str, object] | None:
     return defaults
 
 
-def to_elicit_result(params: ElicitRequestParams, answer: Mapping[str, Any]) -> ElicitResult:
+def to_elicit_result(params: types.ElicitRequestParams, answer: Mapping[str, Any]) -> types.ElicitResult:
     """Return the handler's answer for the server. A form of one field accepts a value without the field's name."""
     if not answer.get("success"):
-        return ElicitResult(action="decline")
+        return types.ElicitResult(action="decline")
     data: Any = answer.get("data")
     if not isinstance(data, Mapping):
         data = {}
-    if isinstance(params, ElicitRequestURLParams):
-        return ElicitResult(action="accept" if data.get("confirmed") is True else "decline")
+    if isinstance(params, types.ElicitRequestURLParams):
+        if data.get("confirmed") is True:
+            return types.ElicitResult(action="accept")
+        return types.ElicitResult(action="decline")
     content = data.get("value")
     fields = params.requested_schema.get("properties", {})
     if not isinstance(content, Mapping):
         if len(fields) != 1:
-            return ElicitResult(action="decline")
+            return types.ElicitResult(action="decline")
         content = dict.fromkeys(fields, content)
     try:
-        return ElicitResult(action="accept", content=dict(content))
+        return types.ElicitResult(action="accept", content=dict(content))
     except ValidationError:
-        return ElicitResult(action="decline")
+        return types.ElicitResult(action="decline")
 
 
-def to_sampling_elicitation(params: CreateMessageRequestParams) -> ElicitationRequest:
-    """Return a sampling request as an elicitation, ``sampling/create``; ``params`` are MCP's own."""
-    return ElicitationRequest(
-        method="sampling/create", params=params.model_dump(by_alias=True, mode="json", exclude_none=True)
-    )
-
-
-def to_sampling_result(answer: Mapping[str, Any]) -> CreateMessageResult | ErrorData_of_mcp_types:
+def to_sampling_result(answer: Mapping[str, Any]) -> types.CreateMessageResult | types.ErrorData:
     """Return the handler's ``{result}`` for the server: a text, or a message in MCP's form."""
     message: dict[str, object] = {"role": "assistant", "model": "unknown"}
     match answer:
@@ -538,11 +543,11 @@ def to_sampling_result(answer: Mapping[str, Any]) -> CreateMessageResult | Error
         case {"success": True, "data": {"result": Mapping() as result}}:
             message.update(result)
         case _:
-            return ErrorData_of_mcp_types(code=-1, message="the client declined to sample")
+            return types.ErrorData(code=-1, message="the client declined to sample")
     try:
-        return CreateMessageResult.model_validate(message, by_name=False)
+        return types.CreateMessageResult.model_validate(message, by_name=False)
     except ValidationError:
-        return ErrorData_of_mcp_types(code=INVALID_PARAMS, message="the client's answer is not a message")
+        return types.ErrorData(code=types.INVALID_PARAMS, message="the client's answer is not a message")
 
 
 class Questions:
@@ -553,16 +558,17 @@ class Questions:
         self._pending: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
 
     async def elicit(
-        self, context: ClientRequestContext, params: ElicitRequestParams
-    ) -> ElicitResult | ErrorData_of_mcp_types:
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
         """Ask the user (MCP "Elicitation"). Called by the SDK."""
         return to_elicit_result(params, await self._answer_to(to_elicitation(params)))
 
     async def sample(
-        self, context: ClientRequestContext, params: CreateMessageRequestParams
-    ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData_of_mcp_types:
+        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
         """Ask for a message of a language model (MCP "Sampling"). Called by the SDK."""
-        return to_sampling_result(await self._answer_to(to_sampling_elicitation(params)))
+        payload = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return to_sampling_result(await self._answer_to(ElicitationRequest(method="sampling/create", params=payload)))
 
     async def _answer_to(self, question: ElicitationRequest) -> Mapping[str, Any]:
         key = str(uuid.uuid4())

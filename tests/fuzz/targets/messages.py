@@ -11,8 +11,8 @@ from mcp_types import JSONRPCRequest, JSONRPCResponse, ListToolsResult, jsonrpc_
 from pydantic import ValidationError
 
 from transports.errors import ABPError, CapabilityError
-from transports.mcp import _connection as http, _connection as tool_repair
-from transports.mcp._lines import LineReader
+from transports.mcp import _streams
+from transports.mcp._stdio import LineReader
 from transports.mcp._wire import MessageReader, to_answer, to_capability, with_content
 from transports.playwright._received import Held, parse_event, parse_json, parse_reply
 from transports.protocol._capabilities import Capabilities, deprecation_warnings, with_suggestions
@@ -132,8 +132,8 @@ def mcp(data: bytes) -> None:
     for chunk in (data[:middle], data[middle:], b"\n"):
         for line in reader.split(chunk):
             with _short_runs():
-                messages = _result(reader.parse(line))
-            for message in messages:
+                message = _result(reader.parse(line))
+            if message is not None:
                 _read_mcp(message.message)
 
 
@@ -163,18 +163,18 @@ def tools(data: bytes) -> None:
     listed = decode_json(data)
     if not isinstance(listed, list):
         listed = [listed]
-    usable, headed = tool_repair._usable_and_headed(listed)
+    usable, headed = _streams._usable_and_headed(listed)
     ListToolsResult.model_validate({"tools": headed}, by_name=False)
     _read_capabilities([to_capability(tool) for tool in usable])
     message = b'{"jsonrpc":"2.0","id":1,"result":{"tools":[' + data + b'],"_meta":{"a":' + data + b"}}}"
-    aside = tool_repair.Aside()
-    short = jsonrpc_message_adapter.validate_json(http._short_message(message, aside), by_name=False)
+    aside = _streams.Aside()
+    short = jsonrpc_message_adapter.validate_json(_streams._short_message(message, aside), by_name=False)
     if isinstance(short, JSONRPCResponse):
         whole = aside.take(short.result)
         assert whole is not None and isinstance(whole["tools"], list) and aside.take(short.result) is None
         assert aside.take(whole) is None
     event = b"event: message\nid: 3\ndata: " + message.replace(b"\n", b"\ndata: ").replace(b"\r", b" ") + b"\n\n"
-    http._Events(httpx2.ByteStream(b""), 1000, aside)._short_event(event)
+    _streams._Events(httpx2.ByteStream(b""), 1000, aside)._short_event(event)
 
 
 def _result(work: Coroutine[Any, Any, _T]) -> _T:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from transports.artifacts import open_store
 from transports.errors import ProtocolError
-from transports.mcp._lines import Ends, LineReader
+from transports.mcp._stdio import Ends, LineReader
 from transports.protocol._strict_json import MAX_JSON_DEPTH
 from transports.surfaces.mcp.proxy._exchange import Passed
 from transports.surfaces.mcp.proxy._messages import MAX_BYTES, key_of

@@ -10,7 +10,7 @@ import anyio
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
-from ...mcp._lines import LineReader
+from ...mcp._stdio import LineReader
 from ._bridge import Bridge
 from ._messages import check_message
 from ._stdin import Stdin, exit_soon

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from ...._internal.tasks import begin, cancel_and_wait
 from ....errors import ProtocolError, TooLarge
-from ....mcp._lines import Ends, ends_of
+from ....mcp._stdio import Ends, ends_of
 from ....protocol._find_content import Place
 from ._exchange import Exchange, Passed, failure_of, refusal
 from ._messages import (

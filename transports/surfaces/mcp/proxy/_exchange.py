@@ -20,7 +20,7 @@ from ...._internal.tasks import in_thread
 from ....artifacts._base import ArtifactStore
 from ....artifacts._ref import Scope
 from ....errors import ABPError, ProtocolError, TooLarge
-from ....mcp._lines import Ends, ends_of
+from ....mcp._stdio import Ends, ends_of
 from ....protocol._capabilities import MAX_CAPABILITIES
 from ....protocol._find_content import Place
 from ....protocol._strict_json import encode_json

@@ -12,8 +12,8 @@ from pathlib import Path
 from ...._internal.tasks import cancel_and_wait
 from ....artifacts._base import ArtifactStore
 from ....artifacts._files import write_all
-from ....mcp._lines import LineReader
 from ....mcp._servers import Server
+from ....mcp._stdio import LineReader
 from ....routing._policy import ABP, RoutingPolicy
 from .._stdin import Stdin, exit_soon
 from ._duplex import Duplex

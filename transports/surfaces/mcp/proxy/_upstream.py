@@ -13,9 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from ...._internal.tasks import begin, finished
-from ....mcp._lines import LineReader
-from ....mcp._process import CHUNK_BYTES, ServerProcess, end_process, end_stdout, exit_reason, start_process
 from ....mcp._servers import Server, StdioServer
+from ....mcp._stdio import CHUNK_BYTES, LineReader, ServerProcess, end_process, end_stdout, exit_reason, start_process
 from ._messages import MAX_BYTES
 
 if TYPE_CHECKING:

@@ -1,16 +1,20 @@
-"""Process of an MCP server: its start in a group of its own, and its end with all that it has started.
-
-It needs nothing of the SDK: ``abp proxy`` does without."""
+"""Stdio without the SDK, for ``abp proxy`` too: the process of a server, and the lines of messages it speaks in."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import math
 import os
+import re
 import shutil
 import signal
-from collections.abc import Mapping
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+import msgspec
 
 from .._internal.tasks import finished
 from ..errors import ConnectFailed
@@ -24,6 +28,9 @@ CHUNK_BYTES = 1 << 20
 GRACE = 1.0
 #: Whether processes have groups, which are signalled together.
 _HAS_GROUPS = hasattr(os, "killpg")
+
+
+# --- process ----------------------------------------------------------------------------------------------------------
 
 
 class ServerProcess(asyncio.subprocess.Process):
@@ -42,10 +49,10 @@ class ServerProcess(asyncio.subprocess.Process):
 async def start_process(
     server: StdioServer, env: Mapping[str, str], stderr: int | None = asyncio.subprocess.PIPE
 ) -> ServerProcess:
-    """Start a server in a process group of its own, with exactly the variables ``env``. With ``stderr=None`` its stderr
-    is that of this process. If the caller is cancelled, the server is ended, with what it has started.
+    """Start a server in its own process group, with exactly the variables ``env``.
 
-    Raises :class:`~transports.errors.ConnectFailed` if it cannot be started."""
+    With ``stderr=None`` it shares the stderr of this process. If the caller is cancelled, the server and all that it
+    started are ended. Raises :class:`~transports.errors.ConnectFailed` if it cannot be started."""
     starting = asyncio.ensure_future(_start_process(server, env, stderr))
     try:
         return await finished(starting)
@@ -57,10 +64,13 @@ async def start_process(
 
 async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: int | None) -> ServerProcess:
     loop = asyncio.get_running_loop()
+    command = server.command
+    if os.name == "nt":  # Windows starts no process by the name npx: its file is npx.cmd
+        command = shutil.which(command) or command
     try:
         transport, protocol = await loop.subprocess_exec(
             lambda: asyncio.subprocess.SubprocessStreamProtocol(CHUNK_BYTES, loop),
-            _executable(server.command),
+            command,
             *server.args,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -75,15 +85,8 @@ async def _start_process(server: StdioServer, env: Mapping[str, str], stderr: in
     return ServerProcess(transport, protocol, loop)
 
 
-def _executable(command: str) -> str:
-    """Return the file of a command. Windows starts no process by the name ``npx``: its file is ``npx.cmd``."""
-    if os.name == "nt":
-        return shutil.which(command) or command
-    return command
-
-
 async def end_stdout(process: asyncio.subprocess.Process) -> None:
-    """End the stdout of a process a second after its exit: a process that it has started may hold the pipe open."""
+    """End the stdout of a process a second after its exit: a process that it started may hold the pipe open."""
     assert process.stdout is not None
     while process.returncode is None:
         await asyncio.sleep(0.5)
@@ -114,8 +117,8 @@ async def end_process(process: ServerProcess) -> None:
     """End the process group step by step (MCP "Shutdown"): close stdin, terminate, kill.
 
     The whole group is killed even if the server has ended, since its children may hold its pipes. Without process
-    groups (Windows) the server's current descendants are killed, none if the server has ended by itself. A cancellation
-    of the caller is raised when the server has ended.
+    groups (Windows) the server's current descendants are killed, none if the server has ended by itself. If the caller
+    is cancelled, this raises once the server has ended.
     """
     await finished(asyncio.ensure_future(_end_process(process)))
 
@@ -158,3 +161,92 @@ def _signal_group(process: asyncio.subprocess.Process, name: str) -> None:
             os.killpg(process.pid, signal.Signals[name])
         else:
             process.terminate()
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+_TEXT = rb'"(?:[^"\\]|\\.)*+"'
+_MEMBER = rb"\s*+(%s)\s*+:\s*+(%s|[-+.\w]++)\s*+" % (_TEXT, _TEXT)
+_MEMBERS_AT_START = re.compile(rb"\s*+\{(?:%s,)*" % _MEMBER, re.DOTALL)
+_MEMBERS_AT_END = re.compile(rb"(?:,%s)+\}\s*+\Z" % _MEMBER, re.DOTALL)
+_ONE_MEMBER = re.compile(_MEMBER, re.DOTALL)
+
+
+class Ends:
+    """The first and last 4 KiB of a message that is not decoded, in which its id is looked for."""
+
+    def __init__(self, head: bytes, tail: bytes) -> None:
+        self.head = head[:4096]
+        self.tail = tail[-4096:]
+
+    @cached_property
+    def _members(self) -> Mapping[bytes, bytes]:
+        """The numbers and texts at both ends, by their names, as they are written."""
+        members: dict[bytes, bytes] = {}
+        for match in (_MEMBERS_AT_START.match(self.head), _MEMBERS_AT_END.search(self.tail)):
+            if match is not None:
+                members |= dict(_ONE_MEMBER.findall(match[0]))
+        return members
+
+    @property
+    def identity(self) -> bytes:
+        """Id of the message as it is written; empty if it is unknown."""
+        identity = self._members.get(b'"id"', b"")
+        try:
+            msgspec.json.decode(identity)
+        except ValueError:
+            return b""
+        return identity
+
+    @property
+    def has_method(self) -> bool:
+        """True if the message is a request or a notification."""
+        return b'"method"' in self._members
+
+    @property
+    def is_message(self) -> bool:
+        """True if the message has the mark of JSON-RPC."""
+        return self._members.get(b'"jsonrpc"') == b'"2.0"'
+
+
+def ends_of(line: bytes | Ends) -> Ends:
+    return line if isinstance(line, Ends) else Ends(line, line)
+
+
+class LineReader:
+    """Lines of chunks that arrive one after another. Of a line over ``max_bytes``, only its ends stay in memory."""
+
+    def __init__(self, max_bytes: float = math.inf) -> None:
+        self._max_bytes = max_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._ends: Ends | None = None
+
+    def feed(self, chunk: bytes) -> Iterator[bytes | Ends]:
+        """Yield the lines that end in ``chunk``. Empty lines are left out."""
+        *parts, rest = chunk.split(b"\n")
+        for part in parts:
+            self._add(part)
+            line = self.rest()
+            if line:
+                yield line
+        self._add(rest)
+
+    def rest(self) -> bytes | Ends:
+        """Return a last line without an end; empty if there is none."""
+        line = self._ends or b"".join(self._parts).removeprefix(BOM_UTF8).strip()
+        self._parts = []
+        self._size = 0
+        self._ends = None
+        return line
+
+    def _add(self, part: bytes) -> None:
+        self._parts.append(part)
+        self._size += len(part)
+        if self._size > self._max_bytes:
+            text = b"".join(self._parts)
+            if self._ends is None:
+                self._ends = Ends(text, text)
+            else:
+                self._ends = Ends(self._ends.head, self._ends.tail + text)
+            self._parts = []

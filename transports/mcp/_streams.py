@@ -1,0 +1,460 @@
+"""The two ways to a server, stdio and HTTP, as streams for the SDK's session.
+
+Large results and faulty tool lists are kept away from the SDK, which validates messages in the event loop and would
+refuse a whole list because of one bad entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import secrets
+from codecs import BOM_UTF8
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeAlias
+
+import anyio
+import httpx2
+import mcp_types as types
+from anyio.abc import ObjectReceiveStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from .._internal.tasks import begin
+from ..protocol._strict_json import PARSED_ON_LOOP, is_deeper, is_larger, without_half_pairs
+from ._servers import HttpServer, StdioServer
+from ._stdio import CHUNK_BYTES, GRACE, end_process, end_stdout, exit_reason, start_process
+from ._wire import LIMITS, MessageReader, encode_message, first_fault, parse_message, unreadable, unsent_error
+
+logger = logging.getLogger("transports.mcp")
+
+Streams: TypeAlias = "AbstractAsyncContextManager[tuple[Any, Any]]"
+ServerStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+#: Empty line after an event. Lines may end in CRLF, LF or CR, also mixed (HTML "Server-sent events").
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
+_OVER_LIMIT = "over the limit of"
+
+
+class Aside:
+    """The last 64 results of one connection that the SDK does not see, kept until they are taken."""
+
+    def __init__(self) -> None:
+        self._results: dict[str, dict[str, Any]] = {}
+
+    def put(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Keep a result and return a placeholder for it."""
+        mark = secrets.token_urlsafe(16)  # cannot be guessed, so no server can write one itself
+        self._results[mark] = result
+        if len(self._results) > 64:  # each is taken at once, except late answers, which are never taken
+            del self._results[next(iter(self._results))]
+        return {"_meta": {"abp-transports/aside": mark}}
+
+    def take(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the result behind a placeholder, once; ``None`` if ``result`` is not a placeholder."""
+        match result.get("_meta"):
+            case {"abp-transports/aside": str(mark)}:
+                return self._results.pop(mark, None)
+        return None
+
+
+# --- repair -----------------------------------------------------------------------------------------------------------
+
+#: Lists at the top of results: of `tools/list`, `tools/call`, and of resources. The SDK would refuse the whole result
+#: for one bad item, so it sees none.
+_LISTS = frozenset({"tools", "content", "resources", "resourceTemplates", "contents"})
+#: Members of results that the SDK would refuse in some forms, and does not need.
+_NOT_SHOWN = frozenset({"_meta", "structuredContent", "isError"})
+#: Types of members at the top of a schema.
+_SCHEMA_MEMBERS: Mapping[str, type] = {"properties": dict, "required": list, "$schema": str}
+
+
+@asynccontextmanager
+async def repair_tools(streams: Streams, aside: Aside) -> AsyncIterator[tuple[Any, Any]]:
+    """Wrap the streams of a server: repair tool lists for the SDK, and put large results ``aside``.
+
+    A schema without a type gets one. A schema that is nested too deeply is dropped, as is a tool that is still invalid
+    then; each drop is logged as a warning. The tools of a list that is put aside are :class:`~mcp_types.Tool`.
+    """
+    async with streams as (incoming, outgoing):
+        yield _RepairedStream(incoming, aside), outgoing
+
+
+class _RepairedStream(ObjectReceiveStream["SessionMessage | Exception"]):
+    def __init__(self, stream: Any, aside: Aside) -> None:
+        self._stream = stream
+        self._aside = aside
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> SessionMessage | Exception:
+        message = None
+        while message is None:
+            message = await self._repaired(await self._stream.receive())
+        return message
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def _repaired(self, message: SessionMessage | Exception) -> SessionMessage | Exception | None:
+        """Return the message for the SDK; ``None`` if the message is dropped."""
+        if not isinstance(message, SessionMessage) or isinstance(message.message, types.JSONRPCError):
+            return message
+        if not isinstance(message.message, types.JSONRPCResponse):
+            if not is_larger(message.message.params, 20_000):  # the SDK validates it in the event loop
+                return message
+            logger.warning("left out %.80r of the server: it has very many values", message.message.method)
+            return None
+        result = message.message.result
+        whole = self._aside.take(result) or result
+        _repair_handshake(whole)
+        is_large = is_larger(whole, LIMITS.values_on_loop)
+        lists = _LISTS & whole.keys()
+        if not (is_large or lists or "structuredContent" in whole):
+            message.message.result = whole
+            return message
+        shown: dict[str, Any] = {key: _emptied(value) for key, value in whole.items() if key not in _NOT_SHOWN}
+        shown |= {key: [] for key in lists}
+        if "structuredContent" in whole:
+            shown["content"] = []
+        cursor = _cursor(whole.pop("nextCursor", None))
+        shown.pop("nextCursor", None)
+        if cursor is not None:
+            whole["nextCursor"] = shown["nextCursor"] = cursor
+        if "tools" in whole:
+            tools = whole["tools"] if isinstance(whole["tools"], list) else []
+            if is_large:
+                usable, headed = await asyncio.to_thread(_usable_and_headed, tools)
+            else:
+                usable, headed = _usable_and_headed(tools)
+            whole["tools"] = usable
+            shown["tools"] = headed
+        message.message.result = {**shown, **self._aside.put(whole)}
+        return message
+
+
+def _repair_handshake(result: dict[str, Any]) -> None:
+    """Replace ``[]``, which PHP writes for an empty object, in the capabilities of a server."""
+    if "serverInfo" not in result and "protocolVersion" not in result:
+        return
+    capabilities = result.get("capabilities")
+    if capabilities == []:
+        result["capabilities"] = {}
+    elif isinstance(capabilities, dict):
+        empty: dict[str, object] = {name: {} for name, value in capabilities.items() if value == []}
+        result["capabilities"] = capabilities | empty
+
+
+def _cursor(value: object) -> str | None:
+    """Return the cursor of the next page. Some servers count pages by a number, or end with an empty text."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and value:
+        return value
+    return None
+
+
+def _emptied(value: object) -> object:
+    if isinstance(value, dict | list):
+        return type(value)()
+    return value
+
+
+def _usable_and_headed(tools: list[object]) -> tuple[list[types.Tool], list[Mapping[str, Any]]]:
+    """Return the usable tools, and for the SDK those with arguments that become headers."""
+    usable: list[types.Tool] = []
+    headed: list[Mapping[str, Any]] = []
+    for plain, tool in filter(None, map(_tool, tools)):
+        if find_invalid_x_mcp_header(tool.input_schema) is None:  # clients must not use a tool with an invalid one
+            usable.append(tool)
+            if x_mcp_header_map(tool.input_schema) and not is_larger(tool.input_schema, LIMITS.values_on_loop):
+                headed.append(plain)
+    return usable, headed[:200]  # the SDK reads each in the event loop
+
+
+def _tool(tool: object) -> tuple[Mapping[str, Any], types.Tool] | None:
+    if not isinstance(tool, dict):
+        logger.warning("left out a tool that is not an object: %.80r", tool)
+        return None
+    # the SDK refuses a list with a schema of another type: inputSchema always, outputSchema through 2025-11-25
+    good = {**tool, "inputSchema": {**_schema(tool, "inputSchema"), "type": "object"}}
+    output = _schema(tool, "outputSchema")
+    if output.get("type") == "object":
+        good["outputSchema"] = output
+    else:
+        good.pop("outputSchema", None)
+    try:
+        return good, types.Tool.model_validate(good, by_name=False)
+    except ValidationError as error:
+        logger.warning("left out the tool %.80r, which is not valid MCP: %.200s", tool.get("name"), first_fault(error))
+        return None
+
+
+def _schema(tool: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return a tool's schema without members of the wrong type at its top, such as the ``[]`` that PHP writes for no
+    properties; an empty one if it is nested more deeply than the SDK can handle."""
+    declared = tool.get(key)
+    if not isinstance(declared, dict):
+        return {}
+    schema: dict[str, Any] = {
+        name: value for name, value in declared.items() if isinstance(value, _SCHEMA_MEMBERS.get(name, object))
+    }
+    if not all(isinstance(name, str) for name in schema.get("required", ())):
+        del schema["required"]
+    if is_deeper(schema, LIMITS.schema_depth):
+        logger.warning(
+            "left out %s of the tool %.80r: it is nested deeper than %d levels",
+            key,
+            tool.get("name"),
+            LIMITS.schema_depth,
+        )
+        return {}
+    return schema
+
+
+# --- HTTP -------------------------------------------------------------------------------------------------------------
+
+
+def is_size_error(message: str) -> bool:
+    """Return whether an SDK error reports an answer that was too large. The SDK passes causes on as text only."""
+    return _OVER_LIMIT in message or "Server-sent event exceeded" in message
+
+
+@asynccontextmanager
+async def http_streams(
+    server: HttpServer, auth: httpx2.Auth | None, aside: Aside, *, max_bytes: int
+) -> AsyncIterator[tuple[Any, Any]]:
+    """Yield the streams of an HTTP server for the SDK's session.
+
+    ``max_bytes`` limits one message, counted in decoded bytes of content. Answers must come uncompressed, since a small
+    body could inflate to any size. Results of long messages are put ``aside``.
+    """
+    limit = max_bytes * 4 // 3 + (1 << 20)  # base64 is a third longer; 1 MiB for the rest of the message
+
+    async def limit_response(response: httpx2.Response) -> None:
+        response.headers["content-encoding"] = "identity"  # as requested: a compressed answer is not inflated
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        kind = response.headers.get("content-type", "").lower()
+        if kind.startswith("text/event-stream"):
+            response.stream = _Events(response.stream, limit, aside)
+        else:
+            response.stream = _Body(response.stream, limit, max_bytes, aside)
+
+    async with (
+        httpx2.AsyncClient(
+            headers={"Accept-Encoding": "identity", **server.headers},
+            auth=auth,
+            timeout=httpx2.Timeout(30.0, read=None),  # each call has its own limit for the answer
+            event_hooks={"response": [limit_response]},
+        ) as client,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=limit) as streams,
+    ):
+        yield streams
+
+
+class _Body(httpx2.AsyncByteStream):
+    """Response body that raises once it is too large. The SDK limits the size of events, but not of bodies."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, display_bytes: int, aside: Aside) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._display_bytes = display_bytes
+        self._aside = aside
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in self._stream:
+            parts.append(chunk)
+            size += len(chunk)
+            if size > self._limit:
+                raise httpx2.StreamError(f"the answer is {_OVER_LIMIT} {self._display_bytes:,} bytes")
+        yield await _shorten(b"".join(parts).removeprefix(BOM_UTF8), self._short_body)
+
+    def _short_body(self, body: bytes) -> bytes:
+        return _short_message(body, self._aside)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class _Events(httpx2.AsyncByteStream):
+    """Stream of server-sent events, each passed on whole. Events over ``limit`` bytes are left to the SDK."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, aside: Aside) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._aside = aside
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        buffer = bytearray()
+        searched = 0
+        async for chunk in self._stream:
+            buffer += chunk
+            while (end := _EVENT_END.search(buffer, searched)) is not None:
+                event = bytes(buffer[: end.end()]).removeprefix(BOM_UTF8)
+                del buffer[: end.end()]
+                searched = 0
+                yield await _shorten(event, self._short_event)
+            searched = max(len(buffer) - 3, 0)  # a chunk may end within the 4 bytes of an empty line
+            if len(buffer) > self._limit:
+                yield bytes(buffer)
+                buffer.clear()
+                searched = 0
+        if buffer:
+            yield bytes(buffer)
+
+    def _short_event(self, event: bytes) -> bytes:
+        lines = event.splitlines()
+        data = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
+        others = [line for line in lines if line and not line.startswith(b"data:")]
+        return b"\n".join([*others, b"data: " + _short_message(data, self._aside), b"", b""])
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _shorten(data: bytes, shorten: Callable[[bytes], bytes]) -> bytes:
+    """Return a message as it came, or shortened if it is long or has half of a surrogate pair."""
+    if len(data) > PARSED_ON_LOOP:
+        return await asyncio.to_thread(shorten, data)
+    if without_half_pairs(data) != data:
+        return shorten(data)
+    return data
+
+
+def _short_message(body: bytes, aside: Aside) -> bytes:
+    """Return a short message in place of a long one: its result put aside, or the error of an unreadable answer.
+
+    Anything else becomes ``null``, which the SDK reports as unreadable.
+    """
+    try:
+        message = parse_message(body)
+        if isinstance(message, types.JSONRPCResponse):
+            message.result = aside.put(message.result)
+        return encode_message(message)
+    except Exception as error:  # noqa: BLE001 - otherwise the SDK would leave the request without an answer
+        failure = unreadable(body, error)
+        if failure is None:
+            return b"null"
+        return encode_message(failure)
+
+
+# --- stdio ------------------------------------------------------------------------------------------------------------
+
+
+class Stderr:
+    """Tail of a server's stderr (8 KiB), for error messages."""
+
+    def __init__(self, server: StdioServer) -> None:
+        self._server = server
+        self._tail = b""
+
+    async def read(self, stream: asyncio.StreamReader) -> None:
+        while chunk := await stream.read(8192):
+            self._tail = (self._tail + chunk)[-8192:]
+
+    def summary(self) -> str:
+        """Return ``"; it said: …"`` with up to 500 characters and no secrets, or an empty text."""
+        text = self._server.redact(self._tail.decode(errors="replace"))
+        text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+        if not text:
+            return ""
+        if len(text) > 500:
+            text = f"…{text[-500:]}"
+        return f"; it said: {text}"
+
+
+@asynccontextmanager
+async def stdio_streams(
+    server: StdioServer, stderr: Stderr, *, max_bytes: int, on_exit: Callable[[str], None]
+) -> AsyncIterator[ServerStreams]:
+    """Start the server and yield its streams for the SDK's session.
+
+    ``on_exit`` is called with the reason if the server ends by itself. When the block ends, the server and everything
+    it started are ended, which takes three seconds at most. ``max_bytes`` limits one message, counted in decoded bytes.
+
+    Raises :class:`~transports.errors.ConnectFailed` if the server cannot be started.
+    """
+    process = await start_process(server, get_default_environment() | dict(server.env))
+    assert process.stderr is not None
+    closing = False
+
+    def report_exit() -> None:
+        if not closing:  # a server that ends because it was asked to is not lost
+            on_exit(exit_reason(server, process, stderr.summary()))
+
+    received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](16)
+    outgoing, waiting = anyio.create_memory_object_stream[SessionMessage](float("inf"))
+    with received, incoming, outgoing, waiting:  # closed however the block ends, a second cancellation included
+        tasks = [
+            begin(work, lambda error: on_exit(f"the connection to {server} broke: {server.redact(repr(error))}"))
+            for work in (
+                _read_stdout(process, MessageReader(max_bytes), received, report_exit),
+                _write_stdin(process, waiting, received),
+                stderr.read(process.stderr),
+                end_stdout(process),
+            )
+        ]
+        try:
+            yield incoming, outgoing
+        finally:
+            closing = True
+            with anyio.CancelScope(shield=True):
+                try:
+                    await end_process(process)
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.wait(tasks)
+
+
+async def _read_stdout(
+    process: asyncio.subprocess.Process,
+    reader: MessageReader,
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+    on_exit: Callable[[], None],
+) -> None:
+    assert process.stdout is not None
+    try:
+        with received:
+            while chunk := await process.stdout.read(CHUNK_BYTES):
+                for line in reader.split(chunk):
+                    message = await reader.parse(line)
+                    if message is not None:
+                        await received.send(message)
+            with contextlib.suppress(TimeoutError):  # a closed stdout means that the server is about to exit
+                async with asyncio.timeout(GRACE):
+                    await process.wait()
+            on_exit()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        pass  # the session has closed its stream
+
+
+async def _write_stdin(
+    process: asyncio.subprocess.Process,
+    waiting: MemoryObjectReceiveStream[SessionMessage],
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    assert process.stdin is not None
+    # the end of stdout already reports the loss
+    with contextlib.suppress(ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        async for message in waiting:
+            try:
+                line = encode_message(message.message) + b"\n"
+            except Exception as error:  # noqa: BLE001 - fails only its own request; later messages are still sent
+                failure = unsent_error(message, error)
+                if failure is not None:
+                    await received.send(failure)
+                continue
+            process.stdin.write(line)
+            await process.stdin.drain()
