@@ -16,8 +16,7 @@ from ..base import Transport, WrappedTransport
 from ..errors import NotRecorded, UsageError, spelled
 from ..mcp.views._document import CspMode, ViewDocument, read_document
 from ..mcp.views._host import Decision, HostContext, ViewHandlers, ViewRequest
-from ..mcp.views._messages import DisplayMode
-from ..mcp.views._profiles import read_profile
+from ..mcp.views._profiles import DisplayMode, read_profile
 from ..mcp.views._transport import OpenedTool, ViewTransport
 from ..playwright._source import PageSource
 from ..protocol.binary import BinaryData

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
 
     from ..mcp.views._host import ViewRequest
-    from ..mcp.views._messages import DisplayMode
+    from ..mcp.views._profiles import DisplayMode
     from ..routing._result import Result
 
 

@@ -1,4 +1,5 @@
-"""Host of a view: answers its requests as a chat host does, and records them (MCP Apps, "Communication Protocol")."""
+"""Host of a view: reads its messages, answers them as a chat host does, and records them (MCP Apps, "Communication
+Protocol")."""
 
 from __future__ import annotations
 
@@ -8,39 +9,18 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+import msgspec
 import pybase64
 
 from ..._internal.tasks import in_thread
 from ...errors import ABPError, CapabilityError, ProtocolError
-from ...protocol._strict_json import encode_json
+from ...protocol._strict_json import decode_json, encode_json
 from ...protocol.binary import BinaryData, Handle
 from ...protocol.messages import package_version
-from ._messages import (
-    DisplayMode,
-    DownloadFile,
-    ForServer,
-    Initialize,
-    Initialized,
-    Invalid,
-    Log,
-    Notification,
-    OpenAIUsed,
-    OpenLink,
-    Ping,
-    Request,
-    RequestDisplayMode,
-    RequestTeardown,
-    SendMessage,
-    SizeChanged,
-    UpdateModelContext,
-    read_notification,
-    read_params,
-    read_request,
-)
-from ._profiles import HostProfile, read_profile
+from ._profiles import DisplayMode, HostProfile, read_profile
 
 logger = logging.getLogger("transports.views")
 
@@ -49,14 +29,132 @@ PROTOCOL_VERSION = "2026-01-26"
 RequestKind: TypeAlias = Literal[
     "open-link", "message", "model-context", "display-mode", "size", "download-file", "log"
 ]
-#: Requests that are remembered, and bytes of their parameters; of more the oldest are dropped.
-_MAX_RECORDED = 1000
-_MAX_RECORDED_BYTES = 16 << 20
-#: Warnings about a view.
-_MAX_WARNINGS = 100
-#: Files of one request.
-_MAX_FILES = 64
 _METHOD_NOT_FOUND, _INVALID_PARAMS, _INTERNAL = -32601, -32602, -32603
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Limits on what a view asks of its host."""
+
+    #: Values in the parameters of one message.
+    values: int = 100_000
+    #: Requests of each kind that are remembered, and bytes of their parameters; of more the oldest are dropped.
+    recorded: int = 1000
+    recorded_bytes: int = 16 << 20
+    warnings: int = 100
+    #: Files of one request.
+    files: int = 64
+
+
+_LIMITS = _Limits()
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+_JSONObject: TypeAlias = dict[str, Any]
+_Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=200)]
+_Pixels: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
+_Blocks: TypeAlias = Annotated[list[_JSONObject], msgspec.Meta(max_length=1000)]
+
+
+class _Message(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class AppInfo(_Message, frozen=True):
+    name: _Name = ""
+    version: _Name = ""
+
+
+class AppAbilities(_Message, frozen=True):
+    tools: _JSONObject | None = None
+    available_display_modes: list[_Name] | None = None
+
+
+class Initialize(_Message, frozen=True):
+    app_info: AppInfo = AppInfo()
+    app_capabilities: AppAbilities = AppAbilities()
+    protocol_version: _Name = ""
+
+
+class OpenLink(_Message, frozen=True):
+    url: Annotated[str, msgspec.Meta(max_length=8192)]
+
+
+class SendMessage(_Message, frozen=True):
+    role: Literal["user"]
+    content: _Blocks | _JSONObject
+
+
+class RequestDisplayMode(_Message, frozen=True):
+    mode: DisplayMode
+
+
+class UpdateModelContext(_Message, frozen=True):
+    content: _Blocks | None = None
+    structured_content: _JSONObject | None = None
+
+
+class DownloadFile(_Message, frozen=True):
+    """Embedded resources, and links to resources of the server."""
+
+    contents: Annotated[list[_JSONObject], msgspec.Meta(min_length=1, max_length=64)]
+
+
+class SizeChanged(_Message, frozen=True):
+    """In CSS pixels."""
+
+    width: _Pixels | None = None
+    height: _Pixels | None = None
+
+
+class Log(_Message, frozen=True):
+    level: Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+    data: Any = None
+    logger: _Name | None = None
+
+
+_Params: TypeAlias = (
+    Initialize | OpenLink | SendMessage | RequestDisplayMode | UpdateModelContext | DownloadFile | SizeChanged | Log
+)
+#: Parameters by method, where the host reads them.
+_PARAMS: Mapping[str, type[_Params]] = {
+    "ui/initialize": Initialize,
+    "ui/open-link": OpenLink,
+    "ui/message": SendMessage,
+    "ui/request-display-mode": RequestDisplayMode,
+    "ui/update-model-context": UpdateModelContext,
+    "ui/download-file": DownloadFile,
+    "ui/notifications/size-changed": SizeChanged,
+    "notifications/message": Log,
+}
+
+
+class Invalid(Exception):
+    """A message that is not as the specification has it. Its text says where."""
+
+
+def _read_json(text: str) -> dict[str, object]:
+    try:
+        params = decode_json(text.encode(errors="replace"), at_most=_LIMITS.values)
+    except ProtocolError as error:
+        raise Invalid(error.message) from None
+    if not isinstance(params, dict):
+        raise Invalid("params is an object")
+    return params
+
+
+def _read_params(method: str, params: Mapping[str, object]) -> _Params | None:
+    """Return the parameters of a message; ``None`` for a method whose parameters the host does not read."""
+    if method not in _PARAMS:
+        return None
+    try:
+        return msgspec.convert(params, _PARAMS[method])
+    except msgspec.ValidationError as error:
+        raise Invalid(f"{method}: {error}"[:500]) from None
+
+
+# --- the host ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +186,10 @@ class _Record:
         self._bytes = 0
 
     def add(self, number: int, request: ViewRequest, size: int) -> None:
-        """Add a request. ``number`` counts those of all kinds, ``size`` is in bytes."""
+        """``number`` counts the requests of all kinds, ``size`` is in bytes."""
         self.items.append(_Recorded(number, request, size))
         self._bytes += size
-        while len(self.items) > _MAX_RECORDED or self._bytes > _MAX_RECORDED_BYTES:
+        while len(self.items) > _LIMITS.recorded or self._bytes > _LIMITS.recorded_bytes:
             self._bytes -= self.items.popleft().size
             self.dropped += 1
 
@@ -219,16 +317,11 @@ class Host:
     async def answer(self, method: str, text: str, *, is_request: bool) -> dict[str, object] | None:
         """Return the JSON-RPC ``result`` or ``error`` for a message of the view; ``None`` for a notification."""
         try:
-            params = read_params(text)
-            is_able = method not in _NEEDS or _NEEDS[method] in self._profile.capabilities
+            params = _read_json(text)
             if not is_request:
-                if is_able:
-                    self._notified(read_notification(method, params), params)
+                self._on_notification(method, params)
                 return None
-            request = read_request(method, params)
-            if not is_able:
-                raise self._unable(method, params)
-            return {"result": await self._result(method, params, request)}
+            return {"result": await self._result(method, params)}
         except Invalid as invalid:
             code, message = _INVALID_PARAMS, str(invalid)
             if method == "ui/initialize":
@@ -250,7 +343,10 @@ class Host:
             return None
         return {"error": {"code": code, "message": message}}
 
-    async def _result(self, method: str, params: Mapping[str, object], request: Request | None) -> Mapping[str, object]:
+    async def _result(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+        request = _read_params(method, params)
+        if not self._is_able(method):
+            raise self._unable(method, params)
         match request:
             case Initialize():
                 return self._initialize(request, params)
@@ -267,12 +363,14 @@ class Host:
                 return self._recorded("model-context", params, {})
             case DownloadFile(contents=contents):
                 return await self._download(contents, params)
-            case Ping():
-                return {}
-            case ForServer():
-                return await self._ask_server(method, params)
-            case None:
-                raise _Refused(_METHOD_NOT_FOUND, f"this host has no {method}")
+        if method == "ping":
+            return {}
+        if method.startswith("ui/"):
+            raise _Refused(_METHOD_NOT_FOUND, f"this host has no {method}")
+        return await self._ask_server(method, params)
+
+    def _is_able(self, method: str) -> bool:
+        return method not in _NEEDS or _NEEDS[method] in self._profile.capabilities
 
     def _unable(self, method: str, params: Mapping[str, object]) -> _Refused:
         refused = _Refused(
@@ -283,18 +381,20 @@ class Host:
             self._recorded(_KINDS[method], _without_handles(params), {"error": error})
         return refused
 
-    def _notified(self, notification: Notification | None, params: Mapping[str, object]) -> None:
-        match notification:
-            case Initialized():
+    def _on_notification(self, method: str, params: Mapping[str, object]) -> None:
+        if not self._is_able(method):
+            return
+        match method, _read_params(method, params):
+            case "ui/notifications/initialized", _:
                 if self.has_begun:
                     self.initialized.set()
-            case SizeChanged():
+            case _, SizeChanged():
                 self._recorded("size", params, {})
-            case Log():
+            case _, Log():
                 self._recorded("log", params, {})
-            case OpenAIUsed():
+            case "ui/notifications/openai-used", _:  # by views that need no handshake
                 self.openai_used.set()
-            case RequestTeardown():
+            case "ui/notifications/request-teardown", _:
                 self.warn("the view asked to be closed")
 
     def _initialize(self, request: Initialize, params: Mapping[str, object]) -> Mapping[str, object]:
@@ -341,8 +441,8 @@ class Host:
         try:
             for item in contents:
                 files += await self._files_of(item)
-            if len(files) > _MAX_FILES:
-                raise ProtocolError(f"it came with more than {_MAX_FILES} files")
+            if len(files) > _LIMITS.files:
+                raise ProtocolError(f"it came with more than {_LIMITS.files} files")
             for file in files:
                 await self._save_file(file)
         except ABPError as error:
@@ -369,7 +469,7 @@ class Host:
                 contents = (await self._relay("resources/read", {"uri": uri})).get("contents")
                 if not isinstance(contents, list):
                     return []
-                return [_file_of(resource) for resource in contents[:_MAX_FILES]]
+                return [_file_of(resource) for resource in contents[: _LIMITS.files]]
             case {"type": "resource", "resource": dict(resource)}:
                 return [_file_of(resource)]
         raise ProtocolError("it is neither a resource nor a link to one")
@@ -395,8 +495,7 @@ class Host:
         self.openai_used.clear()
 
     def warn(self, text: str) -> None:
-        """Add a warning, at most 100."""
-        if len(self._warnings) < _MAX_WARNINGS:
+        if len(self._warnings) < _LIMITS.warnings:
             self._warnings.append(text)
 
     @property

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -16,10 +16,8 @@ from ..._internal.files import read_regular
 from ...errors import UsageError
 from ...playwright._scripts import load_script
 from ...protocol._strict_json import decode_given, encode_json, parser_limits
-from ._messages import DisplayMode
 
-#: Bytes of a profile.
-_MAX_PROFILE = 1 << 20
+DisplayMode: TypeAlias = Literal["inline", "fullscreen", "pip"]
 _DOCTYPE = re.compile(r"\ufeff?\s*<!doctype[^>]{0,1000}>", re.IGNORECASE)
 _DIRECTIVE = re.compile(r"[a-z]{1,20}(?:-[a-z]{1,20}){0,3}")
 _SOURCE = re.compile(r"[^\s;,]{1,500}")
@@ -84,7 +82,7 @@ def read_profile(host: str | Path) -> HostProfile:
     if path.suffix not in (".toml", ".json"):
         raise UsageError(f"unknown host {str(host)!r}; use one of {', '.join(host_names())}, or a path to a TOML file")
     try:
-        content = read_regular(path, _MAX_PROFILE)
+        content = read_regular(path, 1 << 20)
     except OSError as error:
         raise UsageError(f"the profile {path} cannot be read ({error.strerror or error}); correct the path") from None
     return _decode_profile(content, path.suffix, str(path))
