@@ -21,7 +21,7 @@ from tests.support.eventually import eventually
 from tests.support.needs import missing
 from transports import Browser, Session, UsageError, connect
 from transports.batch import Pool
-from transports.mcp.views._look import is_blank
+from transports.mcp.views._diagnosis import is_blank
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 

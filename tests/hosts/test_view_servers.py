@@ -21,7 +21,7 @@ from tests.support.eventually import eventually
 from tests.support.needs import missing
 from transports import CapabilityError, Session, View, connect
 from transports.base import WrappedTransport
-from transports.mcp.views._look import is_blank
+from transports.mcp.views._diagnosis import is_blank
 
 pytestmark = [pytest.mark.hosts, pytest.mark.browser]
 

@@ -178,14 +178,14 @@ class View(Session):
     @property
     def violations(self) -> Sequence[str]:
         """Reports of the browser about what the view's policy forbids, at most 100."""
-        return tuple(self._view.violations)
+        return tuple(self._view.diagnosis.violations)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about the view: files that were refused, errors of its scripts, requests that are not remembered."""
         host = self._view.host
-        failed = [f"a script of the view failed: {error}" for error in self._view.script_errors]
-        failed += self._view.load_failures
+        failed = [f"a script of the view failed: {error}" for error in self._view.diagnosis.script_errors]
+        failed += self._view.diagnosis.load_failures
         left_out = self._view.counts.get("left out", 0)
         flood = [f"{left_out} notifications of the view were too many and were left out"] if left_out else []
         document = self._view.document

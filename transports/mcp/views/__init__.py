@@ -1,8 +1,8 @@
 """Views of MCP servers (MCP Apps): a host that shows the HTML of a tool and speaks with it. Extra ``[mcp]``.
 
 * :mod:`._document` — the document of a view: HTML, content security policy, permissions.
+* :mod:`._diagnosis` — why a view shows nothing.
 * :mod:`._host` — messages of a view, and the answers to them.
-* :mod:`._look` — whether a view shows anything, and where its scripts cannot be parsed.
 * :mod:`._profiles` — hosts to imitate, as data.
 * :mod:`._transport` — the transport: the view as an app whose capabilities are the tools that it registers.
 """

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from mcp_types import INTERNAL_ERROR
 from playwright.async_api import Error as PlaywrightError
@@ -34,23 +33,21 @@ from ...errors import (
     format_seconds,
 )
 from ...playwright._agent import PageAgent
-from ...playwright._listeners import listener
 from ...playwright._page_tools import NO_WEBRTC
 from ...playwright._page_transport import PageTransport
 from ...playwright._received import ViewMessage
 from ...playwright._source import PageSource
-from ...protocol._plain_text import redact_url
 from ...protocol._strict_json import encode_json
 from ...protocol.binary import BinaryData
 from ...protocol.messages import PROTOCOL_VERSION as ABP_VERSION, Message
 from .._wire import error_answer, result_warnings, to_answer, to_arguments
-from ._document import CspMode, ViewDocument, policy_remedy
+from ._diagnosis import Diagnosis
+from ._document import CspMode, ViewDocument
 from ._host import Host, HostContext, Relay, ViewHandlers
-from ._look import syntax_errors
 from ._profiles import HostProfile, read_profile, with_openai
 
 if TYPE_CHECKING:
-    from playwright.async_api import ConsoleMessage, Frame, Page, Request, Response, Route
+    from playwright.async_api import Frame, Page, Route
 
 logger = logging.getLogger("transports.views")
 
@@ -63,36 +60,6 @@ _MAX_TOOLS = 500
 _MAX_FILES_OF_CALL, _MAX_FILES = 64, 1000
 #: Seconds that a view has to answer before it is taken down.
 _TEARDOWN = 2.0
-#: Reports of a policy, and errors of scripts, that are kept, and characters of each.
-_MAX_REPORTS, _MAX_REPORT = 100, 500
-#: Line and column of a script in a stack.
-_LINE = re.compile(r":(\d+):\d+\)?$", re.MULTILINE)
-#: Refusals of the policy that are exceptions in the view.
-_EXCEPTIONS = {
-    "kEvalViolation": "Evaluating a string as JavaScript",
-    "kWasmEvalViolation": "Compiling or instantiating WebAssembly",
-}
-#: Reasons of failed requests that say nothing of the network: the policy, and a document that goes.
-_NOT_OF_THE_NETWORK = ("csp", "net::ERR_ABORTED", "NS_BINDING_ABORTED", "net::ERR_BLOCKED_BY_CSP")
-#: Types of Playwright's requests that a script may wait for before it begins.
-_INPUTS_OF_SCRIPTS = ("script", "fetch", "xhr")
-#: Types of those that nobody waits for if they are answered with an error, as a script can wait for a ``fetch``.
-_LOADED_BY_DOCUMENTS = ("script", "stylesheet", "image", "font", "media")
-_VIOLATION = re.compile(
-    r"(?:'(?P<address>[^'\s]+)' )?violates the following Content Security Policy directive: "
-    r'"?(?P<directive>[\w-]+)[^"]*"?'
-)
-#: Directives without whose resources a script may never begin.
-_STOPS_SCRIPTS = ("script-src", "connect-src", "default-src")
-#: Addresses that hold a whole file would hide the directive.
-_LONG_ADDRESS = re.compile(r"'((?:data|blob):[^']{60})[^']+'")
-
-
-class WhyBlank(NamedTuple):
-    """The likely ``reason`` why a view shows nothing, and the ``remedy``: what its author does about it, if known."""
-
-    reason: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +115,7 @@ class ViewTransport(PageTransport):
         self.on_file: Callable[[BinaryData], Awaitable[None]] | None = None
         self._shown_mode = context.display_mode
         self._initial_tools: list[Mapping[str, object]] | None = None  # reused when the session lists after initialize
-        #: Reports of the browser about what the view's policy forbids, and errors of its scripts.
-        self.violations: list[str] = []
-        self.script_errors: list[str] = []
-        #: Parts of the view that could not be fetched. Without some a script may never begin: those that were not
-        #: reached, and scripts that were answered with an error.
-        self.load_failures: list[str] = []
-        self.missing_inputs: list[str] = []
-        self.refused_scripts: list[str] = []
+        self._diagnosis: Diagnosis | None = None
         self._reloads = 0
 
     @property
@@ -181,6 +141,13 @@ class ViewTransport(PageTransport):
         if self._host is None:
             raise Disconnected("the view is not open")
         return self._host
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """Reports about the document that the view shows now, or showed last."""
+        if self._diagnosis is None:
+            raise Disconnected("the view is not open")
+        return self._diagnosis
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -220,19 +187,13 @@ class ViewTransport(PageTransport):
             profile=self._profile,
             current_call=lambda: self._effects.current_call,
         )
-        self._reloads = 0
-        self._frame = None
-        for reports in (
-            self.violations,
-            self.script_errors,
-            self.load_failures,
-            self.missing_inputs,
-            self.refused_scripts,
-        ):
-            reports.clear()
         host_origin, view_origin = (
             f"http://{kind}-{secrets.token_hex(8)}.localhost" for kind in ("abp-host", "abp-view")
         )
+        self._address = f"{view_origin}/"
+        self._diagnosis = diagnosis = Diagnosis(host, self._csp, self._address, self._answering)
+        self._reloads = 0
+        self._frame = None
         host_headers = {
             "Content-Security-Policy": f"default-src 'none'; style-src 'unsafe-inline'; frame-src {view_origin}"
         }
@@ -246,8 +207,7 @@ class ViewTransport(PageTransport):
             page.route(f"{host_origin}/**", _serving(_HOST_HTML, host_headers)),
             page.route(f"{view_origin}/**", _serving(self._view_html(opened), view_headers)),
         )
-        self._address = f"{view_origin}/"
-        self._listen(page)
+        diagnosis.listen(page, self._page_stack)
         await page.goto(f"{host_origin}/")
         allow = "; ".join(opened.document.permissions)
         await agent.invoke("show", self._address, view_origin, _SANDBOX, allow, timeout=self._timeout)
@@ -256,9 +216,12 @@ class ViewTransport(PageTransport):
         patience = min(self._timeout / 2, 0.9 * (self._deadline - time.monotonic()))
         try:
             async with asyncio.timeout(patience):
-                await asyncio.gather(self._watch_policy(page, self._frame), self._begun(host))
+                await asyncio.gather(diagnosis.watch_policy(page, self._frame, self._page_stack), self._begun(host))
         except TimeoutError:
-            raise self._blank(patience) from None
+            reason, remedy = diagnosis.why_blank
+            stayed = f"the view {self._target} stayed blank for {format_seconds(patience)}"
+            hints = opened.document.warnings[:1]
+            raise NotAbpApp("; ".join(filter(None, (f"{stayed}: {reason}", remedy, *hints)))) from None
         await self._tell_result(agent, opened)
 
     async def _tell_result(self, agent: PageAgent, opened: OpenedTool) -> None:
@@ -331,141 +294,6 @@ class ViewTransport(PageTransport):
             await self.on_file(content)
         else:
             self._effects.add_file(content, "a file of the view")
-
-    def _listen(self, page: Page) -> None:
-        on_error = listener(partial(self._on_script_error, page))
-        on_failure = listener(self._on_load_failure)
-        on_response = listener(self._on_response)
-        for event, receive in (("pageerror", on_error), ("requestfailed", on_failure), ("response", on_response)):
-            page.on(event, receive)  # type: ignore[call-overload]
-            self._page_stack.callback(page.remove_listener, event, receive)
-
-    def _on_load_failure(self, request: Request) -> None:
-        reason = request.failure or "it failed"
-        if reason in _NOT_OF_THE_NETWORK:
-            return
-        failure = f"{request.resource_type} {redact_url(request.url)} did not load: {reason}"
-        _add_report(self.load_failures, failure)
-        if request.resource_type in _INPUTS_OF_SCRIPTS:
-            _add_report(self.missing_inputs, failure)
-
-    def _on_response(self, response: Response) -> None:
-        request = response.request
-        is_script = request.resource_type == "script"
-        is_page = is_script and response.headers.get("content-type", "").startswith("text/html")
-        if request.resource_type not in _LOADED_BY_DOCUMENTS or (response.status < 400 and not is_page):
-            return
-        address = redact_url(request.url) or request.url
-        if request.url.startswith(self._address):
-            failure = f"{request.resource_type} {address.removeprefix(self._address[:-1])} is not in the document"
-        elif response.status < 400:
-            failure = f"script {address} was answered with a page of HTML"
-        else:
-            failure = f"{request.resource_type} {address} was answered with {response.status}"
-        _add_report(self.load_failures, failure)
-        if is_script:
-            _add_report(self.refused_scripts, failure)
-
-    async def _watch_policy(self, page: Page, frame: Frame) -> None:
-        """Collect reports about what the policy forbids. Where the browser has a log for these alone, what the view
-        writes to its console costs nothing."""
-        try:
-            log = await page.context.new_cdp_session(frame)
-        except PlaywrightError:  # Firefox, or a view in the process of its host
-            on_console = listener(self._on_console)
-            page.on("console", on_console)
-            self._page_stack.callback(page.remove_listener, "console", on_console)
-            return
-        log.on("Log.entryAdded", listener(self._on_log))
-        log.on("Audits.issueAdded", listener(self._on_issue))
-        await log.send("Log.enable")  # repeats what was logged before
-        await log.send("Audits.enable")
-
-    def _on_console(self, message: ConsoleMessage) -> None:
-        if message.type == "error":
-            self._on_report(message.text)
-
-    def _on_log(self, params: Mapping[str, Mapping[str, object]]) -> None:
-        if params["entry"].get("source") == "security":
-            self._on_report(str(params["entry"].get("text", "")))
-
-    def _on_issue(self, params: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]) -> None:
-        """Note what is refused by an exception, which the view may catch, and not in the log."""
-        details = params["issue"]["details"].get("contentSecurityPolicyIssueDetails", {})
-        refused = _EXCEPTIONS.get(str(details.get("contentSecurityPolicyViolationType")))
-        if refused is not None:
-            directive = details.get("violatedDirective")
-            _add_report(
-                self.violations, f"{refused} violates the following Content Security Policy directive: {directive}"
-            )
-
-    def _on_report(self, text: str) -> None:
-        if _VIOLATION.search(text):
-            _add_report(self.violations, _LONG_ADDRESS.sub(r"'\1…'", text))
-
-    def _on_script_error(self, page: Page, error: PlaywrightError) -> None:
-        text = f"{error.name}: {error.message}" if error.name else error.message
-        line = _LINE.search(error.stack or "")
-        if line is not None:
-            _add_report(self.script_errors, f"{text} (line {line[1]})")
-            return
-        _add_report(self.script_errors, text)
-        frames = page.main_frame.child_frames
-        if len(frames) == 1:
-            spawn(self._locate(frames[0], text[:_MAX_REPORT]), self._answering)
-
-    async def _locate(self, frame: Frame, error: str) -> None:
-        """Add the line to an error of the syntax, which has no stack."""
-        line = (await syntax_errors(frame)).get(error)
-        if line is not None and error in self.script_errors:
-            self.script_errors[self.script_errors.index(error)] = f"{error} (line {line})"
-
-    def _blank(self, waited: float) -> NotAbpApp:
-        """Return the error for a view that does not begin, with the likely reason."""
-        reason, remedy = self.why_blank
-        hints = self._opened.document.warnings[:1] if self._opened is not None else ()
-        stayed = f"the view {self._target} stayed blank for {format_seconds(waited)}"
-        return NotAbpApp("; ".join(filter(None, (f"{stayed}: {reason}", remedy, *hints))))
-
-    @property
-    def why_blank(self) -> WhyBlank:
-        """The likely reason why the view shows nothing, and what its author does about it."""
-        for violation in self.violations:
-            if _blocked_by(violation)[0].startswith(_STOPS_SCRIPTS):
-                return self._forbidden(violation)
-        if self.refused_scripts:
-            return WhyBlank(self.refused_scripts[0], "put the script into the document, or correct its address")
-        if self.missing_inputs:
-            return WhyBlank(self.missing_inputs[0], "put it into the document, or make its host reachable")
-        if self.script_errors:
-            return WhyBlank(f"its script failed: {self.script_errors[0]}", "correct the script")
-        if not (self.host.initialized.is_set() or self.host.openai_used.is_set()):
-            return self._handshake_missing()
-        if self.violations:
-            return self._forbidden(self.violations[0])
-        if self.load_failures:
-            return WhyBlank(self.load_failures[0], "put it into the document, or correct its address")
-        return WhyBlank("its document draws nothing, and no script of it failed")
-
-    def _handshake_missing(self) -> WhyBlank:
-        if self.host.has_begun:
-            remedy = "send ui/notifications/initialized once the answer to ui/initialize is there"
-            return WhyBlank("it asked for its host and did not finish the handshake", remedy)
-        if self.host.initialize_error:
-            return WhyBlank(f"its host refused {self.host.initialize_error}", "correct the parameters")
-        remedy = "connect to the host while the document loads, with the App of the SDK or by hand"
-        return WhyBlank("it sent no ui/initialize", remedy)
-
-    def _forbidden(self, violation: str) -> WhyBlank:
-        report = _VIOLATION.search(violation)
-        sentence = violation[: report.end()] if report is not None else violation
-        return WhyBlank(f"its policy stops it: {sentence}", self.remedy_of(violation))
-
-    def remedy_of(self, violation: str) -> str:
-        """Return what the author of the view does about a report of its policy."""
-        if self._csp == "spec":
-            return 'this policy is for views that declare nothing; csp="declared" grants what the server declares'
-        return policy_remedy(*_blocked_by(violation))
 
     # --- messages of the view -----------------------------------------------------------------------------------------
 
@@ -608,18 +436,5 @@ def _serving(html: str, policy_headers: Mapping[str, str]) -> Callable[[Route], 
     return serve
 
 
-def _blocked_by(violation: str) -> tuple[str, str]:
-    """Return the directive that was violated, and the address that it forbids, or empty texts."""
-    report = _VIOLATION.search(violation)
-    if report is None:
-        return "", ""
-    return report["directive"], report["address"] or ""
-
-
 async def _as_text(value: object) -> str:
     return await in_thread(lambda: encode_json(value).decode())
-
-
-def _add_report(reports: list[str], text: str) -> None:
-    if len(reports) < _MAX_REPORTS:
-        reports.append(text[:_MAX_REPORT])

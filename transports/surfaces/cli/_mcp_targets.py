@@ -215,7 +215,7 @@ async def _call_in_order(
 
 async def _document_of(view: View, uri: str | None, results: Sequence[tuple[str, object]]) -> dict[str, Any]:
     """Return the document of ``--json``."""
-    from ...mcp.views._look import is_blank
+    from ...mcp.views._diagnosis import is_blank
 
     blank = await is_blank(view.frame)
     calls: list[dict[str, object]] = []
@@ -274,7 +274,7 @@ def _why_blank(view: View) -> str:
     from ...mcp.views._transport import ViewTransport
 
     assert isinstance(view.transport, ViewTransport)
-    reason, remedy = view.transport.why_blank
+    reason, remedy = view.transport.diagnosis.why_blank
     if remedy:
         return f"{reason}; {remedy}"
     return reason

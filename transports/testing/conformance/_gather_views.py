@@ -18,9 +18,9 @@ from playwright.async_api import Error as PlaywrightError
 
 from ...errors import ABPError, NotAbpApp, ProtocolError
 from ...mcp._transport import MCPTransport
+from ...mcp.views._diagnosis import is_blank
 from ...mcp.views._document import read_document
 from ...mcp.views._host import HostContext, ViewHandlers
-from ...mcp.views._look import is_blank
 from ...mcp.views._profiles import read_profile
 from ...mcp.views._transport import OpenedTool, ViewTransport
 from ...playwright._browser import Browser
@@ -83,10 +83,11 @@ class StrictView(ViewTransport):
         with contextlib.suppress(PlaywrightError, TimeoutError):
             async with asyncio.timeout(1):
                 self._trial.malformed = [str(text) for text in await page.evaluate("window.__abpMalformed")]
-        self._trial.violations = [Finding(violation, self.remedy_of(violation)) for violation in self.violations]
-        self._trial.script_errors = [*self.script_errors]
-        self._trial.why_blank = Finding(*self.why_blank)
-        self._trial.is_cut_off = self.why_blank.reason in self.missing_inputs
+        seen = self.diagnosis
+        self._trial.violations = [Finding(violation, seen.remedy_of(violation)) for violation in seen.violations]
+        self._trial.script_errors = [*seen.script_errors]
+        self._trial.why_blank = Finding(*seen.why_blank)
+        self._trial.is_cut_off = seen.why_blank.reason in seen.missing_inputs
 
     async def observe(self, timeout: float) -> None:
         """Watch the open view until it is quiet, then ask for its tools if it declares some, and look at it."""

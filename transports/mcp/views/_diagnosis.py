@@ -1,0 +1,274 @@
+"""Why a view shows nothing: a look at its document, and the reports of the browser about its policy and scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from playwright.async_api import Error as PlaywrightError
+
+from ..._internal.tasks import spawn
+from ...playwright._listeners import listener
+from ...protocol._plain_text import redact_url
+from ._document import CspMode, policy_remedy
+from ._host import Host
+
+if TYPE_CHECKING:
+    from playwright.async_api import ConsoleMessage, Frame, Page, Request, Response
+
+#: Line and column of a script in a stack.
+_LINE = re.compile(r":(\d+):\d+\)?$", re.MULTILINE)
+#: Refusals of the policy that are exceptions in the view.
+_EXCEPTIONS = {
+    "kEvalViolation": "Evaluating a string as JavaScript",
+    "kWasmEvalViolation": "Compiling or instantiating WebAssembly",
+}
+#: Reasons of failed requests other than the network: the policy, and a document that is being left.
+_NOT_OF_THE_NETWORK = ("csp", "net::ERR_ABORTED", "NS_BINDING_ABORTED", "net::ERR_BLOCKED_BY_CSP")
+#: Types of Playwright's requests that a script may wait for before it begins.
+_INPUTS_OF_SCRIPTS = ("script", "fetch", "xhr")
+#: Types of requests of the document itself. A script can handle an error that its own ``fetch`` is answered with.
+_LOADED_BY_DOCUMENTS = ("script", "stylesheet", "image", "font", "media")
+_VIOLATION = re.compile(
+    r"(?:'(?P<address>[^'\s]+)' )?violates the following Content Security Policy directive: "
+    r'"?(?P<directive>[\w-]+)[^"]*"?'
+)
+#: Directives without whose resources a script may never begin.
+_STOPS_SCRIPTS = ("script-src", "connect-src", "default-src")
+#: Addresses that hold a whole file would hide the directive.
+_LONG_ADDRESS = re.compile(r"'((?:data|blob):[^']{60})[^']+'")
+
+
+class WhyBlank(NamedTuple):
+    """The likely ``reason`` why a view shows nothing, and the ``remedy``: what its author does about it, if known."""
+
+    reason: str
+    remedy: str = ""
+
+
+class Diagnosis:
+    """What the browser reports about one document of a view: at most 100 of each kind, of 500 characters each."""
+
+    def __init__(self, host: Host, csp: CspMode, address: str, tasks: set[asyncio.Task[None]]) -> None:
+        self._host = host
+        self._csp = csp
+        self._address = address
+        self._tasks = tasks
+        #: What the policy of the view forbids, and errors of its scripts.
+        self.violations: list[str] = []
+        self.script_errors: list[str] = []
+        #: Parts of the view that could not be fetched. Without some a script may never begin: those that were not
+        #: reached, and scripts that were answered with an error.
+        self.load_failures: list[str] = []
+        self.missing_inputs: list[str] = []
+        self.refused_scripts: list[str] = []
+
+    def listen(self, page: Page, stack: AsyncExitStack) -> None:
+        """Collect reports until the stack is closed."""
+        on_error = listener(partial(self._on_script_error, page))
+        on_failure = listener(self._on_load_failure)
+        on_response = listener(self._on_response)
+        for event, receive in (("pageerror", on_error), ("requestfailed", on_failure), ("response", on_response)):
+            page.on(event, receive)  # type: ignore[call-overload]
+            stack.callback(page.remove_listener, event, receive)
+
+    def _on_load_failure(self, request: Request) -> None:
+        reason = request.failure or "it failed"
+        if reason in _NOT_OF_THE_NETWORK:
+            return
+        failure = f"{request.resource_type} {redact_url(request.url)} did not load: {reason}"
+        _add_report(self.load_failures, failure)
+        if request.resource_type in _INPUTS_OF_SCRIPTS:
+            _add_report(self.missing_inputs, failure)
+
+    def _on_response(self, response: Response) -> None:
+        request = response.request
+        is_script = request.resource_type == "script"
+        is_page = is_script and response.headers.get("content-type", "").startswith("text/html")
+        if request.resource_type not in _LOADED_BY_DOCUMENTS or (response.status < 400 and not is_page):
+            return
+        address = redact_url(request.url) or request.url
+        if request.url.startswith(self._address):
+            failure = f"{request.resource_type} {address.removeprefix(self._address[:-1])} is not in the document"
+        elif response.status < 400:
+            failure = f"script {address} was answered with a page of HTML"
+        else:
+            failure = f"{request.resource_type} {address} was answered with {response.status}"
+        _add_report(self.load_failures, failure)
+        if is_script:
+            _add_report(self.refused_scripts, failure)
+
+    async def watch_policy(self, page: Page, frame: Frame, stack: AsyncExitStack) -> None:
+        """Collect reports about what the policy forbids. Where the browser has a log for these alone, what the view
+        writes to its console costs nothing."""
+        try:
+            log = await page.context.new_cdp_session(frame)
+        except PlaywrightError:  # Firefox, or a view in the process of its host
+            on_console = listener(self._on_console)
+            page.on("console", on_console)
+            stack.callback(page.remove_listener, "console", on_console)
+            return
+        log.on("Log.entryAdded", listener(self._on_log))
+        log.on("Audits.issueAdded", listener(self._on_issue))
+        await log.send("Log.enable")  # repeats what was logged before
+        await log.send("Audits.enable")
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self._on_report(message.text)
+
+    def _on_log(self, params: Mapping[str, Mapping[str, object]]) -> None:
+        if params["entry"].get("source") == "security":
+            self._on_report(str(params["entry"].get("text", "")))
+
+    def _on_issue(self, params: Mapping[str, Mapping[str, Mapping[str, Mapping[str, object]]]]) -> None:
+        """Note what is refused by an exception, which the view may catch, and not in the log."""
+        details = params["issue"]["details"].get("contentSecurityPolicyIssueDetails", {})
+        refused = _EXCEPTIONS.get(str(details.get("contentSecurityPolicyViolationType")))
+        if refused is not None:
+            directive = details.get("violatedDirective")
+            _add_report(
+                self.violations, f"{refused} violates the following Content Security Policy directive: {directive}"
+            )
+
+    def _on_report(self, text: str) -> None:
+        if _VIOLATION.search(text):
+            _add_report(self.violations, _LONG_ADDRESS.sub(r"'\1…'", text))
+
+    def _on_script_error(self, page: Page, error: PlaywrightError) -> None:
+        text = f"{error.name}: {error.message}" if error.name else error.message
+        line = _LINE.search(error.stack or "")
+        if line is not None:
+            _add_report(self.script_errors, f"{text} (line {line[1]})")
+            return
+        _add_report(self.script_errors, text)
+        frames = page.main_frame.child_frames
+        if len(frames) == 1:
+            spawn(self._locate(frames[0], text[:500]), self._tasks)
+
+    async def _locate(self, frame: Frame, error: str) -> None:
+        """Add the line to an error of the syntax, which has no stack."""
+        line = (await syntax_errors(frame)).get(error)
+        if line is not None and error in self.script_errors:
+            self.script_errors[self.script_errors.index(error)] = f"{error} (line {line})"
+
+    @property
+    def why_blank(self) -> WhyBlank:
+        """The likely reason why the view shows nothing, and what its author does about it."""
+        for violation in self.violations:
+            if _blocked_by(violation)[0].startswith(_STOPS_SCRIPTS):
+                return self._forbidden(violation)
+        if self.refused_scripts:
+            return WhyBlank(self.refused_scripts[0], "put the script into the document, or correct its address")
+        if self.missing_inputs:
+            return WhyBlank(self.missing_inputs[0], "put it into the document, or make its host reachable")
+        if self.script_errors:
+            return WhyBlank(f"its script failed: {self.script_errors[0]}", "correct the script")
+        if not (self._host.initialized.is_set() or self._host.openai_used.is_set()):
+            return self._handshake_missing()
+        if self.violations:
+            return self._forbidden(self.violations[0])
+        if self.load_failures:
+            return WhyBlank(self.load_failures[0], "put it into the document, or correct its address")
+        return WhyBlank("its document draws nothing, and no script of it failed")
+
+    def _handshake_missing(self) -> WhyBlank:
+        if self._host.has_begun:
+            remedy = "send ui/notifications/initialized once the answer to ui/initialize is there"
+            return WhyBlank("it asked for its host and did not finish the handshake", remedy)
+        if self._host.initialize_error:
+            return WhyBlank(f"its host refused {self._host.initialize_error}", "correct the parameters")
+        remedy = "connect to the host while the document loads, with the App of the SDK or by hand"
+        return WhyBlank("it sent no ui/initialize", remedy)
+
+    def _forbidden(self, violation: str) -> WhyBlank:
+        report = _VIOLATION.search(violation)
+        sentence = violation[: report.end()] if report is not None else violation
+        return WhyBlank(f"its policy stops it: {sentence}", self.remedy_of(violation))
+
+    def remedy_of(self, violation: str) -> str:
+        """Return what the author of the view does about a report of its policy."""
+        if self._csp == "spec":
+            return 'this policy is for views that declare nothing; csp="declared" grants what the server declares'
+        return policy_remedy(*_blocked_by(violation))
+
+
+def _blocked_by(violation: str) -> tuple[str, str]:
+    """Return the directive that was violated, and the address that it forbids, or empty texts."""
+    report = _VIOLATION.search(violation)
+    if report is None:
+        return "", ""
+    return report["directive"], report["address"] or ""
+
+
+def _add_report(reports: list[str], text: str) -> None:
+    if len(reports) < 100:
+        reports.append(text[:500])
+
+
+#: Seconds after which a page that does not answer is given up.
+_GRACE = 2.0
+_LOOK = """async ({ quiet, longest }) => {
+  await new Promise((done) => {
+    const isTurning = () => document.getAnimations().some(({ playState }) => playState === "running"); // it loads
+    const still = () => (isTurning() ? changed() : done());
+    let timer = setTimeout(still, quiet);
+    const changed = () => { clearTimeout(timer); timer = setTimeout(still, quiet); };
+    const all = { subtree: true, childList: true, attributes: true, characterData: true };
+    new MutationObserver(changed).observe(document, all);
+    setTimeout(done, longest);
+  });
+  const DRAWN = "img,canvas,svg,video,audio[controls],iframe,object,embed,input,select,textarea,button,progress,meter";
+  const VISIBLE = { opacityProperty: true, visibilityProperty: true };
+  const shows = (root) => {
+    if ((root.body ?? root.host ?? root).innerText?.trim()) return true;
+    for (const element of root.querySelectorAll("*")) {
+      if (element.shadowRoot && shows(element.shadowRoot)) return true;
+      const box = element.getBoundingClientRect();
+      if (!box.width || !box.height || !element.checkVisibility(VISIBLE)) continue;
+      if (element.matches(DRAWN)) return true;
+      const style = getComputedStyle(element);
+      if (element !== document.body && element !== document.documentElement
+          && (style.backgroundImage !== "none" || parseFloat(style.borderTopWidth) > 0)) return true;
+      if (element.getRootNode() !== document && element.textContent.trim()) return true;
+    }
+    return false;
+  };
+  return shows(document);
+}"""
+
+
+async def is_blank(frame: Frame) -> bool:
+    """Return whether the document in a frame shows nothing: no text, picture, control or border.
+
+    First waits until the document has stayed the same for 0.3 s and moves nothing, for three seconds at most. One that
+    cannot be looked at, since its script never ends or it has gone, counts as blank."""
+    with contextlib.suppress(PlaywrightError, TimeoutError):
+        async with asyncio.timeout(3.0 + _GRACE):
+            return await frame.evaluate(_LOOK, {"quiet": 300, "longest": 3000}) is not True
+    return True
+
+
+async def syntax_errors(frame: Frame) -> dict[str, int]:
+    """Return the errors of the scripts in a frame, each with its line in the document, from 1.
+
+    Playwright reports an error of the syntax without its place, Chromium knows it. Other browsers give none."""
+    line_of_error: dict[str, int] = {}
+
+    def add_line(event: Any) -> None:
+        details = event["exceptionDetails"]
+        text = str(details.get("exception", {}).get("description", "")).partition("\n")[0]
+        line_of_error[text] = details["lineNumber"] + 1
+
+    with contextlib.suppress(PlaywrightError, TimeoutError):
+        async with asyncio.timeout(_GRACE):
+            session = await frame.page.context.new_cdp_session(frame)
+            session.on("Runtime.exceptionThrown", add_line)
+            await session.send("Runtime.enable")  # which repeats what was thrown before
+            await session.detach()
+    return line_of_error
