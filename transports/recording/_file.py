@@ -1,9 +1,7 @@
 """File format of recordings: lines of JSON in ``FILE``, content in ``FILE.d/`` under its SHA-256.
 
-* Models of the lines (:class:`Header`, :data:`Entry`), and errors as lines.
-* :class:`Writer`, :class:`Reader` — the file. A line is written whole, after the content that it names: the file of a
-  killed process can be read up to its last whole line.
-* :class:`ContentPacker`, :func:`unpack` — messages as JSON with separate content, without secrets.
+A line is written whole, after the content that it names: the file of a killed process can be read up to its last whole
+line.
 """
 
 from __future__ import annotations
@@ -77,13 +75,12 @@ class ContentEntry(_Line):
     """Content at ``path`` in a payload.
 
     ``kind`` is ``bytes`` (a BinaryData with its content in hand), ``raw`` (plain bytes), ``encoded`` (text in
-    ``encoding``), ``run`` (a long run of base64 that was never copied), ``text`` (a long plain text), ``handle``
-    (stayed on the far side, fetched by an :class:`Operation` of the kind ``save``) or ``broken`` (could not be read,
-    for ``reason``). ``sha256`` names the file that holds it.
+    ``encoding``), ``text`` (a long plain text), ``handle`` (stayed on the far side, fetched by an :class:`Operation` of
+    the kind ``save``) or ``broken`` (could not be read, for ``reason``). ``sha256`` names the file that holds it.
     """
 
     path: list[str | int]
-    kind: Literal["bytes", "raw", "encoded", "run", "text", "handle", "broken"]
+    kind: Literal["bytes", "raw", "encoded", "text", "handle", "broken"]
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     encoding: Literal["base64", "utf-8"] = "base64"
     handle: str = ""
@@ -110,7 +107,14 @@ class Header(_Line):
     fields: list[str] = []
 
 
-class Operation(_Line):
+class _Numbered(_Line):
+    """Line about the operation ``n``, ``at`` seconds after the recording began."""
+
+    n: int
+    at: float = 0.0
+
+
+class Operation(_Numbered):
     """Operation that the session requested of the transport.
 
     For ``request`` and ``notify``, ``type`` and ``payload`` are those of the message. For other kinds ``payload`` holds
@@ -118,8 +122,6 @@ class Operation(_Line):
     """
 
     does: Literal["ask"] = "ask"
-    n: int
-    at: float = 0.0
     kind: Kind
     type: str = ""
     id: str | None = None
@@ -128,22 +130,18 @@ class Operation(_Line):
 
 
 class RecordedEffect(_Line):
-    """Recorded :class:`~transports.Effect`."""
-
     kind: str
     call: str | None = None
     detail: dict[str, object] = {}
 
 
-class Answer(_Line):
-    """Result of the operation ``n``.
+class Answer(_Numbered):
+    """Result of an operation.
 
     ``shown`` are ``tool``, ``arguments`` and ``result`` of an MCP server's call, if a view was opened with it.
     """
 
     does: Literal["answer"] = "answer"
-    n: int
-    at: float = 0.0
     type: str = ""
     payload: object = None
     leaves: list[ContentEntry] = []
@@ -155,7 +153,7 @@ class Answer(_Line):
 
 
 class RecordedError(_Line):
-    """Recorded :class:`~transports.errors.ABPError`. ``name`` is its class."""
+    """``name`` is the class of the error."""
 
     name: str
     code: str
@@ -167,21 +165,15 @@ class RecordedError(_Line):
     cancelled: bool = False
 
 
-class Failed(_Line):
-    """Error that the operation ``n`` raised."""
-
+class Failed(_Numbered):
     does: Literal["failed"] = "failed"
-    n: int
-    at: float = 0.0
     error: RecordedError
 
 
-class Abandoned(_Line):
-    """Cancellation of the caller of the operation ``n`` before there was an answer."""
+class Abandoned(_Numbered):
+    """The caller was cancelled before there was an answer."""
 
     does: Literal["abandoned"] = "abandoned"
-    n: int
-    at: float = 0.0
 
 
 class EventEntry(_Line):
@@ -201,7 +193,6 @@ ENTRY: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="do
 
 
 def record_error(error: ABPError, scrubber: Redactor) -> RecordedError:
-    """Return the record of an error, without secrets."""
     details: Any = scrubber.tree(error.details)
     return RecordedError(
         name=type(error).__name__,
@@ -360,7 +351,6 @@ class Writer:
         return digest.hexdigest()
 
     def close(self) -> None:
-        """Close the file. Idempotent."""
         self._file.close()
 
 
@@ -507,8 +497,8 @@ class ContentPacker:
             case BinaryData(content=Encoded(text=text, encoding=encoding)):
                 chunk = text.encode() if isinstance(text, str) else text
                 sha256 = await self._store([chunk], len(chunk))
-                kind: Literal["encoded", "run"] = "encoded" if isinstance(text, str) else "run"
-                return _with_description(value, ContentEntry(path=[*path], kind=kind, sha256=sha256, encoding=encoding))
+                entry = ContentEntry(path=[*path], kind="encoded", sha256=sha256, encoding=encoding)
+                return _with_description(value, entry)
             case Broken(reason=reason):
                 return ContentEntry(path=[*path], kind="broken", reason=reason)
             case str():
@@ -518,7 +508,6 @@ class ContentPacker:
         raise TypeError(f"{type(value).__name__} cannot be recorded")
 
     async def file(self, path: Path) -> ContentEntry:
-        """Return the entry of a file that was fetched."""
         return await self.leaf(BinaryData(LocalFile(path)))
 
     async def _store(self, chunks: Iterable[bytes | memoryview], size: int | None) -> str:
@@ -530,7 +519,6 @@ class ContentPacker:
 
 
 def hash_content(chunks: Iterable[bytes | memoryview]) -> str:
-    """Return the SHA-256 of content without storing it."""
     digest = hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
@@ -611,8 +599,6 @@ def unpack_content(reader: Reader, line: int, leaf: ContentEntry) -> object:
     match leaf.kind:
         case "bytes":
             return BinaryData(data, *description)
-        case "run":
-            return BinaryData(Encoded(memoryview(data), leaf.encoding), *description)
         case "encoded":
             return BinaryData(Encoded(data.decode(), leaf.encoding), *description)
         case "text":
@@ -622,7 +608,6 @@ def unpack_content(reader: Reader, line: int, leaf: ContentEntry) -> object:
 
 
 def pack_discovery(discovery: Discovery, scrubber: Redactor) -> object:
-    """Return a discovery as JSON, without secrets."""
     manifest = discovery.manifest and discovery.manifest.model_dump(by_alias=True)
     reason = discovery.reason and record_error(discovery.reason, scrubber).model_dump()
     return scrubber.tree(

@@ -44,8 +44,13 @@ from ._file import (
 
 logger = logging.getLogger("transports.recording")
 
+T = TypeVar("T")
+#: Fields of an :class:`Answer`.
+Fields: TypeAlias = Mapping[str, object]
+Discover: TypeAlias = Callable[[], Awaitable[Discovery]]
 
-class TeeStaged(Staged):
+
+class _TeeStaged(Staged):
     """Staged file that is also written to the file ``copy``. For downloads, which only write and reset."""
 
     def __init__(self, staged: Staged, copy: Path) -> None:
@@ -55,16 +60,13 @@ class TeeStaged(Staged):
 
     @property
     def path(self) -> Path:
-        """Path of the staged file."""
         return self._staged.path
 
     @property
     def size(self) -> int:
-        """Size of the staged file in bytes."""
         return self._staged.size
 
     async def write(self, chunk: bytes | memoryview) -> None:
-        """Append a chunk to both files."""
         await self._staged.write(chunk)
         await asyncio.to_thread(self._append, chunk)
 
@@ -73,20 +75,11 @@ class TeeStaged(Staged):
             file.write(chunk)
 
     async def reset(self) -> None:
-        """Empty both files."""
         await self._staged.reset()
         self.copy.write_bytes(b"")
 
     async def commit(self, **options: Unpack[PutOptions]) -> ArtifactRef:
-        """Commit the staged file. The copy stays."""
         return await self._staged.commit(**options)
-
-
-T = TypeVar("T")
-
-#: Fields of an :class:`Answer`.
-Fields: TypeAlias = Mapping[str, object]
-Discover: TypeAlias = Callable[[], Awaitable[Discovery]]
 
 
 class Recorder(WrappedTransport):
@@ -107,7 +100,6 @@ class Recorder(WrappedTransport):
         self._discovers = False
 
     async def open(self) -> None:
-        """Create the file and open the wrapped transport."""
         header = Header(
             abp_recording=FORMAT,
             transport=self.name,
@@ -120,7 +112,6 @@ class Recorder(WrappedTransport):
         await self._record("open", super().open)
 
     async def aclose(self) -> None:
-        """Close the wrapped transport, then the file."""
         if self._writer is None:
             await self.wrapped.aclose()
             return
@@ -130,8 +121,6 @@ class Recorder(WrappedTransport):
             self._writer.close()
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Pass a request on, and record its reply or error."""
-
         async def describe(reply: Message) -> Fields:
             fields = await self._reply_fields(reply)
             if message.type == "view/request":
@@ -159,7 +148,6 @@ class Recorder(WrappedTransport):
         )
 
     async def notify(self, message: Message) -> None:
-        """Pass a message on, and record it."""
         await self._record(
             "notify",
             lambda: self.wrapped.notify(message),
@@ -169,7 +157,6 @@ class Recorder(WrappedTransport):
         )
 
     async def events(self) -> AsyncIterator[Message]:
-        """Yield the events of the wrapped transport, each recorded first."""
         async for message in self.wrapped.events():
             if self._writer is not None:
                 await self._record_event(self._writer, message)
@@ -211,9 +198,8 @@ class Recorder(WrappedTransport):
     async def fetch_download(
         self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
     ) -> Fetched:
-        """Run a download of the session and record its content."""
         with tempfile.TemporaryDirectory(prefix="abp-recording-") as folder:
-            copy = TeeStaged(staged, Path(folder) / "download")
+            copy = _TeeStaged(staged, Path(folder) / "download")
 
             async def describe(fetched: Fetched) -> Fields:
                 return {
