@@ -325,7 +325,7 @@ async def test_a_different_answer_to_the_app_fails_its_call(recorded: Make, repl
     async with recorded(on_elicitation=lambda request: says("Ada")) as app:
         await app.call("ask")
     async with replayed(on_elicitation=lambda request: says("Bob")) as app:
-        with pytest.raises(NotRecorded, match=r"answered otherwise[\s\S]*Bob"):
+        with pytest.raises(NotRecorded, match=r"different answer[\s\S]*Bob"):
             await app.call("ask")
 
 
@@ -449,7 +449,7 @@ async def test_a_line_that_is_no_json_and_an_answer_to_nothing(recorded: Make, r
     file.write_text("\n".join([*lines[:4], lines[4][:-1], *lines[5:], ""]))
     await refused(replayed, "line 5: Invalid JSON")
     file.write_text("\n".join([*lines, '{"does":"answer","n":99}', ""]))
-    await refused(replayed, f"line {len(lines) + 1}: there is no ask 99")
+    await refused(replayed, f"line {len(lines) + 1}: no operation 99 is waiting for an answer")
 
 
 async def test_an_answer_that_is_no_object(recorded: Make, replayed: Make, file: Path) -> None:

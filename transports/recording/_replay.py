@@ -1,14 +1,10 @@
 """Replay of a recorded app, ``replay:FILE``: the same answers, events and files without a browser, a socket or the app.
 
 Calls match by capability and parameters (content by its SHA-256, secrets removed), equal calls in recorded order; a
-view may ask its server the same more often than recorded. An
-answer comes once everything recorded before it has happened: its events, questions of the app, the ends of other calls.
+view may ask its server the same more often than recorded. An answer comes once everything recorded before it has
+happened: its events, questions of the app, the ends of other calls.
 A program that behaves differently than recorded is delayed by a second at most. Waiting times are not repeated: a
 call that timed out does so at once.
-
-* :class:`Script` — the recorded operations and their lookup.
-* :class:`ReplayProgress` — the lines that have happened again.
-* :class:`ReplayTransport` — the transport.
 """
 
 from __future__ import annotations
@@ -60,8 +56,9 @@ from ._file import (
 if TYPE_CHECKING:
     from ..playwright._source import PageSource
 
-#: Maximum lines of a diff in a message.
-_MAX_DIFF_LINES = 40
+#: Seconds without progress after which the program is assumed to behave differently than recorded.
+_STALL_TIMEOUT = 1.0
+_CHUNK = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -122,12 +119,12 @@ class Script:
                 latest = next(reversed(under_way.values()), owner)  # the owner of an event that names no call
                 named = calls.get(_operation_id(entry.payload), latest)
                 if named is None:
-                    raise self._bad_line(line, "an event stands before anything was asked")
+                    raise self._bad_line(line, "an event comes before the first request")
                 named.events.append((line, entry))
             else:
                 answered = by_number.get(entry.n)
                 if answered is None or answered.outcome is not None:
-                    raise self._bad_line(line, f"there is no ask {entry.n} that waits for an answer")
+                    raise self._bad_line(line, f"no operation {entry.n} is waiting for an answer")
                 answered.outcome = entry
                 answered.end = line
                 under_way.pop(entry.n, None)
@@ -141,7 +138,7 @@ class Script:
 
     @property
     def end(self) -> int:
-        """Number of the line after the last one."""
+        """The line after the last one."""
         return len(self._reader.entries) + 2
 
     def pause_before(self, line: int) -> float:
@@ -161,7 +158,6 @@ class Script:
         return action.ask.id
 
     def response_to(self, question: str | None) -> Action | None:
-        """Return the recorded answer to a question of the app, if any."""
         return next((action for action in self.actions if _is_response(action.ask) and action.ask.id == question), None)
 
     def take(self, ask: Operation) -> Action:
@@ -191,8 +187,8 @@ class Script:
             return NotRecorded(f"{what} is not in {path}, which has {listed}; record again")
         diff = _diff(nearest.ask, ask, nearest.start)
         return NotRecorded(
-            f"{what} was not asked for like this in {path}; the nearest is line {nearest.start}; "
-            f"record again if the difference is meant:\n{diff}",
+            f"{what} is not in {path} with these parameters; the nearest is line {nearest.start}; "
+            f"record again if the difference is intended:\n{diff}",
             details={"diff": diff, "line": nearest.start},
         )
 
@@ -211,8 +207,8 @@ class Script:
         """Return the error for an answer to the app that differs from the recorded one."""
         diff = _diff(recorded.ask, ask, recorded.start)
         return NotRecorded(
-            f"the app was answered otherwise in {self._reader.path} (line {recorded.start}), so its reaction is "
-            f"not known; record again if the difference is meant:\n{diff}",
+            f"the app got a different answer in {self._reader.path} (line {recorded.start}), so its reaction is "
+            f"not known; record again if the difference is intended:\n{diff}",
             details={"diff": diff, "line": recorded.start},
         )
 
@@ -285,8 +281,8 @@ def _diff(recorded: Operation, ask: Operation, line: int) -> str:
         n=2,
     )
     diff = [text if len(text) <= 200 else f"{text[:200]}…" for text in lines]
-    if len(diff) > _MAX_DIFF_LINES:
-        diff[_MAX_DIFF_LINES:] = ["…"]
+    if len(diff) > 40:
+        diff[40:] = ["…"]
     return "\n".join(diff)
 
 
@@ -312,10 +308,6 @@ def _operation_id(payload: object) -> str:
     return operation_id if isinstance(operation_id, str) else ""
 
 
-#: Seconds without progress after which the program is assumed to behave differently than recorded.
-_STALL_TIMEOUT = 1.0
-
-
 class ReplayProgress:
     """Lines of a script that have happened again. ``closed`` ends every wait."""
 
@@ -329,18 +321,16 @@ class ReplayProgress:
         self.closed = asyncio.Event()
 
     def mark_done(self, *lines: int | None) -> None:
-        """Mark lines as done. ``None`` is ignored."""
+        """``None`` is ignored."""
         self._done.update(line for line in lines if line is not None)
         self._changed.set()
         self._changed = asyncio.Event()
 
     def close(self) -> None:
-        """End every wait."""
         self.closed.set()
         self.mark_done()
 
     def mark_asked(self, question: str | None) -> None:
-        """Mark a question of the app as asked again."""
         self._asked.add(question)
 
     def reject(self, question: str | None, error: NotRecorded) -> None:
@@ -366,9 +356,6 @@ class ReplayProgress:
                     self._done.add(awaited)  # later waits skip it too
             if is_question and question in self._mismatches:
                 raise self._mismatches[question]
-
-
-_CHUNK = 1 << 20
 
 
 class ReplayTransport(Transport):
@@ -490,7 +477,7 @@ class ReplayTransport(Transport):
             self._events.task_done()
 
     def discovering(self) -> Callable[[], Awaitable[Discovery]] | None:
-        """Return a function that returns the recorded manifest of the page; ``None`` if none was recorded."""
+        """Return what reads the recorded manifest of the page; ``None`` if none was recorded."""
         header = read_header(self._path)
         if header is None or not header.discovers:
             return None
@@ -504,7 +491,6 @@ class ReplayTransport(Transport):
     # --- content ------------------------------------------------------------------------------------------------------
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Copy the recorded content to ``path``."""
         action, answer = await self._play(Operation(n=0, kind="save", payload={"handle": handle.id}))
         with await self._open_content(action, answer) as source:
             await asyncio.to_thread(_copy, source, path)
@@ -516,13 +502,10 @@ class ReplayTransport(Transport):
         with await self._open_content(action, answer) as file:
             while chunk := await asyncio.to_thread(file.read, _CHUNK):
                 await staged.write(chunk)
-        recorded = {
-            "content_type": None,
-            "filename": None,
-            "complete": False,
-            **self._require_object(action.end, answer.payload),
-        }
-        return Fetched(**{field.name: recorded[field.name] for field in fields(Fetched) if field.name in recorded})
+        recorded = self._require_object(action.end, answer.payload)
+        required = {"content_type": None, "filename": None, "complete": False}
+        known = {field.name: recorded[field.name] for field in fields(Fetched) if field.name in recorded}
+        return Fetched(**(required | known))
 
     def _require_object(self, line: int | None, payload: object) -> dict[str, Any]:
         if not isinstance(payload, dict):
@@ -584,7 +567,6 @@ class ReplayTransport(Transport):
         )
 
     async def _play_late_events(self, last: int, late: Sequence[tuple[int, EventEntry]]) -> None:
-        """Emit the events recorded after the answer."""
         earlier = deque(self._script.lines_between(last, late[-1][0]))
         for line, event in late:
             await self._progress.wait_until(line, earlier)

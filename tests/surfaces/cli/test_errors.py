@@ -39,8 +39,8 @@ def test_the_difference_from_a_recording_keeps_its_lines(abp: CommandLine, workb
     assert abp("call", workbench.ws_url, "data.json", "-p", "csv=a\n1", "--record", file).status == 0
     ran = abp("call", f"replay:{file}", "data.json", "-p", "csv=\x1b[31mb\n2", "--json")
     message, *difference = ran.err.splitlines()
-    assert ran.status == 1 and message.startswith("abp: data.json was not asked for like this in ")
-    assert message.endswith("record again if the difference is meant: [NOT_RECORDED]")
+    assert ran.status == 1 and message.startswith("abp: data.json is not in ")
+    assert message.endswith("record again if the difference is intended: [NOT_RECORDED]")
     assert '    -    "csv": "a\\n1"' in difference and '    +    "csv": "\\u001b[31mb\\n2"' in difference
     assert all(line.startswith("    ") for line in difference) and len(difference) > 5
     assert ran.document["error"]["details"]["diff"].count("\n") == len(difference) - 1
