@@ -18,10 +18,6 @@ CspMode: TypeAlias = Literal["declared", "spec", "loose"]
 """Policy of a view's document: as its server declares it, the one of the specification for views that declare nothing,
 or one that forbids nothing but other origins' frames."""
 
-#: Characters of a view's HTML.
-_MAX_HTML = 8 << 20
-#: Declared sources of each kind.
-_MAX_SOURCES = 100
 #: A declared source: an origin or a host, which may begin with ``*.``, or content of the view itself. It holds nothing
 #: that ends its directive. ``*`` and the scheme of a network name no domain.
 _SOURCE = re.compile(
@@ -33,25 +29,28 @@ _SOURCE = re.compile(
 _NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
 #: A source that every host matches.
 _ANY_HOST = re.compile(r"(?:https?|wss?):|(?:(?:https?|wss?)://)?\*(?::(?:\d+|\*))?", re.I)
-#: The policy of views that declare nothing, word for word (MCP Apps, "Host Behavior").
+#: The policy of views that declare nothing, word for word (MCP Apps, "Host Behavior"), and what the specification
+#: forbids to all views that declare nothing else.
 _RESTRICTIVE = (
     "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "media-src 'self' data:; connect-src 'none'"
+    "media-src 'self' data:; connect-src 'none'; frame-src 'none'; object-src 'none'; base-uri 'self'"
 )
-#: What the specification forbids to all views that declare nothing else.
-_ALWAYS = "frame-src 'none'; object-src 'none'; base-uri 'self'"
-_ORIGIN = re.compile(r"(?:https?|wss?)://[^/?#]{1,300}")
-#: What a server declares to allow what a directive forbids.
-_DOMAINS = {
-    "script-src": "resourceDomains",
-    "style-src": "resourceDomains",
-    "img-src": "resourceDomains",
-    "font-src": "resourceDomains",
-    "media-src": "resourceDomains",
-    "connect-src": "connectDomains",
-    "frame-src": "frameDomains",
-    "base-uri": "baseUriDomains",
+#: The policy of other views: the sources of a directive, and the kind of declared sources that are added to them.
+_DECLARED: Mapping[str, tuple[str, str]] = {
+    "default-src": ("'none'", ""),
+    "script-src": ("'self' 'unsafe-inline'", "resourceDomains"),
+    "style-src": ("'self' 'unsafe-inline'", "resourceDomains"),
+    "connect-src": ("'self'", "connectDomains"),
+    "img-src": ("'self' data:", "resourceDomains"),
+    "font-src": ("'self'", "resourceDomains"),
+    "media-src": ("'self' data:", "resourceDomains"),
+    "frame-src": ("", "frameDomains"),
+    "object-src": ("'none'", ""),
+    "base-uri": ("", "baseUriDomains"),
 }
+#: Sources of the directives that have none otherwise.
+_DEFAULTS = {"frame-src": "'none'", "base-uri": "'self'"}
+_ORIGIN = re.compile(r"(?:https?|wss?)://[^/?#]{1,300}")
 _PERMISSIONS = {
     "camera": "camera",
     "microphone": "microphone",
@@ -113,24 +112,13 @@ def _allowlist(policy: str) -> str:
 
 def _directives(csp: Mapping[str, Sequence[str]] | None) -> Iterator[tuple[str, str]]:
     if csp is None:
-        for directive in f"{_RESTRICTIVE}; {_ALWAYS}".split("; "):
+        for directive in _RESTRICTIVE.split("; "):
             name, _, sources = directive.partition(" ")
             yield name, sources
         return
-
-    def sources_of(kind: str, *always: str, default: str = "") -> str:
-        return " ".join((*always, *csp.get(kind, ()))) or default
-
-    yield "default-src", "'none'"
-    yield "script-src", sources_of("resourceDomains", "'self'", "'unsafe-inline'")
-    yield "style-src", sources_of("resourceDomains", "'self'", "'unsafe-inline'")
-    yield "connect-src", sources_of("connectDomains", "'self'")
-    yield "img-src", sources_of("resourceDomains", "'self'", "data:")
-    yield "font-src", sources_of("resourceDomains", "'self'")
-    yield "media-src", sources_of("resourceDomains", "'self'", "data:")
-    yield "frame-src", sources_of("frameDomains", default="'none'")
-    yield "object-src", "'none'"
-    yield "base-uri", sources_of("baseUriDomains", default="'self'")
+    for name, (always, kind) in _DECLARED.items():
+        sources = " ".join((*always.split(), *csp.get(kind, ())))
+        yield name, sources or _DEFAULTS[name]
 
 
 def read_document(uri: str, result: Mapping[str, object], listed: Mapping[str, object] | None = None) -> ViewDocument:
@@ -177,8 +165,8 @@ def _html_of(content: Mapping[str, object], uri: str) -> str:
             raise ProtocolError(f"the document of the view {uri[:200]} is not UTF-8 in base64") from error
     else:
         raise ProtocolError(f"the document of the view {uri[:200]} has neither text nor blob")
-    if len(html) > _MAX_HTML:
-        raise ProtocolError(f"the document of the view {uri[:200]} has more than {_MAX_HTML:,} characters")
+    if len(html) > 8 << 20:
+        raise ProtocolError(f"the document of the view {uri[:200]} has more than {8 << 20:,} characters")
     return html
 
 
@@ -194,21 +182,21 @@ def _sources(declared: object, warnings: list[str]) -> dict[str, Sequence[str]] 
         domains = declared.get(kind, [])
         if not isinstance(domains, list):
             domains = [domains]
-        reasons = [(domain, _why_refused(domain)) for domain in domains[:_MAX_SOURCES]]
+        reasons = [(domain, _why_refused(domain)) for domain in domains[:100]]
         sources[kind] = [domain for domain, reason in reasons if not reason]
         refused = [f"{domain!r:.100}: {reason}" for domain, reason in reasons if reason]
         if refused:
             warnings.append(f"the view's policy leaves out {kind} {refused[0]}")
-        if len(domains) > _MAX_SOURCES:
-            warnings.append(f"the view's policy leaves out {kind} after the first {_MAX_SOURCES}")
+        if len(domains) > 100:
+            warnings.append(f"the view's policy leaves out {kind} after the first 100")
     return sources
 
 
 def policy_remedy(directive: str, address: str) -> str:
     """Return what the author of a view does about a ``directive`` of its policy that has forbidden an ``address``."""
-    kind = _DOMAINS.get(directive.removesuffix("-elem").removesuffix("-attr"))
+    _, kind = _DECLARED.get(directive.removesuffix("-elem").removesuffix("-attr"), ("", ""))
     origin = _ORIGIN.match(address)
-    if kind is None or origin is None:
+    if not kind or origin is None:
         return "no declared domain allows it: put it into the document, or do without it"
     reason = _why_refused(origin[0])
     if reason:
