@@ -137,6 +137,7 @@ def test_the_command_line_starts_the_driver_before_it_imports_a_session(given: l
         from transports.playwright import _process as _browser_process
         from transports.surfaces.cli import main
 
+        assert _browser_process._LEAD
         _browser_process._LEAD = 60  # on a busy machine the driver takes longer, and imports go on beside it
 
         def stop(event, _):

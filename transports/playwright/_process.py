@@ -45,6 +45,8 @@ _COMPILE_CACHE = "NODE_COMPILE_CACHE"
 SESSION_CONTEXTS: WeakSet[BrowserContext] = WeakSet()
 #: Seconds for the browser and its driver to end by themselves before their processes are killed.
 _GRACE = 3.0
+#: Seconds until the driver's process runs: imports hold the interpreter's lock afterwards.
+_LEAD = 0.03
 #: The process that was started ahead and is not used yet. A list, so that every task that shares the context sees it
 #: taken.
 _ahead: ContextVar[list[BrowserProcess]] = ContextVar("driver_ahead")
@@ -428,8 +430,7 @@ async def driver_ahead() -> AsyncIterator[None]:
     with RunFolder() as folder:
         _ahead.set(unused)
         try:
-            # until the driver's process runs: imports hold the interpreter's lock afterwards
-            await asyncio.wait((process.begin_driver(folder),), timeout=0.03)
+            await asyncio.wait((process.begin_driver(folder),), timeout=_LEAD)
             yield
         finally:
             if unused:
