@@ -20,6 +20,8 @@ All commands and options of `abp`; [The command line](../command-line.md) has ex
 Every command has `-h`, `-v`, `-vv` and `-q`. `abp --install-completion` adds completion to bash, zsh and fish.
 """
 _TYPE = re.compile(r" <(?:str|path|list\[str\])>")
+#: Typer's note of a variable, which the text of the parameter names too.
+_VARIABLE = re.compile(r"\[env var: [^\]]*\]")
 _NUMBER = re.compile(r"<(?:int|float)(?: range)?>")
 #: A parameter that means the same in this many commands is explained once, at the top of the page.
 _SHARED_BY = 2
@@ -73,15 +75,16 @@ def _parameter(parameter: Any, context: Any) -> tuple[str, str]:
     name, text = parameter.get_help_record(context) or (parameter.name, "")
     if parameter.param_type_name == "argument":
         name, text = _TYPE.sub("", name), text.replace("[required]", "")
-    return _NUMBER.sub("N", name).strip(), " ".join(text.split())
+    return _NUMBER.sub("N", name).strip(), " ".join(_VARIABLE.sub("", text).split())
 
 
 def commands_page() -> str:
     """Return the page: the parameters that several commands share, then every command with its other parameters."""
     every = [command for command in commands() if command.level]
     shared = _shared_parameters(every)
+    rows = "".join(f"| `{_cell(name)}` | {_cell(text)} |\n" for name, text in shared.items())
     sections = "".join(_section(command, shared) for command in every)
-    return f"{_HEAD}\n## Common parameters\n\n{_table(shared.items())}{sections}"
+    return f"{_HEAD}\n## Common parameters\n\n| parameter | |\n|---|---|\n{rows}{sections}"
 
 
 def _shared_parameters(every: Iterable[Command]) -> dict[str, str]:
@@ -96,10 +99,11 @@ def _shared_parameters(every: Iterable[Command]) -> dict[str, str]:
 
 def _section(command: Command, shared: Mapping[str, str]) -> str:
     lines = [f"{'#' * (command.level + 1)} {command.path}", *command.paragraphs]
-    if any(not name.startswith("-") for name, _ in command.parameters):
-        lines.append(f"```text\n{command.usage}\n```")
-    if own := [(name, text) for name, text in command.parameters if shared.get(name) != text]:
-        lines.append(_table(own).rstrip("\n"))
+    arguments = [name for name, _ in command.parameters if not name.startswith("-")]
+    if len(arguments) > 1:
+        lines.append(f"`{command.path} {' '.join(arguments)}`")
+    if specific := [(name, text) for name, text in command.parameters if shared.get(name) != text]:
+        lines.append("\n".join(f"- `{name}`: {text}" for name, text in specific))
     if common := [_option(name) for name, text in command.parameters if shared.get(name) == text]:
         lines.append(f"Common: {', '.join(common)}")
     return "\n" + "\n\n".join(lines) + "\n"
@@ -108,11 +112,6 @@ def _section(command: Command, shared: Mapping[str, str]) -> str:
 def _option(name: str) -> str:
     """Return a parameter without the form of its value: `--out` of ``--out, --store STORE``."""
     return f"`{name.replace(',', ' ').split()[0]}`"
-
-
-def _table(parameters: Iterable[tuple[str, str]]) -> str:
-    rows = "".join(f"| `{_cell(name)}` | {_cell(text)} |\n" for name, text in parameters)
-    return f"| parameter | |\n|---|---|\n{rows}"
 
 
 def _cell(text: str) -> str:
