@@ -223,8 +223,8 @@ def _text(node: ast.expr) -> str:
 
 
 def _shown(given: frozenset[str]) -> str:
-    """Return classes of errors by name; others are answers of the web server or of an app."""
+    """Return classes of errors by name; others come from the web server or from an app."""
     names = sorted(name for name in given if name in errors.__all__)
-    web = ["an answer of the web server"] * ("RequestRefused" in given)
+    web = ["the web server"] * ("RequestRefused" in given)
     app = ["`CapabilityError`"] * (not given & {*errors.__all__, "RequestRefused"})
     return ", ".join([*(f"`{name}`" for name in names), *web, *app])
