@@ -212,7 +212,7 @@ def _given(tree: ast.Module) -> Iterator[tuple[str, str]]:
         elif isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             given = [one.value for one in node.keywords if one.arg == "code"]
-            given += node.args[:2] if name in ("RequestRefused", "print_error") else []
+            given += node.args[:2] if name == "RequestRefused" else []
             for value in given:
                 if _CODE.fullmatch(_text(value)):
                     yield _text(value), name

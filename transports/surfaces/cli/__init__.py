@@ -34,7 +34,10 @@ def _run_command(args: list[str], *, final: bool) -> int:
             return run(args)
     except Stopped as stop:
         if not is_expected():
-            from ._output import print_error
+            from ...errors import CapabilityError
+            from ._output import report_error
 
-            print_error("CANCELLED", str(stop), as_json="--json" in args, cancelled=True)
+            error = CapabilityError(str(stop), code="CANCELLED", retryable=True)
+            error.cancelled = True
+            report_error(error, as_json="--json" in args)
         return stop.status

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 
 def document_of(ref: ArtifactRef) -> dict[str, object]:
-    """Return an artifact as JSON values, including the metadata of its origin."""
     return {**ref.as_dict(), "source": dict(ref.source)}
 
 
@@ -74,7 +73,6 @@ async def find(store: ArtifactStore, name: str) -> ArtifactRef:
 
     Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` if several artifacts
     match."""
-
     try:
         return await store.stat(name)
     except ArtifactNotFound as error:
@@ -121,13 +119,11 @@ class QueryOptions:
 
     def query(self, limit: int | None) -> Query:
         """Return the options as a query. Raises :class:`~transports.errors.UsageError`."""
-
         times = {"since": _parse_time(self.since, "--since"), "until": _parse_time(self.until, "--until")}
         return Query(**{**asdict(self), **times}, limit=limit)
 
 
 def _parse_time(text: str | None, option: str) -> datetime | None:
-
     if text is None:
         return None
     age = parse_duration(text) if text[-1:] in ("s", "m", "h", "d") else None
@@ -140,8 +136,6 @@ def _parse_time(text: str | None, option: str) -> datetime | None:
 
 
 def store_at(url: str | None, retention: Retention | None = None) -> ArtifactStore:
-    """Return the store at ``url``. URL and retention default to the settings."""
-
     return open_configured_store(Settings.load(), url, retention=retention or retention_settings())
 
 
@@ -214,7 +208,6 @@ async def fsck(
 @asynchronous
 async def reindex(output: Output = None, as_json: Json = False) -> None:
     """Build or correct the index of an object store."""
-
     async with store_at(output) as store:
         report = await reindex_store(store)
         if as_json:
@@ -242,7 +235,6 @@ async def list_(
 
     Prints id, bytes, type, time of first storage, and name of each. An object store with an index is read from the
     index."""
-
     query = filters.query(limit)
     async with store_at(output) as store:
         page = await find_page(store, query)
@@ -260,7 +252,6 @@ async def versions_(
     as_json: Json = False,
 ) -> None:
     """List the artifacts of one file name, latest last."""
-
     async with store_at(output) as store:
         print_list(await versions(store, name), as_json, f"nothing was stored as {name} in {store.url}")
 
@@ -273,7 +264,6 @@ async def search_(
     as_json: Json = False,
 ) -> None:
     """List the texts that contain all of these words, oldest first. ABP_SEARCH_INDEX=true makes an index for that."""
-
     async with store_at(output) as store:
         print_list(await search(store, " ".join(words)), as_json, f"no text in {store.url} has these words")
 
@@ -301,7 +291,6 @@ async def get(
     output: Output = None,
 ) -> int:
     """Copy the bytes of one artifact, checked against their hash."""
-
     async with store_at(output) as store:
         ref = await find(store, artifact_id)
         if destination is not None and str(destination) != "-":
@@ -333,7 +322,6 @@ async def _print_chunks(chunks: AsyncIterator[bytes]) -> None:
 
 async def _save_content(store: ArtifactStore, ref: ArtifactRef, path: Path) -> Path:
     """Write the file completely or not at all. A device or a pipe is written to, never replaced."""
-
     if path.exists() and not path.is_file():
         with path.open("wb") as device:
             async for chunk in store.open(ref.id):
@@ -348,7 +336,6 @@ async def _save_content(store: ArtifactStore, ref: ArtifactRef, path: Path) -> P
 @asynchronous
 async def open_(artifact_id: Id, output: Output = None) -> None:
     """Open an artifact, as a double click does."""
-
     async with store_at(output) as store:
         ref = await find(store, artifact_id)
     if ref.path is None:
@@ -361,7 +348,6 @@ async def open_(artifact_id: Id, output: Output = None) -> None:
 
 
 async def _open_with_desktop(path: Path) -> bool:
-    """Open a file with the desktop's program for it, and return whether that succeeded."""
     command = "open" if sys.platform == "darwin" else "xdg-open"
     null = asyncio.subprocess.DEVNULL
     try:
@@ -380,7 +366,6 @@ async def rm(
     output: Output = None,
 ) -> int:
     """Remove artifacts and their files."""
-
     async with store_at(output) as store:
         refs: dict[str, ArtifactRef] = {}
         missing: list[ArtifactNotFound] = []
@@ -392,7 +377,8 @@ async def rm(
             else:
                 refs[ref.id] = ref
         for problem in missing:
-            print_error(problem.code, f"{problem.message}; nothing was removed", as_json=False)
+            problem.message += "; nothing was removed"
+            print_error(problem)
         if missing:
             return 1
         for ref in refs.values():

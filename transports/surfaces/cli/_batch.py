@@ -142,7 +142,6 @@ class WorkerOptions:
         return Consent(self.allow_programs, target, folder, self.files_from is not None)
 
     def run_options(self, consent: Consent) -> RunOptions:
-        """Return the limits of the worker, with the permissions of its jobs."""
         from ...batch.running._runner import RunOptions
 
         return RunOptions(self.concurrency, self.per_host, self.rate, self.retries, self.deadline, consent=consent)
@@ -156,7 +155,6 @@ class WorkerOptions:
         return replace(self, store=store, adapter=adapter)
 
     def pool(self, concurrency: int, *, browsers: int | None) -> Pool:
-        """Return a pool with a session for each of ``concurrency`` jobs."""
         from ...batch.pool._pool import Pool
         from ...batch.running._runner import pool_size
         from ...session._connect import connect
@@ -236,7 +234,6 @@ class BatchProgress:
             self._bar.stop()
 
     def settled(self, settlement: Settlement) -> None:
-        """Show the outcome of a job."""
         from ...batch._jobs import State
 
         outcome = settlement.outcome
@@ -310,7 +307,6 @@ _SOME_FAILED = 3
 
 
 def in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
-    """Return a factory of the engine in this process."""
     from ...batch.engines._local import LocalEngine
 
     options = working.run_options(consent)
@@ -376,7 +372,6 @@ async def _serving_metrics(address: str | None) -> AsyncIterator[None]:
 
 
 def exit_status(counts: Counts) -> int:
-    """Return 0 if every job of a run succeeded, else 3."""
     from ...batch._jobs import State
 
     return 0 if counts[State.SUCCEEDED] == counts.total else _SOME_FAILED
@@ -437,8 +432,6 @@ Events = Annotated[bool, typer.Option("--json", help="Print one JSON document a 
 
 
 class EngineName(StrEnum):
-    """Engine of a run: this process, or Ray."""
-
     LOCAL = "local"
     RAY = "ray"
 

@@ -38,7 +38,7 @@ from ._options import (
 from ._output import (
     ProgressBar,
     asynchronous,
-    evidence_lines,
+    error_document,
     print_error,
     print_json,
     print_note,
@@ -177,7 +177,6 @@ def _placeholder(name: str, schema: Mapping[str, Any]) -> str:
 def read_each(file: Path) -> list[tuple[int, dict[str, object]]]:
     """Return the number and the parameters of each non-empty line of a JSON Lines file. Raises
     :class:`~transports.errors.UsageError` for a line that is not a JSON object."""
-
     try:
         with file.open("rb") as lines:
             numbered = [(number, params) for number, _, params in json_lines(lines, f"--each {file}", "of parameters")]
@@ -211,13 +210,9 @@ async def call_each(
             result = await app.call(capability, params, timeout=timeout, on_progress=bar.on_progress)
         except ABPError as error:
             failed += 1
-            with_quoted_parameter(error)
             with bar.pause():
-                print_error(error.code, f"line {number}: {error.message}", as_json=False, document=error.as_dict())
-                for line in evidence_lines(error.evidence):
-                    print_note(line)
-            cancelled = getattr(error, "cancelled", False)
-            results.append({"line": number, "success": False, "error": error.as_dict(), "cancelled": cancelled})
+                print_error(with_quoted_parameter(error), f"line {number}: ")
+            results.append({"line": number, **error_document(error)})
             if not error.session_survives:
                 print_note(f"the session has ended; {len(lines) - count} lines were not called", always=True)
                 break
@@ -239,7 +234,6 @@ async def call_each(
 
 
 def fitting(params: Params, app: Session, capability: str) -> dict[str, object]:
-    """Return ``params`` for a capability of the app, as its schema takes them."""
     declared = app.capabilities.get(capability)
     if declared is None:
         return params
@@ -372,7 +366,6 @@ def call(
 
 @contextmanager
 def _private_addresses() -> Iterator[None]:
-    """Allow downloads from private addresses while the context lasts."""
     name = "ABP_ALLOW_PRIVATE_ADDRESSES"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -399,7 +392,6 @@ def capabilities(
     connection = options.connection()
 
     async def work() -> int:
-
         async with open_app(target, connection, store="none:") as app:
             chosen = [*app.capabilities.values()]
             if name is not None:
@@ -426,7 +418,6 @@ def capabilities(
 
 
 def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> None:
-    """Print one line for the app and one for each capability."""
     version = app.version if app.version != "0" else ""  # that of a page with an adapter, which has none
     id_ = f"({app.id})" if app.id else ""
     print_text(" ".join(plain_line(text) for text in (app.name, version, id_) if text))

@@ -19,8 +19,6 @@ from ._output import OPTIONS, add_options, print_text, report_error, require_out
 
 
 class _Listed(NamedTuple):
-    """Place of a command, ``module:attribute``, and its line in the help: the first sentence of its own help."""
-
     place: str
     help: str
 
@@ -62,8 +60,6 @@ def load_command(name: str) -> Any:  # a command of the click that Typer vendors
 
 
 class _LazyGroup(typer.core.TyperGroup):
-    """Group of :data:`COMMANDS`, each imported when it is called."""
-
     def list_commands(self, ctx: Any) -> list[str]:
         return [*COMMANDS]
 

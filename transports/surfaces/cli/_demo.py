@@ -83,7 +83,6 @@ async def _call(app: Session, results: list[Result], capability: str, params: Ma
 
 
 async def _call_large(app: Session, results: list[Result], params: Mapping[str, object]) -> None:
-
     data = await _call(app, results, "file.generate", {"digest": True, **params})
     if data["sha256"] != results[-1].artifacts["file"].sha256:
         raise BinaryError("the large file differs from what the app made; please report it")
@@ -91,7 +90,6 @@ async def _call_large(app: Session, results: list[Result], params: Mapping[str, 
 
 async def _repeat(app: Session, megabytes: int, results: list[Result]) -> None:
     """Repeat two calls over another transport: the same table, which must give the same file, and a large file."""
-
     first = next(result for result in results if result.capability == "data.csv")
     await _call(app, results, "data.csv", _TABLE)
     if results[-1].artifacts["file"].sha256 != first.artifacts["file"].sha256:

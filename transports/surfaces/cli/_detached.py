@@ -153,7 +153,6 @@ async def cancel(call: _Call, server: ServerUrl = None, token: _Token = None, as
 
 
 def _error_of(call: Mapping[str, Any]) -> ABPError:
-    """Return the error of a call without a result."""
     problem = (call["result"] or {}).get("error") or call["error"] or {}
     message = str(problem.get("message") or f"{call['capability']}: {call['status']}")
     code = str(problem.get("code") or "OPERATION_FAILED")
@@ -290,7 +289,6 @@ class ServerClient:
         return record
 
     async def cancel(self, call: str) -> Mapping[str, Any]:
-        """Cancel a call and return its record."""
         record: Mapping[str, Any] = await self._request("DELETE", f"/calls/{quote(call, safe='')}")
         return record
 

@@ -128,8 +128,6 @@ async def _run_installer(command: list[str]) -> bool:
 
 
 class Fact(NamedTuple):
-    """Line of the report, as text and as a JSON value."""
-
     text: str
     value: object
 
@@ -180,7 +178,6 @@ async def _check_versions(facts: Facts) -> None:
 
 async def _check_optional(facts: Facts) -> None:
     """Look for what works without: the program that makes videos, extras and plug-ins."""
-
     ffmpeg, is_installed = find_ffmpeg()
     facts["video"] = Fact(f"yes, by {ffmpeg}" if is_installed else no_ffmpeg(), is_installed)
     words = []
@@ -210,7 +207,6 @@ def _break_lines(words: Iterable[str]) -> str:
 
 
 def _installed_version(distribution: str) -> str | None:
-
     try:
         return version(distribution)
     except PackageNotFoundError:
@@ -218,7 +214,6 @@ def _installed_version(distribution: str) -> str | None:
 
 
 def _find_plugins() -> list[dict[str, str | None]]:
-
     groups = entry_points()
     points = [point for group in groups.groups if group.startswith("abp.") for point in groups.select(group=group)]
     return [
@@ -233,7 +228,6 @@ def _find_plugins() -> list[dict[str, str | None]]:
 
 
 async def _check_system(facts: Facts) -> None:
-
     name = platform.system()
     state = _SYSTEMS.get(name, "not run; please report what fails")
     links = PosixFolder.is_possible()
@@ -266,7 +260,6 @@ def _unknown_variables() -> dict[str, str | None]:
 
 async def _check_store(facts: Facts) -> None:
     """Write, read and delete a file in the store, in a scope of its own."""
-
     settings = Settings.load()
     store = open_store(settings.store or settings.output_dir)
     url = redact_url(store.url) or "unknown"
@@ -288,7 +281,6 @@ async def _check_store(facts: Facts) -> None:
 
 
 async def _check_folder(facts: Facts) -> None:
-
     store = open_store(Settings.load().output_dir)
     if isinstance(store, LocalStore) and store.root.is_dir():
         path = store.root

@@ -32,7 +32,7 @@ from ._output import (
     MAX_SUMMARY,
     ProgressBar,
     asynchronous,
-    evidence_lines,
+    error_document,
     print_error,
     print_event,
     print_json,
@@ -58,15 +58,11 @@ _SIZE = re.compile(r"(\d{1,4})x(\d{1,4})", re.IGNORECASE)
 
 
 class Theme(StrEnum):
-    """Value of ``--theme``."""
-
     LIGHT = "light"
     DARK = "dark"
 
 
 class Csp(StrEnum):
-    """Value of ``--csp``."""
-
     DECLARED = "declared"
     SPEC = "spec"
     LOOSE = "loose"
@@ -162,7 +158,6 @@ def view(
         return answer(of_tool.read(), calls)
 
     async def answer(tool_params: Params, calls: Sequence[tuple[str, Params]]) -> int:
-
         with ProgressBar(tool) as bar:
             async with open_app(target, connection, store=output, record=record, pause=bar.pause) as app:
                 find_capability(app.info.name, tool, app.capabilities)
@@ -214,15 +209,13 @@ async def _call_in_order(
 
 
 async def _document_of(view: View, uri: str | None, results: Sequence[tuple[str, object]]) -> dict[str, Any]:
-    """Return the document of ``--json``."""
     from ...mcp.views._diagnosis import is_blank
 
     blank = await is_blank(view.frame)
     calls: list[dict[str, object]] = []
     for name, result in results:
         if isinstance(result, ABPError):
-            cancelled = getattr(result, "cancelled", False)
-            calls.append({"capability": name, "success": False, "error": result.as_dict(), "cancelled": cancelled})
+            calls.append({"capability": name, **error_document(result)})
         else:
             calls.append(result.as_dict())  # type: ignore[attr-defined]
     return {
@@ -255,9 +248,7 @@ def _print_outcome(
             print_text(f"screenshot: {document['screenshot']}")
     for _, result in results:
         if isinstance(result, ABPError):
-            print_error(result.code, result.message, as_json=False, document=result.as_dict())
-            for line in evidence_lines(result.evidence):
-                print_note(line)
+            print_error(result)
         elif as_json:
             print_warnings(result)  # type: ignore[arg-type]
     for warning in document["warnings"]:

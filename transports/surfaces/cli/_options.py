@@ -106,7 +106,6 @@ OUT = ("--out", "--store")
 
 def seconds_between(least: float, most: float) -> Callable[[str], float]:
     """Return a reader of times on the command line: seconds, or with a unit (``5s``, ``2m``, ``1h``, ``7d``)."""
-
     limits = f"between {least:g} and {most:,} seconds" if most < math.inf else f"{least:g} seconds or more"
 
     def read_seconds(text: str) -> float:
@@ -217,8 +216,6 @@ State = Annotated[
 
 
 class OnOff(StrEnum):
-    """Value of an option that is on or off."""
-
     ON = "on"
     OFF = "off"
 
@@ -362,8 +359,6 @@ def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | No
 
 
 def read_token(token: str) -> str:
-    """Return the token of ``--token``; ``@FILE`` stands for the content of a file. Raises
-    :class:`~transports.errors.UsageError` if the file cannot be read."""
     if not token.startswith("@"):
         return token
     return read_text(token, f"--token {token}").strip()

@@ -74,15 +74,11 @@ _READ_AS_JSON = re.compile(r"^params\.([\w.-]+): (-?[\d.]+|true|false|null) is n
 def with_quoted_parameter(error: E) -> E:
     """Return an error, changed in place: for a text parameter that was decoded as JSON, the message gains the ``-p``
     that quotes it."""
-    if not isinstance(error, UsageError):
-        return error
     faults = error.details.get("faults")
-    if isinstance(faults, list):
-        for fault in faults:
-            match = _READ_AS_JSON.match(str(fault))
-            if match is not None:
-                error.message += f"; as text: -p '{match[1]}=\"{match[2]}\"'"
-                break
+    if isinstance(error, UsageError) and isinstance(faults, list):
+        match = next(filter(None, (_READ_AS_JSON.match(str(fault)) for fault in faults)), None)
+        if match is not None:
+            error.message += f"; as text: -p '{match[1]}=\"{match[2]}\"'"
     return error
 
 
@@ -93,7 +89,6 @@ _verbosity = 0
 
 
 def is_quiet() -> bool:
-    """Return whether ``-q`` was given: no progress and no notes."""
     return _verbosity < 0
 
 
@@ -167,7 +162,6 @@ _lost = False
 
 
 def start_output() -> None:
-    """Reset the state of the output for a new command: verbosity, and what was printed."""
     global _printed, _lost, _verbosity
     _printed = _lost = False
     _verbosity = 0
@@ -224,7 +218,6 @@ def print_text(text: str) -> None:
 
 def print_rows(rows: Iterable[Sequence[str]], *, indent: str = "", numbers: Collection[int] = ()) -> None:
     """Print rows in aligned columns on stdout; the columns ``numbers`` are aligned to the right."""
-
     for line in aligned_rows(rows, numbers=numbers):
         print_text(indent + line)
 
@@ -232,7 +225,6 @@ def print_rows(rows: Iterable[Sequence[str]], *, indent: str = "", numbers: Coll
 def print_json(document: Mapping[str, object]) -> None:
     """Print the one JSON document of ``--json`` on stdout, in UTF-8 and without control characters for a terminal. A
     second document is dropped."""
-
     global _printed
     if not _has_stdout() or _printed:
         return
@@ -246,7 +238,6 @@ def print_json(document: Mapping[str, object]) -> None:
 
 def print_event(document: Mapping[str, object]) -> None:
     """Print one JSON line of a command that prints several, such as events."""
-
     if _has_stdout():
         _write_stdout(sys.stdout.buffer, _plain_bytes(encode_json(document)) + b"\n")
 
@@ -300,7 +291,6 @@ def run_async(work: Callable[[], Coroutine[object, object, T]]) -> T:
 
     The part of ``work`` before it returns its coroutine runs outside the loop, where a signal ends it at once. Waiting
     for stdin belongs there."""
-
     level = log_level(Settings.load().log_level)
     for name, meant in unknown_variables(settings_variables).items():
         if not name.upper().startswith(_OF_SERVERS):
@@ -347,15 +337,10 @@ def report_error(error: Exception, *, as_json: bool) -> int:
             f"this should not have happened ({type(error).__name__}: {error}); "
             "please report it, with what ABP_LOG_LEVEL=DEBUG shows"
         )
-    print_error(
-        failure.code,
-        failure.message,
-        as_json=as_json,
-        cancelled=getattr(failure, "cancelled", False),
-        document=failure.as_dict(),
-    )
-    for line in evidence_lines(failure.evidence):
-        print_note(line)
+    print_error(failure)
+    if as_json:
+        with suppress(OSError, ABPError):  # stdout is closed; stderr has the error
+            print_json(error_document(failure))
     refused = isinstance(failure, CapabilityError) and failure.code in _BAD_PARAMS
     return 2 if refused or isinstance(failure, UsageError) else 1
 
@@ -384,7 +369,6 @@ def print_result(result: Result) -> None:
 
 
 def print_warnings(result: Result) -> None:
-    """Print the warnings of a result on stderr, a line each."""
     for warning in result.warnings:
         print_note(f"warning: {warning}")
 
@@ -441,31 +425,24 @@ _PLAIN_CONDITIONS = {
 }
 
 
-def print_error(
-    code: str, message: str, *, as_json: bool, cancelled: bool = False, document: Mapping[str, object] | None = None
-) -> None:
-    """Print an error as one line on stderr and, with ``--json``, as the document on stdout. The diff of a replay and
-    the invalid lines of a batch input follow on lines of their own."""
-    below = _lines_below(code, document)
-    alternatives = document.get("alternatives") if document else None
-    if isinstance(alternatives, list) and not any(str(name) in message for name in alternatives):
-        message += f"; did you mean {', '.join(map(str, alternatives))}?"
-    print_note(f"{message.removesuffix(below).rstrip()} [{code}]", always=True)
+def print_error(error: ABPError, prefix: str = "") -> None:
+    """Print an error as one line on stderr. The diff of a replay, the invalid lines of a batch input and the places of
+    evidence follow on lines of their own."""
+    message = prefix + error.message
+    detail = {NotRecorded.code: "diff", UsageError.code: "refused"}.get(error.code, "")
+    below = str(error.details.get(detail, ""))
+    if error.alternatives and not any(name in message for name in error.alternatives):
+        message += f"; did you mean {', '.join(error.alternatives)}?"
+    print_note(f"{message.removesuffix(below).rstrip()} [{error.code}]", always=True)
     for line in below.splitlines():
         print_line(f"    {line}")
-    if as_json:
-        error = document or {"code": code, "message": message, "retryable": cancelled}
-        with suppress(OSError, ABPError):  # stdout is closed; stderr has the error
-            print_json({"success": False, "error": error, "cancelled": cancelled})
+    for line in evidence_lines(error.evidence):
+        print_note(line)
 
 
-def _lines_below(code: str, document: Mapping[str, object] | None) -> str:
-    """Return the extra lines of an error: the diff of a replay, or the invalid lines of a batch input."""
-    details = document.get("details") if document else None
-    if not isinstance(details, Mapping):
-        return ""
-    name = {NotRecorded.code: "diff", UsageError.code: "refused"}.get(code, "")
-    return str(details.get(name, ""))
+def error_document(error: ABPError) -> dict[str, object]:
+    """Return an error as the document of ``--json``."""
+    return {"success": False, "error": error.as_dict(), "cancelled": getattr(error, "cancelled", False)}
 
 
 def version_of(distribution: str) -> str:
@@ -513,14 +490,12 @@ class ProgressBar:
             self._running = False
 
     def set_label(self, label: str) -> None:
-        """Restart the bar with another label."""
         if self.on_progress is not None:
             self._progress.remove_task(self._task)
             self._task = self._progress.add_task(plain_line(label), total=None, stage="")
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Hide the bar while the block lasts."""
         running = self._running
         self.__exit__()
         try:

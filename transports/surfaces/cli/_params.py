@@ -46,7 +46,6 @@ class Params(dict[str, object]):
     def fitting(self, schema: Mapping[str, object]) -> dict[str, object]:
         """Return the parameters for a capability with this schema: a text where it takes text, though the text is JSON,
         such as ``-p phone=12345``."""
-
         fitting: dict[str, Any] = dict(self)
         if not schema:
             return fitting
@@ -65,8 +64,6 @@ def _fits(schema: Mapping[str, object], params: dict[str, Any], path: tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class ParamOptions:
-    """Command-line options for the parameters of a call."""
-
     params: Annotated[
         str | None, typer.Option("--params", metavar="JSON|@FILE|-", help="Parameters: JSON, a file, or stdin.")
     ] = None
@@ -81,7 +78,6 @@ class ParamOptions:
     files: Annotated[list[str] | None, typer.Option("--file", metavar="KEY=PATH", help="A file as a parameter.")] = None
 
     def read(self) -> Params:
-        """Read the parameters with :func:`read_params`."""
         return read_params(self.params, self.pairs or (), self.files or ())
 
 
@@ -105,7 +101,6 @@ def read_params(text: str | None, pairs: Sequence[str], files: Sequence[str]) ->
 def read_file(path: str, source: str) -> BinaryData:
     """Return a file as a parameter. Raises :class:`~transports.errors.UsageError`, with ``source`` in its message, if
     it is not a regular file: a pipe has no size and cannot be read twice."""
-
     file = Path(path)
     if file.exists() and not file.is_file():
         raise UsageError(f"{source}: {path} is not a regular file; name one, or save its content to one first")
@@ -138,7 +133,6 @@ def refuse_file_name(out: str) -> None:
 
 
 def _read_object(text: str) -> dict[str, Any]:
-
     source, data = _read_json(text)
     fix = "quote it for the shell: --params '{\"key\": 1}'" if source == "--params" else "correct it"
     params = decode_given(data, source, fix=fix)
@@ -193,7 +187,6 @@ def _split_pair(pair: str, form: str, example: str) -> tuple[list[str], str]:
 
 def parse_value(text: str) -> object:
     """Return ``text`` decoded as JSON, or unchanged if it is not JSON."""
-
     try:
         return decode_json(text)
     except ProtocolError:
@@ -259,7 +252,6 @@ def shell_word(text: str) -> str:
 def set_param(params: dict[str, Any], key: Sequence[str], value: object, paths: set[tuple[str, ...]]) -> None:
     """Set the parameter at the path ``key``, and add the path to ``paths``. Raises
     :class:`~transports.errors.UsageError` if it would replace a parameter in ``paths``."""
-
     path = tuple(key)
     for other in paths:
         if other[: len(path)] == path:

@@ -112,7 +112,6 @@ async def proxy(
 
 
 async def _open_server(server: Server) -> Upstream:
-    """Start a server, or prepare to speak with one behind an address."""
     from ..mcp.proxy._upstream import open_upstream
 
     try:
@@ -124,7 +123,6 @@ async def _open_server(server: Server) -> Upstream:
 
 def _address_and_users(http: str, token: str | None) -> tuple[tuple[str, int], Mapping[str, str]]:
     """Return the address to listen on, and the users by their tokens. A new token is printed."""
-
     try:
         with needing("the MCP SDK", "mcp"):
             from ..mcp._access import parse_tokens
@@ -157,7 +155,6 @@ def _find_server(command: Sequence[str], url: str | None, header: Sequence[str] 
 
 
 def _print_all_stats(*, as_json: bool) -> int:
-    """Print the counts of the activity log."""
     from ..mcp.proxy._stats import log_file, read_log
 
     log = log_file()

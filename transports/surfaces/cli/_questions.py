@@ -40,8 +40,6 @@ class _Declined(Exception):
 
 
 def _question_line(params: Mapping[str, object]) -> str:
-    """Return the text of a question as one line, for a note."""
-
     text = " ".join(question_text(params).split())
     if len(text) > _MAX_TEXT:
         text = text[:_MAX_TEXT] + "…"
@@ -101,7 +99,6 @@ class Questions:
                 return answer
 
     async def _ask_user(self, request: ElicitationRequest) -> Mapping[str, object]:
-
         params = request.params
         if request.method == "elicitation/resource":
             lines = question_text(params).splitlines()
@@ -171,8 +168,6 @@ def _print_question(title: str, lines: Sequence[str]) -> None:
 
 
 class _Field:
-    """Field of a form: its prompt, and the parser of its answer."""
-
     def __init__(self, label: str, schema: dict[str, Any], *, needed: bool) -> None:
         self.label = " ".join(label.split())[:_MAX_LABEL]
         self.schema = schema
@@ -216,7 +211,6 @@ class _Field:
     def read(self, text: str) -> object:
         """Parse a typed answer; ``None`` leaves the field out. Raises :class:`~transports.errors.UsageError` if it is
         not valid."""
-
         if not text.strip():
             if self.schema.get("default") is not None or not self.needed:
                 return self.schema.get("default")
@@ -262,7 +256,6 @@ class _Field:
 
 
 def _choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the values of a choice with their titles."""
     titled = schema.get("oneOf", schema.get("anyOf"))
     if titled:
         return [(choice["const"], choice["title"]) for choice in titled]
@@ -282,7 +275,6 @@ def _file_answer(path: Path, data: bytes) -> dict[str, object]:
 
 def _prompt_text(params: Mapping[str, object]) -> str:
     """Return the text of the task and the messages for a model."""
-
     texts = [params.get("systemPrompt", params.get("system"))]
     messages = params.get("messages")
     for message in messages if isinstance(messages, list) else ():

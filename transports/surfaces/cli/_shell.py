@@ -86,8 +86,6 @@ class _Shell:
         self._call: asyncio.Task[Result] | None = None
 
     async def run(self, lines: AsyncIterator[str]) -> int:
-        """Run lines until ``exit`` or ``quit``, and return the exit status: 1 if any line failed and the shell is not
-        interactive, otherwise 0."""
         loop = asyncio.get_running_loop()
         failed = False
         with ExitStack() as stack:
@@ -119,7 +117,6 @@ class _Shell:
             await self._run_call(name, params)
 
     def _print_help(self, name: str) -> None:
-
         if not name:
             print_capabilities(self._app.info, self._app.capabilities.values())
             print_text(_HELP)
@@ -181,7 +178,6 @@ def parse_line(line: str) -> tuple[str, Params]:
 
 
 def _parse_object(text: str) -> dict[str, object]:
-
     params = decode_given(text, "this")
     assert isinstance(params, dict)
     return params

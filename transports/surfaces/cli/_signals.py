@@ -70,7 +70,6 @@ def expect_signal() -> None:
 
 
 def is_expected() -> bool:
-    """Return whether :func:`expect_signal` was called."""
     return _expected
 
 

@@ -132,7 +132,6 @@ class LineCompleter(Completer):
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Yield completions at the cursor."""
         text = document.text_before_cursor.lstrip()
         name, space, rest = text.partition(" ")
         capabilities = self._capabilities()

@@ -80,7 +80,6 @@ class CallRecord:
     view: str | None = None
 
     def ended(self, event: CallFinished) -> CallRecord:
-        """Return the record after the call has ended with ``event``."""
         record = replace(
             self,
             status=CallStatus.COMPLETED,
@@ -95,7 +94,6 @@ class CallRecord:
         return replace(record, status=CallStatus.of_error(event.error), error=error)
 
     def asking(self, question: ElicitationRequest | None) -> CallRecord:
-        """Return the record with a question of the app, or after its end (``None``)."""
         if question is None:
             return replace(self, status=CallStatus.WORKING, question=None)
         return replace(self, status=CallStatus.INPUT_REQUIRED, question=question_document(question))
@@ -178,19 +176,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedApp:
-    """Connected app and its collection."""
-
     app: App
     apps: Apps
 
     @property
     def scope(self) -> Scope:
-        """Scope of the app's artifacts."""
         return self.app.session.store.scope
 
 
 def call_record(app: App, call: str, capability: str, *, detached: bool = False) -> CallRecord:
-    """Return the record of a new call."""
     session = app.session
     return CallRecord(
         id=call,
@@ -232,7 +226,6 @@ class Activity:
     # --- apps ---------------------------------------------------------------------------------------------------------
 
     def on_connected(self, app: App, apps: Apps) -> None:
-        """Log ``app_connected``."""
         self.apps[app.key] = ConnectedApp(app, apps)
         session = app.session
         subject = {"session": app.key, "name": plain_line(session.info.name), "transport": session.transport.name}

@@ -112,12 +112,10 @@ class App:
 
     @property
     def is_named(self) -> bool:
-        """True if the target is the name of an app of the settings file."""
         return is_app_name(self.target)
 
     @property
     def shown_target(self) -> str:
-        """Name of the app, or its address without secrets."""
         return redact_url(self.target)
 
     async def open(self, session: Session, on_event: Callable[[App, Event], object]) -> None:
@@ -191,12 +189,10 @@ class Apps(dict[str, App]):
 
     @property
     def scope(self) -> Scope:
-        """Scope of all apps' artifacts."""
         return self._store.scope
 
     @property
     def count(self) -> int:
-        """Number of apps, connected or being opened."""
         return len(self) + len(self._opening)
 
     @property
@@ -269,7 +265,6 @@ class Apps(dict[str, App]):
             await app.aclose()
 
     async def disconnect_all(self) -> None:
-        """Disconnect all apps at the same time."""
         await asyncio.gather(*(self.disconnect(app) for app in tuple(self.values()) if app.opened_by is None))
 
     async def aclose(self) -> None:

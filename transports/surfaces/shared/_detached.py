@@ -141,8 +141,6 @@ _ENDED = f"status NOT IN ({', '.join(repr(status.value) for status in CallStatus
 
 @dataclass(frozen=True, slots=True)
 class KeptConnection:
-    """Connection with the name of its session and its arguments."""
-
     session: str
     arguments: dict[str, object]
 
@@ -177,7 +175,6 @@ class CallLedger:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the file. Idempotent."""
         await self._transactions.aclose()
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -321,8 +318,6 @@ class CallLedger:
         )
 
     async def connections(self, scope: Scope) -> list[KeptConnection]:
-        """Return the connections of an owner, oldest first."""
-
         def work(cursor: Cursor) -> list[KeptConnection]:
             cursor.execute(
                 "SELECT session, arguments FROM connections WHERE owner = ? ORDER BY position", (_owner(scope),)
@@ -394,7 +389,6 @@ class DetachedCalls:
         self._live: dict[str, LiveCall] = {}
 
     async def restore(self) -> None:
-        """Add calls of earlier servers to the activity log."""
         if self._activity is not None:
             records = await self.ledger.calls(Scope(), _MAX_RESTORED)
             self._activity.restore([record for record in records if record.status.final])

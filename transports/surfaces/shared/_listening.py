@@ -99,7 +99,6 @@ class Connections:
                 self._wait_for_head(connection)
 
     def admit(self, connection: _Connection) -> bool:
-        """Count a connection, and return whether it may be served."""
         if len(self._open) >= self._limit:
             if not self._waiting:
                 return False
@@ -109,7 +108,6 @@ class Connections:
         return True
 
     def remove(self, connection: _Connection) -> None:
-        """Stop counting a connection."""
         self._open.discard(connection)
         self._stop_waiting(connection)
 

@@ -156,7 +156,6 @@ def _repaired(schema: object, depth: int) -> Schema:
 
 
 def _copy(keyword: str, value: object, repaired: Schema, depth: int) -> None:
-    """Copy one keyword, if its value has the right form."""
     if keyword in _SUBSCHEMAS:
         if isinstance(value, Mapping):
             repaired[keyword] = _repaired(value, depth + 1)

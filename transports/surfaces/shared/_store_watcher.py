@@ -71,7 +71,6 @@ class StoreWatcher:
             await cancel_and_wait((task,))
 
     def check_now(self) -> None:
-        """Check now instead of waiting for the next check."""
         self._check_wanted.set()
 
     async def _watch(self) -> None:
