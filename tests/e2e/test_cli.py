@@ -428,7 +428,7 @@ def test_get_writes_to_pipes_and_through_symlinks_and_needs_an_existing_folder(
     assert quick("artifacts", "get", ref.id, link).status == 0 and link.is_symlink()
     assert (tmp_path / "real").read_bytes() == b"short"
     ran = quick("artifacts", "get", ref.id, tmp_path / "no" / "file")
-    assert ran.status == 1 and f"there is no folder {tmp_path / 'no'}; make it first" in ran.complaint
+    assert ran.status == 1 and f"the folder {tmp_path / 'no'} does not exist; make it first" in ran.complaint
 
 
 def test_binary_content_is_not_written_to_a_terminal(

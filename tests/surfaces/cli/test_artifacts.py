@@ -32,7 +32,7 @@ def test_an_artifact_by_the_beginning_of_its_id_and_by_its_name(abp: CommandLine
     assert abp("artifacts", "show", beginning, "--json").document["artifact"]["id"] == one.id
     for command in ("show", "get", "rm", "open", "link"):
         ran = abp("artifacts", command, "artifact_")
-        assert ran.status == 2 and "'artifact_' may be any of 3 artifacts" in ran.err
+        assert ran.status == 2 and "'artifact_' matches 3 artifacts" in ran.err
         assert one.id in ran.err and three.id in ran.err and "give more of the id" in ran.err
     assert abp("artifacts", "rm", "").status == 1
     assert abp("artifacts", "rm", "one.txt", two.id, one.id).status == 0
@@ -132,7 +132,7 @@ def test_a_list_of_some_artifacts(abp: CommandLine, tmp_path: Path) -> None:
     assert listed("--until", "2020-01-01T00:00Z") == set() == listed("--since", "2999-01-01")
     assert "there are no such artifacts in" in abp("artifacts", "list", "--out", out, "--app", "z").err
     for bad in ("soon", "2020-13-01", "7"):
-        assert "--since takes a date" in abp("artifacts", "list", "--since", bad).err
+        assert "--since must be a date" in abp("artifacts", "list", "--since", bad).err
     assert "has no index to rebuild" in abp("artifacts", "reindex", "--out", out).err
 
 

@@ -64,12 +64,12 @@ async def test_a_browser_at_the_usual_port_is_found(profiles: Path) -> None:
 
 def test_none_and_several_are_said(profiles: Path, abp: CommandLine) -> None:
     ran = abp("call", "http://127.0.0.1:9/", "x", "--attach")
-    assert ran.status == 2 and "--attach: no browser of yours runs with remote debugging" in ran.err
+    assert ran.status == 2 and "--attach: none of your browsers runs with remote debugging" in ran.err
     ran = abp("call", "http://127.0.0.1:9/", "x", "--attach", "--cdp-url", "http://127.0.0.1:9")
     assert ran.status == 2 and "mutually exclusive" in ran.err
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         browser_in(profiles / "chromium", one.getsockname()[1])
         browser_in(profiles / "google-chrome", two.getsockname()[1])
         ran = abp("capabilities", "http://127.0.0.1:9/", "--attach")
-        assert ran.status == 2 and "several browsers run; name one with --cdp-url" in ran.err
+        assert ran.status == 2 and "several browsers are running; choose one with --cdp-url" in ran.err
         assert str(profiles / "google-chrome") in ran.err and "ws://127.0.0.1" in ran.err

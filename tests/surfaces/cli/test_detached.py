@@ -128,7 +128,7 @@ def test_mistakes_say_what_to_do(abp: CommandLine, server: str, foreign: str) ->
         (("calls", "list"), 2, "--server"),
         (("calls", "list", "--server", server), 2, "ABP_SERVE_TOKEN"),
         (("calls", "list", "--server", server, "--token", "wrong"), 1, "[PERMISSION_REQUIRED]"),
-        (("calls", "list", "--server", "http://127.0.0.1:9/", "--token", TOKEN), 1, "does `abp serve` run?"),
+        (("calls", "list", "--server", "http://127.0.0.1:9/", "--token", TOKEN), 1, "is `abp serve` running?"),
         (("calls", "list", "--server", foreign, "--token", TOKEN), 1, "[PROTOCOL_ERROR]"),
         (("calls", "wait", "x", "--server", foreign, "--token", TOKEN), 1, "no JSON object"),
         (("calls", "wait", "nothing", *there), 1, "[CALL_NOT_FOUND]"),

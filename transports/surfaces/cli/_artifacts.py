@@ -24,13 +24,11 @@ from ...protocol._times import parse_duration
 from ...session._settings import Settings, retention_settings
 from ...session._stores import open_configured_store
 from ._options import Json, Output, seconds_between, spread_groups
-from ._output import asynchronous, print_error, print_json, print_note, print_rows, print_text
+from ._output import LIMITS, asynchronous, print_error, print_json, print_note, print_rows, print_text
 
 if TYPE_CHECKING:
     from ...artifacts._base import ArtifactStore
-    from ...artifacts._query import Query
     from ...artifacts._ref import ArtifactRef
-    from ...artifacts._retention import Retention
 
 
 def document_of(ref: ArtifactRef) -> dict[str, object]:
@@ -64,9 +62,6 @@ Id = Annotated[
     ),
 ]
 
-#: Most ids in the message for an ambiguous name.
-_MAX_IDS = 5
-
 
 async def find(store: ArtifactStore, name: str) -> ArtifactRef:
     """Return the artifact with this id, beginning of an id, or file name.
@@ -79,17 +74,17 @@ async def find(store: ArtifactStore, name: str) -> ArtifactRef:
         refs = await store.list() if name else []
         matches = [ref for ref in refs if ref.id.startswith(name)] or [ref for ref in refs if is_named(ref, name)]
         if not matches:
-            message = f"there is no artifact {name!r} in {store.url}; `abp artifacts list` shows what there is"
+            message = f"no artifact {name!r} in {store.url}; `abp artifacts list` lists what is stored"
             raise ArtifactNotFound(message, details=error.details) from None
     if len(matches) > 1:
-        ids = [ref.id for ref in matches[:_MAX_IDS]]
-        if len(matches) > _MAX_IDS:
+        ids = [ref.id for ref in matches[: LIMITS.ids]]
+        if len(matches) > LIMITS.ids:
             ids.append("…")
-        raise UsageError(f"{name!r} may be any of {len(matches)} artifacts: {', '.join(ids)}; give more of the id")
+        raise UsageError(f"{name!r} matches {len(matches)} artifacts: {', '.join(ids)}; give more of the id")
     return matches[0]
 
 
-_TIME_FORMS = "a date, a time (2026-01-31T12:00Z), or so long ago: 30m, 1h, 7d"
+_TIME_FORMS = "a date, a time (2026-01-31T12:00Z), or an age: 30m, 1h, 7d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +92,24 @@ class QueryOptions:
     """Filter options of ``abp artifacts list``; without options all artifacts match."""
 
     capability: Annotated[
-        str | None, typer.Option("--capability", metavar="NAME", help="Only those of this capability.")
+        str | None, typer.Option("--capability", metavar="NAME", help="Only artifacts of this capability.")
     ] = None
-    app: Annotated[str | None, typer.Option("--app", metavar="ID", help="Only those of this app.")] = None
+    app: Annotated[str | None, typer.Option("--app", metavar="ID", help="Only artifacts of this app.")] = None
     mime_type: Annotated[
         str | None, typer.Option("--type", metavar="TYPE", help="Only this MIME type, or all of a kind: image/*.")
     ] = None
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="TIME", help=f"Only those that were stored first since then: {_TIME_FORMS}."),
+        typer.Option("--since", metavar="TIME", help=f"Only artifacts first stored since then: {_TIME_FORMS}."),
     ] = None
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Only those that were stored first before then.")
+        str | None, typer.Option("--until", metavar="TIME", help="Only artifacts first stored before then.")
     ] = None
     min_bytes: Annotated[
-        int | None, typer.Option("--min-bytes", metavar="N", min=0, help="Only those of N bytes or more.")
+        int | None, typer.Option("--min-bytes", metavar="N", min=0, help="Only artifacts of at least N bytes.")
     ] = None
     max_bytes: Annotated[
-        int | None, typer.Option("--max-bytes", metavar="N", min=0, help="Only those of N bytes or less.")
+        int | None, typer.Option("--max-bytes", metavar="N", min=0, help="Only artifacts of at most N bytes.")
     ] = None
 
     def query(self, limit: int | None) -> Query:
@@ -132,88 +127,11 @@ def _parse_time(text: str | None, option: str) -> datetime | None:
     try:
         return datetime.fromisoformat(text).astimezone()  # a time without a zone is local
     except (ValueError, OverflowError, OSError):
-        raise UsageError(f"{option} takes {_TIME_FORMS}; this is {text!r}") from None
+        raise UsageError(f"{option} must be {_TIME_FORMS}, not {text!r}") from None
 
 
 def store_at(url: str | None, retention: Retention | None = None) -> ArtifactStore:
     return open_configured_store(Settings.load(), url, retention=retention or retention_settings())
-
-
-@asynchronous
-async def gc(
-    ttl: Annotated[
-        float | None,
-        typer.Option(
-            "--ttl",
-            metavar="TIME",
-            parser=seconds_between(0, math.inf),
-            help="Also remove artifacts that were stored longer ago than this: seconds, or 90s, 30m, 1h, 7d.",
-        ),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files; remove nothing.")] = False,
-    output: Output = None,
-    as_json: Json = False,
-) -> int:
-    """Remove unreachable files from the store.
-
-    These are leftovers of writers that died and content without metadata (both after an hour), and damaged content
-    (after a day)."""
-    retention = None if ttl is None else Retention.only(ttl_seconds=ttl)
-    async with store_at(output, retention) as store:
-        removed = await store.gc(dry_run=dry_run)
-    size = sum(stray.size_bytes for stray in removed)
-    if as_json:
-        print_json(
-            {
-                "success": True,
-                "dry_run": dry_run,
-                "removed": [stray._asdict() for stray in removed],
-                "size_bytes": size,
-            }
-        )
-        return 0
-    print_rows([(stray.kind, stray.id, f"{stray.size_bytes:,}", stray.reason) for stray in removed], numbers=(2,))
-    done = "would remove" if dry_run else "removed"
-    files = "file" if len(removed) == 1 else "files"
-    print_note(f"{done} {len(removed):,} {files}, {size:,} bytes")
-    return 0
-
-
-@asynchronous
-async def fsck(
-    repair: Annotated[bool, typer.Option("--repair", help="Put metadata that cannot be read into quarantine.")] = False,
-    output: Output = None,
-    as_json: Json = False,
-) -> int:
-    """Read every artifact and report damaged ones. Exit status 1 if there are any."""
-    async with store_at(output) as store:
-        report = await store.fsck(repair=repair)
-        summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
-        if not report.problems:
-            if as_json:
-                print_json({"success": True, **report.as_dict()})
-            else:
-                print_note(f"{summary}: all whole")
-            return 0
-        message = f"{summary}: {len(report.problems)} problems; store the damaged artifacts again, or remove them"
-        if as_json:
-            error = {"code": "CORRUPT", "message": message, "retryable": False}
-            print_json({"success": False, "error": error, "cancelled": False, **report.as_dict()})
-        else:
-            print_rows([(problem.kind, problem.id, problem.message) for problem in report.problems])
-        print_note(f"{message} [CORRUPT]", always=True)
-        return 1
-
-
-@asynchronous
-async def reindex(output: Output = None, as_json: Json = False) -> None:
-    """Build or correct the index of an object store."""
-    async with store_at(output) as store:
-        report = await reindex_store(store)
-        if as_json:
-            print_json({"success": True, **report.as_dict()})
-        else:
-            print_note(f"{report.artifacts} artifacts in {store.url}; {len(report.corrected)} rows were corrected")
 
 
 app = typer.Typer(help="Look at, fetch and remove stored artifacts.", add_completion=False, rich_markup_mode=None)
@@ -224,7 +142,7 @@ app = typer.Typer(help="Look at, fetch and remove stored artifacts.", add_comple
 @asynchronous
 async def list_(
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, max=10_000, help="Only the N that were stored last.")
+        int | None, typer.Option("--limit", metavar="N", min=1, max=10_000, help="Only the last N stored.")
     ] = None,
     *,
     filters: QueryOptions,
@@ -328,7 +246,7 @@ async def _save_content(store: ArtifactStore, ref: ArtifactRef, path: Path) -> P
                 device.write(chunk)
         return path
     if not path.resolve().parent.is_dir():
-        raise StoreError(f"there is no folder {path.resolve().parent}; make it first, or name another file")
+        raise StoreError(f"the folder {path.resolve().parent} does not exist; make it first, or name another file")
     return await store.export(ref, path)
 
 
@@ -387,8 +305,84 @@ async def rm(
         return 0
 
 
-for command in (gc, fsck, reindex):
-    app.command()(command)
+@app.command()
+@asynchronous
+async def gc(
+    ttl: Annotated[
+        float | None,
+        typer.Option(
+            "--ttl",
+            metavar="TIME",
+            parser=seconds_between(0, math.inf),
+            help="Also remove artifacts that were stored longer ago than this: seconds, or 90s, 30m, 1h, 7d.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files; remove nothing.")] = False,
+    output: Output = None,
+    as_json: Json = False,
+) -> int:
+    """Remove unreachable files from the store.
+
+    These are leftovers of writers that died and content without metadata (both after an hour), and damaged content
+    (after a day)."""
+    retention = None if ttl is None else Retention.only(ttl_seconds=ttl)
+    async with store_at(output, retention) as store:
+        removed = await store.gc(dry_run=dry_run)
+    size = sum(stray.size_bytes for stray in removed)
+    if as_json:
+        print_json(
+            {
+                "success": True,
+                "dry_run": dry_run,
+                "removed": [stray._asdict() for stray in removed],
+                "size_bytes": size,
+            }
+        )
+        return 0
+    print_rows([(stray.kind, stray.id, f"{stray.size_bytes:,}", stray.reason) for stray in removed], numbers=(2,))
+    done = "would remove" if dry_run else "removed"
+    files = "file" if len(removed) == 1 else "files"
+    print_note(f"{done} {len(removed):,} {files}, {size:,} bytes")
+    return 0
+
+
+@app.command()
+@asynchronous
+async def fsck(
+    repair: Annotated[bool, typer.Option("--repair", help="Put metadata that cannot be read into quarantine.")] = False,
+    output: Output = None,
+    as_json: Json = False,
+) -> int:
+    """Read every artifact and report damaged ones. Exit status 1 if there are any."""
+    async with store_at(output) as store:
+        report = await store.fsck(repair=repair)
+        summary = f"{report.artifacts} artifacts of {report.size_bytes:,} bytes read in {store.url}"
+        if not report.problems:
+            if as_json:
+                print_json({"success": True, **report.as_dict()})
+            else:
+                print_note(f"{summary}: no damage")
+            return 0
+        message = f"{summary}: {len(report.problems)} problems; store the damaged artifacts again, or remove them"
+        if as_json:
+            error = {"code": "CORRUPT", "message": message, "retryable": False}
+            print_json({"success": False, "error": error, "cancelled": False, **report.as_dict()})
+        else:
+            print_rows([(problem.kind, problem.id, problem.message) for problem in report.problems])
+        print_note(f"{message} [CORRUPT]", always=True)
+        return 1
+
+
+@app.command()
+@asynchronous
+async def reindex(output: Output = None, as_json: Json = False) -> None:
+    """Build or correct the index of an object store."""
+    async with store_at(output) as store:
+        report = await reindex_store(store)
+        if as_json:
+            print_json({"success": True, **report.as_dict()})
+        else:
+            print_note(f"{report.artifacts} artifacts in {store.url}; {len(report.corrected)} rows were corrected")
 
 
 @app.command()

@@ -69,46 +69,6 @@ if TYPE_CHECKING:
 Store = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="Store of the files: a folder, s3://BUCKET/…")
 ]
-Concurrency = Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Jobs that run at once.")]
-PerHost = Annotated[
-    int | None, typer.Option("--per-host", metavar="N", min=1, help="Jobs of one host at once, of all workers.")
-]
-Rate = Annotated[
-    float | None, typer.Option("--rate", metavar="N", min=0.001, help="Jobs that this worker begins in a second.")
-]
-Retries = Annotated[
-    int,
-    typer.Option("--retries", metavar="N", min=0, help="Retries after an error, for jobs that may be repeated."),
-]
-Deadline = Annotated[
-    float | None,
-    typer.Option(
-        "--deadline",
-        metavar="TIME",
-        parser=seconds_between(0.001, math.inf),
-        help="Start no more jobs after this time: seconds, or 90s, 30m, 8h.",
-    ),
-]
-Browsers = Annotated[int | None, typer.Option("--browsers", metavar="N", min=1, help="Browsers (default: one a core).")]
-AllowPrograms = Annotated[
-    bool,
-    typer.Option(
-        "--allow-programs", help="Let jobs name targets that start a program, load an extension or read a file."
-    ),
-]
-FilesFrom = Annotated[
-    Path | None,
-    typer.Option(
-        "--files-from",
-        metavar="DIR",
-        parser=local_folder,
-        help="Folder of the jobs' files (default: that of the input); they may go to any target.",
-    ),
-]
-Metrics = Annotated[
-    str | None,
-    typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics at /metrics, on this machine."),
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,15 +76,48 @@ class WorkerOptions:
     """Options of a worker: its limits, and its connection to apps. With Ray they are sent to other machines."""
 
     store: Store = None
-    concurrency: Concurrency = 8
-    per_host: PerHost = None
-    rate: Rate = None
-    retries: Retries = 3
-    deadline: Deadline = None
-    browsers: Browsers = None
-    metrics: Metrics = None
-    allow_programs: AllowPrograms = False
-    files_from: FilesFrom = None
+    concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Jobs that run at once.")] = 8
+    per_host: Annotated[
+        int | None, typer.Option("--per-host", metavar="N", min=1, help="Jobs of one host at once, of all workers.")
+    ] = None
+    rate: Annotated[
+        float | None, typer.Option("--rate", metavar="N", min=0.001, help="Jobs that this worker starts per second.")
+    ] = None
+    retries: Annotated[
+        int,
+        typer.Option("--retries", metavar="N", min=0, help="Retries after an error, for jobs that may be repeated."),
+    ] = 3
+    deadline: Annotated[
+        float | None,
+        typer.Option(
+            "--deadline",
+            metavar="TIME",
+            parser=seconds_between(0.001, math.inf),
+            help="Start no more jobs after this time: seconds, or 90s, 30m, 8h.",
+        ),
+    ] = None
+    browsers: Annotated[
+        int | None, typer.Option("--browsers", metavar="N", min=1, help="Browsers (default: one per core).")
+    ] = None
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", metavar="HOST:PORT", help="Serve Prometheus metrics at /metrics, on this machine."),
+    ] = None
+    allow_programs: Annotated[
+        bool,
+        typer.Option(
+            "--allow-programs", help="Allow jobs whose targets start a program, load an extension or read a file."
+        ),
+    ] = False
+    files_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--files-from",
+            metavar="DIR",
+            parser=local_folder,
+            help="Folder of the jobs' files (default: that of the input); they may go to any target.",
+        ),
+    ] = None
     timeout: Timeout = None
     headed: Headed = False
     adapter: AdapterFile = None

@@ -36,6 +36,7 @@ from ._options import (
     spread_groups,
 )
 from ._output import (
+    LIMITS,
     ProgressBar,
     asynchronous,
     error_document,
@@ -65,12 +66,6 @@ _HINTS = {
     "consequentialHint": "consequential",
     "untrustedContentHint": "untrusted content",
 }
-#: Most rows in the table of parameters.
-_MAX_ROWS = 100
-#: Most characters of a description in the list of all capabilities; that of one capability is whole.
-_MAX_DESCRIPTION = 120
-#: Most characters of a cell, except the last of a row, and of the choices of an enum.
-_MAX_CELL, _MAX_CHOICES = 40, 200
 
 
 def flags_of(capability: Capability) -> str:
@@ -92,9 +87,9 @@ def print_capability(capability: Capability, target: Sequence[str] = ()) -> None
     print_text(f"{plain_line(capability.name)}{flags_of(capability)}")
     if capability.description:
         print_text(plain_line(capability.description))
-    rows = list(islice(_parameter_rows(capability.input_schema), _MAX_ROWS + 1))
-    if len(rows) > _MAX_ROWS:
-        rows[_MAX_ROWS:] = [("…", "", "", "", "and more")]
+    rows = list(islice(_parameter_rows(capability.input_schema), LIMITS.parameters + 1))
+    if len(rows) > LIMITS.parameters:
+        rows[LIMITS.parameters :] = [("…", "", "", "", "and more")]
     if rows:
         head = ("parameter", "type", "needed", "default", "description")
         print_text("")
@@ -113,7 +108,9 @@ def _parameter_rows(schema: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 1] + "…"
+    if len(text) <= LIMITS.cell:
+        return text
+    return text[: LIMITS.cell - 1] + "…"
 
 
 def _type_of(schema: Mapping[str, Any]) -> str:
@@ -123,7 +120,7 @@ def _type_of(schema: Mapping[str, Any]) -> str:
     values = schema.get("enum")
     if isinstance(values, list) and not is_file(schema):
         choices = " | ".join(map(str, values))
-        if len(choices) <= _MAX_CHOICES:
+        if len(choices) <= LIMITS.choices:
             return choices
         return f"{_cut(choices)} ({len(values)})"
     return _cut(type_name(schema))
@@ -427,7 +424,7 @@ def print_capabilities(app: AppInfo, capabilities: Collection[Capability]) -> No
 def print_names(capabilities: Collection[Capability]) -> None:
     """Print a line with name, description and flags for each capability."""
     rows = [
-        (capability.name, plain_line(capability.description, _MAX_DESCRIPTION) + flags_of(capability))
+        (capability.name, plain_line(capability.description, LIMITS.description) + flags_of(capability))
         for capability in capabilities
     ]
     print_rows(rows, indent="  ")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,8 +29,6 @@ from ._output import asynchronous, is_quiet, print_json, print_text
 from ._params import require_folder
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ...testing.conformance._report import Report
 
 _Patterns = list[str] | None
@@ -78,8 +78,8 @@ async def conformance(
 
     for file in (junit, badge):
         require_folder(file)
-    with _StatusLine() as status:
-        plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, on_step=status.update)
+    with _status_line() as show:
+        plan = Plan(timeout=timeout, only=only or (), skip=skip or (), calls=not no_calls, on_step=show)
         report = await check_app(
             target,
             plan,
@@ -113,27 +113,14 @@ def _print_report(report: Report) -> None:
         console.print(Text(plain_text(text), style=_STYLES[status] if status else ""))
 
 
-class _StatusLine:
-    """Status line of the running check, on the last line of a terminal."""
+@contextmanager
+def _status_line() -> Iterator[Callable[[str], None]]:
+    """Show the running check on the last line of a terminal. Yields the function that sets it."""
+    if not sys.stderr.isatty() or is_quiet():
+        yield lambda check: None
+        return
+    from rich.console import Console
+    from rich.markup import escape
 
-    def __enter__(self) -> _StatusLine:
-        from rich.console import Console
-
-        self._status = (
-            Console(stderr=True).status("looking at the app …") if sys.stderr.isatty() and not is_quiet() else None
-        )
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def update(self, check: str) -> None:
-        if self._status is not None:
-            from rich.markup import escape
-
-            self._status.update(f"looking at {escape(plain_line(check))} …")
+    with Console(stderr=True).status("looking at the app …") as status:
+        yield lambda check: status.update(f"looking at {escape(plain_line(check))} …")

@@ -16,7 +16,7 @@ import typer
 
 from ...errors import BinaryError
 from ..shared._listening import cannot_listen
-from ._options import OUT, local_folder
+from ._options import OUT, Port, local_folder
 from ._output import asynchronous, print_json, print_note, print_text
 from ._signals import expect_signal
 
@@ -171,7 +171,7 @@ _ADDRESSES = {
 
 @asynchronous
 async def fixture(
-    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    port: Port = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
 ) -> None:
     """Serve the reference app, Workbench, until Ctrl-C."""

@@ -133,7 +133,7 @@ async def wait(call: _Call, server: ServerUrl = None, token: _Token = None, as_j
     if status is not CallStatus.COMPLETED:
         raise _error_of(record)
     if document is None:
-        raise UsageError(f"call {call}: its answer was kept for a day at most and is gone", code="CALL_EXPIRED")
+        raise UsageError(f"call {call}: its answer has expired; they are kept for a day at most", code="CALL_EXPIRED")
     if as_json:
         print_json(document)
     else:
@@ -220,7 +220,7 @@ async def open_server(url: str | None, token: str | None) -> AsyncIterator[Serve
             "name the server with --server, such as http://127.0.0.1:8000/; `abp serve` prints its address"
         )
     if not token:
-        raise UsageError("the server wants a token: give --token, or set ABP_SERVE_TOKEN; `abp serve` prints it")
+        raise UsageError("the server requires a token: give --token, or set ABP_SERVE_TOKEN; `abp serve` prints it")
     headers = {"Authorization": f"Bearer {read_token(token)}"}
     async with aiohttp.ClientSession(headers=headers) as http:
         parts = urlsplit(url)
@@ -305,7 +305,7 @@ class ServerClient:
                         break
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ConnectFailed(
-                f"{self._url} does not answer ({type(error).__name__}); does `abp serve` run?"
+                f"{self._url} does not answer ({type(error).__name__}); is `abp serve` running?"
             ) from None
         document: Any = None
         if len(body) <= _MAX_ANSWER:

@@ -238,7 +238,7 @@ async def _check_settings(facts: Facts) -> None:
     names = sorted(name for name in os.environ if name.upper().startswith("ABP_") and os.environ[name])
     values = {name: os.environ[name] if name in _PRINTED_VARIABLES else None for name in names}
     words = [f"{name} (set)" if value is None else f"{name}={value}" for name, value in values.items()]
-    facts["settings"] = Fact(", ".join(words) or "all as they are by default", values)
+    facts["settings"] = Fact(", ".join(words) or "all at their defaults", values)
     unknown = _unknown_variables()
     if unknown:
         words = [f"{name} (did you mean {meant}?)" if meant else name for name, meant in unknown.items()]
@@ -272,7 +272,7 @@ async def _check_store(facts: Facts) -> None:
             return
         try:
             if b"".join([chunk async for chunk in store.open(ref.id)]) != content:
-                raise StoreError(f"{url} returned other bytes than were stored; use another store")
+                raise StoreError(f"{url} did not return the stored bytes; use another store")
         finally:
             await store.delete(ref.id)
     facts["store"] = Fact(
@@ -359,13 +359,13 @@ async def _self_test(browser: Browser, facts: Facts) -> None:
     finally:
         await runner.cleanup()
     if (ref.size_bytes, ref.sha256) != (len(content), hashlib.sha256(content).hexdigest()):
-        raise BinaryError("a file came back from the page with other bytes; please report it, with all of this")
+        raise BinaryError("a file came back from the page with other bytes; please report it, with this whole output")
 
 
 _WEBMCP_ON = "on: pages with tools can be driven (docs/webmcp.md)"
 _WEBMCP_OFF = (
-    "off: this browser has none; take Chromium 149 or newer. A browser that you start yourself needs "
-    "--enable-features=WebMCP. A page with a polyfill works nevertheless"
+    "off: this browser has none; use Chromium 149 or newer. A browser that you start yourself needs "
+    "--enable-features=WebMCP. Pages with a polyfill work in any browser"
 )
 #: Checks in the order in which they run.
 CHECKS: tuple[Callable[[Facts], Awaitable[None]], ...] = (

@@ -107,11 +107,11 @@ def _write_project(
     kind: str, folder: Path, after: str, *, as_json: bool, target: str = _TARGET, beside: bool = False
 ) -> int:
     if not beside and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists and is not an empty folder; name a new one, so that nothing is overwritten")
+        raise UsageError(f"{folder} exists and is not an empty folder; name a new one")
     templates = dict(_find_templates(files(__package__) / kind))
     for name in templates:
         if (folder / name).exists():
-            raise UsageError(f"{folder / name} exists; move it away, so that nothing is overwritten")
+            raise UsageError(f"{folder / name} exists; move it away first")
     try:
         for name, source in templates.items():
             path = folder / name

@@ -29,7 +29,7 @@ from ._options import (
     spread_groups,
 )
 from ._output import (
-    MAX_SUMMARY,
+    LIMITS,
     ProgressBar,
     asynchronous,
     error_document,
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from ...session._session import Session
     from ...session._views import View, ViewOptions
 
-#: Requests of a view that are printed, and characters of the parameters of each.
-_MAX_REQUESTS, _MAX_PARAMS = 50, 200
 #: Key of the context for the order of the options: a parser collects the values of each option by itself.
 _ORDER = "transports.view.order"
 _SIZE = re.compile(r"(\d{1,4})x(\d{1,4})", re.IGNORECASE)
@@ -289,13 +287,13 @@ def _print_view(view: View, uri: str, results: Sequence[tuple[str, object]]) -> 
 
 def _request_lines(view: View) -> Iterator[str]:
     requests = view.requests
-    for request in requests[:_MAX_REQUESTS]:
+    for request in requests[: LIMITS.requests]:
         text = plain_line(json_line(dict(request.params)))
-        if len(text) > _MAX_PARAMS:
-            text = text[: _MAX_PARAMS - 1] + "…"
+        if len(text) > LIMITS.request_params:
+            text = text[: LIMITS.request_params - 1] + "…"
         yield f"  {request.kind}  {text}"
-    if len(requests) > _MAX_REQUESTS:
-        yield f"  … and {len(requests) - _MAX_REQUESTS} more"
+    if len(requests) > LIMITS.requests:
+        yield f"  … and {len(requests) - LIMITS.requests} more"
 
 
 @asynchronous
@@ -327,7 +325,7 @@ async def resources(
             if as_json:
                 print_json({"success": True, "results": [result.as_dict() for result in results]})
             else:
-                print_text("\n".join(result.summary(max_chars=MAX_SUMMARY) for result in results))
+                print_text("\n".join(result.summary(max_chars=LIMITS.summary) for result in results))
         if watch:
             await _print_changes(app, watch, timeout, as_json)
         if not read and not watch:
@@ -346,7 +344,7 @@ async def _print_changes(app: Session, uris: Sequence[str], timeout: float | Non
         if as_json:
             print_event({"success": True, "uri": uri, "result": result.as_dict()})
         else:
-            print_text(f"{uri}\n{result.summary(max_chars=MAX_SUMMARY)}")
+            print_text(f"{uri}\n{result.summary(max_chars=LIMITS.summary)}")
 
     async with app.events() as events:
         for uri in uris:

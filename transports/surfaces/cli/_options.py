@@ -65,12 +65,6 @@ def spread_groups(command: Callable[..., R]) -> Callable[..., R]:
     return run
 
 
-Attach = Annotated[
-    bool,
-    typer.Option("--attach", help="Attach to a Chromium of yours that runs with remote debugging; asks if several do."),
-]
-
-
 def attached_to(attach: bool, cdp_url: str | None) -> str | None:
     """Return the address of the browser that ``--attach`` finds, or ``cdp_url`` without ``--attach``.
 
@@ -83,19 +77,19 @@ def attached_to(attach: bool, cdp_url: str | None) -> str | None:
     browsers = asyncio.run(find_running())
     if not browsers:
         raise UsageError(
-            "--attach: no browser of yours runs with remote debugging; start one with --remote-debugging-port=9222 and "
-            "a --user-data-dir of its own, or allow it at chrome://inspect/#remote-debugging"
+            "--attach: none of your browsers runs with remote debugging; start one with --remote-debugging-port=9222 "
+            "and its own --user-data-dir, or allow it at chrome://inspect/#remote-debugging"
         )
     if len(browsers) == 1:
         print_note(f"attaching to {browsers[0].where}")
         return browsers[0].url
     choices = [f"{number}  {browser.where} ({browser.url})" for number, browser in enumerate(browsers, 1)]
     if not at_terminal():
-        raise UsageError("--attach: several browsers run; name one with --cdp-url: " + "; ".join(choices))
+        raise UsageError("--attach: several browsers are running; choose one with --cdp-url: " + "; ".join(choices))
     for line in choices:
         print_note(line, always=True)
     while True:
-        answer = typer.prompt("Attach to which one", err=True)
+        answer = typer.prompt("Number of the browser to attach to", err=True)
         if str(answer).isdigit() and 1 <= int(answer) <= len(browsers):
             return browsers[int(answer) - 1].url
 
@@ -146,25 +140,15 @@ BrowserName = Annotated[
     str | None, typer.Option("--browser", metavar="NAME", help="chromium, chrome, msedge, firefox or webkit.")
 ]
 Headed = Annotated[bool, typer.Option("--headed", help="Show the browser's window (default: ABP_HEADLESS).")]
-Profile = Annotated[
-    Path | None, typer.Option("--profile", metavar="DIR", help="Browser profile to use and keep: stays signed in.")
-]
 StorageState = Annotated[
     Path | None, typer.Option("--storage-state", metavar="FILE", help="Cookies and storage to begin with (Playwright).")
-]
-CdpUrl = Annotated[
-    str | None, typer.Option("--cdp-url", metavar="URL", help="Attach to a running Chromium: http://127.0.0.1:9222")
-]
-BrowserServer = Annotated[
-    str | None,
-    typer.Option("--browser-server", metavar="URL", help="Playwright server that runs the browser: ws://HOST:3000"),
 ]
 SharedBrowsers = Annotated[
     int | None, typer.Option("--browsers", metavar="N", min=1, help="Share N browsers (default: one for each app).")
 ]
 AdapterFile = Annotated[
     Path | None,
-    typer.Option("--adapter", metavar="FILE", help="Script that makes an app of a page without a protocol."),
+    typer.Option("--adapter", metavar="FILE", help="Script that gives a page without a protocol capabilities."),
 ]
 Token = Annotated[
     str | None,
@@ -189,13 +173,9 @@ EvidenceText = Annotated[
         help="Keep more of each call: trace, video, har, console, screenshot, with commas; trace=on-failure.",
     ),
 ]
-AcceptCompression = Annotated[
-    bool,
-    typer.Option("--accept-compression", help="Let servers compress downloads, which are decoded as they arrive."),
-]
 Ttl = Annotated[
     str | None,
-    typer.Option("--ttl", metavar="TIME", help="Remove artifacts so long after they were stored: 90s, 30m, 1h, 7d."),
+    typer.Option("--ttl", metavar="TIME", help="Remove artifacts this long after they were stored: 90s, 30m, 1h, 7d."),
 ]
 Limits = Annotated[
     list[str] | None,
@@ -210,7 +190,7 @@ State = Annotated[
     typer.Option(
         "--state",
         metavar="DIR",
-        help="Keep detached calls and the names of connections in this folder, over a restart (default: in memory).",
+        help="Folder that keeps detached calls and names of connections over a restart (default: in memory).",
     ),
 ]
 
@@ -222,11 +202,16 @@ class OnOff(StrEnum):
 
 InlineData = Annotated[
     OnOff | None,
-    typer.Option("--inline-data", help="off: small data is in a file, too, and only its place is shown."),
+    typer.Option("--inline-data", help="off: small data also goes to a file, and only its place is shown."),
 ]
 Detach = Annotated[
     bool, typer.Option("--detach", help="Have a running server make the call, and print its id at once.")
 ]
+ServerTokens = Annotated[
+    str | None,
+    typer.Option("--token", metavar="[USER=]TOKEN,…", help="Tokens for --http (default: ABP_MCP_TOKEN, or a new one)."),
+]
+Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")]
 ServerUrl = Annotated[
     str | None, typer.Option("--server", metavar="URL", help="Address of the server, as `abp serve` prints it.")
 ]
@@ -303,15 +288,30 @@ class ConnectionOptions:
     transport: TransportName = "auto"
     browser: BrowserName = None
     headed: Headed = False
-    profile: Profile = None
+    profile: Annotated[
+        Path | None, typer.Option("--profile", metavar="DIR", help="Browser profile to use and keep: stays signed in.")
+    ] = None
     storage_state: StorageState = None
-    cdp_url: CdpUrl = None
-    browser_server: BrowserServer = None
-    attach: Attach = False
+    cdp_url: Annotated[
+        str | None, typer.Option("--cdp-url", metavar="URL", help="Attach to a running Chromium: http://127.0.0.1:9222")
+    ] = None
+    browser_server: Annotated[
+        str | None,
+        typer.Option("--browser-server", metavar="URL", help="Playwright server that runs the browser: ws://HOST:3000"),
+    ] = None
+    attach: Annotated[
+        bool,
+        typer.Option(
+            "--attach", help="Attach to your running Chromium with remote debugging; asks if there are several."
+        ),
+    ] = False
     adapter: AdapterFile = None
     token: Token = None
     header: Headers = None
-    accept_compression: AcceptCompression = False
+    accept_compression: Annotated[
+        bool,
+        typer.Option("--accept-compression", help="Let servers compress downloads, which are decoded as they arrive."),
+    ] = False
 
     def connection(self, *, evidence: str = "") -> ConnectOptions:
         """Return the given options as those of :func:`transports.connect`. ``--attach`` runs an event loop to find the
@@ -343,8 +343,8 @@ class ConnectionOptions:
 
 
 def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | None:
-    """Return the headers of ``--token`` and ``--header``, or ``None`` without any. Raises
-    :class:`~transports.errors.UsageError`, without values in its messages, as they are secrets."""
+    """Return the headers of ``--token`` and ``--header``, or ``None`` without any. Values are secrets, so no message
+    of a :class:`~transports.errors.UsageError` holds one."""
     values: dict[str, str] = {}
     for header in headers:
         name, colon, value = header.partition(":")
@@ -354,7 +354,7 @@ def headers_of(token: str | None, headers: Sequence[str]) -> dict[str, str] | No
     if token is None:
         return values or None
     if any(name.casefold() == "authorization" for name in values):
-        raise UsageError("--token and --header 'Authorization: …' are given; leave one out")
+        raise UsageError("--token and --header 'Authorization: …' are mutually exclusive")
     return {**values, "Authorization": f"Bearer {read_token(token)}"}
 
 
@@ -372,17 +372,11 @@ def open_limited_store(
     config: Path | None,
 ) -> ArtifactStore:
     """Return the store at ``url`` (default: the settings) with the retention of the options, variables and settings
-    file.
-
-    If they do not stay, one line on stderr says for how long they do.
-    """
+    file. With a retention, a line on stderr says for how long files are kept."""
     from ...session._stores import open_configured_store
 
     settings = Settings.load()
-    retention = retention_settings(
-        options=_retention_options(ttl, limits),
-        file=read_config(config),
-    )
+    retention = retention_settings(options=_retention_options(ttl, limits), file=read_config(config))
     store = open_configured_store(settings, url, retention=retention)
     if store.retention:
         print_note(_retention_note(store.url, store.retention))
@@ -402,7 +396,7 @@ def _retention_options(ttl: str | None, limits: Sequence[str] | None) -> Mapping
     for limit in limits or ():
         key, equals, value = limit.partition("=")
         if not equals:
-            raise UsageError(f"--retention {limit}: give KEY=VALUE, such as max_session_bytes=500MB")
+            raise UsageError(f"--retention {limit}: must be KEY=VALUE, such as max_session_bytes=500MB")
         options[key.strip()] = value.strip()
     if ttl is not None:
         options["ttl_seconds"] = ttl

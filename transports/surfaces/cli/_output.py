@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import IO, TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
@@ -144,10 +144,28 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-#: Characters of a note on stderr.
-_MAX_NOTE = 2000
-#: Characters of the summary of a result: enough for hundreds of files.
-MAX_SUMMARY = 100_000
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Most characters of what is printed, and most rows of a table."""
+
+    #: A note on stderr, such as an error with a long message of the app.
+    note: int = 2000
+    #: Summary of a result: enough for hundreds of files.
+    summary: int = 100_000
+    #: Description of a capability in a list; the description of a single one is printed whole.
+    description: int = 120
+    #: Cell of the table of parameters, except the last of a row, and the choices of an enum in it.
+    cell: int = 40
+    choices: int = 200
+    parameters: int = 100
+    #: Requests of a view, and the parameters of each.
+    requests: int = 50
+    request_params: int = 200
+    #: Ids in the message for an ambiguous name.
+    ids: int = 5
+
+
+LIMITS = Limits()
 #: Exit status in a shell of a program that SIGPIPE ended.
 _READER_GONE = 141
 #: Codes of apps for invalid parameters. These are bad usage, whether the app or the kit finds them.
@@ -263,8 +281,8 @@ def print_note(text: str, *, always: bool = False) -> None:
     if is_quiet() and not always:
         return
     line = " ".join(text.split())
-    if len(line) > _MAX_NOTE:
-        line = line[:_MAX_NOTE] + "…"
+    if len(line) > LIMITS.note:
+        line = line[: LIMITS.note] + "…"
     print_line(f"abp: {line}")
 
 
@@ -363,7 +381,7 @@ def print_result(result: Result) -> None:
     on_terminal = sys.stdout is not None and sys.stdout.isatty() and result.small_answer() is not None
     if on_terminal:
         _print_value(result.data)
-    print_text(replace(result, warnings=()).summary(max_chars=MAX_SUMMARY, with_answer=not on_terminal))
+    print_text(replace(result, warnings=()).summary(max_chars=LIMITS.summary, with_answer=not on_terminal))
     for line in evidence_lines(result.evidence):
         print_text(line)
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -22,9 +22,6 @@ from ...protocol._strict_json import decode_given, decode_json
 from ...protocol.binary import BinaryData
 from ...protocol.schema import fits_at
 from ._output import print_note
-
-if TYPE_CHECKING:
-    from ...protocol.binary import BinaryData
 
 #: Largest text that is read as parameters, in bytes; larger content must be given as a file.
 _MAX_TEXT = 64_000_000

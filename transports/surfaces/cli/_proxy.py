@@ -16,7 +16,7 @@ from ..._internal.extras import needing
 from ...errors import UsageError
 from ...protocol._strict_json import encode_json
 from ..shared._listening import parse_address
-from ._options import Headers, Json, Limits, Output, Ttl, headers_of, open_limited_store
+from ._options import Headers, Json, Limits, Output, ServerTokens, Ttl, headers_of, open_limited_store
 from ._output import asynchronous, print_line, print_note, print_text
 
 if TYPE_CHECKING:
@@ -44,12 +44,7 @@ async def proxy(
         str | None,
         typer.Option("--http", metavar="HOST:PORT", help="Serve over HTTP instead of stdin and stdout."),
     ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            "--token", metavar="[USER=]TOKEN,…", help="Tokens for --http (default: ABP_MCP_TOKEN, or a new one)."
-        ),
-    ] = None,
+    token: ServerTokens = None,
     preset: Annotated[
         str | None,
         typer.Option("--preset", metavar="NAME", help="Rules for files in answers: tableau, github, or a plug-in."),

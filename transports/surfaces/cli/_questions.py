@@ -23,7 +23,6 @@ from ..shared._question import question_of, question_text
 from ._output import print_line, print_note
 
 if TYPE_CHECKING:
-    from ...protocol._payloads import ElicitationRequest
     from ...session._events import Event
     from ...session._session import Session
 
@@ -109,7 +108,7 @@ class Questions:
             return {"success": True, "data": await self._read_file()}
         if request.method == "sampling/create":
             lines = _prompt_text(params).splitlines()
-            _print_question("The app asks for the answer of a language model; yours will do", lines)
+            _print_question("The app asks a language model; type an answer for it", lines)
             return {"success": True, "data": {"result": await self._read_line("answer")}}
         question = question_of(request)
         if question is None:

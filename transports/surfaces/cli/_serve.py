@@ -19,7 +19,19 @@ from ...artifacts._ref import Scope
 from ...errors import UsageError
 from ...session._settings import read_config, trust_found_file
 from ..shared._listening import parse_address
-from ._options import AdapterFile, InlineData, Limits, OnOff, Output, SharedBrowsers, State, Ttl, open_limited_store
+from ._options import (
+    AdapterFile,
+    InlineData,
+    Limits,
+    OnOff,
+    Output,
+    Port,
+    ServerTokens,
+    SharedBrowsers,
+    State,
+    Ttl,
+    open_limited_store,
+)
 from ._output import asynchronous, print_json, print_note, print_text, run_async
 from ._signals import expect_signal
 
@@ -50,7 +62,7 @@ async def serve(
         list[str] | None, typer.Option("--app", metavar="TARGET", help="Connect this app; may be given several times.")
     ] = None,
     adapter: AdapterFile = None,
-    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    port: Port = 0,
     host: Annotated[
         str, typer.Option("--host", metavar="H", help="Address to listen on; a token is needed unless it is local.")
     ] = "127.0.0.1",
@@ -128,12 +140,7 @@ def mcp(
             help="Serve over HTTP instead; for others than this machine with a public_url.",
         ),
     ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            "--token", metavar="[USER=]TOKEN,…", help="Tokens for --http (default: ABP_MCP_TOKEN, or a new one)."
-        ),
-    ] = None,
+    token: ServerTokens = None,
     gallery: Annotated[
         bool, typer.Option("--gallery", help="Serve the gallery too; its address is printed on stderr.")
     ] = False,

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..._internal.tasks import cancel_and_wait
 from ...errors import UsageError
@@ -158,7 +158,7 @@ def parse_line(line: str) -> tuple[str, Params]:
     name, _, rest = line.strip().partition(" ")
     rest = rest.strip()
     if rest.startswith("{"):
-        return name, Params(_parse_object(rest))
+        return name, Params(cast("dict[str, object]", decode_given(rest, "this")))
     params = Params()
     paths: set[tuple[str, ...]] = set()
     while rest:
@@ -175,12 +175,6 @@ def parse_line(line: str) -> tuple[str, Params]:
         else:
             set_value(params, path, text, f"{match[1]}={text}", paths)
     return name, params
-
-
-def _parse_object(text: str) -> dict[str, object]:
-    params = decode_given(text, "this")
-    assert isinstance(params, dict)
-    return params
 
 
 def _split_value(rest: str, key: str, *, is_file: bool) -> tuple[str, bool, str]:

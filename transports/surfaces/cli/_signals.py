@@ -64,7 +64,7 @@ def _handle(number: int, _: FrameType | None) -> None:
 
 
 def expect_signal() -> None:
-    """Declare that a signal is how this command ends, such as a server: nothing is said of it."""
+    """Declare that a signal is the normal end of this command, as of a server, so that no error is printed."""
     global _expected
     _expected = True
 

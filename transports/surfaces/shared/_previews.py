@@ -18,11 +18,24 @@ from ...routing._given_files import is_textual
 #: Image types that clients show, and image types that are sent as PNG.
 _SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _CONVERTED = ("image/bmp", "image/tiff", "image/avif")
-#: Maximum number of images in one result (docs/requirements.md R3-9b).
-_MAX_IMAGES = 4
-#: Maximum pixels of a side of an image, and of each of several: models' APIs refuse a request with a larger one
-#: (docs/agents.md).
-_MAX_SIDE, _MAX_SIDE_OF_MANY = 8000, 2000
+_PDF = "application/pdf"
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    #: Images in one result (docs/requirements.md R3-9b), and files whose text is previewed.
+    images: int = 4
+    texts: int = 4
+    #: Pixels of a side of an image, and of each of several: models' APIs refuse a request with a larger one
+    #: (docs/agents.md).
+    side: int = 8000
+    side_of_many: int = 2000
+    #: Characters of a PDF or SVG, and of a text, which a model can read in another way.
+    document_chars: int = 4000
+    text_chars: int = 500
+
+
+_LIMITS = _Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +77,8 @@ async def read_pictures(refs: Sequence[ArtifactRef], store: ArtifactStore, limit
     result = Pictures()
     if not images or not limits.each or not limits.total:
         return result
-    chosen = images[:_MAX_IMAGES]
-    max_side = _MAX_SIDE if len(chosen) == 1 else _MAX_SIDE_OF_MANY
+    chosen = images[: _LIMITS.images]
+    max_side = _LIMITS.side if len(chosen) == 1 else _LIMITS.side_of_many
     for number, (ref, share) in enumerate(zip(chosen, _shares(chosen, limits), strict=True), 1):
         picture = await _picture(ref, store, share, max_side)
         if picture is None:
@@ -194,24 +207,19 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 # --- texts and PDFs ---------------------------------------------------------------------------------------------------
 
 
-_PDF = "application/pdf"
-#: Maximum number of previewed files of one result.
-_MAX_FILES = 4
-
-
 async def read_texts(refs: Sequence[ArtifactRef], store: ArtifactStore, max_chars: int) -> list[str]:
     """Return the beginnings of the first four files that are text, SVG or PDF, each below a line with its name, with
     ``max_chars`` at most in total."""
     texts: list[str] = []
     readable = [ref for ref in refs if ref.mime_type == _PDF or is_textual(ref.mime_type)]
-    for ref in readable[:_MAX_FILES]:
+    for ref in readable[: _LIMITS.texts]:
         try:
             if ref.mime_type == _PDF:
-                text = await _pdf_beginning(ref, store, min(max_chars, 4000))
+                text = await _pdf_beginning(ref, store, min(max_chars, _LIMITS.document_chars))
             elif ref.mime_type == "image/svg+xml":
-                text = await _text_beginning(ref, store, min(max_chars, 4000))
-            else:  # shorter, since a model can read it in another way
-                text = await _text_beginning(ref, store, min(max_chars, 500))
+                text = await _text_beginning(ref, store, min(max_chars, _LIMITS.document_chars))
+            else:
+                text = await _text_beginning(ref, store, min(max_chars, _LIMITS.text_chars))
         except ABPError:  # removed meanwhile, or damaged: the result still has its reference
             continue
         if text:
