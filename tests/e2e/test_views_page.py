@@ -34,13 +34,10 @@ def ran(script: str, folder: Path) -> str:
 def test_a_view_from_nothing_to_its_tests(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "views.md").read_text(encoding="utf-8")
     blocks = _BLOCK.findall(page)
-    assert page.count("\n```") == 2 * len(blocks) and {language for _, language, _ in blocks} == {
-        "sh",
-        "python",
-        "html",
-    }
+    assert page.count("\n```") == 2 * len(blocks) and {language for _, language, _ in blocks} == {"sh", "python"}
     (install, *scripts) = [text for name, language, text in blocks if language == "sh" and not name]
-    assert install.startswith("pip install 'abp-transports[mcp,test]'\n")
+    assert install.startswith("pip install 'abp-transports[mcp,test]'\n") and "abp init view card" in install
+    ran("abp init view .", tmp_path)
     printed = []
     for name, _, text in blocks:
         if name:

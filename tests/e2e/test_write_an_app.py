@@ -1,4 +1,4 @@
-"""The app of ``docs/write-an-app.md``, built by following the page."""
+"""The app of ``docs/write-an-app.md``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import serving
-from tests.surfaces.cli.test_init import files_of_page
 from transports.surfaces.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -23,9 +22,7 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("notes")
-    for name, text in files_of_page("write-an-app.md").items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+    assert main(["init", "app", str(folder)]) == 0
     return folder
 
 

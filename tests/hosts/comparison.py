@@ -1,6 +1,6 @@
 """``python -m tests.hosts.comparison``: the same results through our router and through the host's tool source.
 
-It writes the tables into ``docs/routing.md``; a test holds them to what is measured.
+It writes the tables into ``comparison.md``; a test compares them with a new measurement.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.hosts.environment import ROOT, HostPython, installed
+from tests.hosts.environment import HostPython, installed
 from tests.hosts.results import Case, files, floods, look_alikes
 from transports import Router, open_store
 
 __all__ = ["documented", "measure"]
 
-DOCS = ROOT / "docs" / "routing.md"
+DOCS = Path(__file__).with_name("comparison.md")
 BEGIN = "<!-- measured: python -m tests.hosts.comparison -->"
 END = "<!-- /measured -->"
 

@@ -1,4 +1,4 @@
-"""The same results through our router and through penguiflow's tool source: what docs/routing.md says is measured."""
+"""The same results through our router and through penguiflow's tool source: the tables of comparison.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.needs import missing
 pytestmark = pytest.mark.hosts
 
 
-async def test_the_table_of_the_docs_is_true(tmp_path: Path) -> None:
+async def test_the_tables_are_true(tmp_path: Path) -> None:
     try:
         host = installed()
     except Missing as error:

@@ -1,4 +1,4 @@
-"""Undeclared files are found, and nothing else is taken for one (the figures are in docs/routing.md)."""
+"""Undeclared files are found, and nothing else is taken for one."""
 
 import pytest
 

@@ -18,45 +18,27 @@ __all__ = ["report"]
 _INTRODUCTION = """\
 # Reliability
 
-Written by `python -m tests.soak --minutes N --report docs/reliability.md` from one run; a run of a minute is one
-of the tests (`tests/soak/test_soak.py::test_nothing_is_lost_and_nothing_is_left`).
+This page shows what the kit does while its parts are killed: one run of
+`python -m tests.soak --minutes N --report docs/reliability.md`. A run of a minute is one of the tests
+(`tests/soak/test_soak.py::test_nothing_is_lost_and_nothing_is_left`).
 
-Two pages and an embedded app in one shared browser, two sockets, an MCP server, `abp serve` with an app, `abp mcp` with
-a page in a browser of its own, and an app whose files go to a small disk make calls side by side. A schedule made from
-a seed breaks one part after the other, so that faults also meet. Nothing is simulated: processes get SIGKILL and
-SIGSTOP, a TCP proxy cuts connections, the disk is 8 MB large. The callers are as simple as can be: they call, and call
-again whatever came of it; no session is ever opened again by them (the agent at the bridge connects its app again when
-the bridge says that there is none).
+Two pages and an embedded app in one shared browser, two sockets, an MCP server, `abp serve`, `abp mcp` with a page, and
+an app with a disk of 8 MB make calls side by side, while processes get SIGKILL and SIGSTOP and a proxy cuts
+connections. The run checks:
 
-What is asserted:
-
-- every call has exactly one outcome: a result, or an error of the kit with a code that the faults explain;
-- every file of every answer is the file that the app must have made (its SHA-256 is known before the call), and so it
-  is when it is read back from the store;
-- at the end, puts less deletes = artifacts in the index = metadata files = contents, `fsck` finds nothing, and each
-  content has its hash;
-- what a killed bridge left half-written goes by its age;
-- processes, descriptors, threads, temporary files and memory are at the end what they were after the warm-up, within a
-  tenth (or a handful, for small numbers); when everything is closed, no process and no temporary file is left;
-- a process that is killed leaves none of those that it had started;
-- when nothing is broken any more, the next call over every way has a result.
+- every call has exactly one outcome: a result, or an error with a code that the faults explain;
+- every file of every answer has the expected SHA-256, also when it is read back from the store;
+- at the end, artifacts, index, metadata files and contents agree, and `fsck` finds nothing;
+- processes, descriptors, threads, temporary files and memory are within a tenth of what they were after the warm-up;
+- nothing is left when everything is closed, or by a killed process;
+- after the last fault, the next call of every kind has a result.
 """
-_CODES = """\
-`DISCONNECTED`: what the call ran in was killed or cut. `TIMEOUT`: the deadline of 10 seconds (2 where a page was made
-to spin). `TRANSPORT_ERROR`, `BROWSER_ERROR`: nothing to connect to yet. `NOT_SUPPORTED`: a page whose scripts were lost
-with its server. `DOWNLOAD_FAILED`: the server of a download was gone. `STORE_FULL`: the disk was. `NOT_INITIALIZED`,
-`SESSION_INVALID`: the bridge was new and had no app.
-"""
-
-_LEFT = """\
-What was deleted had been read and compared before. `left` is what killed writers had left half-written, which went by
-its age.
-"""
-
+_CODES = (
+    "`TIMEOUT` is a deadline of 10 seconds (2 where a page spins); [Errors](reference/errors.md) has the other codes.\n"
+)
 _HELD = """\
-Memory is what the process that holds the sessions has resident; descriptors and threads are its own; processes are all
-those below it, files those in its temporary folder, without the browsers' profiles. The session at the bridge keeps the
-answers of the last thousand resources that it read, about 4 MB.
+Memory, descriptors and threads are those of the process that holds the sessions; processes are its children, files
+those in its temporary folder, without the browsers' profiles.
 """
 
 
@@ -75,11 +57,9 @@ def report(outcome: Outcome, *, picture: str | None) -> str:
     if picture:
         lines += [f"![Calls, faults and resources over time]({picture})\n"]
     lines += ["## Calls\n", *_calls(outcome), "", _CODES]
-    lines += ["## Faults\n", *_faults(outcome), "", "The number is the row of [faults.md](faults.md).\n"]
+    lines += ["## Faults\n", f"{_faults(outcome)}. The number is the row of [faults.md](faults.md).\n"]
     lines += ["## Stores\n", *_stores(outcome), ""]
-    lines += [_LEFT]
-    lines += ["## Resources\n", *_resources(outcome), ""]
-    lines += [_HELD]
+    lines += ["## Resources\n", *_resources(outcome), "", _HELD]
     return "\n".join(lines)
 
 
@@ -120,18 +100,14 @@ def _calls(outcome: Outcome) -> Iterator[str]:
     return _table(["way", "calls", "results", *(f"`{name}`" for name in errors), "longest"], body)
 
 
-def _faults(outcome: Outcome) -> Iterator[str]:
+def _faults(outcome: Outcome) -> str:
     times = Counter(name for _, name in outcome.record.faults)
-    return _table(["fault", "times"], [[name, times[name]] for name in NAMES])
+    return "; ".join(f"{name}: {times[name]}" for name in NAMES)
 
 
 def _stores(outcome: Outcome) -> Iterator[str]:
-    head = ["store", "puts", "deletes", "index", "metadata", "contents", "hashes compared", "left"]
-    body = [
-        [one.name, one.puts, one.deletes, one.index, one.metadata, one.content, one.compared, one.left]
-        for one in outcome.ledgers
-    ]
-    return _table(head, body)
+    head = ["store", "puts", "deletes", "artifacts at the end"]
+    return _table(head, [[ledger.name, ledger.puts, ledger.deletes, ledger.index] for ledger in outcome.ledgers])
 
 
 def _resources(outcome: Outcome) -> Iterator[str]:

@@ -45,12 +45,15 @@ def written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str
 
 def test_it_writes_the_app_of_the_guide(written: Callable[[str], dict[str, str]]) -> None:
     files = written("app")
-    assert files == files_of_page("write-an-app.md") and len(files) == 7
+    shown = files_of_page("write-an-app.md")
+    assert shown.keys() == {"web/index.html", "web/app.js"} and len(files) == 7
+    assert {name: files[name] for name in shown} == shown
 
 
 def test_it_writes_the_view_of_the_guide(written: Callable[[str], dict[str, str]]) -> None:
-    shown = files_of_page("views.md")
-    assert written("view") == {name: shown[name] for name in ("card.html", "server.py", "test_card.py")}
+    files, shown = written("view"), files_of_page("views.md")
+    assert files.keys() == {"card.html", "server.py", "test_card.py"}
+    assert all(files[name] == shown[name] for name in ("server.py", "test_card.py"))
 
 
 def test_it_writes_an_adapter_of_the_documentation(written: Callable[[str], dict[str, str]]) -> None:
