@@ -70,7 +70,7 @@ def after(tmp_path: Path, known: dict[str, Any]) -> None:
         assert unknown["failed"] and unknown["error"]["code"] == "OUTCOME_UNKNOWN"
         again = tool(spoken, "abp_call", session=known["session"], capability="app.record")
         assert not again["failed"] and again["session"] == known["session"]
-        assert "opened anew" in again["warnings"][-1]
+        assert "opened again" in again["warnings"][-1]
         assert [call["capability"] for call in again["data"]["calls"]] == ["app.record"]  # nothing was sent again
 
 

@@ -138,7 +138,7 @@ async def test_a_client_opens_a_view_calls_its_tools_sees_it_and_closes_it(
         await called(client, "abp_disconnect", session=view["session"])
         await eventually(lambda: one.changes > changes)
         assert await one.tools() == before
-        with pytest.raises(Exception, match=r"no tool 'abp_echo' \(any more\)"):
+        with pytest.raises(Exception, match="unknown tool 'abp_echo'"):
             await client.call_tool("abp_echo", {"text": "x"})
 
 
@@ -232,7 +232,7 @@ async def test_a_hidden_capability_is_not_opened_as_a_view_either(tmp_path: Path
     async with bridged(tmp_path, opens, hide_tools=("abp_echo",)) as one:
         await one.open("board")
         assert OWN - await one.tools() == {"abp_echo"}
-        with pytest.raises(Exception, match="no tool 'abp_echo'"):
+        with pytest.raises(Exception, match="unknown tool 'abp_echo'"):
             await one.client.call_tool("abp_echo", {"text": "x"})
 
 

@@ -87,7 +87,7 @@ async def test_a_link_names_the_tool_that_reads_it_and_is_read_as_a_resource(ser
         assert image.uri == "lib://image" and image.mime_type == "image/x-own" and image.meta
         assert await read_as_resource(client, f"artifact://{image.meta['artifact']}") == blob  # and it is kept
         server.resources = {**server.resources, "lib://large": {"mimeType": "text/csv", "text": LONG * 2}}
-        with pytest.raises(MCPError, match=r"25000 are read at once; read ranges: artifact://"):
+        with pytest.raises(MCPError, match=r"at most 25000 are read at once; read ranges: artifact://"):
             await client.read_resource("lib://large")
         with pytest.raises(MCPError, match="not found") as refused:
             await client.read_resource("lib://gone")

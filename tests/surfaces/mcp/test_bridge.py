@@ -50,7 +50,7 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert {"abp_text_shout", "abp_job_hold"} <= set(tools)
         assert tools["abp_text_shout"].description == "Text in capitals."
-        with pytest.raises(MCPError, match=r"\(any more\); did you mean abp_text_shout\? If not, list the tools again"):
+        with pytest.raises(MCPError, match=r"; did you mean abp_text_shout\? If not, list the tools again"):
             await client.call_tool("abp_text_shuot", {"text": "hi"})
         document = await called(client, "abp_text_shout", text="hi")
         assert document["data"] == {"text": "HI"}
@@ -59,7 +59,7 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
         assert again["data"] == {"text": "HO"}
         await called(client, "abp_disconnect")
         assert "abp_text_shout" not in {tool.name for tool in (await client.list_tools()).tools}
-        with pytest.raises(MCPError, match=r"no tool 'abp_text_shout' \(any more\); list the tools again"):
+        with pytest.raises(MCPError, match=r"unknown tool 'abp_text_shout'; list the tools again"):
             await client.call_tool("abp_text_shout", {"text": "hi"})
         listed = await called(client, "abp_artifacts")
         assert listed["total"] == 2
@@ -288,9 +288,9 @@ async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None
         ("abp_call", {"capability": "text.shout", "session": "gone"}, "abp_status lists the sessions"),
         ("abp_connect", {"url": URL, "new": True}, "disconnect one with abp_disconnect"),
         ("abp_connect", {"url": "mcp+stdio:rm -rf /"}, "correct the argument url and call again"),
-        ("abp_result", {"call": "gone"}, "abp_status lists the calls that there are"),
-        ("abp_cancel", {"call": "gone"}, "abp_status lists the calls that there are"),
-        ("abp_read_artifact", {"id": "gone_000000000000"}, "abp_artifacts lists what there is"),
+        ("abp_result", {"call": "gone"}, "abp_status lists the calls"),
+        ("abp_cancel", {"call": "gone"}, "abp_status lists the calls"),
+        ("abp_read_artifact", {"id": "gone_000000000000"}, "abp_artifacts lists the artifacts"),
         (
             "abp_fail",
             {"code": "CAPABILITY_UNAVAILABLE"},

@@ -136,7 +136,7 @@ async def test_calls_and_connections_are_found_after_a_restart(serve: Serve, gat
         ]
         both = [answer.structured_content for answer in await asyncio.gather(*calls)]
         assert [one["data"]["text"] for one in both if one] == ["A", "B"] and len(apps.transports) == 2
-        assert sorted("opened anew" in str(one.get("warnings")) for one in both if one) == [False, True]
+        assert sorted("opened again" in str(one.get("warnings")) for one in both if one) == [False, True]
         assert {one["session"] for one in (await called(client, "abp_status"))["sessions"]} == {configured, named}
         missing = await client.call_tool("abp_call", {"session": gone, "capability": "text.shout"})
         assert missing.is_error and "[SESSION_INVALID]" in words(missing)

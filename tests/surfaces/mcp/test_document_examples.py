@@ -276,9 +276,13 @@ async def test_files_need_no_place(serve: Serve) -> None:
         assert cast(list[object], seen[1]["files"])[0] == "x" and len(cast(list[object], seen[1]["files"])) == 2
         assert seen[2].keys() == {"image"} and read([seen[2]["image"]]) == [b"first"]
         for tool, files, said in [
-            ("abp_image_compare", [first], "say in `param` which of before, after each file is"),
-            ("abp_image_show", [first, second], "several files are given as image; say in `param`"),
-            ("abp_data_analyst", [{"param": "a", **first}, {"param": "a", **second}], "several files are given as a;"),
+            ("abp_image_compare", [first], "set `param` of each file to one of before, after"),
+            ("abp_image_show", [first, second], "several files have the place image; set `param`"),
+            (
+                "abp_data_analyst",
+                [{"param": "a", **first}, {"param": "a", **second}],
+                "several files have the place a;",
+            ),
         ]:
             refused = await client.call_tool(tool, {"files": files})
             assert refused.is_error and said in words(refused)

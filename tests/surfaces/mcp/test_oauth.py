@@ -192,7 +192,7 @@ async def test_an_app_and_a_tool_need_their_scopes_whichever_way_they_are_called
             await called(ann, "abp_connect", name="crm")
             assert (await called(ann, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
             refused = await ann.call_tool("abp_connect", {"name": "crm", "transport": "websocket"})
-            assert "transport: leave it out" in refused.structured_content["error"]["message"]
+            assert "transport: omit it" in refused.structured_content["error"]["message"]
 
 
 @pytest.mark.load

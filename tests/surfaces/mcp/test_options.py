@@ -111,7 +111,7 @@ def test_a_named_file_is_read_instead(folder: Path) -> None:
         ("[mcp]\nmax_file_size_mb = -1", r"abp\.toml: mcp\.max_file_bytes: .*greater than or equal to 0"),
         ("[mcp]\nmax_file_size_mb = inf", r"abp\.toml: mcp\.max_file_bytes: "),
         ("[mcp]\nmax_sessions = 0", r"abp\.toml: mcp\.max_sessions: .*greater than 0"),
-        ('[mcp]\nroots = ["gone"]', r"abp\.toml: mcp\.roots: there is no folder .*gone"),
+        ('[mcp]\nroots = ["gone"]', r"abp\.toml: mcp\.roots: .*gone is not a folder"),
         ('[mcp]\nadapter = "../own.js"', r"an adapter \(own\.js\) is for one app, and 0 are given"),
         ('[mcp]\napps = ["http://a.example/"]\nadapter = "gone.js"', r"the adapter .*gone\.js.* cannot be read"),
         ('[mcp]\napps = ["ws://a.example/"]\nadapter = "own.js"', "an adapter is for a page"),
@@ -313,7 +313,7 @@ async def test_a_picture_is_taken_of_public_and_allowed_addresses_only(
         "http://[::1]/": "not on the public Internet",
         "http://localhost/": "not on the public Internet",
         "http://bad.example/": "may not be connected",
-        "file:///etc/passwd": "plainly",
+        "file:///etc/passwd": "plain name",
     }
     async with serve(connected=False, options={"blocked_hosts": ("bad.*",)}) as client:
 
@@ -325,7 +325,7 @@ async def test_a_picture_is_taken_of_public_and_allowed_addresses_only(
         for url, reason in refused.items():
             assert reason in await said(url), url
         assert "a browser is started" in await said("https://1.1.1.1/")
-        assert "not both" in await said("https://1.1.1.1/", session="a")
+        assert "mutually exclusive" in await said("https://1.1.1.1/", session="a")
         for wrong in ({"width": 1921}, {"height": 0}, {"options": {"path": "/tmp/x"}}):
             assert "INVALID_PARAMS" in await said("https://1.1.1.1/", **wrong)
         await called(client, "abp_connect", url="ws://127.0.0.1:8000/abp")
@@ -348,7 +348,7 @@ async def test_tools_that_are_hidden_cannot_be_called_in_any_way(serve: Serve) -
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert "abp_text_shout" in names and not names & {"abp_screenshot", "abp_job_hold"}
         for hidden in ("abp_screenshot", "abp_job_hold"):
-            with pytest.raises(MCPError, match="no tool"):
+            with pytest.raises(MCPError, match="unknown tool"):
                 await client.call_tool(hidden, {})
         answer = await client.call_tool("abp_call", {"capability": "job.hold"})
         assert answer.is_error and "may not be called" in words(answer)
@@ -366,7 +366,7 @@ async def test_a_hidden_name_hides_every_capability_that_would_have_it(serve: Se
             expected = {"abp_delete_all"} if "[" in pattern else set()
             assert {name for name in names if "delete" in name} == expected
             for hidden in ("abp_delete_all_2", "abp_delete_all_3", "abp_call_2"):
-                with pytest.raises(MCPError, match="no tool"):
+                with pytest.raises(MCPError, match="unknown tool"):
                     await client.call_tool(hidden, {})
             answers = [
                 await client.call_tool("abp_call", {"capability": name})
@@ -409,7 +409,7 @@ async def test_file_tools_can_be_switched_off(serve: Serve, era: str) -> None:
         if era == "legacy":  # newer clients of the SDK show none
             assert client.instructions and "abp_read_artifact" not in client.instructions
         for hidden in ("abp_artifacts", "abp_read_artifact"):
-            with pytest.raises(MCPError, match="no tool"):
+            with pytest.raises(MCPError, match="unknown tool"):
                 await client.call_tool(hidden, {"id": "a"})
         files = [{"param": "text", "content": "QQ=="}]
         refused = await client.call_tool("abp_call", {"capability": "text.shout", "files": files})

@@ -65,7 +65,7 @@ async def test_each_app_has_a_prompt(serve: Serve) -> None:
         assert text.endswith("Call text.shout now, with text = hi, and hand over the artifact a1.")
         await called(client, "abp_disconnect", session=sessions[0])
         assert len((await client.list_prompts()).prompts) == 1
-        with pytest.raises(MCPError, match="there is no prompt"):
+        with pytest.raises(MCPError, match="unknown prompt"):
             await client.get_prompt("use_in_process_app_2", {})
 
 

@@ -212,7 +212,7 @@ async def test_without_a_store_a_result_has_no_link_and_no_image() -> None:
         await Router(store).route(broken, capability="half")
     failed = error_result(caught.value, LIMIT, view)
     assert [type(item) for item in failed.content] == [TextContent]
-    assert "Stored all the same" not in words(failed) and "Binary content not stored: half" in words(failed)
+    assert "These files were stored" not in words(failed) and "Binary content not stored: half" in words(failed)
 
 
 async def test_a_file_that_is_removed_meanwhile_spoils_no_result() -> None:

@@ -29,7 +29,6 @@ from ...artifacts._ref import Scope
 from ...errors import ProtocolError, UsageError, first_line
 from ...protocol._plain_text import is_loopback, is_page, origin_of, plain_line
 from ...protocol._strict_json import decode_json
-from ...session._app_tables import AppEntry
 from ..shared._apps import App
 from ..shared._capability_tools import tool_name
 from ._options import Options
@@ -141,7 +140,6 @@ class BearerVerifier(TokenVerifier):
         self._jwt_verifier = jwt_verifier
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the user of a bearer token, or ``None``."""
         holder = None
         for secret, user in self._users.items():  # no early exit: the time must not reveal a match
             if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
@@ -239,13 +237,6 @@ def _public_key(file: Path) -> Any:
         raise UsageError(f"jwt_key_file: {file} is not a public key in PEM: {error}") from error
 
 
-def all_scopes(options: Options, apps: Mapping[str, AppEntry]) -> list[str]:
-    """Return all scopes named in the settings, sorted."""
-    named = [scope for scopes in options.tool_scopes.values() for scope in scopes]
-    named += [scope for entry in apps.values() for scope in entry.scopes]
-    return sorted({*options.required_scopes, *named})
-
-
 def _scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str, Any]) -> set[str]:
     """Return the scopes that a call of a tool needs: those of the tool, those of the capability's tool if ``abp_call``
     or ``abp_open_view`` calls it, and those of the app."""
@@ -280,7 +271,6 @@ def _scopes_for(user: User, options: Options, tool: str, arguments: Mapping[str,
 
 
 def app_is_in_scope(user: User, app: App) -> bool:
-    """Return whether the token of this request has the scopes of an app."""
     token = get_access_token()
     return token is None or _scopes_of_app(user, app) <= set(token.scopes)
 

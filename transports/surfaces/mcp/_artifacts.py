@@ -64,7 +64,6 @@ class ArtifactView:
         return meta
 
     def entry(self, ref: ArtifactRef) -> Fields:
-        """Return an artifact as an entry of ``abp_artifacts``: its reference, its estimated tokens, and its flags."""
         entry = {**ref.as_dict(), **self._reading_hints(ref)}
         url = self.url(ref)
         if url:
@@ -79,11 +78,9 @@ class ArtifactView:
         }
 
     def is_large(self, ref: ArtifactRef) -> bool:
-        """Return whether the content of an artifact is large for the context of a model."""
         return large_file_warning(ref, self.limits)
 
     def resource(self, ref: ArtifactRef) -> Fields:
-        """Return an artifact as an entry of a list of resources."""
         resource: Fields = {
             "uri": ref.uri,
             "name": ref.filename,
@@ -115,7 +112,6 @@ class ArtifactView:
         return [{"type": "resource_link", **self.resource(ref)} for ref in refs]
 
     def url(self, ref: ArtifactRef) -> str | None:
-        """Return the URL that opens an artifact, if there is one."""
         if self.link is None:
             return None
         return self.link(ref)
@@ -179,9 +175,8 @@ async def read_artifact(store: ArtifactStore, uri: str, max_bytes: int, view: Ar
 
 
 def over_limit(ref: ArtifactRef, max_bytes: int) -> TooLarge:
-    """Return the error for an artifact that is too large to be read at once."""
     return TooLarge(
-        f"the artifact has {ref.size_bytes} bytes and {max_bytes} are read at once; read ranges: "
+        f"the artifact has {ref.size_bytes} bytes and at most {max_bytes} are read at once; read ranges: "
         f"{ref.uri}?offset=0&length={max_bytes}"
     )
 

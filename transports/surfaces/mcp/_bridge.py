@@ -71,7 +71,7 @@ from ..shared._activity import Activity
 from ..shared._apps import App, Apps, Connect
 from ..shared._capability_tools import tool_name
 from ..shared._detached import DetachedCalls
-from ._access import all_scopes, app_is_in_scope, require_scopes
+from ._access import app_is_in_scope, require_scopes
 from ._artifacts import TEMPLATE, ArtifactView, Link
 from ._calls import Context, ProgressReporter
 from ._detached import add_tasks
@@ -97,8 +97,6 @@ _READY_TIMEOUT = 10.0
 
 
 class _SdkServer(Server[None]):
-    """Low-level server of the SDK that declares changing lists."""
-
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *args: Any, **more: Any
     ) -> InitializationOptions:
@@ -184,13 +182,13 @@ class Bridge:
                 await self._calls.aclose()
 
     async def retire_idle(self) -> None:
-        """Disconnect the apps of users without a request for ``idle_minutes``, until cancelled. Their artifacts stay,
-        and their clients are notified."""
         await self._users.retire_idle()
 
     def scopes(self) -> list[str]:
-        """Return all scopes of the options and the named apps, sorted."""
-        return all_scopes(self.options, self._named)
+        scopes = set(self.options.required_scopes)
+        scopes.update(*self.options.tool_scopes.values())
+        scopes.update(*(entry.scopes for entry in self._named.values()))
+        return sorted(scopes)
 
     def require_scopes(self, tool: str, arguments: Mapping[str, Any], connection: str) -> None:
         """Raise :class:`~transports.errors.UsageError` (``INSUFFICIENT_SCOPE``) if the token of this request has too
@@ -267,7 +265,7 @@ class Bridge:
         advice = "list the tools again"
         if similar:
             advice = f"did you mean {' or '.join(f'abp_{name}' for name in similar)}? If not, {advice}"
-        return MCPError(INVALID_PARAMS, f"there is no tool {name[:100]!r} (any more); {advice}")
+        return MCPError(INVALID_PARAMS, f"unknown tool {name[:100]!r}; {advice}")
 
     async def _list_resources(self, ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
         user = self._registered(ctx)
@@ -325,8 +323,6 @@ class Bridge:
 
 
 def _instructions(*, files: bool, retention: object) -> str:
-    """Return the server's instructions for models; with ``files`` they explain artifacts, and with ``retention`` its
-    limits."""
     text = _INSTRUCTIONS
     if files:
         text += _FILE_INSTRUCTIONS
@@ -338,7 +334,7 @@ def _instructions(*, files: bool, retention: object) -> str:
 def _tool_page(tools: Sequence[Tool], cursor: str | None) -> ListToolsResult:
     """Return the page of 100 ``tools`` at ``cursor``, or the first. Raises :class:`MCPError` for an invalid cursor."""
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 9):
-        raise MCPError(INVALID_PARAMS, "this cursor is not of this server; list the tools from the beginning")
+        raise MCPError(INVALID_PARAMS, "invalid cursor; list the tools from the beginning")
     start = int(cursor or 0)
     end = start + 100
     next_cursor = str(end) if end < len(tools) else None
@@ -371,10 +367,9 @@ def _list_prompts(apps: Apps, *, files: bool) -> ListPromptsResult:
 
 
 def _get_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> GetPromptResult:
-    """Return the text of a prompt. Raises :class:`MCPError` if its app is not connected (any more)."""
     app = _apps_by_prompt(apps).get(name)
     if app is None:
-        raise MCPError(INVALID_PARAMS, f"there is no prompt {name[:100]!r} (any more); list the prompts again")
+        raise MCPError(INVALID_PARAMS, f"unknown prompt {name[:100]!r}; list the prompts again")
     lines = [f"Use the app {app_name(app)}, which is connected as session {app.key}. It can do this:"]
     capabilities = app.session.capabilities
     for capability in (capabilities[key] for key in islice(capabilities, 100)):
@@ -462,7 +457,6 @@ def _parameters(apps: Iterable[App], capability: str) -> Mapping[str, object]:
 
 
 def _listed_values(schema: object) -> list[str]:
-    """Return the values that the schema of a parameter lists, if it does."""
     if not isinstance(schema, Mapping):
         return []
     if schema.get("type") == "boolean":

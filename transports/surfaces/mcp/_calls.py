@@ -27,7 +27,6 @@ from mcp_types import (
     ElicitRequest,
     ElicitRequestFormParams,
     ElicitResult,
-    InputRequest,
     Role,
     SamplingMessage,
     TextContent,
@@ -58,13 +57,11 @@ class Form:
     result: ClassVar[type[BaseModel]] = ElicitResult
 
     def fits(self, client: ClientCapabilities | None) -> bool:
-        """Return whether the client shows forms."""
         if client is None or client.elicitation is None:
             return False
         return client.elicitation.form is not None or client.elicitation.url is None
 
     def request(self) -> ElicitRequest:
-        """Return the form as an MCP request."""
         return ElicitRequest(
             params=ElicitRequestFormParams(
                 message=plain_text(self.question.message),
@@ -87,11 +84,9 @@ class Prompt:
     result: ClassVar[type[BaseModel]] = CreateMessageResult
 
     def fits(self, client: ClientCapabilities | None) -> bool:
-        """Return whether the client lets servers use its model."""
         return client is not None and client.sampling is not None
 
     def request(self) -> CreateMessageRequest:
-        """Return the prompt as an MCP request."""
         return CreateMessageRequest(params=self.params)
 
     def answer(self, response: object) -> Mapping[str, object]:
@@ -148,7 +143,6 @@ def _prompt(params: Mapping[str, object]) -> Prompt | None:
 
 
 def _sampling_messages(items: object) -> list[SamplingMessage]:
-    """Return the app's messages that have text."""
     messages: list[SamplingMessage] = []
     for item in items if isinstance(items, list) else ():
         match item:
@@ -188,7 +182,6 @@ class ProgressReporter:
 
     @asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
-        """Send heartbeats while the block runs."""
         if not self._ctx.meta or "progress_token" not in self._ctx.meta:
             yield
             return
@@ -224,7 +217,6 @@ def is_modern(ctx: Context) -> bool:
 
 
 def takes_tasks(ctx: Context) -> bool:
-    """Return whether the client of a request declares the tasks extension."""
     capabilities = ctx.session.client_capabilities
     return is_modern(ctx) and capabilities is not None and TASKS in (capabilities.extensions or {})
 
@@ -237,10 +229,6 @@ class Question:
     key: str
     client_request: ClientRequest
     answer: asyncio.Future[object]
-
-    def request(self) -> InputRequest:
-        """Return the question as an MCP request."""
-        return self.client_request.request()
 
 
 class ToolCall:
@@ -353,7 +341,6 @@ class ToolCall:
                 self.task.exception()  # marks it as retrieved: nothing awaits the task any more
 
     async def progress(self, progress: Progress) -> None:
-        """Report progress to the waiting request, if there is one."""
         self.latest = progress
         if self._reporter is not None:
             await self._reporter.report(progress)

@@ -62,7 +62,6 @@ class DetachedTools:
     async def start(
         self, call: ToolCall, app: App, capability: str, work: Callable[[ToolCall], Coroutine[object, object, Result]]
     ) -> CallToolResult:
-        """Start a call and return its id."""
         record = call_record(app, call.id, capability, detached=True)
 
         async def begin() -> Result:
@@ -113,7 +112,7 @@ class DetachedTools:
             question = await pending.wait(ctx, reporter, wait)
             if isinstance(question, Question):
                 return InputRequiredResult(
-                    input_requests={question.key: question.request()}, request_state=f"call {call}"
+                    input_requests={question.key: question.client_request.request()}, request_state=f"call {call}"
                 )
             latest = pending.latest
             wait = 10.0 if pending.task.done() else 0.0  # for its result to be written
@@ -123,7 +122,6 @@ class DetachedTools:
         return _kept_result(kept_call, self._options.max_answer_bytes, self._view)
 
     async def cancel(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Answer `abp_cancel`."""
         record = (await self._user.calls.cancel(str(arguments["call"]), self._scope)).record
         text = f"Call {record.id} of {plain_line(record.capability)}: {record.status}"
         return text_result(text, {"success": True, **_call_document(record)}, self._options.max_answer_bytes)
@@ -145,7 +143,7 @@ def _kept_result(call: KeptCall, max_bytes: int, view: ArtifactView) -> CallTool
         raise OutcomeUnknown(f"{name}: {reason}")
     if call.expired:
         raise UsageError(
-            f"{name}: the call is {record.status}, and its answer was kept for a day at most and is gone",
+            f"{name}: the call is {record.status}; its answer was kept for at most a day and has been deleted",
             code="CALL_EXPIRED",
         )
     document: dict[str, object] = {"success": True, **_call_document(record)}
@@ -181,7 +179,6 @@ class _UpdateTaskParams(_TaskParams):
 
 
 def new_task(record: CallRecord) -> dict[str, object]:
-    """Return the result that turns a call into a task."""
     return {"resultType": "task", **_task(record)}
 
 
@@ -207,7 +204,7 @@ def add_tasks(server: Server[None], user_of: Callable[[Context], User], options:
         live = user.calls.live(params.task_id, user.store.scope)
         if live is not None and isinstance(live.pending, ToolCall) and live.pending.question is not None:
             question = live.pending.question
-            request = question.request().model_dump(by_alias=True, mode="json", exclude_none=True)
+            request = question.client_request.request().model_dump(by_alias=True, mode="json", exclude_none=True)
             return {**_task(live.record), "status": "input_required", "inputRequests": {question.key: request}}
         call = await _existing(user.calls.get(params.task_id, user.store.scope))
         task = _task(call.record)

@@ -88,7 +88,7 @@ def _places(files: Sequence[Mapping[str, Any]], schema: Mapping[str, object], fi
             name for name, parameter in properties.items() if isinstance(parameter, Mapping) and is_file(parameter)
         ]
     if len(declared) > 1 and any("param" not in file for file in files):
-        raise UsageError(f"files: say in `param` which of {', '.join(declared)} each file is")
+        raise UsageError(f"files: set `param` of each file to one of {', '.join(declared)}")
     default = declared[0] if declared else ""
     places: list[str] = [file.get("param") or default for file in files]
     if "" in places:
@@ -99,7 +99,7 @@ def _places(files: Sequence[Mapping[str, Any]], schema: Mapping[str, object], fi
             places = [place or f"files.{next(numbers)}" for place in places]
     for place in places:
         if places.count(place) > 1:
-            raise UsageError(f"files: several files are given as {place}; say in `param` where each belongs")
+            raise UsageError(f"files: several files have the place {place}; set `param` of each")
     return places
 
 
@@ -116,8 +116,10 @@ def _sent_file(
             "mimeType": mime_type,
         }
         return cast(GivenFile, {key: value for key, value in described.items() if value is not None})
-    refused = UsageError(f"files: {place}: this path may not be read; send `content` or `artifact` instead, or "
-                         "have the user allow its folder with ABP_MCP_ROOTS")  # fmt: skip
+    refused = UsageError(
+        f"files: {place}: this path may not be read; send `content` or `artifact` instead, or have the user allow its "
+        "folder with ABP_MCP_ROOTS"
+    )
     opened = open_files.enter_context(open_beneath(file["path"], roots, refused))
     return OpenFile(opened, mime_type, name or Path(str(opened.name)).name)
 
@@ -134,7 +136,6 @@ class ArtifactTools:
         self._view = view
 
     async def list(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Answer ``abp_artifacts``."""
         store = self._store
         session = arguments.get("session")
         if session:
@@ -164,7 +165,6 @@ class ArtifactTools:
         return text_result("\n".join(lines), document, self._options.max_answer_bytes)
 
     async def read(self, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Answer ``abp_read_artifact``."""
         ref = await self._store.stat(arguments["id"].removeprefix("artifact://"))
         path = arguments.get("path")
         if path is not None:
@@ -250,8 +250,11 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
     :class:`~transports.errors.UsageError` for a path that is not allowed, exists with other content, or cannot be
     written."""
     details = {"argument": "path"}
-    refused = UsageError("path: artifacts may not be written there; have the user allow the folder with "
-                         "ABP_MCP_EXPORT_ROOTS, or read the artifact instead", details=details)  # fmt: skip
+    refused = UsageError(
+        "path: artifacts may not be written there; have the user allow the folder with ABP_MCP_EXPORT_ROOTS, or read "
+        "the artifact instead",
+        details=details,
+    )
     target = Path(path)
     if not target.is_absolute() or "\0" in path or target.name in ("", ".", ".."):
         raise refused
@@ -260,7 +263,7 @@ async def export_artifact(store: ArtifactStore, ref: ArtifactRef, path: str, roo
             await _write_artifact(store, ref, folder, target.name)
             return real / target.name
     except FileExistsError:
-        message = f"path: {target.name} is there already with other content; choose another name"
+        message = f"path: {target.name} already exists with other content; choose another name"
         raise UsageError(message, details=details) from None
     except OSError as error:
         raise UsageError(f"path: cannot write there: {error.strerror or error}", details=details) from error
@@ -319,7 +322,6 @@ def _sha256_of(name: str, folder: Folder) -> str | None:
 
 
 async def list_resources(store: ArtifactStore, cursor: str | None, view: ArtifactView) -> ListResourcesResult:
-    """Return one page of artifacts, newest first. Raises :class:`MCPError` for an invalid cursor."""
     try:
         return ListResourcesResult.model_validate(await list_artifacts(store, cursor, view))
     except UsageError as error:

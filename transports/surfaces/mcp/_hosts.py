@@ -92,7 +92,6 @@ class PictureHosts:
         self._any_address = any_address
 
     async def check(self, url: str) -> None:
-        """Check the host of ``url`` with :meth:`addresses`. Raises its errors."""
         await self.addresses(*_host_and_port(url))
 
     async def addresses(self, host: str, port: int) -> list[str]:
@@ -118,7 +117,7 @@ class PictureHosts:
                     return sorted(app_addresses)
         if not all(is_public(address) for address in addresses):
             raise UsageError(
-                f"{host} (port {port}) is not on the public Internet; connect an app that is there with abp_connect, "
+                f"{host} (port {port}) is not on the public Internet; connect an app at that address with abp_connect, "
                 "or ask the user, who can allow it (allowed_hosts)"
             )
         return addresses
@@ -132,7 +131,6 @@ def _require_allowed(host: str, port: int, allowed: Sequence[str], blocked: Sequ
 
 
 def _numeric(address: str) -> str:
-    """Return a numeric address in the spelling of :func:`_host_and_port`."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     return str(getattr(ip, "ipv4_mapped", None) or ip)
 
@@ -151,7 +149,7 @@ def _matches_host(host: str, port: int, patterns: Sequence[str]) -> bool:
 def _host_and_port(url: str) -> tuple[str, int]:
     """Return host and port as a browser reads them; an IPv6 address is without brackets."""
     invalid = UsageError(
-        "url: write the host plainly, such as app.example, 127.0.0.1 or xn--…, without a user before it"
+        "url: the host must be a plain name or address, such as app.example, 127.0.0.1 or xn--…, without a user"
     )
     try:
         parts = urlsplit(url)

@@ -59,7 +59,6 @@ def _metrics_route(exposition: Exposition, security: TransportSecuritySettings, 
 
 
 def local_security(host: str) -> TransportSecuritySettings:
-    """Return the allowed ``Host`` and ``Origin`` of a server at ``host``: this machine and ``host``."""
     names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host}
     return TransportSecuritySettings(
         allowed_hosts=[*(f"{name}:*" for name in names), *names],
@@ -141,7 +140,7 @@ class UserLimits:
         user = holder.access_token.subject or holder.access_token.client_id
         if self._requests[user] >= self._max_requests:
             await _refusal(
-                f"{self._max_requests} requests of this user are under way, which is the limit; wait for one to end"
+                f"this user has {self._max_requests} running requests, which is the limit; wait for one to end"
             )(scope, receive, send)
             return
         self._requests[user] += 1
@@ -199,7 +198,6 @@ class UserLimits:
             await self._end_session(idle[0], scope)
 
     async def _end_session(self, session: str, scope: Scope) -> None:
-        """End a session of the user of ``scope``, as its client would (DELETE)."""
         headers = [(name, value) for name, value in scope["headers"] if name in (b"host", b"origin")]
         headers.append((_SESSION.encode(), session.encode()))
         request = {**scope, "method": "DELETE", "headers": headers}

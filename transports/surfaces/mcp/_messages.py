@@ -87,7 +87,6 @@ class MessageCheck:
         await self._app(scope, replay, send)
 
     async def _read_body(self, request: Request) -> bytes | Response:
-        """Return the body of a request, or the response to one that is too large or too slow."""
         pieces: list[bytes] = []
         size = 0
         counter = ValueCounter()
@@ -112,7 +111,6 @@ class MessageCheck:
 
 
 def slow_response() -> Response:
-    """Return the response to a request whose body arrives too slowly."""
     return JSONResponse(error_body(SLOW_BODY, code=CallTimeout.code), 408, headers={"Connection": "close"})
 
 

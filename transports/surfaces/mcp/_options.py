@@ -54,7 +54,6 @@ _MIB = 1 << 20
 
 
 def _split_at(separator: str) -> BeforeValidator:
-    """Return a validator that splits the text of a variable."""
 
     def split(value: object) -> object:
         if not isinstance(value, str):
@@ -66,7 +65,7 @@ def _split_at(separator: str) -> BeforeValidator:
 
 def _existing_folder(path: Path) -> Path:
     if not path.is_dir():
-        raise ValueError(f"there is no folder {path}")
+        raise ValueError(f"{path} is not a folder")
     return path.resolve()
 
 
@@ -206,7 +205,6 @@ class Options(BaseSettings):
 
     @property
     def files(self) -> FileLimits:
-        """Limits for files of a call, and for artifacts that are read."""
         return FileLimits(
             max_file_bytes=self.max_file_bytes,
             allowed_mime_types=self.allowed_types,

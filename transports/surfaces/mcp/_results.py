@@ -138,7 +138,6 @@ def for_version(result: CallToolResult, version: str) -> CallToolResult:
 
 
 def text_result(text: str, document: Mapping[str, object], max_bytes: int) -> CallToolResult:
-    """Return a result without artifacts."""
     return _within(max_bytes, plain_text(text), dict(document), (), ArtifactView())
 
 
@@ -155,7 +154,7 @@ def error_result(error: ABPError, max_bytes: int, view: ArtifactView) -> CallToo
     if isinstance(error.result, Result):  # part of the answer is in the store
         refs = [ref for ref in error.result.artifacts.values() if ref.stored]
         document["artifacts"] = [{"field": place, **_reference(ref)} for place, ref in error.result.artifacts.items()]
-        lines.append("Stored all the same:" if refs else "The rest of the answer:")
+        lines.append("These files were stored:" if refs else "The rest of the answer:")
         lines.append(error.result.summary(max_chars=_MAX_SUMMARY))
         lines += view.url_lines(refs)
     return _within(max_bytes, plain_text("\n".join(lines)), document, refs, view, is_error=True)
@@ -168,11 +167,11 @@ _ADVICE = Advice(
         "LIMIT_REACHED": "disconnect one with abp_disconnect",
         "NOT_INITIALIZED": "call abp_connect with the address of the app",
         "SESSION_INVALID": "abp_status lists the sessions",
-        "CALL_NOT_FOUND": "abp_status lists the calls that there are",
+        "CALL_NOT_FOUND": "abp_status lists the calls",
         "CALL_EXPIRED": "abp_artifacts lists what it stored",
         "TIMEOUT": "{again}, with a longer `timeout` or for less at once",
     },
-    no_artifact="abp_artifacts lists what there is",
+    no_artifact="abp_artifacts lists the artifacts",
     connect="connect again with abp_connect",
     arguments="correct the arguments; for those of a capability, abp_status with `capability` has the schema",
 )

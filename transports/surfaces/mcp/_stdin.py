@@ -22,7 +22,6 @@ def exit_soon() -> None:
 
 
 def _parent_lives() -> Callable[[], bool]:
-    """Return a function that returns whether the parent of this process still runs."""
     parent = os.getppid()
     if os.name != "nt":
         return lambda: os.getppid() == parent

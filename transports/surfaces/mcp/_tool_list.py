@@ -334,7 +334,6 @@ class CapabilityTool:
         return tool_name(self.capability), self.name
 
     def definition(self) -> Tool:
-        """Return the tool as MCP lists it."""
         return Tool(
             name=self.name,
             title=plain_line(self.capability, 200),
@@ -390,7 +389,6 @@ def capability_tools(apps: Apps, *, files: bool) -> dict[str, CapabilityTool]:
 
 
 def has_views(apps: Apps) -> bool:
-    """Return whether one of the apps has a view for one of its first 200 capabilities."""
     for app in apps.values():
         capabilities = app.session.capabilities
         if any(capabilities[name].view is not None for name in islice(capabilities, MAX_TOOLS)):

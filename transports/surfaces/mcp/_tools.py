@@ -125,7 +125,6 @@ class Tools:
         return app
 
     async def _select_callable(self, arguments: Mapping[str, Any]) -> App:
-        """Return the app of the capability in the arguments, if it may be called."""
         capability = arguments["capability"]
         app = await self._select(arguments.get("session"), capability)  # first: opening an app adds tools
         names = [tool_name(capability)]
@@ -204,7 +203,7 @@ class Tools:
             return await self._run_call(app, of_app)
 
         if "session" in arguments:
-            raise UsageError("give url for a picture of any page, or session for one of an app, not both")
+            raise UsageError("url and session are mutually exclusive: a picture of any page, or of an app")
 
         async def of_url(_: ToolCall) -> Result:
             return await screenshot_url(
@@ -240,7 +239,7 @@ class Tools:
             return await self._call_result(call.task.result(), app, call.opened)
         if question is not None:
             return InputRequiredResult(
-                input_requests={question.key: question.request()}, request_state=self._user.suspend(call)
+                input_requests={question.key: question.client_request.request()}, request_state=self._user.suspend(call)
             )
         assert app is not None
         return new_task(await self._detached.adopt(call, app, capability))
@@ -275,15 +274,13 @@ class Tools:
         options = {name: value for name, value in arguments.items() if name != "new"}
         kinds = [name for name in ("url", "name", "extensionPath", "extensionId") if name in options]
         if len(kinds) != 1:
-            raise UsageError(
-                "give one of url, extensionPath, extensionId, and the name of an app that abp_status lists"
-            )
+            raise UsageError("give exactly one of url, extensionPath, extensionId and name; abp_status lists the names")
         (kind,) = kinds
         target = str(options.pop(kind))
         is_extension = kind.startswith("extension")
         if "abpPage" in options:
             if not is_extension:
-                raise UsageError("abpPage is for an extension; leave it out", details={"argument": "abpPage"})
+                raise UsageError("abpPage is only for extensions; omit it", details={"argument": "abpPage"})
             options["extension_page"] = options.pop("abpPage")
         if kind == "name":
             return partial(self._user.connect_named, target, options), target
@@ -292,7 +289,7 @@ class Tools:
             return partial(self._user.connect, target, options), target
         if not is_address(target):
             raise UsageError(
-                "url must begin with http://, https://, ws:// or wss://; others are for the user (abp mcp --app)",
+                "url must begin with http://, https://, ws:// or wss://; the user connects others (abp mcp --app)",
                 details={"argument": "url"},
             )
         check_host(target, self._options.allowed_hosts, self._options.blocked_hosts)
@@ -315,7 +312,7 @@ class Tools:
         return self._text_result(
             f"{state}: {app_name(app)} (session {app.key}, {app.session.transport.name}){hint}\n"
             f"Capabilities: {', '.join(lines)}{others}\n"
-            "Each is a tool of its own now; abp_call calls any of them.",
+            "Each is a tool now; abp_call calls any of them.",
             new=is_new,
             **_app_document(app),
         )
@@ -371,7 +368,6 @@ class Tools:
 
 
 def app_name(app: App) -> str:
-    """Return the app's name as one short line."""
     return plain_line(app.session.info.name, _MAX_NAME)
 
 
@@ -452,7 +448,7 @@ async def open_view(
         try:
             files["view.picture"] = await _picture_of(view)
         except ABPError as error:
-            warnings.append(f"there is no picture of the view: {error.message}")
+            warnings.append(f"the view cannot be pictured: {error.message}")
     return replace(result, artifacts={**result.artifacts, **files}, warnings=tuple(warnings)), app
 
 

@@ -137,7 +137,6 @@ class Connections:
         return None
 
     def forget(self, key: str) -> None:
-        """Remove a connection from the ledger. Idempotent."""
         if self._kept is not None:
             self._kept.pop(key, None)
         spawn(self._ledger.forget_connection(self._scope, key), self._writing)
@@ -192,13 +191,12 @@ class Connections:
             return result
         self._reopened.discard(app.key)
         note = (
-            "the app was closed meanwhile and is opened anew: its state and manual sign-ins are lost; no sign-in was "
+            "the app had been closed and was opened again: its state and manual sign-ins are lost; no sign-in was "
             "repeated"
         )
         return replace(result, warnings=(*result.warnings, note))
 
     async def aclose(self) -> None:
-        """Cancel the opening of apps, and finish writes to the ledger."""
         for opening in tuple(self._opening.values()):
             opening.cancel()
         if self._writing:
@@ -253,8 +251,6 @@ _LOG_LEVELS: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
 
 @dataclass(slots=True)
 class _Connection:
-    """Connection of a handshake client, with its log level and its subscriptions."""
-
     session: ServerSession
     level: LoggingLevel = "info"
     uris: set[str] = field(default_factory=set)
@@ -285,7 +281,6 @@ class Subscribers:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def aclose(self) -> None:
-        """End all streams and stop watching the store."""
         self._streams.close()
         self._connections.clear()
         await cancel_and_wait(self._tasks)
@@ -293,7 +288,6 @@ class Subscribers:
 
     @property
     def empty(self) -> bool:
-        """True if no client listens or has a subscription."""
         return not self._open_streams and not self._uris()
 
     # --- clients ------------------------------------------------------------------------------------------------------
@@ -314,7 +308,6 @@ class Subscribers:
         return self._connections[key]
 
     async def listen(self, ctx: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
-        """Send changes to a newer client, for as long as it listens."""
         uris = list(dict.fromkeys(params.notifications.resource_subscriptions or ()))[:_MAX_URIS]
         self._stream_uris.update(uris)
         self._open_streams += 1
@@ -336,7 +329,6 @@ class Subscribers:
         await self.watch_or_stop()
 
     async def unsubscribe(self, ctx: Context, uri: str) -> None:
-        """End a subscription of an older client. Idempotent."""
         self._connection(ctx).uris.discard(uri)
         await self.watch_or_stop()
 
@@ -352,7 +344,6 @@ class Subscribers:
         self._announce(PromptsListChanged(), ServerSession.send_prompt_list_changed, self._connections)
 
     def resources_changed(self) -> None:
-        """Announce a changed list of resources to all clients."""
         self._announce(ResourcesListChanged(), ServerSession.send_resource_list_changed, self._connections)
 
     def _store_changed(self, change: StoreChange) -> None:
@@ -366,7 +357,6 @@ class Subscribers:
         self.resources_changed()
 
     def resource_updated(self, uri: str) -> None:
-        """Announce a changed resource to the clients that are subscribed to it."""
         keys = [key for key, connection in self._connections.items() if uri in connection.uris]
         self._announce(ResourceUpdated(uri), partial(ServerSession.send_resource_updated, uri=uri), keys)
 
@@ -489,10 +479,10 @@ class User:
         of other users, and ``options`` that the file decides. Propagates the errors of :meth:`connect`."""
         if name not in self.named:
             names = ", ".join(sorted(self.named)) or "none"
-            raise UsageError(f"there is no app {name[:100]!r} (for you); by name there is {names}", code="NOT_FOUND")
+            raise UsageError(f"unknown app {name[:100]!r}; apps to connect by name: {names}", code="NOT_FOUND")
         decided = options.keys() - {"timeout"}
         if decided:
-            raise UsageError(f"{', '.join(sorted(decided))}: leave it out; only the operator can set it for {name}")
+            raise UsageError(f"{', '.join(sorted(decided))}: omit it; only the operator can set it for {name}")
         return await self.connect(name, options, key)
 
     def on_connected(self, app: App, apps: Apps) -> None:
@@ -582,7 +572,7 @@ class User:
         """Remove and return a suspended call. Raises :class:`~transports.errors.UsageError` for an unknown key."""
         call = self._suspended.pop(key, None)
         if call is None:
-            raise UsageError("the call that asked is over; make it again", code="SESSION_EXPIRED", retryable=True)
+            raise UsageError("the call that asked has ended; make it again", code="SESSION_EXPIRED", retryable=True)
         return call
 
     def _cancel_suspended(self, key: str) -> None:
@@ -680,7 +670,6 @@ class Users:
         return name, connection or self._run_id
 
     async def aclose(self) -> None:
-        """Close all sessions of all users. Idempotent."""
         users = list(self._users.values())
         self._users.clear()
         await asyncio.gather(*(user.aclose() for user in users), *self._closing)

@@ -77,7 +77,6 @@ async def read_body(response: httpx2.Response, limit: int = MAX_BYTES) -> bytes:
 
 
 def is_event_stream(response: httpx2.Response) -> bool:
-    """Return whether the body of a response is a stream of events."""
     return response.headers.get("content-type", "").lower().startswith("text/event-stream")
 
 
@@ -102,7 +101,7 @@ async def refusal_of(server: HttpServer, response: httpx2.Response, identity: by
         pass
     reason = first_line(server.redact(body.decode("utf-8", "replace")))[:_MAX_TEXT]
     if response.has_redirect_location:
-        reason = f"the server is at {server.redact(response.headers['location'])[:_MAX_TEXT]}; give that address"
+        reason = f"the server has moved to {server.redact(response.headers['location'])[:_MAX_TEXT]}; use that address"
     return error_message(identity, UNAVAILABLE, f"{server} answered with status {response.status_code}: {reason}")
 
 
@@ -120,6 +119,8 @@ class AddressServer:
     """A server behind an address. Each message is one POST, whose answers are delivered as they arrive."""
 
     grace = 0.0
+    #: It only ends by itself when it has forgotten the session.
+    status = 1
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
@@ -134,18 +135,13 @@ class AddressServer:
         self._parameter_headers: dict[str, Mapping[tuple[str, ...], str]] = {}
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    @property
-    def status(self) -> int:
-        """Exit status for a server that has forgotten the session."""
-        return 1
-
     async def run(self, deliver: Deliver) -> None:
         """Deliver the server's messages, until it has forgotten the session."""
         self._deliver = deliver
         await self._ended
 
     def close_input(self) -> None:
-        """Do nothing: each message was one request."""
+        pass  # each message was one request
 
     async def send(self, line: bytes) -> None:
         """Send a message. A notification is sent before this returns, and so before the next message."""
@@ -169,7 +165,6 @@ class AddressServer:
             self._start(None, self._listen())
 
     async def aclose(self) -> None:
-        """End all requests and the session."""
         await cancel_and_wait(self._tasks)
         if SESSION in self._session:
             with suppress(httpx2.HTTPError, TimeoutError):
@@ -329,7 +324,6 @@ class AddressServer:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def _take(self, raw: bytes, waiting: _Waiting | None) -> None:
-        """Deliver a message, and note whether it answers its request."""
         try:
             message = await read_message(raw)
         except TooLarge as error:

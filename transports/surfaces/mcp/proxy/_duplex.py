@@ -52,7 +52,6 @@ class Duplex:
 
     @property
     def is_busy(self) -> bool:
-        """True if a request has no answer yet."""
         return bool(self._working) or self._exchange.owes_answers
 
     @property
@@ -62,7 +61,6 @@ class Duplex:
 
     @property
     def silence(self) -> float:
-        """Seconds since the last message of the server."""
         return asyncio.get_running_loop().time() - self._last_message
 
     async def from_client(self, line: bytes | Ends) -> None:
@@ -83,7 +81,6 @@ class Duplex:
         await self.pass_on(message)
 
     async def pass_on(self, message: Message) -> None:
-        """Pass on a message of the client that was read."""
         if message.is_request:
             await self._request(message)
         elif message.is_answer:
@@ -104,7 +101,6 @@ class Duplex:
             await self._to_client(passed)
 
     async def aclose(self) -> None:
-        """End the work for all requests."""
         await cancel_and_wait(self._working.values())
 
     async def _request(self, message: Message) -> None:
@@ -169,7 +165,6 @@ class Duplex:
         return True
 
     async def _refuse(self, ends: Ends, error: TooLarge) -> None:
-        """Answer a message of the client that is over a limit."""
         answer = error_message(ends.identity, INVALID_REQUEST, error.message, {"code": error.code})
         if ends.identity and not ends.has_method:  # the answer to a question of the server
             await self._to_server(answer)

@@ -91,8 +91,6 @@ _TOOL = msgspec.json.Decoder(_Tool)
 
 @dataclass(frozen=True, slots=True)
 class _ToolFacts:
-    """The schema of a tool's results, and its parameters that are files."""
-
     output_schema: Mapping[str, object] | None
     files: FileParams
 
@@ -170,7 +168,6 @@ class Exchange:
     # --- to the server ------------------------------------------------------------------------------------------------
 
     def add_request(self, message: Message) -> None:
-        """Remember a request that is sent to the server."""
         assert message.key is not None
         params = message.params
         tool = params.name if message.method == "tools/call" else self.facts.tasks.get(params.task_id, "")
@@ -205,7 +202,6 @@ class Exchange:
         return not self.facts.has_resources and message.method in ("resources/list", "resources/templates/list")
 
     async def answer(self, message: Message) -> bytes:
-        """Return the proxy's own answer to a request."""
         store, view = self._store, self._rewriter.view
         identity, params = bytes(message.envelope.id), message.params
         try:
@@ -285,7 +281,6 @@ class Exchange:
             self._progress.pop(request.progress, None)
 
     async def _batch(self, line: bytes) -> Passed | None:
-        """Return a batch (protocol 2025-03-26) with each of its messages as the client gets it."""
         try:
             messages = [await self.to_client(item) for item in await read_batch(line)]
         except ProtocolError:
@@ -316,7 +311,6 @@ class Exchange:
         return None
 
     def _over_limit(self, ends: Ends, error: TooLarge) -> Passed | None:
-        """Answer the request of an answer that is over a limit with an error."""
         key = key_or_none(ends.identity)
         if key not in self._open and ends.has_method:
             logger.warning("a message of the server is dropped: %s", error.message)
@@ -443,14 +437,12 @@ def _tools_of(result: msgspec.Raw) -> dict[str, _ToolFacts]:
 
 
 def failure_of(error: BaseException) -> ABPError | OSError:
-    """Return the error that ends a connection."""
     if isinstance(error, ABPError | OSError):
         return error
     return ProtocolError(failure_message(error))
 
 
 def failure_message(error: BaseException) -> str:
-    """Return the message for an unexpected error."""
     return f"the proxy failed ({type(error).__name__}); its log says more"
 
 

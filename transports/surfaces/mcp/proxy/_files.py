@@ -113,7 +113,6 @@ def _shared_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]
 
 
 def _path_of(text: str) -> Path | None:
-    """Return the path of a ``file:`` URI or an absolute path."""
     if text.startswith("file:"):
         try:
             parts = urlsplit(text)

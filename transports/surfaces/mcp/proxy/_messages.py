@@ -49,8 +49,6 @@ class Envelope(msgspec.Struct):
 
 
 class Params(msgspec.Struct):
-    """The fields of ``params`` that the proxy reads."""
-
     name: str = ""
     uri: str = ""
     cursor: str | None = None
@@ -75,13 +73,11 @@ class Message:
 
     @property
     def is_answer(self) -> bool:
-        """True if the message answers a request."""
         envelope = self.envelope
         return envelope.method is None and self.key is not None and bool(envelope.result or envelope.error)
 
     @property
     def is_request(self) -> bool:
-        """True if the message needs an answer."""
         return self.envelope.method is not None and self.key is not None
 
     @cached_property
@@ -154,7 +150,6 @@ def require_limits(raw: bytes) -> None:
 
 
 def over_limit(limit: int, unit: str) -> TooLarge:
-    """Return the error for a message above a limit."""
     return TooLarge(f"the message has more than {limit:,} {unit}, which is the limit; ask for less")
 
 

@@ -11,7 +11,7 @@ from http.cookiejar import DefaultCookiePolicy
 
 import httpx2
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from ...._internal.tasks import cancel_and_wait
 from ....artifacts._ref import Scope
@@ -65,12 +65,10 @@ class ReverseProxy:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Close the connections to the server at the end of a block."""
         async with self._client:
             yield
 
     async def serve(self, request: Request, user: str) -> Response:
-        """Answer one request."""
         body = await self._bodies.read(request, user)
         if isinstance(body, Response):
             return body
@@ -244,7 +242,6 @@ async def _events(
 
 
 async def _rewritten(raw: bytes, exchange: Exchange, message: Message | None) -> bytes:
-    """Return a message of the server as the client gets it."""
     try:
         passed = await exchange.to_client(raw)
     except ABPError as error:
@@ -264,11 +261,8 @@ def _json_response(body: bytes, status: int = 200) -> Response:
 
 
 def refusal(status: int, message: str, *, number: int = INVALID_REQUEST, code: str | None = None) -> Response:
-    """Return a JSON-RPC error as a response."""
-    error: dict[str, object] = {"code": number, "message": message}
-    if code is not None:
-        error["data"] = {"code": code}
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status)
+    data = None if code is None else {"code": code}
+    return _json_response(error_message(b"", number, message, data), status)
 
 
 class Bodies:

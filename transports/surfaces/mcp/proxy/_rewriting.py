@@ -547,7 +547,6 @@ def _long_texts(tree: object, limit: int) -> list[Place]:
 
 
 def _text_at(tree: object, path: Place) -> tuple[str, Mapping[str, object]]:
-    """Return the text at a place of a tree, and the object that holds it."""
     node: Any = tree
     beside: object = {}
     for step in path:

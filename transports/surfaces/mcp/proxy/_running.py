@@ -42,7 +42,6 @@ class ProxyOptions:
 def shared_by(
     store: ArtifactStore, options: ProxyOptions, stats: Stats, *, roots: Sequence[Path] | None = None
 ) -> Shared:
-    """Return what the exchanges of a proxy have in common."""
 
     def rewriter(scoped: ArtifactStore) -> Rewriter:
         return Rewriter(
@@ -146,7 +145,6 @@ class _Stdout:
         self._writing = asyncio.Lock()
 
     async def write(self, message: Passed) -> None:
-        """Write a message as a line, as fast as the client reads."""
         if not message.raw:
             return
         line = message.raw + b"\n"

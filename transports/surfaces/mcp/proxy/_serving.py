@@ -281,21 +281,17 @@ class Session:
 
     @classmethod
     async def start(cls, server: StdioServer, exchange: Exchange, *, is_shared: bool = False) -> Session:
-        """Start a server. Raises :class:`~transports.errors.ConnectFailed`."""
         return cls(await ProcessServer.start(server), exchange, is_shared=is_shared)
 
     @property
     def is_alive(self) -> bool:
-        """True until the server has ended."""
         return not self._running.done()
 
     @property
     def is_idle(self) -> bool:
-        """True if no response is open."""
         return not self._streams and self._listener is None
 
     async def send(self, message: Message) -> None:
-        """Send a notification or an answer to the server."""
         self.used = time.monotonic()
         await self._duplex.pass_on(message)
 
@@ -308,7 +304,7 @@ class Session:
             message, restored = await self._with_own_ids(message)
         assert message.key is not None
         if message.key in self._streams:
-            reason = "a request with this id waits for its answer; use another id"
+            reason = "a request with this id is still running; use another id"
             yield error_message(bytes(message.envelope.id), INVALID_REQUEST, reason)
             return
         stream = self._streams[message.key] = _Stream()
@@ -337,7 +333,6 @@ class Session:
             self.used = time.monotonic()
 
     async def listen(self) -> AsyncGenerator[bytes, None]:
-        """Yield the messages that belong to no request."""
         if self._listener is not None:
             self._listener.end()
         stream = self._listener = _Stream()
@@ -353,7 +348,6 @@ class Session:
             self.used = time.monotonic()
 
     async def aclose(self) -> None:
-        """End the server and all responses."""
         await cancel_and_wait((self._running,))
         await self._duplex.aclose()
         await self._process.aclose()

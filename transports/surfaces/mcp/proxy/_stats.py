@@ -77,7 +77,6 @@ def _size_of(answer: bytes, result: bytes | msgspec.Raw) -> Size:
 
 
 def _pictures_in(result: bytes | msgspec.Raw) -> list[int]:
-    """Return the bytes of the base64 of each image among the blocks of a result or the messages of a prompt."""
     try:
         decoded = _RESULT.decode(result)
     except (ValueError, RecursionError):  # a result of another form
@@ -106,7 +105,6 @@ class Count:
     files: int = 0
 
     def add(self, received: Size, sent: Size, files: int) -> None:
-        """Count one call."""
         self.calls += 1
         self.bytes_in += received.bytes
         self.pictures_in += received.pictures
@@ -169,7 +167,6 @@ class Stats:
             self._log = None
 
     def as_dict(self) -> dict[str, object]:
-        """Return the counts as JSON."""
         return {"server": self.server, "tools": {name: asdict(count) for name, count in self.tools.items()}}
 
 

@@ -32,9 +32,7 @@ class Upstream(Protocol):
 
     ``grace`` is the time in seconds for it to end by itself once its client has ended and it owes no answer."""
 
-    @property
-    def grace(self) -> float:
-        """Seconds to end by itself."""
+    grace: float
 
     async def run(self, deliver: Deliver) -> None:
         """Deliver the server's messages until it ends."""
@@ -49,8 +47,7 @@ class Upstream(Protocol):
     def status(self) -> int:
         """Exit status of a server that has ended."""
 
-    async def aclose(self) -> None:
-        """End the server."""
+    async def aclose(self) -> None: ...
 
 
 def server_of(command: Sequence[str]) -> StdioServer:
@@ -83,7 +80,6 @@ class ProcessServer:
 
     @classmethod
     async def start(cls, server: StdioServer) -> ProcessServer:
-        """Start a server. Raises :class:`~transports.errors.ConnectFailed`."""
         return cls(server, await start_process(server, server.env, stderr=None))
 
     async def run(self, deliver: Deliver) -> None:
@@ -115,7 +111,6 @@ class ProcessServer:
             await stdin.drain()
 
     def close_input(self) -> None:
-        """Close the server's stdin: its client has ended."""
         if self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -130,7 +125,6 @@ class ProcessServer:
         return code
 
     def reason(self) -> str:
-        """Return how the server ended."""
         return exit_reason(self._server, self._process)
 
     async def aclose(self) -> None:
