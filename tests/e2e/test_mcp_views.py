@@ -22,8 +22,8 @@ from PIL import Image
 from tests.support.authorization_server import authorization_server
 from tests.support.eventually import eventually
 from tests.support.mcp_clients import ERAS, URL, called, files_of, read_as_resource, words
+from tests.support.mcp_http import ANN, BOB, client_of, served
 from tests.surfaces.mcp import test_oauth as oauth
-from tests.surfaces.mcp.test_http import ANN, BOB, client_of, served
 from transports import Browser, Session, connect
 from transports.artifacts import open_store
 from transports.errors import Disconnected

@@ -24,8 +24,8 @@ from mcp import Client
 
 from tests.e2e.notebook import notebook
 from tests.support.mcp_clients import ERAS, called
+from tests.support.mcp_http import ANN, BOB, client_of, served
 from tests.support.processes import processes
-from tests.surfaces.mcp.test_http import ANN, BOB, client_of, served
 from transports import Browser, connect
 from transports.artifacts import open_store
 from transports.batch import Endpoint, Job, Pool, Reuse, State

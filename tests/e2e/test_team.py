@@ -18,7 +18,7 @@ from playwright.async_api import BrowserContext, Page
 
 from tests.e2e.notebook import notebook
 from tests.support.mcp_clients import called
-from tests.surfaces.mcp.test_http import ANN, BOB, USERS, client_of
+from tests.support.mcp_http import ANN, BOB, USERS, client_of
 from transports import connect
 from transports.artifacts import open_store
 from transports.session._named_apps import app_entries, find_app

@@ -18,6 +18,7 @@ from mcp_types import (
     CallToolResult,
     EmptyResult,
     ImageContent,
+    ResourceLink,
     ResourceListChangedNotification,
     ResourceUpdatedNotification,
     SubscribeRequest,
@@ -25,6 +26,7 @@ from mcp_types import (
     TextContent,
 )
 
+from tests.support.apps import answering
 from transports import CapabilityError, MemoryTransport, Session, connect as connect_app
 from transports.artifacts import open_store
 from transports.memory import Handler
@@ -63,16 +65,25 @@ APP: Mapping[str, Handler] = {"text.shout": shout, "job.hold": hold, "print.page
 
 
 class Apps:
-    """Stands for ``connect``: every target is an app in this process."""
+    """Stands for ``connect``: every target is an app in this process. ``make`` makes its transport."""
 
-    def __init__(self, handlers: Mapping[str, Handler] = APP) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler] = APP,
+        make: Callable[[Mapping[str, Handler]], MemoryTransport] = MemoryTransport,
+    ) -> None:
         self.handlers = handlers
+        self.make = make
         self.transports: list[MemoryTransport] = []
 
     def __call__(self, target: str, **options: Any) -> Session:
-        options.pop("transport", None)
-        self.transports.append(MemoryTransport(self.handlers))
-        return connect_app("memory:", transport=self.transports[-1], **options)
+        self.transports.append(self.make(self.handlers))
+        return connect_app("memory:", **{**options, "transport": self.transports[-1]})
+
+
+def giving(**contents: object) -> Apps:
+    """Apps whose capabilities answer these contents."""
+    return Apps({name: answering(content) for name, content in contents.items()})
 
 
 class ResourceNotifications:
@@ -153,6 +164,14 @@ def words(answer: CallToolResult) -> str:
     first = answer.content[0]
     assert isinstance(first, TextContent)
     return first.text
+
+
+def images_of(answer: CallToolResult) -> list[ImageContent]:
+    return [item for item in answer.content if isinstance(item, ImageContent)]
+
+
+def links_of(answer: CallToolResult) -> list[ResourceLink]:
+    return [item for item in answer.content if isinstance(item, ResourceLink)]
 
 
 def size(answer: CallToolResult) -> int:

@@ -7,18 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from mcp.shared.exceptions import MCPError
 
-from tests.support.mcp_clients import URL, Apps, Serve, called, era, read_as_resource, serve
-from transports import CapabilityError, MemoryTransport, connect as connect_app
+from tests.support.mcp_clients import URL, Apps, Serve, called, read_as_resource
+from transports import CapabilityError, MemoryTransport
 from transports.base import Features
 from transports.protocol.messages import Message
 from transports.testing import Call
-
-__all__ = ["era", "serve"]
 
 pytestmark = pytest.mark.parametrize("era", ["2026-07-28"])
 
@@ -57,13 +52,10 @@ class Server(MemoryTransport):
         return {"contents": [{"uri": uri, **self.resources[uri]}]}
 
 
-class Servers(Apps):
-    def __init__(self, *servers: Server) -> None:
-        super().__init__()
-        self.waiting = list(servers)
-
-    def __call__(self, target: str, **options: Any) -> Any:
-        return connect_app("memory:", transport=self.waiting.pop(0), **options)
+def servers(*servers: Server) -> Apps:
+    """Each connection opens the next of these."""
+    waiting = list(servers)
+    return Apps(make=lambda _: waiting.pop(0))
 
 
 @pytest.mark.requirement("R2-4.3c")
@@ -76,7 +68,7 @@ async def test_a_link_names_the_tool_that_reads_it_and_is_read_as_a_resource(ser
             "lib://image": {"mimeType": "image/x-own", "blob": base64.b64encode(blob).decode()},
         }
     )
-    async with serve(Servers(server), options={"max_resource_bytes": 25_000}) as client:
+    async with serve(servers(server), options={"max_resource_bytes": 25_000}) as client:
         links = (await called(client, "abp_export"))["data"]["content"]
         assert [link["fetched"] for link in links] == [False] * 3
         assert {link["hint"] for link in links} == {"not read; abp_resources_read reads it, with this uri"}
@@ -96,7 +88,7 @@ async def test_a_link_names_the_tool_that_reads_it_and_is_read_as_a_resource(ser
 
 async def test_of_several_servers_the_one_that_lists_a_resource_is_asked(serve: Serve) -> None:
     first, second = (Server({f"{name}://a": {"text": name}}) for name in ("one", "two"))
-    async with serve(Servers(first, second)) as client:
+    async with serve(servers(first, second)) as client:
         await called(client, "abp_connect", url=URL, new=True)
         assert await read_as_resource(client, "two://a") == b"two" and first.reads == []
         with pytest.raises(MCPError, match="not found"):
@@ -106,7 +98,7 @@ async def test_of_several_servers_the_one_that_lists_a_resource_is_asked(serve: 
 
 async def test_resources_that_may_not_be_read_with_the_tool_may_not_be_read_at_all(serve: Serve) -> None:
     server = Server({"lib://note": {"text": "a note"}})
-    async with serve(Servers(server), options={"hide_tools": ("abp_resources_*",)}) as client:
+    async with serve(servers(server), options={"hide_tools": ("abp_resources_*",)}) as client:
         with pytest.raises(MCPError, match="hide_tools"):
             await client.read_resource("lib://note")
     assert server.reads == []

@@ -6,19 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from hypothesis import HealthCheck, given, settings, strategies as st
 from mcp_types import TextContent
 
 from tests.support.foreign import json_values
-from tests.support.mcp_clients import Serve, called, era, files_of, serve, words
-from tests.surfaces.mcp.test_tool_results import giving
+from tests.support.mcp_clients import Serve, called, files_of, giving, words
 from transports import BinaryData
 from transports.surfaces.mcp._tool_list import FIXED_TOOLS
-
-__all__ = ["era", "serve"]
 
 UNEXPECTED = "should not have happened"
 

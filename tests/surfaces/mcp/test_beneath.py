@@ -7,11 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
-from tests.support.mcp_clients import Serve, called, era, files_of, serve, words
-
-__all__ = ["era", "serve"]
+from tests.support.mcp_clients import Serve, called, files_of, words
 
 #: Functions on the way from the check of a path to its use.
 _MOMENTS = ["pathlib.Path.resolve", "transports.routing._given_files.sniff"]

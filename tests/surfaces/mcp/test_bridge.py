@@ -6,31 +6,26 @@ import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from mcp.shared.exceptions import MCPError
-from mcp_types import ResourceLink
 
 from tests.support.apps import NotingTransport
-from tests.support.mcp_clients import URL, Apps, Serve, called, era, files_of, read_as_resource, serve, shout, words
+from tests.support.mcp_clients import APP, URL, Apps, Serve, called, files_of, links_of, read_as_resource, shout, words
 from tests.support.model_rules import check_rules
-from transports import BinaryData, CapabilityError, MemoryTransport, connect as connect_app
+from transports import BinaryData, CapabilityError, MemoryTransport
 from transports.errors import CallTimeout, Disconnected
+from transports.memory import Handler
 from transports.protocol.messages import Message
 from transports.testing import Call
 
-__all__ = ["era", "serve"]
+
+def declaring(declared: object, handlers: Mapping[str, Handler] = APP) -> Apps:
+    """Apps that declare these capabilities."""
+    return Apps(handlers, lambda handlers: NotingTransport(handlers, list=declared))
 
 
-# --- the straight path ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("R6-10a", "R6-10b")
-@pytest.mark.requirement("R4-8c", "R4-12d")
+@pytest.mark.requirement("R6-10a", "R6-10b", "R4-8c", "R4-12d", "R4-11h", "R4-15k")
 async def test_connect_list_call_disconnect(serve: Serve) -> None:
     async with serve(connected=False) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == [
@@ -63,6 +58,8 @@ async def test_connect_list_call_disconnect(serve: Serve) -> None:
             await client.call_tool("abp_text_shout", {"text": "hi"})
         listed = await called(client, "abp_artifacts")
         assert listed["total"] == 2
+        answer = await client.call_tool("abp_call", {"capability": "text.shout"})
+        assert answer.is_error and "Next: call abp_connect with the address of the app" in words(answer)
 
 
 @pytest.mark.requirement("R3-1c", "R3-2a", "R3-2c", "R3-2d", "R3-3b", "R3-6b", "R3-6c", "R3-8a", "R3-8d", "R3-9c")
@@ -70,7 +67,7 @@ async def test_a_result_is_a_text_then_links_and_a_short_document(serve: Serve) 
     async with serve() as client:
         answer = await client.call_tool("abp_text_shout", {"text": "hi"})
         assert words(answer).startswith('{"text": "HI"}\nOutput saved to file: ')
-        (link,) = [item for item in answer.content if isinstance(item, ResourceLink)]
+        (link,) = links_of(answer)
         document = answer.structured_content
         assert set(document) == {"success", "session", "data", "artifacts"}
         (artifact,) = document["artifacts"]
@@ -100,30 +97,16 @@ async def test_the_answer_with_a_small_file_says_nothing_twice(serve: Serve, era
 
 @pytest.mark.requirement("R0-1b", "R4-7a")
 async def test_a_tool_has_the_schema_of_its_capability_without_headers(serve: Serve) -> None:
-    class Declared(MemoryTransport):
-        async def request(self, message: Message, *, timeout: float) -> Message:
-            reply = await super().request(message, timeout=timeout)
-            if message.type == "capabilities/list":
-                properties = {"text": {"type": "string", "x-mcp-header": "Text"}, "x-mcp-header": {"type": "integer"}}
-                declared = {"type": "object", "properties": properties, "additionalProperties": False}
-                reply.payload = [{"name": "text.shout", "inputSchema": declared}]
-            return reply
-
-    class Some(Apps):
-        def __call__(self, target: str, **options: Any) -> Any:
-            return connect_app("memory:", transport=Declared(self.handlers), **options)
-
-    async with serve(Some()) as client:
+    properties = {"text": {"type": "string", "x-mcp-header": "Text"}, "x-mcp-header": {"type": "integer"}}
+    declared = {"type": "object", "properties": properties, "additionalProperties": False}
+    async with serve(declaring([{"name": "text.shout", "inputSchema": declared}])) as client:
         tools = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
         schema = tools["abp_text_shout"]
         brief, whole = (one["properties"]["files"] for one in (schema, tools["abp_call"]))
         assert brief["items"]["properties"].keys() == whole["items"]["properties"].keys()
         assert len(json.dumps(brief)) < 450  # of a context, in each of two hundred tools
-        assert schema["additionalProperties"] is False and set(schema["properties"]) == {
-            "text",
-            "x-mcp-header",
-            "files",
-        }
+        assert schema["additionalProperties"] is False
+        assert set(schema["properties"]) == {"text", "x-mcp-header", "files"}
         assert schema["properties"]["text"] == {"type": "string"}
         assert schema["properties"]["x-mcp-header"] == {"type": "integer"}
         assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
@@ -134,13 +117,7 @@ async def test_tools_keep_the_rules_of_models_and_a_call_has_the_names_of_the_ap
         return dict(params)
 
     branches = [{"properties": {name: {"type": "array"}}, "required": [name]} for name in ("filter[a]", "$top")]
-    transport = NotingTransport({"list": echo}, list=[{"name": "list", "inputSchema": {"anyOf": branches}}])
-
-    class Some(Apps):
-        def __call__(self, target: str, **options: Any) -> Any:
-            return connect_app("memory:", transport=transport, **options)
-
-    async with serve(Some()) as client:
+    async with serve(declaring([{"name": "list", "inputSchema": {"anyOf": branches}}], {"list": echo})) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         for tool in tools.values():
             check_rules(tool.input_schema)
@@ -163,21 +140,11 @@ async def test_hints_of_behaviour_reach_the_client(serve: Serve) -> None:
         "row.read": [reading, reading],
     }
 
-    class Declared(MemoryTransport):
-        async def request(self, message: Message, *, timeout: float) -> Message:
-            reply = await super().request(message, timeout=timeout)
-            if message.type == "capabilities/list":
-                at = apps.transports.index(self)
-                reply.payload = [{"name": name, "annotations": hints[at]} for name, hints in declared.items()]
-            return reply
+    def make(handlers: Mapping[str, Handler]) -> MemoryTransport:
+        listed = [{"name": name, "annotations": hints.pop(0)} for name, hints in declared.items()]
+        return NotingTransport(handlers, list=listed)
 
-    class Some(Apps):
-        def __call__(self, target: str, **options: Any) -> Any:
-            self.transports.append(Declared(dict.fromkeys(declared, shout)))
-            return connect_app("memory:", transport=self.transports[-1], **options)
-
-    apps = Some()
-    async with serve(apps) as client:
+    async with serve(Apps(dict.fromkeys(declared, shout), make)) as client:
 
         async def hints() -> dict[str, object]:
             tools = (await client.list_tools()).tools
@@ -243,11 +210,7 @@ async def test_after_a_lost_connection_message_and_next_line_say_the_same(serve:
                 raise next(errors)
             return await super().request(message, timeout=timeout)
 
-    class Some(Apps):
-        def __call__(self, target: str, **options: Any) -> Any:
-            return connect_app("memory:", transport=Lost(self.handlers), **options)
-
-    async with serve(Some()) as client:
+    async with serve(Apps(make=Lost)) as client:
         for message, then in (
             (f"it is gone; {careful}", f"{careful}; if that fails too, {connect}"),
             ("it is gone", f"call again; if that fails too, {connect}"),
@@ -259,28 +222,20 @@ async def test_after_a_lost_connection_message_and_next_line_say_the_same(serve:
             assert f"\nNext: {then}\n" in f"{said}\n", said
 
 
-@pytest.mark.requirement("R6-10e")
-@pytest.mark.requirement("R0-3c", "R4-11h", "R4-14n", "R4-15k")
+@pytest.mark.requirement("R6-10e", "R0-3c", "R4-11h", "R4-14n", "R4-15k")
 async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None:
     async with serve() as client:
         answer = await client.call_tool("abp_print_page", {})
-        assert answer.is_error
-        assert answer.structured_content["error"]["code"] == "PRINTER_EMPTY"
+        assert answer.is_error and answer.structured_content["error"]["code"] == "PRINTER_EMPTY"
         for part in ("no paper", "[PRINTER_EMPTY]", "Retryable: no", "Alternatives: text.shout", "Next: "):
             assert part in words(answer)
         unknown = await client.call_tool("abp_call", {"capability": "text.shuot"})
         assert unknown.structured_content["error"]["alternatives"] == ["text.shout"]
         wrong = await client.call_tool("abp_call", {"capabilty": "text.shout"})
         assert wrong.is_error and wrong.structured_content["error"]["code"] == "INVALID_PARAMS"
-        elsewhere = await client.call_tool("abp_connect", {"url": "mcp+stdio:rm -rf /"})
-        assert elsewhere.is_error and "--app" in words(elsewhere)
-        assert "Next: correct the argument url" in words(elsewhere)
-        with pytest.raises(MCPError):
-            await client.call_tool("abp_nothing", {})
 
 
-@pytest.mark.requirement("R6-10e")
-@pytest.mark.requirement("R4-11h", "R4-14n", "R4-15k")
+@pytest.mark.requirement("R6-10e", "R4-11h", "R4-14n", "R4-15k")
 @pytest.mark.parametrize(
     ("tool", "arguments", "step"),
     [
@@ -316,45 +271,30 @@ async def test_an_error_names_the_next_step(
         assert words(answer).endswith(f"\nNext: {step}"), words(answer)
 
 
-@pytest.mark.requirement("R4-11h", "R4-15k")
-async def test_a_call_without_an_app_is_told_to_connect(serve: Serve) -> None:
-    async with serve(connected=False) as client:
-        answer = await client.call_tool("abp_call", {"capability": "text.shout"})
-        assert answer.is_error and "Next: call abp_connect with the address of the app" in words(answer)
-
-
 @pytest.mark.requirement("R6-5i")
 async def test_progress_reaches_the_client_and_grows(serve: Serve) -> None:
-    reported: list[tuple[float, float | None, str | None]] = []
-
-    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        reported.append((progress, total, message))
-
-    async with serve() as client:
-        await client.call_tool("abp_text_shout", {"text": "hi"}, progress_callback=on_progress)
-        await asyncio.sleep(0.05)
-    assert reported == [(1, 2, "thinking"), (2, 2, None)]
-
-
-async def test_progress_that_goes_back_is_not_reported(serve: Serve) -> None:
     async def work(params: Mapping[str, object], call: Call) -> object:
         for percentage in (50, 40, 50, 100):
             await call.progress(percentage=percentage)
         return None
 
-    reported: list[tuple[float, float | None]] = []
+    reported: list[tuple[float, float | None, str | None]] = []
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-        reported.append((progress, total))
+        reported.append((progress, total, message))
 
-    async with serve(Apps({"work": work})) as client:
-        await client.call_tool("abp_work", {}, progress_callback=on_progress)
-        await asyncio.sleep(0.05)
-    assert reported == [(50, 100), (100, 100)]
+    async with serve(Apps({"work": work, "text.shout": shout})) as client:
+        for tool, expected in (
+            ("abp_text_shout", [(1, 2, "thinking"), (2, 2, None)]),
+            ("abp_work", [(50, 100, None), (100, 100, None)]),
+        ):
+            reported.clear()
+            await client.call_tool(tool, {}, progress_callback=on_progress)
+            await asyncio.sleep(0.05)
+            assert reported == expected
 
 
-@pytest.mark.requirement("R6-7b")
-@pytest.mark.requirement("R3-7d")
+@pytest.mark.requirement("R6-7b", "R3-7d")
 async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> None:
     apps = Apps()
     async with serve(apps) as client:
@@ -367,18 +307,6 @@ async def test_a_cancelled_request_cancels_the_call_in_the_app(serve: Serve) -> 
             while not apps.transports[0].cancelled:
                 await asyncio.sleep(0.01)
         assert (await called(client, "abp_text_shout", text="on"))["data"] == {"text": "ON"}
-
-
-async def test_the_limit_of_connected_apps(serve: Serve) -> None:
-    async with serve(options={"max_sessions": 1}) as client:
-        answer = await client.call_tool("abp_connect", {"url": URL, "new": True})
-        assert answer.is_error and "abp_disconnect" in words(answer)
-
-
-async def test_an_app_of_the_options_is_connected(serve: Serve) -> None:
-    async with serve(connected=False, options={"apps": (URL,)}) as client:
-        assert "abp_text_shout" in {tool.name for tool in (await client.list_tools()).tools}
-        assert (await called(client, "abp_text_shout", text="hi"))["data"] == {"text": "HI"}
 
 
 async def test_pdf_and_screenshot_need_a_page(serve: Serve) -> None:
@@ -397,15 +325,9 @@ async def test_connecting_shows_the_parameters_of_each_capability_with_their_typ
         "properties": {"theme": {"type": "string"}, "page": {"type": ["integer", "null"]}, "html": {"type": "string"}},
         "required": ["html"],
     }
-
-    declared = [{"name": "print.page", "inputSchema": schema}]
-
-    class Some(Apps):
-        def __call__(self, target: str, **options: Any) -> Any:
-            options.pop("transport", None)
-            return connect_app("memory:", transport=NotingTransport({"print.page": shout}, list=declared), **options)
-
-    async with serve(Some(), connected=False) as client:
+    async with serve(
+        declaring([{"name": "print.page", "inputSchema": schema}], {"print.page": shout}), connected=False
+    ) as client:
         opened = await client.call_tool("abp_connect", {"url": URL})
         shown = "html: string, theme?: string, page?: integer | null"
         assert f"print.page({shown})" in words(opened)

@@ -6,16 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 import anyio
 from mcp import Client
 from mcp_types import CallToolResult, ElicitResult
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import URL, Apps, called, era, hold, refuse, shout, words
+from tests.support.mcp_clients import URL, Apps, called, hold, refuse, shout, words
 from tests.support.mcp_detached import Gate, Serve, gate, serve
 from transports.protocol._payloads import ElicitationRequest
 from transports.routing import Result
@@ -24,7 +20,7 @@ from transports.surfaces.shared._activity import Activity, call_record
 from transports.surfaces.shared._detached import DetachedCalls
 from transports.testing import Call
 
-__all__ = ["era", "gate", "serve"]
+__all__ = ["gate", "serve"]
 
 
 async def result_of(client: Client, call: str, **arguments: Any) -> CallToolResult:

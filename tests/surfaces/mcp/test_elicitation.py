@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from mcp.client.session import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ToolsListChanged
@@ -25,11 +22,9 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 
-from tests.support.mcp_clients import URL, Apps, Serve, called, era, serve, words
+from tests.support.mcp_clients import URL, Apps, Serve, called, words
 from transports.surfaces.mcp._calls import Form, client_request_for
 from transports.testing import Call
-
-__all__ = ["era", "serve"]
 
 
 async def ask(params: Mapping[str, Any], call: Call) -> object:

@@ -8,20 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from mcp import Client
 from mcp_types import ResourceLink, TextContent
 
-from tests.support.mcp_clients import ERAS, URL, Apps, Serve, called, era, files_of, serve, words
+from tests.support.mcp_clients import ERAS, URL, Apps, Serve, called, files_of, words
 from transports.artifacts import ArtifactRef, open_store
 from transports.artifacts.local import _tree as tree
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._files import export_artifact
 from transports.surfaces.mcp._options import Options
-
-__all__ = ["era", "serve"]
 
 
 @pytest.fixture

@@ -5,63 +5,34 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import io
 import json
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import anyio
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
-import httpx2 as httpx
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tests.support.mcp_clients import ERAS, URL, Apps, ResourceNotifications, called, files_of, read_as_resource
+from tests.support.mcp_http import ANN, BOB, USERS, client_of, served
 from tests.support.processor import longest_turn
+from tests.support.slow_client import drip, half_sent, is_closed
 from transports.artifacts import open_store
 from transports.errors import ABPError, UsageError
+from transports.surfaces.mcp import _http as user_limits, _users as users
 from transports.surfaces.mcp._access import parse_tokens
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._http import serve_http
 from transports.surfaces.mcp._options import Options
+from transports.surfaces.mcp._users import User
+from transports.surfaces.shared import _listening as connections
 from transports.surfaces.shared._listening import parse_address
 from transports.testing import Call
-
-ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
-USERS = parse_tokens(f"ann={ANN},bob={BOB}")
-
-
-@asynccontextmanager
-async def served(folder: Path, apps: Apps | None = None, **options: Any) -> AsyncIterator[str]:
-    """The address of a bridge for Ann and Bob."""
-    bridge = Bridge(Options(**options), open_store(folder), connect=apps or Apps())
-    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.ensure_future(serve_http(bridge, "127.0.0.1", 0, USERS, started.set_result))
-    try:
-        yield await started
-    finally:
-        task.cancel()
-        async with asyncio.timeout(5):
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-
-@asynccontextmanager
-async def client_of(url: str, token: str, era: str, **more: Any) -> AsyncIterator[Client]:
-    headers = {"Authorization": f"Bearer {token}"}
-    async with (
-        httpx.AsyncClient(headers=headers, timeout=30) as http,
-        Client(streamable_http_client(url, http_client=http), mode=era, **more) as client,
-    ):
-        yield client
 
 
 @pytest.mark.load
@@ -216,20 +187,23 @@ async def test_one_limit_of_size_holds_and_above_it_is_a_typed_error(tmp_path: P
     assert defaults.max_request_bytes > defaults.max_file_bytes * 4 / 3  # a file of the largest size fits
 
 
+async def in_chunks(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), 1 << 16):
+        yield body[start : start + (1 << 16)]
+
+
+def length_of(body: bytes, declared: bool) -> dict[str, str]:
+    return {"Content-Length": str(len(body))} if declared else {}
+
+
 @pytest.mark.parametrize("declared", [True, False], ids=["with its length", "in chunks"])
 async def test_a_request_that_is_too_large_is_read_to_its_end(tmp_path: Path, declared: bool) -> None:
     body = bytes(3 << 20)
-
-    async def chunks() -> AsyncIterator[bytes]:
-        for start in range(0, len(body), 1 << 16):
-            yield body[start : start + (1 << 16)]
-
+    headers = {"Authorization": f"Bearer {ANN}", "Content-Type": "application/json", **length_of(body, declared)}
     async with (
         served(tmp_path, max_file_bytes=0) as url,
-        aiohttp.ClientSession(headers={"Authorization": f"Bearer {ANN}"}) as http,
-        http.post(
-            url, data=io.BytesIO(body) if declared else chunks(), headers={"Content-Type": "application/json"}
-        ) as response,
+        aiohttp.ClientSession(headers=headers) as http,
+        http.post(url, data=in_chunks(body)) as response,
     ):
         assert response.status == 413 and (await response.json())["error"]["data"]["code"] == "TOO_LARGE"
 
@@ -238,7 +212,7 @@ async def test_a_request_that_is_too_large_is_read_to_its_end(tmp_path: Path, de
 async def test_the_server_stops_while_a_call_is_under_way(tmp_path: Path) -> None:
     apps = Apps()
     async with served(tmp_path, apps) as url:
-        stack = contextlib.AsyncExitStack()
+        stack = AsyncExitStack()
         client = await stack.enter_async_context(client_of(url, ANN, "2026-07-28"))
         await called(client, "abp_connect", url=URL)
         holding = asyncio.ensure_future(client.call_tool("abp_job_hold", {}))
@@ -308,9 +282,6 @@ def test_only_this_machine_is_served(text: str) -> None:
         parse_address(text, "--http")
     assert parse_address("127.0.0.1:80", "--http") == ("127.0.0.1", 80)
     assert parse_address("[::1]:0", "--http") == ("::1", 0)
-
-
-def test_an_address_for_others_needs_a_public_one() -> None:
     with pytest.raises(UsageError, match="public_url"):
         parse_address("0.0.0.0:8765", "--http")
     assert parse_address("0.0.0.0:8765", "--http", "https://abp.example") == ("0.0.0.0", 8765)
@@ -344,12 +315,7 @@ async def test_a_request_of_very_many_values_keeps_no_other_user_waiting(
     }
 
     async def status(body: bytes) -> int:
-        async def chunks() -> AsyncIterator[bytes]:
-            for start in range(0, len(body), 1 << 16):
-                yield body[start : start + (1 << 16)]
-
-        length = {"Content-Length": str(len(body))} if declared else {}
-        async with http.post(url, data=chunks(), headers=headers | length) as response:
+        async with http.post(url, data=in_chunks(body), headers=headers | length_of(body, declared)) as response:
             if response.status == 413:
                 error = (await response.json())["error"]
                 assert "more than 50,000 values and names" in error["message"]
@@ -368,3 +334,164 @@ async def test_a_request_of_very_many_values_keeps_no_other_user_waiting(
                 await called(bob, "abp_status")
             assert await refusing == 413
         assert turn.seconds < 0.050
+
+
+# --- slow clients, limits of a user -----------------------------------------------------------------------------------
+
+_LIMIT, _HALF_SENT = 8, 20
+
+
+@pytest.mark.fault(49)
+async def test_half_sent_requests_leave_room_for_whole_ones_and_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_connection_limit", lambda: _LIMIT)
+    monkeypatch.setattr(connections, "_HEAD_TIMEOUT", 3600.0)  # nothing but the limit ends them
+    async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(served(tmp_path))
+        client = await stack.enter_async_context(client_of(url, ANN, "legacy"))  # listens, which is never cut
+        opened = await half_sent(stack, urlsplit(url).netloc, "/mcp", _HALF_SENT)  # every second one gets a 401
+        await called(client, "abp_connect", url=URL)
+        gone = [await is_closed(reader) for reader in opened[: _HALF_SENT - _LIMIT]]
+        assert all(gone) and not any(reader.at_eof() for reader in opened[4 - _LIMIT :])
+
+
+@pytest.mark.load
+@pytest.mark.fault(49)
+async def test_a_head_and_a_body_that_take_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_HEAD_TIMEOUT", 0.3)
+    monkeypatch.setattr(connections, "_PIECE_TIMEOUT", 0.3)
+    async with served(tmp_path) as url, client_of(url, ANN, "legacy") as client:
+        netloc = urlsplit(url).netloc
+        assert await drip(netloc, "GET /mcp HTTP/1.1\nHost: HOST\nX: ") == b""
+        body = "Content-Type: application/json\nAccept: application/json, text/event-stream\nContent-Length: 9999\n\n"
+        allowed = f"POST /mcp HTTP/1.1\nHost: HOST\nAuthorization: Bearer {ANN}\n{body}"
+        assert (await drip(netloc, allowed)).startswith(b"HTTP/1.1 408 ")
+        without_token = allowed.replace(f"Authorization: Bearer {ANN}\n", "")
+        assert (await drip(netloc, without_token)).startswith(b"HTTP/1.1 401 ")  # its body is not read
+        async with AsyncExitStack() as stack:
+            first, second = await half_sent(stack, netloc, "/mcp", 2)
+            assert await is_closed(first) and await is_closed(second)  # after a whole request, too
+        await called(client, "abp_connect", url=URL)
+
+
+LIMIT = 3
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+}
+
+
+class Raw:
+    """A client that does what it likes with sessions."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, token: str) -> None:
+        self._http, self._url = http, url
+        self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+
+    async def open(self) -> tuple[int, str, Any]:
+        """The status, the id of the session, and what the answer says if it is an error."""
+        async with self._http.post(self._url, json=HELLO, headers=self._headers) as answer:
+            said = await answer.json() if answer.status >= 400 else None
+            return answer.status, answer.headers.get("mcp-session-id", ""), said
+
+    async def ask(self, session: str, method: str = "tools/list", **more: str) -> int:
+        body = {"jsonrpc": "2.0", "id": 2, "method": method, "params": {}}
+        headers = {**self._headers, "mcp-session-id": session, **more}
+        async with self._http.post(self._url, json=body, headers=headers) as answer:
+            await answer.read()
+            return answer.status
+
+    async def listen(self, stack: AsyncExitStack, session: str) -> int:
+        headers = {**self._headers, "mcp-session-id": session}
+        return (await stack.enter_async_context(self._http.get(self._url, headers=headers))).status
+
+
+@pytest.mark.load
+async def test_one_user_s_sessions_leave_others_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_limits, "MAX_SESSIONS", LIMIT)
+    async with served(tmp_path) as url, aiohttp.ClientSession() as http, AsyncExitStack() as stack:
+        ann, bob = Raw(http, url, ANN), Raw(http, url, BOB)
+        opened = [(await ann.open())[1] for _ in range(LIMIT)]
+        assert [await ann.ask(one) for one in opened] == [200] * LIMIT  # at the limit
+        assert await ann.ask(opened[0]) == 200  # the second is the one that was used longest ago now
+        status, another, _ = await ann.open()
+        assert status == 200
+        assert [await ann.ask(one) for one in (*opened, another)] == [200, 404, 200, 200]
+        in_use = [opened[0], opened[2], another]
+        assert [await ann.listen(stack, one) for one in in_use] == [200] * LIMIT
+        status, _, said = await ann.open()
+        assert status == 429 and said["error"]["data"] == {"code": "LIMIT_REACHED", "retryable": True}
+        assert "end one of them first" in said["error"]["message"]
+        assert [await ann.ask(one) for one in in_use] == [200] * LIMIT
+        assert (await bob.open())[0] == 200  # for Bob it is as if Ann were not there
+    async with served(tmp_path) as url, client_of(url, BOB, "legacy") as other:
+        await called(other, "abp_connect", url=URL)
+
+
+async def test_a_session_that_ended_counts_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_limits, "MAX_SESSIONS", 1)
+    async with served(tmp_path) as url, aiohttp.ClientSession() as http:
+        ann = Raw(http, url, ANN)
+        for _ in range(3):
+            session = (await ann.open())[1]
+            headers = {"Authorization": f"Bearer {ANN}", "mcp-session-id": session}
+            async with http.delete(url, headers=headers) as answer:
+                assert answer.status == 200
+        assert (await ann.open())[0] == 200
+
+
+async def test_one_user_s_requests_leave_others_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "_connection_limit", lambda: 4 * 8)
+    async with served(tmp_path) as url, aiohttp.ClientSession() as http, AsyncExitStack() as stack:
+        ann, bob = Raw(http, url, ANN), Raw(http, url, BOB)
+        opened = [(await ann.open())[1] for _ in range(9)]
+        assert [await ann.listen(stack, one) for one in opened[:8]] == [200] * 8  # as many as may be under way
+        status, _, said = await ann.open()
+        assert status == 429 and said["error"]["data"]["code"] == "LIMIT_REACHED"
+        assert await ann.ask(opened[8]) == 429
+        assert (await bob.open())[0] == 200
+
+
+@pytest.mark.load
+async def test_sessions_that_are_apart_share_the_apps_of_their_user(tmp_path: Path) -> None:
+    async with (
+        served(tmp_path, isolate_sessions=True, max_sessions=2) as url,
+        client_of(url, ANN, "legacy") as first,
+        client_of(url, ANN, "legacy") as second,
+        client_of(url, BOB, "legacy") as bob,
+    ):
+        await called(first, "abp_connect", url=URL)
+        session = (await called(second, "abp_connect", url=URL))["session"]
+        for client in (first, second):
+            refused = await client.call_tool("abp_connect", {"url": URL, "new": True})
+            assert refused.is_error and refused.structured_content["error"]["code"] == "LIMIT_REACHED"
+        await called(bob, "abp_connect", url=URL)
+        await called(second, "abp_disconnect", session=session)
+        await called(first, "abp_connect", url=URL, new=True)
+
+
+@pytest.mark.load
+async def test_no_header_makes_a_user_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[User] = []
+
+    class Counted(User):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            made.append(self)
+            super().__init__(*args, **more)
+
+    monkeypatch.setattr(users, "User", Counted)
+    monkeypatch.setattr(user_limits, "MAX_SESSIONS", LIMIT)
+    monkeypatch.setattr(users, "MAX_SESSIONS", LIMIT)
+    apps = Apps()
+    async with served(tmp_path, apps, isolate_sessions=True) as url, aiohttp.ClientSession() as http:
+        ann = Raw(http, url, ANN)
+        modern = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}
+        await asyncio.gather(*(ann.ask(f"guess{number}", **modern) for number in range(10)))
+        assert len(made) <= 1
+        for _ in range(LIMIT + 3):
+            assert await ann.ask((await ann.open())[1]) == 200
+        kept = [one for one in made if not one._closing]
+        assert len(kept) <= LIMIT + 1

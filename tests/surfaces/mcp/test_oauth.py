@@ -3,7 +3,6 @@ of apps and tools, and tokens that are refused."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
@@ -13,11 +12,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
-import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 import httpx2 as httpx
+import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from mcp import Client
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
@@ -27,37 +23,21 @@ from pydantic import AnyUrl
 
 from tests.support.authorization_server import authorization_server
 from tests.support.mcp_clients import ERAS, URL, Apps, called
-from tests.surfaces.mcp.test_http import ANN, USERS, client_of
-from transports.artifacts import open_store
+from tests.support.mcp_http import ANN, client_of, served as bridge_at
 from transports.errors import UsageError
 from transports.session._app_tables import AppEntry
-from transports.surfaces.mcp._bridge import Bridge
-from transports.surfaces.mcp._http import serve_http
 from transports.surfaces.mcp._options import Options
 
 SCOPES = ["abp", "crm", "draw"]
 NAMED = {"crm": AppEntry(url=URL, scopes=("crm",)), "private": AppEntry(url=URL, users=("ann",))}
 
 
-@asynccontextmanager
-async def served(folder: Path, issuer: str, app: Apps | None = None, **options: Any) -> AsyncIterator[str]:
+def served(
+    folder: Path, issuer: str, app: Apps | None = None, /, **options: Any
+) -> contextlib.AbstractAsyncContextManager[str]:
     """The address of a bridge that takes the tokens of ``issuer`` and Ann's."""
-    chosen: dict[str, Any] = {
-        "jwt_issuer": issuer,
-        "jwt_jwks_url": f"{issuer}/jwks",
-        "required_scopes": ["abp"],
-        **options,
-    }
-    chosen["tool_scopes"] = {"abp_text_*": ["draw"]}
-    bridge = Bridge(Options(**chosen), open_store(folder), connect=app or Apps(), named=NAMED)
-    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    task = asyncio.ensure_future(serve_http(bridge, "127.0.0.1", 0, USERS, started.set_result))
-    try:
-        yield await started
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+    signed = {"jwt_issuer": issuer, "jwt_jwks_url": f"{issuer}/jwks", "required_scopes": ["abp"]}
+    return bridge_at(folder, app, named=NAMED, **signed, tool_scopes={"abp_text_*": ["draw"]}, **options)
 
 
 class Storage:

@@ -7,22 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from mcp.shared.exceptions import MCPError
 from mcp_types import TextContent
 
 from tests.support.command_line import CommandLine
-from tests.support.mcp_clients import URL, Apps, Serve, called, era, files_of, read_with_tool, serve, words
-from tests.surfaces.cli.conftest import abp
+from tests.support.mcp_clients import URL, Apps, Serve, called, files_of, read_with_tool, words
 from transports import Session
 from transports.artifacts import open_store
 from transports.errors import UsageError
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options
-
-__all__ = ["abp", "era", "serve"]
 
 
 @pytest.fixture

@@ -7,21 +7,14 @@ import importlib.util
 import io
 import json
 import random
-from collections.abc import Mapping
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 from PIL import Image
 
-from tests.support.mcp_clients import Apps, Serve, called, era, serve, size, words
+from tests.support.mcp_clients import Serve, called, giving, images_of, links_of, read_as_resource, size, words
 from transports import BinaryData
 from transports.surfaces.shared import _previews as images
-from transports.testing import Call
-
-__all__ = ["era", "serve"]
 
 pytestmark = pytest.mark.parametrize("era", ["2026-07-28"])
 
@@ -40,17 +33,14 @@ def file(data: bytes, filename: str, mime_type: str) -> BinaryData:
     return BinaryData.from_bytes(data, mime_type=mime_type, filename=filename)
 
 
-def giving(**contents: object) -> Apps:
-    async def handler(params: Mapping[str, object], call: Call) -> object:
-        return contents[call.capability]
-
-    return Apps(dict.fromkeys(contents, handler))
+def bytes_of(answer: CallToolResult) -> list[bytes]:
+    """The images that a model sees."""
+    return [base64.b64decode(block.data, validate=True) for block in images_of(answer)]
 
 
-def images_of(answer: CallToolResult) -> list[Image.Image]:
-    blocks = [block for block in answer.content if isinstance(block, ImageContent)]
-    opened: list[Image.Image] = [Image.open(io.BytesIO(base64.b64decode(block.data))) for block in blocks]
-    for block, image in zip(blocks, opened, strict=True):
+def opened(answer: CallToolResult) -> list[Image.Image]:
+    opened: list[Image.Image] = [Image.open(io.BytesIO(data)) for data in bytes_of(answer)]
+    for block, image in zip(images_of(answer), opened, strict=True):
         assert block.mime_type == f"image/{str(image.format).lower()}" and block.meta
     return opened
 
@@ -74,16 +64,73 @@ def pdf(*pages: str) -> bytes:
     return "\n".join([*parts, "trailer<</Root 1 0 R>>", "%%EOF"]).encode()
 
 
-@pytest.mark.requirement("R3-3a", "R3-4a")
+@pytest.mark.requirement("R3-1a", "R3-1c", "R3-2b", "R3-2d", "R3-3a", "R3-3b", "R3-4a", "R3-4b", "R3-8a", "R3-8b")
+@pytest.mark.requirement("R3-8c", "R3-8d", "R3-9c", "R3-9d", "R3-9f")
 @pytest.mark.parametrize("kind", ["png", "jpeg", "gif", "webp"])
 async def test_an_image_that_clients_show_is_sent_as_it_is(serve: Serve, kind: str) -> None:
+    """``capture_chart`` of the guide to binary content; a link to the file is a third item."""
     data = encoded(noise(40, 30), kind)
-    picture = file(data, f"a.{kind}", f"image/{kind}")
-    async with serve(giving(make={"image": picture})) as client:
+    chart = file(data, f"requests-chart.{kind}", f"image/{kind}")
+    async with serve(giving(make={"image": chart, "metric": "requests"})) as client:
         answer = await client.call_tool("abp_make", {})
-    (image,) = [block for block in answer.content if isinstance(block, ImageContent)]
-    assert image.mime_type == f"image/{kind}"
-    assert base64.b64decode(image.data, validate=True) == data
+    assert [type(item) for item in answer.content] == [TextContent, ImageContent, ResourceLink]
+    assert all(part in words(answer) for part in ("requests-chart", f"image/{kind}", f"{len(data)} bytes"))
+    assert images_of(answer)[0].mime_type == f"image/{kind}" and bytes_of(answer) == [data]
+
+
+@pytest.mark.load
+@pytest.mark.requirement("R3-1b", "R3-1e", "R3-5a", "R3-5b", "R3-5c", "R3-5e", "R3-5f", "R3-7c", "R3-9g", "R4-16e")
+@pytest.mark.parametrize(
+    ("width", "height", "is_small"), [(400, 400, False), (480, 480, True), (1000, 700, True), (1300, 1300, True)]
+)
+async def test_images_of_each_size_are_shown_as_the_table_says(
+    serve: Serve, width: int, height: int, is_small: bool
+) -> None:
+    picture = encoded(noise(width, height), "PNG")
+    assert (len(picture) > 500_000) is is_small
+    async with serve(giving(make={"image": file(picture, "a.png", "image/png")})) as client:
+        answer = await client.call_tool("abp_make", {})
+        (shown,), (image,) = bytes_of(answer), opened(answer)
+        assert len(shown) <= 500_000 and (shown == picture) is not is_small
+        assert image.width <= 800 and abs(image.width / image.height - width / height) < 0.02
+        meta = images_of(answer)[0].meta
+        assert meta and meta["thumbnail"] is is_small
+        assert [await read_as_resource(client, link.uri) for link in links_of(answer)[:1]] == [picture]
+
+
+@pytest.mark.load
+@pytest.mark.requirement("R3-1b", "R3-5a", "R3-9a", "R3-9b")
+async def test_the_limit_is_for_each_image_and_the_total_has_its_own(serve: Serve) -> None:
+    """The pair of the guide, before and after, and four images of nearly 500 KB."""
+    pair = [encoded(noise(309, 309), "PNG") + b"%d" % number for number in range(2)]
+    four = [encoded(noise(407, 407), "PNG") + b"%d" % number for number in range(4)]
+    assert all(490_000 < len(picture) <= 500_000 for picture in four)
+
+    async def images(pictures: object, **options: int) -> list[bytes]:
+        async with serve(giving(make={"pages": pictures}), options=options) as client:
+            return bytes_of(await client.call_tool("abp_make", {}))
+
+    assert await images(pair) == pair
+    assert await images(four) == four
+    shown = await images(four, max_total_image_bytes=1_000_000)
+    assert len(shown) == 4 and all(len(data) <= 250_000 for data in shown)
+    assert [max(Image.open(io.BytesIO(data)).size) <= 407 for data in shown] == [True] * 4
+    assert await images(pair, max_total_image_bytes=0) == await images(pair, max_image_bytes=0) == []
+
+
+@pytest.mark.load
+@pytest.mark.requirement("R3-4f", "R3-9g")
+@pytest.mark.parametrize(
+    ("source", "shown"), [((1600, 900), (1200, 675)), ((1000, 500), (1000, 500)), ((1280, 8000), (800, 5000))]
+)
+async def test_an_image_that_is_converted_is_1200_pixels_wide_at_most(
+    serve: Serve, source: tuple[int, int], shown: tuple[int, int]
+) -> None:
+    """The guide's ``sharp(…).resize({ width: 1200, withoutEnlargement: true }).png(…)``."""
+    scan = file(encoded(Image.new("RGB", source, "orange"), "BMP"), "a.bmp", "image/bmp")
+    async with serve(giving(make={"scan": scan})) as client:
+        (image,) = opened(await client.call_tool("abp_make", {}))
+    assert (image.format, image.size) == ("PNG", shown)
 
 
 @pytest.mark.load
@@ -97,10 +144,10 @@ async def test_a_thumbnail_is_800_pixels_wide_however_long_the_page_is(serve: Se
     }
     async with serve(giving(**contents), options={"max_image_bytes": 100_000}) as client:
         answer = await client.call_tool("abp_page", {})
-        (shown,) = images_of(answer)
+        (shown,) = opened(answer)
         assert (shown.format, shown.size) == ("PNG", (800, 5000))
         assert [type(item) for item in answer.content] == [TextContent, ImageContent, ResourceLink]
-        (photo,) = images_of(await client.call_tool("abp_photo", {}))
+        (photo,) = opened(await client.call_tool("abp_photo", {}))
         assert photo.format == "JPEG" and max(photo.size) < 800  # it has few enough bytes only with fewer pixels
 
 
@@ -128,7 +175,7 @@ async def test_several_images_of_any_format_are_labelled_and_counted(serve: Serv
     ]
     kinds = [type(item) for item in answer.content]
     assert kinds == [TextContent, *[TextContent, ImageContent] * 4, *[ResourceLink] * 6]
-    shown = images_of(answer)
+    shown = opened(answer)
     assert [image.format for image in shown] == ["PNG"] * 4
     assert [shown[at].convert("RGB").tobytes() == chart.tobytes() for at in (0, 1)] == [True, True]
     assert shown[3].size == (40, 30)
@@ -142,7 +189,7 @@ async def test_a_large_image_leaves_room_for_the_others(serve: Serve) -> None:
     }
     async with serve(giving(draw=many), options={"max_image_bytes": 60_000}) as client:
         answer = await client.call_tool("abp_draw", {})
-    large, small = images_of(answer)
+    large, small = opened(answer)
     assert small.size == (60, 60) and 60 < large.width < 300 and "shown" not in words(answer)
 
 
@@ -170,7 +217,7 @@ async def test_the_beginning_of_texts_and_pdfs_is_in_the_text(serve: Serve) -> N
 
         async def text(capability: str) -> str:
             answer = await client.call_tool(f"abp_{capability}", {})
-            assert not answer.is_error and size(answer) <= 64 * 1024
+            assert not answer.is_error and size(answer) <= 64 * 1024 and not images_of(answer)
             return words(answer)
 
         export = await text("export")
@@ -200,7 +247,7 @@ async def test_the_beginning_of_texts_and_pdfs_is_in_the_text(serve: Serve) -> N
 
 async def test_without_the_libraries_a_word_says_what_to_install(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(program: str, data: bytes, *arguments: int) -> None:
-        return None
+        pass
 
     found = importlib.util.find_spec
     missing = ("PIL", "pypdfium2")

@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference, TextContent
 
-from tests.support.mcp_clients import APP, URL, Apps, Serve, called, era, files_of, serve
-from transports import MemoryTransport, Session, connect as connect_app
-from transports.protocol.messages import Message
-
-__all__ = ["era", "serve"]
+from tests.support.apps import NotingTransport
+from tests.support.mcp_clients import APP, URL, Apps, Serve, called, files_of
 
 
-class Declaring(MemoryTransport):
+def declaring() -> Apps:
     """An app that declares the parameters of a capability."""
-
-    async def request(self, message: Message, *, timeout: float) -> Message:
-        reply = await super().request(message, timeout=timeout)
-        payload: Any = reply.payload
-        if message.type == "initialize":
-            colours = {"type": "string", "enum": ["red", "green", "grey"]}
-            schema = {"properties": {"text": {"type": "string"}, "colour": colours, "loud": {"type": "boolean"}}}
-            payload["capabilities"] = [{"name": name, "description": f"does {name}"} for name in APP]
-            payload["capabilities"][0]["inputSchema"] = {"type": "object", **schema}
-        return reply
-
-
-class DeclaringApps(Apps):
-    def __call__(self, target: str, **options: Any) -> Session:
-        options.pop("transport", None)
-        return connect_app("memory:", transport=Declaring(APP), **options)
+    colours = {"type": "string", "enum": ["red", "green", "grey"]}
+    properties = {"text": {"type": "string"}, "colour": colours, "loud": {"type": "boolean"}}
+    declared: list[dict[str, object]] = [{"name": name, "description": f"does {name}"} for name in APP]
+    declared[0]["inputSchema"] = {"type": "object", "properties": properties}
+    return Apps(APP, lambda handlers: NotingTransport(handlers, list=declared))
 
 
 async def completed(client: Client, argument: str, typed: str, prompt: str, **before: str) -> list[str]:
@@ -53,13 +35,13 @@ async def text_of(client: Client, name: str, arguments: Mapping[str, str] | None
 
 
 async def test_each_app_has_a_prompt(serve: Serve) -> None:
-    async with serve(DeclaringApps(), connected=False) as client:
+    async with serve(declaring(), connected=False) as client:
         assert (await client.list_prompts()).prompts == []
         sessions = [(await called(client, "abp_connect", url=URL, new=True))["session"] for _ in range(2)]
         prompts = (await client.list_prompts()).prompts
         assert [prompt.name for prompt in prompts] == ["use_in_process_app", "use_in_process_app_2"]
         text = await text_of(client, "use_in_process_app_2")
-        assert sessions[1] in text and "- text.shout: Text in capitals." in text and "`files`" in text
+        assert sessions[1] in text and "- text.shout: does text.shout" in text and "`files`" in text
         given = {"capability": "text.shout", "parameter": "text", "value": "hi", "artifact": "a1"}
         text = await text_of(client, "use_in_process_app", given)
         assert text.endswith("Call text.shout now, with text = hi, and hand over the artifact a1.")
@@ -70,7 +52,7 @@ async def test_each_app_has_a_prompt(serve: Serve) -> None:
 
 
 async def test_arguments_are_completed(serve: Serve) -> None:
-    async with serve(DeclaringApps()) as client:
+    async with serve(declaring()) as client:
         session = (await called(client, "abp_status"))["sessions"][0]["session"]
         ids = [files_of(await called(client, "abp_text_shout", text=text))[0]["id"] for text in "ab"]
         name = "use_in_process_app"

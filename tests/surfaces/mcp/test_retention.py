@@ -8,9 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from mcp import Client
 
 from tests.support.apps import files

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from mcp import Client
 
 from tests.support.mcp_clients import ERAS, URL, Apps, called, files_of, read_as_resource
 from tests.support.web_client import Web, running
-from transports import BinaryData, CapabilityError, MemoryTransport, Session, connect as connect_app
+from transports import BinaryData, CapabilityError, MemoryTransport
 from transports._internal.privacy._secrets import KNOWN_SECRETS
 from transports.artifacts import open_store
 from transports.surfaces.mcp._bridge import Bridge
@@ -29,17 +27,6 @@ class App(MemoryTransport):
     """An app at an address, which says what it is told."""
 
     url = "http://app.test/"
-
-
-class AppsWithSecrets(Apps):
-    def __init__(self, config: Path) -> None:
-        super().__init__({"log.in": log_in, "log.fail": fail})
-        self.config = config
-
-    def __call__(self, target: str, **options: Any) -> Session:
-        options.pop("transport", None)
-        self.transports.append(App(self.handlers))
-        return connect_app("memory:", transport=self.transports[-1], config=self.config, **options)
 
 
 async def log_in(params: Mapping[str, Any], call: Call) -> object:
@@ -77,7 +64,8 @@ async def test_no_client_gets_the_value(
     try:
         async with running(store, {}) as web:
             activity = web.served.activity
-            bridge = Bridge(Options(), store, connect=AppsWithSecrets(config), activity=activity)
+            apps = partial(Apps({"log.in": log_in, "log.fail": fail}, App), config=config)
+            bridge = Bridge(Options(), store, connect=apps, activity=activity)
             async with Client(bridge.server, mode=era, message_handler=note, logging_callback=logged) as client:
                 shown.append(await called(client, "abp_connect", url=URL))
                 answer = await client.call_tool("abp_log_in", {"password": NAME}, progress_callback=progressed)

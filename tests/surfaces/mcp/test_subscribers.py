@@ -8,10 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
-
 from mcp_types import (
     EmptyResult,
     LoggingMessageNotificationParams,
@@ -22,13 +18,10 @@ from mcp_types import (
 )
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import URL, Apps, ResourceNotifications, Serve, called, era, files_of, serve
+from tests.support.mcp_clients import URL, Apps, ResourceNotifications, Serve, called, files_of
 from tests.support.resources import ResourceApp
-from transports import Session, connect as connect_app
 from transports.artifacts import open_store
 from transports.testing import Call
-
-__all__ = ["era", "serve"]
 
 
 async def test_a_subscribed_artifact_is_announced_when_removed_and_when_stored_again(
@@ -56,6 +49,8 @@ async def test_a_subscribed_artifact_is_announced_when_removed_and_when_stored_a
 async def test_an_unsubscribed_client_gets_no_updates(serve: Serve, era: str, tmp_path: Path) -> None:
     notifications = ResourceNotifications()
     async with serve(message_handler=notifications.message) as client:
+        declared = client.server_capabilities.resources
+        assert declared and declared.subscribe and declared.list_changed
         refs = [files_of(await called(client, "abp_text_shout", text=text))[0] for text in ("a", "b")]
         store = open_store(tmp_path / "out")
         async with notifications.subscribed(client, era, *(ref["uri"] for ref in refs)):
@@ -77,27 +72,14 @@ async def test_the_resource_list_changes_when_a_call_stores_an_artifact(serve: S
         await notifications.until("list")
 
 
-@pytest.mark.parametrize("era", ["legacy"])
-async def test_the_server_declares_resource_subscriptions(serve: Serve, era: str) -> None:
-    async with serve() as client:
-        resources = client.server_capabilities.resources
-        assert resources and resources.subscribe and resources.list_changed
-
-
 @pytest.mark.requirement("R2-5.7d")
 async def test_subscriptions_to_resources_of_servers_are_passed_on(serve: Serve, era: str) -> None:
-    class Servers(Apps):
-        def __call__(self, target: str, **options: Any) -> Session:
-            options.pop("transport", None)
-            self.transports.append(ResourceApp())
-            return connect_app("memory:", transport=self.transports[-1], **options)
-
-    servers, notifications = Servers(), ResourceNotifications()
+    servers, notifications = Apps(make=lambda _: ResourceApp()), ResourceNotifications()
 
     def app(number: int) -> ResourceApp:
-        found = servers.transports[number]
-        assert isinstance(found, ResourceApp)
-        return found
+        transport = servers.transports[number]
+        assert isinstance(transport, ResourceApp)
+        return transport
 
     async def subscribed(number: int, *uris: str) -> None:
         await eventually(lambda: app(number).subscribed == set(uris))

@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from mcp import Client
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.shared.exceptions import MCPError
@@ -17,11 +14,11 @@ from mcp_types import CallToolResult, ElicitResult, Request, RequestParams, Resu
 from pydantic import ConfigDict
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import URL, Apps, called, era
+from tests.support.mcp_clients import URL, Apps, called
 from tests.support.mcp_detached import Gate, Serve, ask, gate, serve
 from transports.testing import Call
 
-__all__ = ["era", "gate", "serve"]
+__all__ = ["gate", "serve"]
 
 
 class Task(Result):

@@ -16,18 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 import jwt
+import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from tests.support.mcp_clients import URL, called, files_of
-from tests.surfaces.mcp.test_http import ANN, client_of, served
+from tests.support.mcp_http import ANN, client_of, served
 from transports.artifacts import open_store
 from transports.errors import UsageError
 from transports.surfaces.mcp import _access as tokens

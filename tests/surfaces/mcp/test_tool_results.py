@@ -8,30 +8,31 @@ import io
 import json
 import os
 import random
+import re
 import struct
 import zlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from mcp.shared.exceptions import MCPError
-from mcp_types import ImageContent, ResourceLink, TextContent
+from mcp_types import ResourceLink, TextContent
 from PIL import Image
 
+from tests.support.apps import NotingTransport
 from tests.support.mcp_clients import (
     Apps,
     Serve,
     called,
-    era,
     files_of,
+    giving,
+    images_of,
+    links_of,
     read_as_resource,
     read_with_tool,
-    serve,
     size,
     words,
 )
@@ -45,26 +46,15 @@ from transports.surfaces.mcp._results import call_result, error_result
 from transports.surfaces.shared._previews import ImageLimits
 from transports.testing import Call
 
-__all__ = ["era", "serve"]
-
 LIMIT = 50_000
 IMAGES = ImageLimits(each=500_000, total=2_000_000)
-
-
-def noise(side: int, seed: int = 1) -> Image.Image:
-    return Image.frombytes("RGB", (side, side), random.Random(seed).randbytes(side * side * 3))
 
 
 @cache
 def png(side: int) -> bytes:
     out = io.BytesIO()
-    noise(side).save(out, "PNG")
+    Image.frombytes("RGB", (side, side), random.Random(1).randbytes(side * side * 3)).save(out, "PNG")
     return out.getvalue()
-
-
-@cache
-def pdf() -> bytes:
-    return b"%PDF-1.7\n" + random.Random(2).randbytes(50 << 20)
 
 
 @cache
@@ -88,55 +78,39 @@ def huge_bomb() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", pixels) + chunk(b"IEND", b"") + os.urandom(200_000)
 
 
-def giving(**contents: object) -> Apps:
-    async def handler(params: Mapping[str, object], call: Call) -> object:
-        return contents[call.capability]
-
-    return Apps(dict.fromkeys(contents, handler))
-
-
 def picture(data: bytes) -> dict[str, object]:
     return {"image": BinaryData.from_bytes(data, mime_type="image/png", filename="a.png")}
 
 
-@pytest.mark.requirement("R6-4l")
+@pytest.mark.requirement("R6-4l", "R0-2c", "R0-9c", "R2-6.1d", "R2-6.1e", "R3-1d", "R3-4d", "R3-6a", "R4-15g")
 @pytest.mark.fault(50)
-@pytest.mark.requirement("R0-2c", "R0-9c", "R2-6.1d", "R2-6.1e", "R3-1a", "R3-1b", "R3-1d", "R3-1e", "R3-3a", "R3-4a")
-@pytest.mark.requirement("R3-4d", "R3-5a", "R3-5b", "R3-5e", "R3-6a", "R3-7c", "R3-8b", "R3-8c", "R4-15g")
 @pytest.mark.parametrize(
-    ("era", "what", "inline"),
+    ("era", "what"),
     [
-        ("2026-07-28", "1 KB of text", "nothing"),
-        ("2026-07-28", "400 KB of broken base64", "nothing"),
-        pytest.param("2026-07-28", "2 MB of JSON", "nothing", marks=pytest.mark.load),
-        pytest.param("2026-07-28", "2 MB of JSON beside a binary", "nothing", marks=pytest.mark.load),
-        ("2026-07-28", "300 KB PNG", "itself"),
-        pytest.param("2026-07-28", "5 MB PNG", "thumbnail", marks=pytest.mark.load),
-        pytest.param("2026-07-28", "a bomb", "nothing", marks=pytest.mark.load),
-        pytest.param("2026-07-28", "a bomb of 30,000 × 30,000", "nothing", marks=pytest.mark.load),
-        ("2026-07-28", "a broken PNG", "nothing"),
-        pytest.param("2026-07-28", "50 MB PDF", "nothing", marks=pytest.mark.slow),
-        pytest.param("2026-07-28", "500 artifacts", "nothing", marks=pytest.mark.load),
-        ("2026-07-28", "a megabyte of warnings", "nothing"),
-        # What is made of a result does not depend on the protocol's version: one of each form over the older one.
-        ("legacy", "1 KB of text", "nothing"),
-        pytest.param("legacy", "2 MB of JSON beside a binary", "nothing", marks=pytest.mark.load),
-        pytest.param("legacy", "5 MB PNG", "thumbnail", marks=pytest.mark.slow),
+        ("2026-07-28", "1 KB of text"),
+        ("2026-07-28", "400 KB of broken base64"),
+        pytest.param("2026-07-28", "2 MB of JSON", marks=pytest.mark.load),
+        pytest.param("2026-07-28", "a bomb", marks=pytest.mark.load),
+        pytest.param("2026-07-28", "a bomb of 30,000 × 30,000", marks=pytest.mark.load),
+        ("2026-07-28", "a broken PNG"),
+        pytest.param("2026-07-28", "50 MB PDF", marks=pytest.mark.slow),
+        pytest.param("2026-07-28", "500 artifacts", marks=pytest.mark.load),
+        ("2026-07-28", "a megabyte of warnings"),
+        # What is made of a result does not depend on the protocol's version.
+        pytest.param("legacy", "2 MB of JSON beside a binary", marks=pytest.mark.load),
     ],
 )
-async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: Serve, what: str, inline: str) -> None:
+async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: Serve, what: str) -> None:
     rows = [{"row": number, "text": "é" * 20} for number in range(30_000)]
     makers: dict[str, Callable[[], object]] = {
         "1 KB of text": lambda: "x" * 1024,
         "400 KB of broken base64": lambda: base64.b64encode(png(315)).decode() + "#",
         "2 MB of JSON": lambda: {"rows": rows},
         "2 MB of JSON beside a binary": lambda: {"rows": rows, "file": b"\x00\x01" * 100},
-        "300 KB PNG": lambda: picture(png(315)),
-        "5 MB PNG": lambda: picture(png(1300)),
         "a bomb": lambda: picture(bomb()),
         "a bomb of 30,000 × 30,000": lambda: picture(huge_bomb()),
         "a broken PNG": lambda: picture(png(1300)[:2_000_000] + bytes(100)),
-        "50 MB PDF": lambda: {"document": BinaryData.from_bytes(pdf(), mime_type="application/pdf")},
+        "50 MB PDF": lambda: BinaryData(b"%PDF-1.7\n" + random.Random(2).randbytes(50 << 20), "application/pdf"),
         "500 artifacts": lambda: {"pages": [os.urandom(40) for _ in range(500)]},
         "a megabyte of warnings": lambda: {"x" * 1000 + str(n): n for n in range(1000)},
     }
@@ -145,19 +119,9 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
     async with serve(giving(make=content)) as client:
         answer = await client.call_tool("abp_make", {})
         assert not answer.is_error, answer
-        assert size(answer) <= LIMIT
-        images = [item for item in answer.content if isinstance(item, ImageContent)]
-        shown = [base64.b64decode(image.data) for image in images]
-        assert sum(map(len, shown)) <= 500_000
-        if inline == "itself":
-            assert shown == [png(315)]
-        elif inline == "thumbnail":
-            with Image.open(io.BytesIO(shown[0])) as seen:
-                assert max(seen.size) <= 800 and images[0].meta and images[0].meta["thumbnail"]
-        else:
-            assert not shown
-            assert "bomb" not in what or psutil.Process().memory_info().rss - before < 200 << 20  # unpacked: 0.9 GB
-        links = [item for item in answer.content if isinstance(item, ResourceLink)]
+        assert size(answer) <= LIMIT and not images_of(answer)
+        assert "bomb" not in what or psutil.Process().memory_info().rss - before < 200 << 20  # unpacked: 0.9 GB
+        links = links_of(answer)
         assert links and files_of(answer.structured_content)
         for link in links[:3]:
             meta = (await client.read_resource(f"{link.uri}?length=1")).contents[0].meta
@@ -172,10 +136,47 @@ async def test_results_stay_within_the_limit_and_every_byte_can_be_read(serve: S
             document = answer.structured_content
             assert document["truncated"]["uri"] in {link.uri for link in links}
             assert document["data"]["rows"][0] == rows[0] and len(encode_json(document["data"])) < LIMIT // 4
-        if what == "2 MB of JSON beside a binary":
             assert rows == json.loads(await read_as_resource(client, links[-1].uri))["rows"]
-        if what == "50 MB PDF":
-            assert data == pdf()
+
+
+@pytest.mark.requirement("R0-2a", "R0-2b", "R0-2c", "R0-9b", "R0-12c")
+async def test_always_saved_to_a_file_a_client_gets_places_of_files_only(serve: Serve) -> None:
+    answers = giving(convert_markdown={"html": "<h1>" + "x" * 1219}, draw={"a": png(30)})
+    async with serve(answers, options={"inline_data": False}) as client:
+        result = await client.call_tool("abp_convert_markdown", {})
+        assert re.fullmatch(r"Output saved to file: \S+\nSize: 1234 characters", words(result)), words(result)
+        (link,) = links_of(result)
+        assert await read_as_resource(client, link.uri) == b'{"html":"<h1>' + b"x" * 1219 + b'"}'
+        document = result.structured_content
+        assert f"artifact://{document['data']['id']}" == link.uri and "<h1>" not in json.dumps(document)
+        drawn = await client.call_tool("abp_draw", {})
+        assert not images_of(drawn)
+        assert words(drawn).startswith("File saved: ") and "image/png" in words(drawn)
+
+
+@pytest.mark.requirement("R3-1d", "R3-2c", "R3-6a", "R3-6b", "R3-6c", "R3-6e", "R3-9e", "R4-2c", "R4-8a", "R4-8d")
+@pytest.mark.requirement("R4-13e")
+async def test_an_export_is_words_and_a_resource(serve: Serve) -> None:
+    """``export_csv`` and ``export_pdf`` of the guide."""
+    table = "id,name\n" + "".join(f"{n},row {n}\n" for n in range(2000))
+    contents = {"csv": table.encode(), "pdf": b"%PDF-1.4\n" + random.Random(4).randbytes(90_000)}
+    kinds = {"csv": "text/csv", "pdf": "application/pdf"}
+    files = {
+        kind: BinaryData.from_bytes(data, mime_type=kinds[kind], filename=f"orders.{kind}")
+        for kind, data in contents.items()
+    }
+    async with serve(giving(**{kind: {"file": file, "rows": 2000} for kind, file in files.items()})) as client:
+        for kind, data in contents.items():
+            result = await client.call_tool(f"abp_{kind}", {})
+            assert f"orders.{kind}" in words(result) and '"rows":2000' in words(result)
+            link = links_of(result)[0]
+            assert (link.mime_type, link.size, link.name) == (kinds[kind], len(data), f"orders.{kind}")
+            (content,) = (await client.read_resource(link.uri)).contents
+            assert hasattr(content, "text") is (kind == "csv")
+            assert await read_as_resource(client, link.uri) == data
+            listed = {resource.uri: resource for resource in (await client.list_resources()).resources}
+            assert (listed[link.uri].mime_type, listed[link.uri].size) == (kinds[kind], len(data))
+            assert link.uri in {entry["uri"] for entry in (await called(client, "abp_artifacts"))["artifacts"]}
 
 
 async def test_a_success_without_data_is_a_word_and_no_link(serve: Serve) -> None:
@@ -260,7 +261,7 @@ async def test_an_error_keeps_what_was_stored_before_it(serve: Serve) -> None:
     async with serve(Apps({"half": half})) as client:
         answer = await client.call_tool("abp_half", {})
         assert answer.is_error and answer.structured_content["error"]["code"] == "SIZE_MISMATCH"
-        (link,) = [item for item in answer.content if isinstance(item, ResourceLink)]
+        (link,) = links_of(answer)
         assert await read_as_resource(client, link.uri) == b"\x00good"
 
 
@@ -406,7 +407,50 @@ async def test_files_as_content_as_artifact_and_from_an_allowed_folder(serve: Se
         assert by_path["sha256"] == sha256 and by_path["name"] == "a.bin"
         listed = (await called(client, "abp_artifacts"))["artifacts"]
         again = await sent(artifact=listed[0]["uri"])
-        assert again["sha256"] == listed[0]["sha256"]
+        assert again["sha256"] == listed[0]["sha256"] and sha256 in {entry["sha256"] for entry in listed}
+
+
+@pytest.mark.requirement("R4-7g", "R4-2b", "R4-7a", "R4-7c", "R4-14a")
+async def test_files_need_no_place(serve: Serve) -> None:
+    """``files: list[dict[str, str]]`` of the document: an agent is not asked where each file belongs."""
+    seen: list[Mapping[str, object]] = []
+
+    async def receive(params: Mapping[str, object], call: Call) -> object:
+        """Keep what comes."""
+        seen.append(params)
+        return None
+
+    def read(files: object) -> list[bytes]:
+        assert isinstance(files, list)
+        return [file.read() for file in files]
+
+    image = {"type": "object", "properties": {"content": {}, "mimeType": {"type": "string"}}}
+    schemas: Mapping[str, object] = {
+        "image.show": {"type": "object", "properties": {"image": image, "title": {"type": "string"}}},
+        "image.compare": {"type": "object", "properties": {"before": image, "after": image}},
+    }
+    first, second = ({"content": base64.b64encode(text).decode()} for text in (b"first", b"second"))
+    names = ("data.analyst", *schemas)
+    declared = [{"name": name, "inputSchema": schemas.get(name, {})} for name in names]
+    apps = Apps(dict.fromkeys(names, receive), lambda handlers: NotingTransport(handlers, list=declared))
+    async with serve(apps) as client:
+        await called(client, "abp_data_analyst", message="Compare", files=[first, second])
+        await called(client, "abp_call", capability="data.analyst", params={"files": ["x"]}, files=[first])
+        await called(client, "abp_image_show", files=[first])
+        assert read(seen[0]["files"]) == [b"first", b"second"] and seen[0]["message"] == "Compare"
+        assert cast(list[object], seen[1]["files"])[0] == "x" and len(cast(list[object], seen[1]["files"])) == 2
+        assert seen[2].keys() == {"image"} and read([seen[2]["image"]]) == [b"first"]
+        for tool, files, said in [
+            ("abp_image_compare", [first], "set `param` of each file to one of before, after"),
+            ("abp_image_show", [first, second], "several files have the place image; set `param`"),
+            (
+                "abp_data_analyst",
+                [{"param": "a", **first}, {"param": "a", **second}],
+                "several files have the place a;",
+            ),
+        ]:
+            refused = await client.call_tool(tool, {"files": files})
+            assert refused.is_error and said in words(refused)
 
 
 async def test_a_path_is_only_read_below_a_root(serve: Serve, tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from tests.support.relayed import LARGE, relayed
 from tests.surfaces.proxy.test_stdio import ABP, environment
 

@@ -7,10 +7,6 @@ import hashlib
 from itertools import islice
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from tests.support.relayed import relayed
 from tests.surfaces.proxy.test_relay import bytes_of, text_of
 from transports.surfaces.mcp.proxy._files import _parts

@@ -15,8 +15,6 @@ from typing import Any
 import psutil
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from tests.support.eventually import eventually
 from tests.support.relayed import LARGE, relayed
 from transports.artifacts import Retention, open_store

@@ -10,11 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 import httpx2
+import pytest
 from aiohttp import web
 from mcp_types.version import LATEST_MODERN_VERSION as NEW
 

@@ -10,11 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 import aiohttp
+import pytest
 from aiohttp import web
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 

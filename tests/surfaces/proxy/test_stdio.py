@@ -16,13 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-
 from tests.support.command_line import CommandLine
 from tests.support.eventually import eventually
 from tests.support.relayed import LARGE
 from tests.support.slow import slow_but
-from tests.surfaces.cli.conftest import abp as abp
 
 ROOT = Path(__file__).parents[3]
 CLIENT = ROOT / "tests" / "support" / "proxy_client.py"
