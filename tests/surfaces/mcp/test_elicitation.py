@@ -23,7 +23,6 @@ from mcp_types import (
 )
 
 from tests.support.mcp_clients import URL, Apps, Serve, called, words
-from transports.surfaces.mcp._calls import Form, client_request_for
 from transports.testing import Call
 
 
@@ -133,16 +132,17 @@ async def test_several_questions_and_progress_between_them(serve: Serve) -> None
 
 @pytest.mark.requirement("R6-6e")
 async def test_a_client_that_cannot_be_asked_gets_the_default(serve: Serve) -> None:
+    declined = {"success": False, "cancelled": True}
     async with serve(Apps(APP)) as client:
-        params = {"message": "Name?", "default": "Bob"}
-        document = await called(client, "abp_form_ask", method="elicitation/input", params=params)
-        assert document["data"] == {"success": True, "data": {"value": "Bob"}}
-        document = await called(client, "abp_form_ask", method="elicitation/resource", params={})
-        assert document["data"] == {"success": False, "cancelled": True}
+        for method, params, data in (
+            ("elicitation/input", {"message": "Name?", "default": "Bob"}, {"success": True, "data": {"value": "Bob"}}),
+            ("elicitation/resource", {}, declined),
+            ("sampling/create", {}, declined),
+        ):
+            assert (await called(client, "abp_form_ask", method=method, params=params))["data"] == data
 
 
-@pytest.mark.requirement("R6-6f")
-@pytest.mark.requirement("R6-6g")
+@pytest.mark.requirement("R6-6f", "R6-6g")
 async def test_the_clients_model_answers_the_app(serve: Serve) -> None:
     asked: list[CreateMessageRequestParams] = []
 
@@ -169,19 +169,15 @@ async def test_the_clients_model_answers_the_app(serve: Serve) -> None:
     assert second.stop_sequences == ["."] and first.max_tokens > 0
 
 
-async def test_an_answer_of_the_model_without_text_declines(serve: Serve) -> None:
+@pytest.mark.parametrize("has_model", [True, False])
+async def test_no_model_and_an_answer_of_the_model_without_text_decline(serve: Serve, has_model: bool) -> None:
     async def model(context: ClientRequestContext, params: CreateMessageRequestParams) -> CreateMessageResult:
         picture = ImageContent(data="AAAA", mime_type="image/png")
         return CreateMessageResult(role="assistant", content=picture, model="test")
 
-    async with serve(Apps(APP), sampling_callback=model) as client:
+    more: dict[str, Any] = {"sampling_callback": model} if has_model else {"elicitation_callback": Person()}
+    async with serve(Apps(APP), **more) as client:
         document = await called(client, "abp_form_ask", method="sampling/create", params={"prompt": "Draw"})
-        assert document["data"] == {"success": False, "cancelled": True}
-
-
-async def test_a_client_without_a_model_declines(serve: Serve) -> None:
-    async with serve(Apps(APP), elicitation_callback=Person()) as client:
-        document = await called(client, "abp_form_ask", method="sampling/create", params={"prompt": "Capital?"})
         assert document["data"] == {"success": False, "cancelled": True}
 
 
@@ -221,42 +217,37 @@ async def test_calls_that_wait_for_an_answer_end_with_the_bridge(serve: Serve, e
             await asyncio.wait((task,))
 
 
-def test_choices_keep_their_titles() -> None:
-    from transports import ElicitationRequest
-
-    titled = [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]
-    fields: dict[str, object] = {
-        "one": {"type": "string", "oneOf": titled, "default": "a"},
-        "old": {"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]},
-        "some": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1, "default": ["a"]},
-        "more": {"type": "array", "items": {"anyOf": titled}},
-        "mail": {"type": "string", "format": "email"},
-    }
-    schema = {"type": "object", "properties": {**fields, "deep": {"type": "array", "items": {"type": "object"}}}}
-    form = client_request_for(ElicitationRequest(method="elicitation/input", params={"schema": schema}))
-    assert isinstance(form, Form)
-    assert form.question.schema["properties"] == {**fields, "deep": {"type": "string"}}
+TITLED = [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]
+FIELDS: dict[str, object] = {
+    "one": {"type": "string", "oneOf": TITLED, "default": "a"},
+    "old": {"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]},
+    "some": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "minItems": 1, "default": ["a"]},
+    "more": {"type": "array", "items": {"anyOf": TITLED}},
+    "mail": {"type": "string", "format": "email"},
+    "number": {"type": "number"},
+}
+DEEP = {"deep": {"type": "array", "items": {"type": "object"}}, "object": {"type": "object"}}
 
 
-def test_forms_hold_only_what_mcp_allows() -> None:
-    from transports import ElicitationRequest
-
-    select = client_request_for(ElicitationRequest(method="elicitation/select", params={**SELECT, "multiple": True}))
-    assert isinstance(select, Form) and select.question.schema["properties"] == {
-        "selected": {
-            "type": "array",
-            "items": {"anyOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]},
-        }
-    }
-    deep: dict[str, object] = {
-        "schema": {"type": "object", "properties": {"a": {"type": "object"}, "b": {"type": "number"}}}
-    }
-    form = client_request_for(ElicitationRequest(method="elicitation/input", params=deep))
-    assert isinstance(form, Form) and form.question.schema["properties"] == {
-        "a": {"type": "string"},
-        "b": {"type": "number"},
-    }
-    assert client_request_for(ElicitationRequest(method="sampling/create", params={})) is None
+@pytest.mark.parametrize(
+    ("kind", "params", "properties"),
+    [
+        (
+            "input",
+            {"schema": {"type": "object", "properties": {**FIELDS, **DEEP}}},
+            {**FIELDS, "deep": {"type": "string"}, "object": {"type": "string"}},
+        ),
+        ("select", {**SELECT, "multiple": True}, {"selected": {"type": "array", "items": {"anyOf": TITLED}}}),
+    ],
+)
+async def test_forms_hold_what_mcp_allows_and_choices_keep_their_titles(
+    serve: Serve, kind: str, params: Mapping[str, object], properties: Mapping[str, object]
+) -> None:
+    person = Person(ElicitResult(action="cancel"))
+    async with serve(Apps(APP), elicitation_callback=person) as client:
+        await called(client, "abp_form_ask", method=f"elicitation/{kind}", params={"message": "?", **params})
+    (form,) = person.asked
+    assert isinstance(form, ElicitRequestFormParams) and form.requested_schema["properties"] == properties
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------

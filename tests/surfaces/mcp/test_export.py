@@ -31,6 +31,8 @@ def names(folder: Path) -> list[str]:
 
 async def test_an_artifact_is_exported_once_and_replaces_no_file(serve: Serve, root: Path) -> None:
     async with serve(options={"export_roots": (root,)}) as client:
+        (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "abp_read_artifact"]
+        assert tool.annotations and tool.annotations.read_only_hint is False  # it may write a file
         first = files_of(await called(client, "abp_text_shout", text="hi"))[0]
         other = files_of(await called(client, "abp_text_shout", text="ho"))[0]
         target = root / "deep" / "a.json"
@@ -42,12 +44,6 @@ async def test_an_artifact_is_exported_once_and_replaces_no_file(serve: Serve, r
         assert refused.is_error and "choose another name" in words(refused)
         assert target.read_bytes() == Path(first["path"]).read_bytes()
         assert sorted(root.rglob("*")) == [root / "deep", target]  # nothing half-made is left
-
-
-async def test_a_tool_that_may_write_a_file_is_not_marked_as_reading_only(serve: Serve, root: Path) -> None:
-    async with serve(options={"export_roots": (root,)}) as client:
-        (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "abp_read_artifact"]
-        assert tool.annotations and tool.annotations.read_only_hint is False
 
 
 async def test_concurrent_exports_write_the_file_once(serve: Serve, root: Path) -> None:
@@ -90,14 +86,10 @@ async def test_nothing_is_exported_outside_the_allowed_folders(serve: Serve, roo
             assert words(answer).endswith("Next: correct the argument path and call again"), path
         missing = await client.call_tool("abp_read_artifact", {"id": "nothing", "path": str(root / "a")})
         assert missing.structured_content["error"]["code"] == "ARTIFACT_NOT_FOUND"
-    assert names(outside) == [] and names(root) == ["deep", "file", "folder", "way"]
-
-
-async def test_nothing_is_exported_without_an_allowed_folder(serve: Serve, root: Path) -> None:
     async with serve(options={"roots": (root,)}) as client:
-        ref = files_of(await called(client, "abp_text_shout", text="hi"))[0]
         answer = await client.call_tool("abp_read_artifact", {"id": ref["id"], "path": str(root / "a")})
         assert answer.is_error and "ABP_MCP_EXPORT_ROOTS" in words(answer)
+    assert names(outside) == [] and names(root) == ["deep", "file", "folder", "way"]
 
 
 async def test_damaged_content_is_not_exported(serve: Serve, root: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import TextContent
 
@@ -39,6 +40,10 @@ def test_arguments_go_before_variables_and_variables_before_the_file(
         'max_file_bytes = 7\nallowed_types = ["image/*", "text/plain"]\nroots = ["in"]\nidle_minutes = 1.5\n'
         'hide_tools = ["abp_screenshot"]\nblocked_hosts = ["evil.example"]\n'
     )
+    with pytest.raises(UsageError, match=r"nowhere\.toml cannot be read"):
+        Options.load(config=folder / "nowhere.toml")
+    (folder / "abp.toml").write_text("[mcp]\nmax_sessions = 2\nidle_minutes = 3\n")
+    assert Options.load(config=folder / "own.toml").idle_minutes == 1.5
     monkeypatch.setenv("ABP_CONFIG", "own.toml")
     options = Options.load()
     assert options.apps == ("https://a.example/", "https://b.example/")
@@ -52,10 +57,12 @@ def test_arguments_go_before_variables_and_variables_before_the_file(
     assert options.max_answer_bytes == 6000 and options.apps == ("https://c.example/", "https://d.example/")
     assert options.blocked_hosts == ("one.example", "two.example")
     assert Options.load(apps=["https://e.example/"]).apps == ("https://e.example/",)
+    monkeypatch.setenv("ABP_MCP_MAX_SESSIONS", "none")
+    with pytest.raises(UsageError, match=r"^ABP_MCP_MAX_SESSIONS: "):
+        Options.load()
 
 
-@pytest.mark.requirement("R4-10g")
-@pytest.mark.requirement("R4-10a", "R4-10b")
+@pytest.mark.requirement("R4-10a", "R4-10b", "R4-10g")
 def test_limits_of_files_have_the_names_of_the_document_too(folder: Path) -> None:
     """The document's YAML as it is printed, line by line as TOML."""
     table, *lines = """app_config:
@@ -80,14 +87,6 @@ def test_limits_of_files_have_the_names_of_the_document_too(folder: Path) -> Non
     (folder / "abp.toml").write_text("[mcp]\nmax_file_size_mb = 101\n")
     assert Options.load().max_file_bytes == 100 << 20
     assert Options(max_file_size_mb=2).max_file_bytes == 2 << 20  # type: ignore[call-arg]
-
-
-def test_a_named_file_is_read_instead(folder: Path) -> None:
-    (folder / "abp.toml").write_text("[mcp]\nmax_sessions = 2\n")
-    (folder / "other.toml").write_text("[mcp]\nmax_sessions = 3\n")
-    assert Options.load(config=folder / "other.toml").max_sessions == 3
-    with pytest.raises(UsageError, match=r"nowhere\.toml cannot be read"):
-        Options.load(config=folder / "nowhere.toml")
 
 
 @pytest.mark.parametrize(
@@ -226,13 +225,6 @@ async def test_the_app_of_the_options_gets_its_adapter(serve: Serve, tmp_path: P
     assert given == [("http://a.example/", script), (URL, None)]
 
 
-def test_errors_name_the_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "abp.toml").write_text("[mcp]\nmax_sessions = 1\n")
-    monkeypatch.setenv("ABP_MCP_MAX_SESSIONS", "none")
-    with pytest.raises(UsageError, match=r"^ABP_MCP_MAX_SESSIONS: "):
-        Options.load()
-
-
 # --- hosts ------------------------------------------------------------------------------------------------------------
 
 
@@ -274,22 +266,12 @@ async def test_only_some_hosts_may_be_connected(serve: Serve, url: str, allowed:
 
 async def test_a_blocked_host_is_blocked_however_it_is_written(serve: Serve) -> None:
     async with serve(connected=False, options={"blocked_hosts": ("127.*", "localhost")}) as client:
-        for host in (
-            "127.0.0.1",
-            "2130706433",
-            "0x7f.1",
-            "0177.0.0.1",
-            "localhost",
-            "LOCALHOST.",
-            "[::ffff:127.0.0.1]",
-        ):
+        hosts = ("127.0.0.1", "2130706433", "0x7f.1", "0177.0.0.1", "localhost", "LOCALHOST.", "[::ffff:127.0.0.1]")
+        for host in hosts:
             answer = await client.call_tool("abp_connect", {"url": f"ws://{host}/"})
             assert answer.is_error and "may not be connected" in words(answer), host
         await called(client, "abp_connect", url=URL)
-
-
-async def test_without_rules_an_address_may_hold_a_user(serve: Serve) -> None:
-    async with serve(connected=False) as client:
+    async with serve(connected=False) as client:  # without rules an address may hold a user
         await called(client, "abp_connect", url="ws://user:secret@app.example/")
 
 
@@ -346,6 +328,8 @@ async def test_tools_that_are_hidden_cannot_be_called_in_any_way(serve: Serve) -
                 await client.call_tool(hidden, {})
         answer = await client.call_tool("abp_call", {"capability": "job.hold"})
         assert answer.is_error and "may not be called" in words(answer)
+    async with serve(options={"show_tools": ("abp_connect", "abp_text_*")}) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["abp_connect", "abp_text_shout"]
 
 
 async def test_a_hidden_name_hides_every_capability_that_would_have_it(serve: Serve) -> None:
@@ -367,11 +351,6 @@ async def test_a_hidden_name_hides_every_capability_that_would_have_it(serve: Se
                 for name in ("delete.all", "delete_all", "delete all", "call", "keep")
             ]
             assert [answer.is_error for answer in answers] == [not expected, True, True, True, False]
-
-
-async def test_only_some_tools_are_shown(serve: Serve) -> None:
-    async with serve(options={"show_tools": ("abp_connect", "abp_text_*")}) as client:
-        assert [tool.name for tool in (await client.list_tools()).tools] == ["abp_connect", "abp_text_shout"]
 
 
 # --- artifacts --------------------------------------------------------------------------------------------------------
@@ -453,8 +432,6 @@ async def test_limits_of_files(serve: Serve, options: dict[str, Any], files: lis
 async def test_the_operator_decides_whether_browsers_have_a_window(
     tmp_path: Path, set_to: bool | None, asked: bool, got: bool
 ) -> None:
-    from mcp import Client
-
     seen: list[object] = []
     apps = Apps()
 
