@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import BrowserContext, Error as PlaywrightError
 
 from tests.conftest import LIGHT
 from tests.support.gallery import Gallery, open_gallery
@@ -31,6 +31,12 @@ async def fixture() -> AsyncIterator[Fixture]:
 async def browser() -> AsyncIterator[Browser]:
     async with Browser() as started:
         yield started
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
+    async with await browser.playwright.new_context() as opened:
+        yield opened
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

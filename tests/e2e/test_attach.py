@@ -20,7 +20,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from playwright.async_api import Browser as PlaywrightBrowser, Page
+from playwright.async_api import BrowserContext, Page
 
 from tests.e2e.notebook import content, notebook
 from transports import ABPError, Browser, PlaywrightTransport, Session, UsageError, connect
@@ -47,23 +47,17 @@ def value(tree: object, *path: str) -> Any:
     return tree
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def theirs(browser: Browser) -> PlaywrightBrowser:
-    """A browser as a caller has it."""
-    return browser.playwright
-
-
 @pytest_asyncio.fixture(loop_scope="session")
-async def page(theirs: PlaywrightBrowser) -> AsyncIterator[Page]:
-    context = await theirs.new_context()
-    yield await context.new_page()
-    await context.close()
+async def page(context: BrowserContext) -> Page:
+    return await context.new_page()
 
 
 # --- a page of the caller's -------------------------------------------------------------------------------------------
 
 
-async def test_a_page_with_its_app_is_driven_without_reloading_it(page: Page, tmp_path: Path) -> None:
+async def test_a_page_with_its_app_is_driven_by_one_session_after_the_other_without_reloading_it(
+    page: Page, tmp_path: Path
+) -> None:
     async with notebook() as url:
         await page.goto(url)
         await page.evaluate("globalThis.state = 'half typed'")
@@ -71,6 +65,19 @@ async def test_a_page_with_its_app_is_driven_without_reloading_it(page: Page, tm
             assert value((await app.call("note.read")).data, "state") == "half typed"
             assert "note.file" in app.capabilities
         assert await page.evaluate("[globalThis.state, globalThis.loads]") == ["half typed", 1]
+
+        for text in ("first", "second"):
+            async with connect(url, page=page, store=tmp_path) as app:
+                await app.call("note.write", {"text": text})
+        assert await page.evaluate("[localStorage.getItem('note'), globalThis.loads]") == ["second", 1]
+
+        # a reload by the caller is a loss, and the page can be taken again
+        async with connect(url, page=page, store=tmp_path) as app:
+            await page.reload()
+            with pytest.raises(ContextLost):
+                await app.call("note.read")
+        async with connect(url, page=page, store=tmp_path) as app:
+            await app.call("note.read")
 
 
 async def test_the_callers_page_is_left_as_it_was(page: Page, fixture: Fixture, tmp_path: Path) -> None:
@@ -102,14 +109,6 @@ async def test_an_app_that_keeps_our_callbacks_does_not_hang(page: Page, fixture
         await page.evaluate("abp.call('job.run', {steps: 2, delay: 1}, {})")
 
 
-async def test_one_page_serves_one_session_after_the_other(page: Page, tmp_path: Path) -> None:
-    async with notebook() as url:
-        for text in ("first", "second"):
-            async with connect(url, page=page, store=tmp_path) as app:
-                await app.call("note.write", {"text": text})
-        assert await page.evaluate("[localStorage.getItem('note'), globalThis.loads]") == ["second", 1]
-
-
 async def test_a_page_at_another_address_navigates_to_the_app(page: Page, tmp_path: Path) -> None:
     async with notebook("One") as one, notebook("Two") as two:
         await page.goto(one)
@@ -136,22 +135,12 @@ async def test_a_page_without_an_app_says_so_and_stays_open(page: Page, tmp_path
         assert await page.evaluate(OURS) == []
 
 
-async def test_a_reload_by_the_caller_is_a_loss_and_the_page_can_be_taken_again(page: Page, tmp_path: Path) -> None:
-    async with notebook() as url:
-        async with connect(url, page=page, store=tmp_path) as app:
-            await page.reload()
-            with pytest.raises(ContextLost):
-                await app.call("note.read")
-        async with connect(url, page=page, store=tmp_path) as app:
-            await app.call("note.read")
-
-
 @pytest.mark.parametrize("accepting", [True, False])
 async def test_large_content_leaves_the_callers_downloads_alone(
-    theirs: PlaywrightBrowser, fixture: Fixture, tmp_path: Path, accepting: bool
+    browser: Browser, fixture: Fixture, tmp_path: Path, accepting: bool
 ) -> None:
     """Also in a context that accepts no downloads; and Playwright's own still work afterwards."""
-    context = await theirs.new_context(accept_downloads=accepting)
+    context = await browser.playwright.new_context(accept_downloads=accepting)
     page = await context.new_page()
     async with connect(fixture.url, page=page, store=tmp_path) as app:
         for size in (2 * MB, 12 * MB + 1, 9 * MB):
@@ -173,11 +162,8 @@ async def test_large_content_leaves_the_callers_downloads_alone(
 # --- a context of the caller's ----------------------------------------------------------------------------------------
 
 
-async def test_a_given_context_shares_its_cookies_and_keeps_its_pages(
-    theirs: PlaywrightBrowser, tmp_path: Path
-) -> None:
+async def test_a_given_context_shares_its_cookies_and_keeps_its_pages(context: BrowserContext, tmp_path: Path) -> None:
     async with notebook() as url:
-        context = await theirs.new_context()
         await context.add_cookies([{"name": "note", "value": "signed-in", "url": url}])
         mine = await context.new_page()
         async with connect(url, context=context, store=tmp_path) as app:
@@ -188,7 +174,6 @@ async def test_a_given_context_shares_its_cookies_and_keeps_its_pages(
             ref = (await app.call("note.link", {"size": 2 * MB, "seed": 4})).artifacts["file"]
             assert Path(str(ref.path)).read_bytes() == content(2 * MB, 4)
         assert context.pages == [mine]
-        await context.close()
 
 
 async def test_objects_of_the_blocking_api_are_refused(page: Page) -> None:
@@ -362,7 +347,7 @@ async def test_attaching_to_nothing_says_how_to_start_a_browser(tmp_path: Path) 
 
 
 async def test_files_of_ours_reach_a_browser_that_cannot_see_them(
-    theirs: PlaywrightBrowser, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    context: BrowserContext, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A browser on another machine opens a path of ours and finds nothing, or something else."""
     original = CdpChannel.set_file
@@ -373,13 +358,11 @@ async def test_files_of_ours_reach_a_browser_that_cannot_see_them(
         await original(self, element, other)
 
     monkeypatch.setattr(CdpChannel, "set_file", elsewhere)
-    context = await theirs.new_context()
     data = os.urandom(7 * MB)
     async with connect(fixture.url, context=context, store=tmp_path / "out") as app:
         received = (await app.call("file.digest", {"file": data})).data
         assert value(received, "sha256") == hashlib.sha256(data).hexdigest()
         assert value(received, "received") == "ArrayBuffer"
-    await context.close()
 
 
 @pytest.mark.parametrize("leads", ["redirect", "other address"])

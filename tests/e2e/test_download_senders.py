@@ -13,7 +13,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from transports import Browser, PlaywrightTransport, PostMessageTransport, WebMcpTransport, connect
+from transports import Browser, PlaywrightTransport, PostMessageTransport, Session, WebMcpTransport, connect
 from transports.errors import ABPError
 from transports.protocol.binary import Handle
 from transports.protocol.messages import Message
@@ -87,6 +87,14 @@ async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
         yield made
 
 
+async def tool_of(app: Session, name: str) -> str:
+    """The full name of a frame's tool, once it is there."""
+    async with app.events() as events:
+        while not (names := [full for full in app.capabilities if full.startswith(name)]):
+            await anext(events)
+    return names[0]
+
+
 async def test_a_pages_own_downloads_are_same_origin_and_others_are_cross_site_without_its_cookies(
     site: Site, browser: Browser
 ) -> None:
@@ -123,10 +131,7 @@ async def test_a_frames_tool_asks_in_its_own_name_and_without_the_pages_cookies(
     url = f"{site.own}/?speaks=tools&name=near&frame={frame}"
     transport = WebMcpTransport(url, browser=browser)
     async with connect(url, transport=transport, store="memory:") as app:
-        async with app.events() as events:
-            while not (found := [name for name in app.capabilities if name.startswith("far")]):
-                await anext(events)
-        await app.call(found[0], {"urls": [f"{site.own}/file", "file"]})
+        await app.call(await tool_of(app, "far"), {"urls": [f"{site.own}/file", "file"]})
         assert site.sent("url") == [f"{site.own}/file", f"{site.other}/deep/file"]
         # its own cookies are for pages of its own site: here it is a stranger's frame
         assert site.sent("Cookie") == [None, None]
@@ -136,30 +141,19 @@ async def test_a_frames_tool_asks_in_its_own_name_and_without_the_pages_cookies(
         assert site.sent("Cookie")[-1] == "strict=1; lax=1"
 
 
-async def test_a_frames_tool_of_the_pages_own_origin_has_what_the_page_has(site: Site, browser: Browser) -> None:
-    frame = f"{site.own}/deep/page?speaks=tools%26name=side"
-    url = f"{site.own}/?speaks=tools&name=near&frame={frame}"
-    async with connect(url, transport=WebMcpTransport(url, browser=browser), store="memory:") as app:
-        async with app.events() as events:
-            while not (found := [name for name in app.capabilities if name.startswith("side")]):
-                await anext(events)
-        await app.call(found[0], {"urls": ["file"]})
-    assert site.sent("url") == [f"{site.own}/deep/file"] and site.sent("Cookie") == ["strict=1; lax=1"]
-    assert site.sent("Sec-Fetch-Site") == ["same-origin"]
-
-
-async def test_a_frame_of_the_pages_own_origin_inside_a_strangers_has_no_cookies_of_their_site(
-    site: Site, browser: Browser
+@pytest.mark.parametrize(
+    ("between", "cookies"), [(False, "strict=1; lax=1"), (True, None)], ids=["", "in a stranger's"]
+)
+async def test_a_frames_tool_of_the_pages_own_origin_has_what_the_page_has_unless_a_stranger_is_between(
+    site: Site, browser: Browser, between: bool, cookies: str | None
 ) -> None:
-    inner = f"{site.own}/deep/page?speaks=tools&name=inner"
-    between = f"{site.other}/?frame={quote(inner, safe='')}"
-    url = f"{site.own}/?speaks=tools&name=near&frame={quote(between, safe='')}"
+    frame = f"{site.own}/deep/page?speaks=tools&name=inner"
+    if between:
+        frame = f"{site.other}/?frame={quote(frame, safe='')}"
+    url = f"{site.own}/?speaks=tools&name=near&frame={quote(frame, safe='')}"
     async with connect(url, transport=WebMcpTransport(url, browser=browser), store="memory:") as app:
-        async with app.events() as events:
-            while not (found := [name for name in app.capabilities if name.startswith("inner")]):
-                await anext(events)
-        await app.call(found[0], {"urls": ["file"]})
-    assert site.sent("url") == [f"{site.own}/deep/file"] and site.sent("Cookie") == [None]
+        await app.call(await tool_of(app, "inner"), {"urls": ["file"]})
+    assert site.sent("url") == [f"{site.own}/deep/file"] and site.sent("Cookie") == [cookies]
     assert site.sent("Sec-Fetch-Site") == ["same-origin"]
 
 

@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from aiohttp import web
 
 from tests.e2e.conftest import Connect
 from tests.support.eventually import eventually
+from tests.support.pages import serve_page
 from tests.support.pdf import image_of, pages_of, text_of
 from transports import (
     Browser,
     CapabilityError,
     Effect,
     LocalStore,
-    Message,
     PlaywrightTransport,
     PostMessageTransport,
     Result,
@@ -30,24 +29,12 @@ from transports import (
     connect,
 )
 from transports.errors import ContextLost, PageCrashed
+from transports.playwright._page_transport import PageTransport
 from webapp_fixture import Fixture, digest
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 Step = str | dict[str, Any]
-
-
-@pytest.fixture
-def whole() -> None:
-    """For a test of what the light Chromium does otherwise: a page of the whole one costs five times as much."""
-
-
-@pytest.fixture
-def browser(request: pytest.FixtureRequest, browser: Browser) -> Browser:
-    """The light Chromium, but for ``whole`` tests."""
-    chosen = request.getfixturevalue("whole_browser") if "whole" in request.fixturenames else browser
-    assert isinstance(chosen, Browser)
-    return chosen
 
 
 def steps(*do: Step) -> list[dict[str, Any]]:
@@ -60,13 +47,15 @@ async def ui(app: Session, *do: Step, timeout: float = 10, **more: object) -> Re
 
 
 @asynccontextmanager
-async def announced(app: Session, count: int) -> AsyncIterator[None]:
-    """Wait at the end of the block until ``count`` effects outside any call have been announced."""
+async def announced(app: Session, count: int) -> AsyncIterator[list[Effect]]:
+    """Wait at the end of the block until ``count`` effects have been announced as events."""
+    effects: list[Effect] = []
     async with app.events() as events, asyncio.timeout(30):
-        yield
+        yield effects
         async for event in events:
-            count -= isinstance(event, Effect)
-            if not count:
+            if isinstance(event, Effect):
+                effects.append(event)
+            if len(effects) == count:
                 return
 
 
@@ -90,16 +79,23 @@ def colours_of(pdf: Path) -> set[tuple[int, int, int]]:
     return {colour for _, colour in found or [] if isinstance(colour, tuple)}  # type: ignore[misc]
 
 
+def page_of(app: Session) -> Any:
+    assert isinstance(app.transport, PageTransport)
+    return app.transport.page
+
+
 def pages(app: Session) -> int:
-    return len(app.transport._agent.page.context.pages)  # type: ignore[attr-defined]
+    return len(page_of(app).context.pages)
 
 
-@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize("strict", [False, True], ids=["", "strict-csp"])
-async def test_every_side_effect_in_one_call(connected: Connect, fixture: Fixture, strict: bool) -> None:
+async def test_every_side_effect_in_one_call(
+    fixture: Fixture, whole_browser: Browser, tmp_path: Path, strict: bool
+) -> None:
     """It kept window.print in its first script; it calls alert, confirm and prompt, opens windows, downloads, asks for
     a file and writes to the clipboard."""
-    async with connected(base=fixture.strict_url if strict else fixture.url) as app:
+    url = fixture.strict_url if strict else fixture.url
+    async with connect(url, browser=whole_browser, store=tmp_path) as app:
         started = time.monotonic()
         result = await ui(
             app,
@@ -161,7 +157,7 @@ async def test_a_file_in_the_answer_goes_before_outputs(connected: Connect) -> N
 # --- dialogs ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R6-9b")
+@pytest.mark.requirement("R6-9a", "R6-9b")
 @pytest.mark.parametrize(
     ("dialogs", "answers"),
     [("dismiss", [None, False, None]), ("accept", [None, True, "suggested"])],
@@ -202,7 +198,7 @@ async def test_more_than_a_hundred_effects_are_counted(connected: Connect) -> No
 async def test_a_page_is_printed_as_it_was_when_print_was_called(connected: Connect) -> None:
     """The app empties its print root, repaints its canvas and removes its style sheet as soon as print() returns."""
     async with connected() as app:
-        page = app.transport._agent.page  # type: ignore[attr-defined]
+        page = page_of(app)
         look = "() => [document.documentElement.outerHTML.length, document.adoptedStyleSheets.length, document.title]"
         before = await page.evaluate(look)
         result = await ui(app, {"kind": "print", "text": "first"})
@@ -213,6 +209,13 @@ async def test_a_page_is_printed_as_it_was_when_print_was_called(connected: Conn
         await asyncio.sleep(0.1)
         after = await page.evaluate(look)
         assert after[1:] == before[1:] and await page.locator("body").count() == 1
+
+        # it looks native, and fires the browser's events
+        seen = await page.evaluate(
+            "[print.name, print.length, String(print), Object.keys(globalThis).includes('print')]"
+        )
+        assert seen == ["print", 0, "function () { [native code] }", True]
+        assert got(await ui(app, {"kind": "print", "clear": "no"})) == [["beforeprint", "afterprint"]]
 
 
 PICTURE = """async () => {
@@ -249,7 +252,7 @@ PICTURE = """async () => {
 async def test_removed_images_fields_shadow_trees_and_styles_are_printed(connected: Connect) -> None:
     async with connected() as app:
         call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 1000}))
-        await app.transport._agent.page.evaluate(PICTURE)  # type: ignore[attr-defined]
+        await page_of(app).evaluate(PICTURE)
         (pdf,) = files(await call)
         assert sorted(text_of(pdf).split()) == ["chosen", "in", "shadow", "styled", "the", "typed"]
         found = colours_of(pdf)
@@ -272,16 +275,6 @@ async def test_a_printed_page_is_a4_unless_its_styles_name_a_size(
     async with connected() as app:
         (pdf,) = files(await ui(app, {"kind": "print", "size": size}))
         assert pages_of(pdf)[0] == pytest.approx(points, abs=2)
-
-
-async def test_print_looks_native_and_fires_the_browsers_events(connected: Connect) -> None:
-    async with connected() as app:
-        page = app.transport._agent.page  # type: ignore[attr-defined]
-        seen = await page.evaluate(
-            "[print.name, print.length, String(print), Object.keys(globalThis).includes('print')]"
-        )
-        assert seen == ["print", 0, "function () { [native code] }", True]
-        assert got(await ui(app, {"kind": "print", "clear": "no"})) == [["beforeprint", "afterprint"]]
 
 
 # --- downloads --------------------------------------------------------------------------------------------------------
@@ -353,8 +346,12 @@ async def test_outputs_of_a_failed_call_come_with_the_next_call(connected: Conne
         assert [ref.sha256 for ref in result.artifacts.values()] == [digest(1000, 4)]
 
 
-async def test_a_download_that_does_not_end_in_time_does_not_delay_the_answer(connected: Connect) -> None:
+async def test_a_download_that_does_not_end_in_time_or_breaks_off_is_a_warning(connected: Connect) -> None:
     async with connected() as app:
+        cut = "/faults/short/100000/0/cut.bin?cut=1&delta=50000"
+        result = await ui(app, {"kind": "download", "url": cut, "filename": "cut.bin"})
+        assert result.warnings == ("the app's download 'cut.bin': the browser broke it off",)
+        assert kinds(result.effects) == ["download"] and list(result.artifacts) == [""]
         started = time.monotonic()
         endless = "/faults/long/1000/0/endless.bin?endless=1"
         result = await ui(app, {"kind": "download", "url": endless, "filename": "endless.bin"}, timeout=1.5)
@@ -364,14 +361,6 @@ async def test_a_download_that_does_not_end_in_time_does_not_delay_the_answer(co
             "the app's download 'endless.bin' was not finished in time; it comes with a later call",
         )
         assert list((await app.call("file.list")).artifacts) == [""]
-
-
-async def test_a_download_that_breaks_off_is_a_warning(connected: Connect) -> None:
-    async with connected() as app:
-        cut = "/faults/short/100000/0/cut.bin?cut=1&delta=50000"
-        result = await ui(app, {"kind": "download", "url": cut, "filename": "cut.bin"})
-        assert result.warnings == ("the app's download 'cut.bin': the browser broke it off",)
-        assert kinds(result.effects) == ["download"] and list(result.artifacts) == [""]
 
 
 @pytest.mark.fault(30)
@@ -502,7 +491,7 @@ async def test_the_clipboard_is_written_to_a_file_and_read_with_permission_only(
         ]
 
 
-async def test_what_is_shared_becomes_a_file(connected: Connect) -> None:
+async def test_what_is_shared_becomes_a_file_and_notifications_are_recorded(connected: Connect) -> None:
     async with connected() as app:
         result = await ui(app, {"kind": "share", "title": "Grüße"}, {"kind": "share", "file": "shared.txt"})
         assert got(result) == ["done", "done"]
@@ -514,9 +503,6 @@ async def test_what_is_shared_becomes_a_file(connected: Connect) -> None:
             ("share", {"type": "text/plain", "bytes": 12}),
         ]
 
-
-async def test_notifications_are_recorded(connected: Connect) -> None:
-    async with connected() as app:
         notice = {"kind": "notify", "title": "Saved", "body": "in a folder"}
         result = await ui(app, notice, {"kind": "ask", "name": "notifications"})
         assert got(result) == ["Saved", "denied"]
@@ -535,10 +521,7 @@ async def test_file_choosers_are_closed_without_a_file(connected: Connect) -> No
         assert got(result) == ["cancel", "cancel", "AbortError", "AbortError", "AbortError"]
         assert kinds(result.effects) == ["filechooser"] * 5
 
-
-async def test_a_file_chooser_of_a_real_click_is_closed_too(connected: Connect) -> None:
-    async with connected() as app:
-        page = app.transport._agent.page  # type: ignore[attr-defined]
+        page = page_of(app)  # a real click
         call = asyncio.ensure_future(ui(app, {"kind": "wait", "ms": 700}))
         await page.evaluate(
             """() => {
@@ -556,73 +539,38 @@ async def test_a_file_chooser_of_a_real_click_is_closed_too(connected: Connect) 
 # --- losses -----------------------------------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def listening(transport: PlaywrightTransport) -> AsyncIterator[list[Message]]:
-    """The transport alone, and what it announces."""
-    heard: list[Message] = []
-
-    async def hear() -> None:
-        async for message in transport.events():
-            heard.append(message)
-
-    async with transport:
-        task = asyncio.ensure_future(hear())
-        await transport.request(
-            Message("initialize", {"agent": {"name": "test", "version": "0"}, "protocolVersion": "0.1"}), timeout=10
-        )
-        yield heard
-    await task
-
-
-def call_of(capability: str, **params: object) -> Message:
-    payload = {"capability": capability, "params": params, "options": {"callId": "c1", "timeout": 10_000}}
-    return Message("capabilities/call", payload, id="c1")
-
-
 @pytest.mark.parametrize("unload", [False, True], ids=["", "beforeunload"])
-async def test_a_navigation_during_a_call_is_announced(fixture: Fixture, browser: Browser, unload: bool) -> None:
-    transport = PlaywrightTransport(fixture.url, browser=browser)
-    async with listening(transport) as heard:
-        page = transport._agent.page  # type: ignore[union-attr]
+async def test_a_navigation_during_a_call_is_announced(connected: Connect, unload: bool) -> None:
+    async with connected() as app:
+        page = page_of(app)
         if unload:
             await page.mouse.click(2, 2)  # a page that nobody has touched may not ask
             await page.evaluate("addEventListener('beforeunload', (event) => event.preventDefault())")
-        started = time.monotonic()
-        with pytest.raises(ContextLost):
-            await transport.request(call_of("fault.navigate"), timeout=10)
-        assert time.monotonic() - started < 1.5
-    effects = effects_of(heard)
-    assert effects[-1] == Effect("navigation", "c1", {})
+        async with announced(app, 1) as effects:
+            started = time.monotonic()
+            with pytest.raises(ContextLost):
+                await app.call("fault.navigate", timeout=10)
+            assert time.monotonic() - started < 1.5
+        (effect,) = effects
+        assert effect.kind == "navigation" and effect.call is not None
 
 
-def effects_of(heard: list[Message]) -> list[object]:
-    return [message.payload for message in heard if message.type == "effect"]
-
-
-async def test_a_crash_during_a_call_is_announced(fixture: Fixture, browser: Browser) -> None:
-    transport = PlaywrightTransport(fixture.url, browser=browser)
-    async with listening(transport) as heard:
-        cdp = transport._agent.cdp  # type: ignore[union-attr]
-        call = asyncio.ensure_future(transport.request(call_of("fault.never"), timeout=10))
-        await eventually(lambda: transport._effects.current_call)
-        await asyncio.sleep(0.2)
-        started = time.monotonic()
-        crash = asyncio.ensure_future(cdp.send("Page.crash"))
-        with pytest.raises(PageCrashed):
-            await call
-        assert time.monotonic() - started < 1
-        crash.cancel()
-    assert effects_of(heard) == [Effect("crash", "c1", {})]
-
-
-async def test_an_effect_outside_any_call_is_announced(fixture: Fixture, browser: Browser) -> None:
-    transport = PlaywrightTransport(fixture.url, browser=browser)
-    async with listening(transport) as heard:
-        page = transport._agent.page  # type: ignore[union-attr]
-        await page.evaluate("setTimeout(() => alert('late'), 20)")
-        await eventually(lambda: bool(heard))
-    detail = {"type": "alert", "message": "late", "answer": "accepted"}
-    assert effects_of(heard) == [Effect("dialog", None, detail)]
+async def test_a_crash_during_a_call_and_an_effect_outside_any_are_announced(connected: Connect) -> None:
+    async with connected() as app:
+        async with announced(app, 1) as effects:
+            await page_of(app).evaluate("setTimeout(() => alert('late'), 20)")
+        assert effects == [Effect("dialog", None, {"type": "alert", "message": "late", "answer": "accepted"})]
+        cdp = await page_of(app).context.new_cdp_session(page_of(app))
+        async with announced(app, 1) as effects:
+            call = asyncio.ensure_future(app.call("fault.never", timeout=10))
+            await asyncio.sleep(0.3)
+            started = time.monotonic()
+            crash = asyncio.ensure_future(cdp.send("Page.crash"))
+            with pytest.raises(PageCrashed):
+                await call
+            assert time.monotonic() - started < 1
+            crash.cancel()
+        assert effects[0].kind == "crash" and effects[0].call is not None
 
 
 # --- an embedded app --------------------------------------------------------------------------------------------------
@@ -659,27 +607,11 @@ addEventListener('message', async ({ data, source, origin }) => {
 </script>"""
 
 
-@asynccontextmanager
-async def embedded_app() -> AsyncIterator[str]:
-    async def page(_: web.Request) -> web.Response:
-        return web.Response(text=EMBEDDED, content_type="text/html")
-
-    served = web.Application()
-    served.router.add_get("/{any:.*}", page)
-    runner = web.AppRunner(served, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    finally:
-        await runner.cleanup()
-
-
 @pytest.mark.parametrize("sandbox", ["allow-scripts allow-same-origin allow-downloads", None], ids=["sandbox", "free"])
 async def test_side_effects_of_an_embedded_app_neither_block_nor_get_lost(
     browser: Browser, tmp_path: Path, sandbox: str | None
 ) -> None:
-    async with embedded_app() as url:
+    async with serve_page(EMBEDDED) as url:
         transport = PostMessageTransport(url, browser=browser, sandbox=sandbox)
         async with connect(url, transport=transport, store=tmp_path) as app:
             free = sandbox is None
@@ -701,7 +633,7 @@ async def test_side_effects_of_an_embedded_app_neither_block_nor_get_lost(
 async def test_side_effects_of_an_embedded_app_come_with_its_reply(
     browser: Browser, tmp_path: Path, harness: Literal["same", "other"]
 ) -> None:
-    async with embedded_app() as url:
+    async with serve_page(EMBEDDED) as url:
         transport = PostMessageTransport(url, browser=browser, harness=harness)
         async with connect(url, transport=transport, store=tmp_path) as app:
             for _ in range(3):

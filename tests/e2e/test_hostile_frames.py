@@ -7,8 +7,8 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +64,19 @@ async def site(**pages: str) -> AsyncIterator[str]:
         yield own
 
 
-@asynccontextmanager
-async def opened(browser: Browser, store: Path, *, grace: float | None = None, **pages: str) -> AsyncIterator[Session]:
-    async with site(**pages) as url:
-        transport = WebMcpTransport(url, browser=browser, grace=grace)
-        async with connect(url, transport=transport, store=store) as app:
-            yield app
+Open = Callable[..., AbstractAsyncContextManager[Session]]
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Open:
+    @asynccontextmanager
+    async def open_page(*, grace: float | None = None, **pages: str) -> AsyncIterator[Session]:
+        async with site(**pages) as url:
+            transport = WebMcpTransport(url, browser=browser, grace=grace)
+            async with connect(url, transport=transport, store=tmp_path) as app:
+                yield app
+
+    return open_page
 
 
 @pytest.fixture(params=WAYS)
@@ -116,10 +123,8 @@ addEventListener("load", () => setTimeout(() => {
 """
 
 
-async def test_a_page_that_opens_its_document_anew_hears_nothing_of_a_frame(
-    browser: Browser, tmp_path: Path, way: str
-) -> None:
-    async with opened(browser, tmp_path, top=REOPENING, bank=SECRET) as app:
+async def test_a_page_that_opens_its_document_anew_hears_nothing_of_a_frame(opened: Open, way: str) -> None:
+    async with opened(top=REOPENING, bank=SECRET) as app:
         for _ in range(60):
             if (await app.call("harmless")).data or named(app, "asked"):
                 break
@@ -161,11 +166,9 @@ tool("arm", () => {
 """
 
 
-async def test_a_page_with_other_prototypes_gets_no_tool_of_a_frame_called(
-    browser: Browser, tmp_path: Path, way: str
-) -> None:
+async def test_a_page_with_other_prototypes_gets_no_tool_of_a_frame_called(opened: Open, way: str) -> None:
     top = f"<script>{TOOL}{REPLACED}</script>{frame('bank')}".replace("FAR_HOST", "localhost")
-    async with opened(browser, tmp_path, top=top, bank=SECRET) as app:
+    async with opened(top=top, bank=SECRET) as app:
         secret, asked = await tool_of(app, "secret"), await tool_of(app, "asked")
         await app.call("arm")
         for _ in range(3):
@@ -180,11 +183,11 @@ async def test_a_page_with_other_prototypes_gets_no_tool_of_a_frame_called(
         assert [line for line in (await app.call("look")).data or () if "of the bank" in str(line)] == []  # type: ignore[union-attr]
 
 
-async def test_nothing_of_ours_reaches_the_window_of_a_page(browser: Browser, tmp_path: Path, way: str) -> None:
+async def test_nothing_of_ours_reaches_the_window_of_a_page(opened: Open, way: str) -> None:
     hear = "({ data, ports }) => heard.push([String(data), ports.length])"
     listening = f"globalThis.heard = []; addEventListener('message', {hear}, true);"
     top = f"<script>{TOOL}{listening} tool('heard', () => heard);</script>{frame('bank')}"
-    async with opened(browser, tmp_path, top=top, bank=SECRET) as app:
+    async with opened(top=top, bank=SECRET) as app:
         assert (await app.call(await tool_of(app, "secret"))).data == "of the bank"
         assert (await app.call("heard")).data == []
 
@@ -192,14 +195,12 @@ async def test_nothing_of_ours_reaches_the_window_of_a_page(browser: Browser, tm
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_page_keeps_its_names_and_a_frames_name_says_its_origin(
-    browser: Browser, tmp_path: Path, way: str
-) -> None:
+async def test_a_page_keeps_its_names_and_a_frames_name_says_its_origin(opened: Open, way: str) -> None:
     thief = "tool('pay', () => 'thief'); tool('thiefs');"
     late = "setTimeout(() => { tool('pay', () => 'own'); }, 400);"
     frames = frame("thief", name="top") + frame("thief", "NEAR", name="127.0.0.1")
     top = f"{frames}<script>{TOOL} tool('first'); {late}</script>"
-    async with opened(browser, tmp_path, top=top, thief=thief) as app:
+    async with opened(top=top, thief=thief) as app:
         await eventually(lambda: len(named(app, "pay")) == 3)
         assert (await app.call("pay")).data == "own"
         for name in named(app, "pay"):
@@ -210,12 +211,10 @@ async def test_a_page_keeps_its_names_and_a_frames_name_says_its_origin(
 
 
 @pytest.mark.parametrize("way", ["cdp", pytest.param("evaluate", marks=pytest.mark.slow)], indirect=True)
-async def test_no_window_name_makes_a_frame_look_like_one_of_another_origin(
-    browser: Browser, tmp_path: Path, way: str
-) -> None:
+async def test_no_window_name_makes_a_frame_look_like_one_of_another_origin(opened: Open, way: str) -> None:
     names = ("bank.example:443", "null", "top", "bank.example", "x" * 200, "a b", "side", "side", "side#2")
     top = "".join(frame("same", "", name=name) for name in names) + f"<script>{TOOL} tool('first');</script>"
-    async with opened(browser, tmp_path, top=top, same="tool('pay', () => name);") as app:
+    async with opened(top=top, same="tool('pay', () => name);") as app:
         await eventually(lambda: len(named(app, "pay")) == len(names))
         labels = sorted(name.partition("@")[2] for name in named(app, "pay"))
         frames = [label for label in labels if label.startswith("frame")]
@@ -224,15 +223,13 @@ async def test_no_window_name_makes_a_frame_look_like_one_of_another_origin(
         assert sorted(by.values()) == sorted(names)  # type: ignore[type-var]
 
 
-async def test_a_page_cannot_name_a_tool_as_one_of_a_frame(browser: Browser, tmp_path: Path) -> None:
+async def test_a_page_cannot_name_a_tool_as_one_of_a_frame(opened: Open) -> None:
     fake = f"{POLYFILL} tool('first'); tool('pay@bank.example:443');"
-    async with opened(browser, tmp_path, top=f"<script>{TOOL}{fake}</script>") as app:
+    async with opened(top=f"<script>{TOOL}{fake}</script>") as app:
         assert list(app.capabilities) == ["first"]
 
 
-async def test_documents_without_an_address_have_the_origin_that_the_browser_says(
-    browser: Browser, tmp_path: Path
-) -> None:
+async def test_documents_without_an_address_have_the_origin_that_the_browser_says(opened: Open) -> None:
     # Chromium does not hold a srcdoc in a sandbox until our script is there.
     def page(before: str = "") -> str:
         again = "setInterval(() => { try { tool('inner', () => origin); } catch { } }, 200);"
@@ -248,7 +245,7 @@ async def test_documents_without_an_address_have_the_origin_that_the_browser_say
         "</script>"
     )
     holder = f'<iframe name="plain" srcdoc="{page()}"></iframe>'
-    async with opened(browser, tmp_path, top=top, holder=holder) as app:
+    async with opened(top=top, holder=holder) as app:
         await eventually(lambda: len(named(app, "inner")) >= 4)
         found = {name: str((await app.call(name)).data) for name in named(app, "inner")}
         far = next(name for name in found if "localhost" in name)
@@ -257,12 +254,12 @@ async def test_documents_without_an_address_have_the_origin_that_the_browser_say
 
 
 async def test_a_frame_that_goes_to_another_origin_has_other_names_and_gets_no_call_for_the_one_before(
-    browser: Browser, tmp_path: Path, way: str
+    opened: Open, way: str
 ) -> None:
     leaving = "tool('go', () => { setTimeout(() => { location = 'NEAR/second'; }); return 1; });"
     first = f"tool('pay', () => 'first'); {leaving}"
     top = f"<script>{TOOL} tool('first');</script>{frame('one')}"
-    async with opened(browser, tmp_path, top=top, one=first, second="tool('pay', () => 'second');") as app:
+    async with opened(top=top, one=first, second="tool('pay', () => 'second');") as app:
         before = await tool_of(app, "pay")
         await app.call(await tool_of(app, "go"))
         await eventually(lambda: before not in app.capabilities and named(app, "pay"))
@@ -271,7 +268,7 @@ async def test_a_frame_that_goes_to_another_origin_has_other_names_and_gets_no_c
             await app.call(before)
 
 
-async def test_nested_frames_of_two_sites_answer_for_themselves(browser: Browser, tmp_path: Path, way: str) -> None:
+async def test_nested_frames_of_two_sites_answer_for_themselves(opened: Open, way: str) -> None:
     where = "tool('where', () => location.href);"
     pages: dict[str, Any] = {
         "top": f"<script>{TOOL} tool('first');</script>{frame('outer')}",
@@ -279,7 +276,7 @@ async def test_nested_frames_of_two_sites_answer_for_themselves(browser: Browser
         "middle": f"<script>{TOOL}{where}</script>{frame('inner')}",
         "inner": where,
     }
-    async with opened(browser, tmp_path, **pages) as app:
+    async with opened(**pages) as app:
         await eventually(lambda: len(named(app, "where")) == 4)
         for name in named(app, "where"):
             data = str((await app.call(name)).data)
@@ -289,17 +286,17 @@ async def test_nested_frames_of_two_sites_answer_for_themselves(browser: Browser
 # --- a frame that wants to harm the page ------------------------------------------------------------------------------
 
 
-async def test_a_tool_that_json_cannot_hold_is_left_out_alone(browser: Browser, tmp_path: Path, way: str) -> None:
+async def test_a_tool_that_json_cannot_hold_is_left_out_alone(opened: Open, way: str) -> None:
     cycle = "const hint = {}; hint.hint = hint; tool('cyclic', undefined, { annotations: { hint } });"
     big = "tool('big', undefined, { annotations: { hint: 10n } }); tool('good');"
     top = f"<script>{TOOL} tool('first'); tool('later', () => {{ tool('new'); }});</script>{frame('bad')}"
-    async with opened(browser, tmp_path, top=top, bad=POLYFILL + cycle + big) as app:
+    async with opened(top=top, bad=POLYFILL + cycle + big) as app:
         await tool_of(app, "good")
         assert not named(app, "cyclic") and not named(app, "big")
         await app.call("later")
         await eventually(lambda: "new" in app.capabilities)
     own = POLYFILL + cycle + big
-    async with opened(browser, tmp_path, top=own) as app:
+    async with opened(top=own) as app:
         assert list(app.capabilities) == ["good"]
 
 
@@ -315,11 +312,9 @@ setInterval(() => {
 
 
 @pytest.mark.slow
-async def test_a_frame_that_changes_its_tools_for_ever_delays_no_other(
-    browser: Browser, tmp_path: Path, way: str
-) -> None:
+async def test_a_frame_that_changes_its_tools_for_ever_delays_no_other(opened: Open, way: str) -> None:
     top = f"<script>{TOOL} tool('first', () => {{ tool('new'); }});</script>{frame('churn')}{frame('good', 'NEAR')}"
-    async with opened(browser, tmp_path, grace=10, top=top, churn=CHURN, good="tool('good');") as app:
+    async with opened(grace=10, top=top, churn=CHURN, good="tool('good');") as app:
         changes = 0
         async with app.events() as events:
             await app.call("first")
@@ -330,7 +325,7 @@ async def test_a_frame_that_changes_its_tools_for_ever_delays_no_other(
                         changes += isinstance(event, CapabilitiesChanged)
         assert changes < 60  # it has changed some 500 times
     only = f"<title>Frames only</title>{frame('churn')}{frame('good', 'NEAR')}"
-    async with opened(browser, tmp_path, grace=10, top=only, churn=CHURN, good="tool('good');") as app:
+    async with opened(grace=10, top=only, churn=CHURN, good="tool('good');") as app:
         assert (await app.call(await tool_of(app, "good"))).data == "good"
 
 
@@ -349,12 +344,12 @@ def counted(result: Any) -> int:
 
 @pytest.mark.parametrize("where", ["FAR", "NEAR", pytest.param("page", marks=pytest.mark.slow)])
 async def test_a_document_that_floods_effects_is_slowed_then_told(
-    browser: Browser, tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture
+    opened: Open, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = f"<script>{TOOL} tool('first');</script>"
     top = f"{first}{frame('flood', where)}" if where != "page" else f"<script>{TOOL}{FLOOD}</script>"
     most = 1000 if where == "page" else 100
-    async with opened(browser, tmp_path, top=top, flood=FLOOD) as app:
+    async with opened(top=top, flood=FLOOD) as app:
         name = await tool_of(app, "flood")
         with caplog.at_level(logging.WARNING, "transports.playwright"):
             few = await app.call(name, {"many": most // 2})
@@ -368,11 +363,11 @@ async def test_a_document_that_floods_effects_is_slowed_then_told(
 
 @pytest.mark.slow
 async def test_a_frame_that_floods_on_is_left_out_and_the_page_goes_on(
-    browser: Browser, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    opened: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     top = f"<script>{TOOL} tool('first');</script>{frame('flood')}{frame('good', 'NEAR')}"
     endless = FLOOD + "tool('start', () => { setInterval(() => chosen(500), 5); return 1; });"
-    async with opened(browser, tmp_path, top=top, flood=endless, good="tool('good');") as app:
+    async with opened(top=top, flood=endless, good="tool('good');") as app:
         good = await tool_of(app, "good")
         await app.call(await tool_of(app, "start"))
         await eventually(lambda: not named(app, "flood"))
@@ -381,17 +376,17 @@ async def test_a_frame_that_floods_on_is_left_out_and_the_page_goes_on(
 
 
 @pytest.mark.slow
-async def test_a_page_that_floods_on_loses_its_session_with_an_error(browser: Browser, tmp_path: Path) -> None:
+async def test_a_page_that_floods_on_loses_its_session_with_an_error(opened: Open) -> None:
     more = "tool('start', () => { setInterval(() => chosen(2000), 5); return 1; });"
     endless = f"{FLOOD}{more} tool('wait', () => new Promise(() => {{}}));"
-    async with opened(browser, tmp_path, top=endless) as app:
+    async with opened(top=endless) as app:
         await app.call("start")
         with pytest.raises(ABPError, match="far more events"):
             await app.call("wait", timeout=240)
 
 
 async def test_a_page_that_is_slow_to_close_is_closed_behind_its_session(
-    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Open, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page that floods the driver delays every answer of it, and Playwright asks for one before it sends the command
     that closes: a session that gave up then would leave the page, and its processor time, to a browser of others."""
@@ -403,27 +398,23 @@ async def test_a_page_that_is_slow_to_close_is_closed_behind_its_session(
 
     monkeypatch.setattr(fetch.APIRequestContext, "dispose", delayed)
     before = set(browser.playwright.contexts)  # some of other tests may be closing behind them, too
-    async with opened(browser, tmp_path, top="tool('first');") as app:
+    async with opened(top="tool('first');") as app:
         await app.call("first")
     (left,) = set(browser.playwright.contexts) - before
     await eventually(lambda: left not in browser.playwright.contexts)
 
 
 @pytest.mark.slow
-async def test_frames_and_their_tools_are_counted(
-    browser: Browser, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_frames_and_their_tools_are_counted(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
     many = "for (let at = 0; at < 501; at += 1) tool(`t${at}`); tool(`l${'o'.repeat(127)}`);"
     long = f"{POLYFILL} tool('o'.repeat(128)); tool('p'.repeat(129));"
     frames = "".join(frame("one", "") for _ in range(65))
     top = f"<script>{TOOL} tool('first');</script>{frame('many')}{frame('long', 'NEAR')}"
-    async with opened(browser, tmp_path, top=top, many=many, long=long) as app:
+    async with opened(top=top, many=many, long=long) as app:
         await eventually(lambda: len(app.capabilities) >= 502)
         assert len([name for name in app.capabilities if name.startswith("t")]) == 500
         assert [len(name.partition("@")[0]) for name in app.capabilities if name[0] in "op"] == [128]
-    async with opened(
-        browser, tmp_path, top=f"<script>{TOOL} tool('first');</script>{frames}", one="tool('one');"
-    ) as app:
+    async with opened(top=f"<script>{TOOL} tool('first');</script>{frames}", one="tool('one');") as app:
         await eventually(lambda: len(named(app, "one")) >= 64, within=90)
         await eventually(lambda: any("64 frames" in record.getMessage() for record in caplog.records))
         assert len(named(app, "one")) == 64
@@ -443,13 +434,13 @@ tool("take", ({ file }) => ({ size: file.size, is: file.content?.constructor.nam
 @pytest.mark.parametrize("kind", ["FAR", "NEAR", "boxed"])
 @pytest.mark.slow
 async def test_a_large_file_of_a_frame_stays_out_of_messages_and_memory(
-    browser: Browser, tmp_path: Path, kind: str
+    opened: Open, tmp_path: Path, kind: str
 ) -> None:
     """One in a sandbox may not download, so it takes another way."""
     box = {"sandbox": "allow-scripts"} if kind == "boxed" else {}
     top = f"<script>{TOOL} tool('first');</script>{frame('file', 'FAR' if kind == 'boxed' else kind, **box)}"
     tools = POLYFILL + FILE if kind == "boxed" else FILE  # the platform has no tools without an origin
-    async with opened(browser, tmp_path, top=top, file=tools) as app:
+    async with opened(top=top, file=tools) as app:
         name, take = await tool_of(app, "file"), await tool_of(app, "take")
         await app.call(name, {"size": 2 * MB})
         size = 64 * MB
@@ -465,14 +456,14 @@ async def test_a_large_file_of_a_frame_stays_out_of_messages_and_memory(
         assert taken.data == {"size": MB, "is": "ArrayBuffer"}
 
 
-async def test_a_cancellation_reaches_the_frame(browser: Browser, tmp_path: Path, way: str) -> None:
+async def test_a_cancellation_reaches_the_frame(opened: Open, way: str) -> None:
     waiting = """
       let aborted = 0;
       tool("wait", (_, { signal }) => new Promise(() => signal.addEventListener("abort", () => { aborted += 1; })));
       tool("aborted", () => aborted);
     """
     top = f"<script>{TOOL} tool('first');</script>{frame('wait')}"
-    async with opened(browser, tmp_path, top=top, wait=waiting) as app:
+    async with opened(top=top, wait=waiting) as app:
         running = asyncio.ensure_future(app.call(await tool_of(app, "wait")))
         aborted = await tool_of(app, "aborted")
         assert (await app.call(aborted)).data == 0
@@ -489,7 +480,7 @@ async def test_a_cancellation_reaches_the_frame(browser: Browser, tmp_path: Path
 # --- a frame that goes ------------------------------------------------------------------------------------------------
 
 
-async def test_a_call_to_a_frame_that_goes_ends_at_once(browser: Browser, tmp_path: Path, way: str) -> None:
+async def test_a_call_to_a_frame_that_goes_ends_at_once(opened: Open, way: str) -> None:
     """A frame of another site, of another origin, and of the page's own origin, one after the other."""
     page = """
       tool("first");
@@ -501,7 +492,7 @@ async def test_a_call_to_a_frame_that_goes_ends_at_once(browser: Browser, tmp_pa
       tool("places", () => ({ all: ["FAR/wait", "NEAR/wait", "/wait"] }));
     """
     waiting = "tool('wait', () => new Promise(() => {})); tool('soon');"
-    async with opened(browser, tmp_path, top=f"<body><script>{TOOL}{page}</script>", wait=waiting) as app:
+    async with opened(top=f"<body><script>{TOOL}{page}</script>", wait=waiting) as app:
         places: Any = (await app.call("places")).data
         for src in places["all"]:
             await app.call("put", {"src": src})
@@ -521,11 +512,11 @@ SLOW_LIST = "Object.getPrototypeOf(document.modelContext).getTools = () => new P
 
 
 @pytest.mark.parametrize("way", ["cdp", pytest.param("evaluate", marks=pytest.mark.slow)], indirect=True)
-async def test_a_call_to_a_frame_that_has_just_gone_ends_at_once(browser: Browser, tmp_path: Path, way: str) -> None:
+async def test_a_call_to_a_frame_that_has_just_gone_ends_at_once(opened: Open, way: str) -> None:
     """The page takes two seconds to list its tools again."""
     page = "tool('first'); tool('drop', () => { document.querySelector('iframe').remove(); return 1; });"
     top = f"<script>{SLOW_LIST}{TOOL}{page}</script>{frame('soon')}"
-    async with opened(browser, tmp_path, top=top, soon="tool('soon');") as app:
+    async with opened(top=top, soon="tool('soon');") as app:
         soon = await tool_of(app, "soon")
         await app.call("drop")
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
+from tests.support.pages import serve_page
 from tests.support.processor import longest_turn
 from transports import Browser, PlaywrightTransport, PostMessageTransport, ProtocolError, connect
 from transports.playwright import _page_transport as transport_module
@@ -55,17 +52,6 @@ globalThis.abp = {
 """
 
 
-@asynccontextmanager
-async def page(html: str) -> AsyncIterator[str]:
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(text=f"<!doctype html><title>Hostile</title>{html}", content_type="text/html")
-
-    app = web.Application()
-    app.router.add_get("/", answer)
-    async with TestServer(app) as server:
-        yield str(server.make_url("/"))
-
-
 EMBEDDED = """<!doctype html><title>Watchful</title><script>
 const before = new Set(Object.getOwnPropertyNames(globalThis)), seen = new Set();
 const { port1, port2 } = new MessageChannel();
@@ -95,7 +81,7 @@ addEventListener("message", async ({ data, source, origin }) => {
 @pytest.mark.slow
 async def test_the_scripts_of_an_embedded_app_see_nothing_of_ours_come(whole_browser: Browser, tmp_path: Path) -> None:
     async with (
-        page(EMBEDDED) as url,
+        serve_page(EMBEDDED) as url,
         connect(url, transport=PostMessageTransport(url, browser=whole_browser), store=tmp_path) as app,
     ):
         assert (await app.call("seen")).data == []
@@ -147,7 +133,7 @@ async def test_a_page_forges_neither_an_event_nor_a_reply(
 
         monkeypatch.setattr(transport_module, "open_channel", evaluating)
     async with (
-        page(f"<script>{APP}</script>") as url,
+        serve_page(f"<script>{APP}</script>") as url,
         connect(url, transport=PlaywrightTransport(url, browser=browser), store=tmp_path) as app,
     ):
         for event in _EVENTS:
@@ -165,7 +151,7 @@ async def test_an_answer_of_many_values_holds_nobody_up_and_one_of_very_many_is_
     browser: Browser, tmp_path: Path
 ) -> None:
     async with (
-        page(f"<script>{APP}</script>") as url,
+        serve_page(f"<script>{APP}</script>") as url,
         connect(url, transport=PlaywrightTransport(url, browser=browser), store=tmp_path) as app,
     ):
         await app.call("many", {"count": 1000})

@@ -110,10 +110,6 @@ async def test_a_hundred_results_in_a_row_lose_nothing(connected: Connect) -> No
             assert await generated(app, 1 * MB, seed % 5) == digest(1 * MB, seed % 5)
         assert sum(ladder_of(app).used.values()) == 100
 
-
-@pytest.mark.slow
-async def test_large_results_of_one_page_at_once(connected: Connect) -> None:
-    async with connected() as app:
         sums = await asyncio.gather(*(generated(app, 12 * MB, seed) for seed in range(12)))
         assert sums == [digest(12 * MB, seed) for seed in range(12)]
 

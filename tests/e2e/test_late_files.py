@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from transports import Browser, PlaywrightTransport, Result, Session, connect
+from transports import Browser, Result, Session, connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session"), pytest.mark.load]
 
@@ -74,11 +73,16 @@ async def server() -> AsyncIterator[tuple[Server, str]]:
         yield answers, str(running.make_url("/"))
 
 
-@asynccontextmanager
-async def opened(url: str, browser: Browser, store: Path) -> AsyncIterator[Session]:
-    transport = PlaywrightTransport(url, browser=browser)
-    async with connect(url, transport=transport, store=store, timeout=60) as app:
-        yield app
+@pytest_asyncio.fixture(loop_scope="session")
+async def app(server: tuple[Server, str], browser: Browser, tmp_path: Path) -> AsyncIterator[Session]:
+    async with connect(server[1], browser=browser, store=tmp_path, timeout=60) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def whole_app(server: tuple[Server, str], whole_browser: Browser, tmp_path: Path) -> AsyncIterator[Session]:
+    async with connect(server[1], browser=whole_browser, store=tmp_path, timeout=60) as opened:
+        yield opened
 
 
 async def run(app: Session, script: str, timeout: float = 60) -> Result:
@@ -109,32 +113,24 @@ SAVE = """
     ],
     ids=["FileSaver", "after-a-wait", "data", "two-turns", "8-ms", "channel"],
 )
-async def test_a_download_of_a_later_turn_belongs_to_its_call(
-    server: tuple[Server, str], browser: Browser, tmp_path: Path, script: str
-) -> None:
-    async with opened(server[1], browser, tmp_path) as app:
-        for _ in range(3):
-            result = await run(app, script)
-            assert await contents(app, result) == [b"content of later.txt"]
-            assert result.warnings == ()
-            result = await run(app, "return 1;")
-            assert await contents(app, result) == [] and result.warnings == ()
+async def test_a_download_of_a_later_turn_belongs_to_its_call(app: Session, script: str) -> None:
+    for _ in range(3):
+        result = await run(app, script)
+        assert await contents(app, result) == [b"content of later.txt"]
+        assert result.warnings == ()
+        result = await run(app, "return 1;")
+        assert await contents(app, result) == [] and result.warnings == ()
 
 
-async def test_a_file_that_comes_during_a_later_call_says_so(
-    server: tuple[Server, str], browser: Browser, tmp_path: Path
-) -> None:
-    async with opened(server[1], browser, tmp_path) as app:
-        result = await run(app, 'setTimeout(() => blobLink("slow.txt").click(), 400);')
-        assert await contents(app, result) == []
-        result = await run(app, 'blobLink("own.txt").click(); await wait(1500);')
-        assert sorted(await contents(app, result)) == [b"content of own.txt", b"content of slow.txt"]
-        assert result.warnings == ("the app's download 'slow.txt' began before this call",)
+async def test_a_file_that_comes_during_a_later_call_says_so(app: Session) -> None:
+    result = await run(app, 'setTimeout(() => blobLink("slow.txt").click(), 400);')
+    assert await contents(app, result) == []
+    result = await run(app, 'blobLink("own.txt").click(); await wait(1500);')
+    assert sorted(await contents(app, result)) == [b"content of own.txt", b"content of slow.txt"]
+    assert result.warnings == ("the app's download 'slow.txt' began before this call",)
 
 
-async def test_a_timer_keeps_its_arguments_its_this_and_its_errors(
-    server: tuple[Server, str], browser: Browser, tmp_path: Path
-) -> None:
+async def test_a_timer_keeps_its_arguments_its_this_and_its_errors(app: Session) -> None:
     script = """
       const seen = [];
       setTimeout(function (first, second) { "use strict"; seen.push(this === window, first, second); }, 1, "a", 2);
@@ -146,8 +142,7 @@ async def test_a_timer_keeps_its_arguments_its_this_and_its_errors(
       await wait(100);
       return [...seen, window.ran, setTimeout.name, setTimeout.length];
     """
-    async with opened(server[1], browser, tmp_path) as app:
-        result = await run(app, script)
+    result = await run(app, script)
     assert result.data == [True, "a", 2, "Uncaught Error: in a timer", True, "setTimeout", 1]
 
 
@@ -161,47 +156,36 @@ async def test_a_timer_keeps_its_arguments_its_this_and_its_errors(
     ],
     ids=["revoked", "data", "dispatched"],
 )
-async def test_forty_downloads_at_once_give_forty_files(
-    server: tuple[Server, str], browser: Browser, tmp_path: Path, click: str
-) -> None:
-    async with opened(server[1], browser, tmp_path) as app:
-        result = await run(app, f"for (let at = 0; at < 40; at += 1) {{ const name = `file ${{at}}.txt`; {click} }}")
-        expected = [f"content of file {at}.txt".encode() for at in range(40)]
-        assert sorted(await contents(app, result)) == sorted(expected)
-        assert result.warnings == () and len(result.effects) == 40
-        assert (await run(app, "return 1;")).warnings == ()
+async def test_forty_downloads_at_once_give_forty_files(app: Session, click: str) -> None:
+    result = await run(app, f"for (let at = 0; at < 40; at += 1) {{ const name = `file ${{at}}.txt`; {click} }}")
+    expected = [f"content of file {at}.txt".encode() for at in range(40)]
+    assert sorted(await contents(app, result)) == sorted(expected)
+    assert result.warnings == () and len(result.effects) == 40
+    assert (await run(app, "return 1;")).warnings == ()
 
 
 CLICKS = "for (let at = 0; at < {}; at += 1) blobLink(`file ${{at}}.txt`).click();"
 
 
-async def test_downloads_that_are_too_many_for_a_call_are_counted(
-    server: tuple[Server, str], browser: Browser, tmp_path: Path
-) -> None:
-    async with opened(server[1], browser, tmp_path) as app:
-        result = await run(app, CLICKS.format(150))
-        assert len(await contents(app, result)) == 100
-        assert result.warnings == ("50 downloads were too many for one call and are lost; let the app make fewer",)
+async def test_downloads_that_are_too_many_for_a_call_are_counted(app: Session) -> None:
+    result = await run(app, CLICKS.format(150))
+    assert len(await contents(app, result)) == 100
+    assert result.warnings == ("50 downloads were too many for one call and are lost; let the app make fewer",)
 
 
-async def test_downloads_that_the_time_of_a_call_is_too_short_for_are_counted(
-    server: tuple[Server, str], browser: Browser, tmp_path: Path
-) -> None:
-    async with opened(server[1], browser, tmp_path) as app:
-        result = await run(app, CLICKS.format(40), timeout=2)
-        missing = 40 - len(await contents(app, result))
-        assert 0 < missing < 40
-        assert any("downloads had not begun in time" in warning for warning in result.warnings), result.warnings
-        late = await run(app, "await wait(4000);")
-        came = len(await contents(app, late))
-        assert sum(warning.endswith("' began before this call") for warning in late.warnings) == came > 0
-        lost = [warning for warning in late.warnings if "too many and are lost" in warning]
-        assert came + sum(int(warning.split()[0]) for warning in lost) == missing
+async def test_downloads_that_the_time_of_a_call_is_too_short_for_are_counted(app: Session) -> None:
+    result = await run(app, CLICKS.format(40), timeout=2)
+    missing = 40 - len(await contents(app, result))
+    assert 0 < missing < 40
+    assert any("downloads had not begun in time" in warning for warning in result.warnings), result.warnings
+    late = await run(app, "await wait(4000);")
+    came = len(await contents(app, late))
+    assert sum(warning.endswith("' began before this call") for warning in late.warnings) == came > 0
+    lost = [warning for warning in late.warnings if "too many and are lost" in warning]
+    assert came + sum(int(warning.split()[0]) for warning in lost) == missing
 
 
-async def test_a_click_that_the_app_prevents_is_no_download(
-    server: tuple[Server, str], browser: Browser, tmp_path: Path
-) -> None:
+async def test_a_click_that_the_app_prevents_is_no_download(app: Session) -> None:
     script = """
       const went = [];
       for (let at = 0; at < 30; at += 1) {
@@ -211,11 +195,10 @@ async def test_a_click_that_the_app_prevents_is_no_download(
       }
       return went.filter(Boolean).length;
     """
-    async with opened(server[1], browser, tmp_path) as app:
-        result = await run(app, script)
-        assert result.data == 10
-        expected = [f"content of file {at}.txt".encode() for at in range(0, 30, 3)]
-        assert sorted(await contents(app, result)) == sorted(expected)
+    result = await run(app, script)
+    assert result.data == 10
+    expected = [f"content of file {at}.txt".encode() for at in range(0, 30, 3)]
+    assert sorted(await contents(app, result)) == sorted(expected)
 
 
 @pytest.mark.parametrize(
@@ -230,26 +213,20 @@ async def test_a_click_that_the_app_prevents_is_no_download(
     ],
     ids=["at-once", "soon", "after-seconds", "from-a-page", "directly", "from-a-written-page"],
 )
-async def test_the_download_of_a_window_belongs_to_the_call_that_opened_it(
-    server: tuple[Server, str], browser: Browser, tmp_path: Path, script: str
-) -> None:
-    async with opened(server[1], browser, tmp_path) as app:
-        result = await run(app, script)
-        assert await contents(app, result) == [b"REPORT"], result.warnings
-        assert result.warnings == ()
-        assert await contents(app, await run(app, "return 1;")) == []
+async def test_the_download_of_a_window_belongs_to_the_call_that_opened_it(app: Session, script: str) -> None:
+    result = await run(app, script)
+    assert await contents(app, result) == [b"REPORT"], result.warnings
+    assert result.warnings == ()
+    assert await contents(app, await run(app, "return 1;")) == []
 
 
-async def test_a_blank_window_that_is_sent_to_a_blob_shows_it(
-    server: tuple[Server, str], browser: Browser, tmp_path: Path
-) -> None:
+async def test_a_blank_window_that_is_sent_to_a_blob_shows_it(app: Session) -> None:
     script = """
       const w = window.open("about:blank");
       await wait(100);
       w.location = URL.createObjectURL(new Blob(["shown"], { type: "text/plain" }));
     """
-    async with opened(server[1], browser, tmp_path) as app:
-        assert await contents(app, await run(app, script)) == [b"shown"]
+    assert await contents(app, await run(app, script)) == [b"shown"]
 
 
 POSTED = """
@@ -271,14 +248,13 @@ POSTED = """
     ids=["window", "noopener", "blank-first", "form"],
 )
 async def test_the_pdf_of_a_window_is_the_one_that_it_shows(
-    server: tuple[Server, str], whole_browser: Browser, tmp_path: Path, script: str, request_line: str
+    server: tuple[Server, str], whole_app: Session, script: str, request_line: str
 ) -> None:
-    async with opened(server[1], whole_browser, tmp_path) as app:
-        result = await run(app, script)
-        assert result.data == 7
-        assert await contents(app, result) == [PDF], result.warnings
-        (ref,) = (ref for place, ref in result.artifacts.items() if place)
-        assert ref.mime_type == "application/pdf" and result.warnings == ()
+    result = await run(whole_app, script)
+    assert result.data == 7
+    assert await contents(whole_app, result) == [PDF], result.warnings
+    (ref,) = (ref for place, ref in result.artifacts.items() if place)
+    assert ref.mime_type == "application/pdf" and result.warnings == ()
     assert {line: count for line, count in server[0].requests.items() if request_line.split()[1] in line} == {
         request_line: 1
     }
@@ -294,12 +270,11 @@ async def test_the_pdf_of_a_window_is_the_one_that_it_shows(
     ids=["gone", "other", "form"],
 )
 async def test_a_pdf_that_the_browser_does_not_keep_is_a_warning(
-    server: tuple[Server, str], whole_browser: Browser, tmp_path: Path, script: str
+    server: tuple[Server, str], whole_app: Session, script: str
 ) -> None:
-    async with opened(server[1], whole_browser, tmp_path) as app:
-        result = await run(app, script)
-        assert result.data == 7
-        assert await contents(app, result) == []
-        (warning,) = result.warnings
-        assert "the PDF of a window (http://127.0.0.1" in warning and "token=t1" not in warning
-        assert (await run(app, "return 8;")).data == 8
+    result = await run(whole_app, script)
+    assert result.data == 7
+    assert await contents(whole_app, result) == []
+    (warning,) = result.warnings
+    assert "the PDF of a window (http://127.0.0.1" in warning and "token=t1" not in warning
+    assert (await run(whole_app, "return 8;")).data == 8

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
+from playwright.async_api import BrowserContext
 
+from tests.support.pages import serve_page
 from tests.support.pdf import text_of
 from transports import Browser, PlaywrightTransport, Progress, Session, UsageError, connect
 from transports.errors import CapabilityError, NotAbpApp, UnsupportedBinary
@@ -45,28 +45,20 @@ def html(calls: str, *, before: str = "", body: str = "") -> str:
 }}</script>"""
 
 
-@asynccontextmanager
-async def served(page: str, headers: dict[str, str] | None = None) -> AsyncIterator[str]:
-    async def answer(_: web.Request) -> web.Response:
-        return web.Response(text=page, content_type="text/html", headers=headers)
-
-    app = web.Application()
-    app.router.add_get("/", answer)
-    async with TestServer(app) as server:
-        yield str(server.make_url("/"))
+Open = Callable[..., AbstractAsyncContextManager[Session]]
 
 
-@asynccontextmanager
-async def connected(
-    browser: Browser, folder: Path, page: str, headers: dict[str, str] | None = None
-) -> AsyncIterator[Session]:
-    async with served(page, headers) as url, connect(url, browser=browser, store=folder) as app:
-        yield app
+@pytest.fixture
+def connected(browser: Browser, tmp_path: Path) -> Open:
+    @asynccontextmanager
+    async def open_page(page: str, headers: dict[str, str] | None = None) -> AsyncIterator[Session]:
+        async with serve_page(page, headers) as url, connect(url, browser=browser, store=tmp_path) as app:
+            yield app
+
+    return open_page
 
 
-async def test_elements_named_like_members_of_the_document_hide_nothing_from_us(
-    browser: Browser, tmp_path: Path
-) -> None:
+async def test_elements_named_like_members_of_the_document_hide_nothing_from_us(connected: Open) -> None:
     forms = "".join(f'<form name="{name}"></form>' for name in _MEMBERS)
     inputs = "".join(f'<input name="{name}">' for name in _INPUTS)
     page = html(
@@ -84,7 +76,7 @@ async def test_elements_named_like_members_of_the_document_hide_nothing_from_us(
         body=f'{forms}<form toolname="one">{inputs}<a id="link" download="a.txt" href="data:text/plain,a">link</a>'
         '</form><p id="said">BEFORE</p>',
     )
-    async with connected(browser, tmp_path, page) as app:
+    async with connected(page) as app:
         printed = await app.call("print")
         (pdf,) = [ref for ref in printed.artifacts.values() if ref.mime_type == "application/pdf"]
         text = text_of(pdf.path)
@@ -93,15 +85,15 @@ async def test_elements_named_like_members_of_the_document_hide_nothing_from_us(
         assert [ref.filename for ref in downloaded.artifacts.values()][-1] == "a.txt"
 
 
-async def test_a_print_whose_page_cannot_be_copied_says_so(browser: Browser, tmp_path: Path) -> None:
+async def test_a_print_whose_page_cannot_be_copied_says_so(connected: Open) -> None:
     page = html("print() { window.print(); document.body.remove(); window.print(); return { done: 1 }; }")
-    async with connected(browser, tmp_path, page) as app:
+    async with connected(page) as app:
         printed = await app.call("print")
     assert [ref.mime_type for ref in printed.artifacts.values()].count("application/pdf") == 2
     assert printed.warnings == ("the page could not be copied at its print(): its PDF may show a later state",)
 
 
-async def test_buffers_that_change_their_size_arrive_as_they_are(browser: Browser, tmp_path: Path) -> None:
+async def test_buffers_that_change_their_size_arrive_as_they_are(connected: Open) -> None:
     page = html(
         """
         resizable: ({ n }) => new Uint8Array(new ArrayBuffer(n + 8, { maxByteLength: 2 * n + 8 }), 8).fill(7),
@@ -117,7 +109,7 @@ async def test_buffers_that_change_their_size_arrive_as_they_are(browser: Browse
         }"""
     )
     isolated = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
-    async with connected(browser, tmp_path, page, isolated) as app:
+    async with connected(page, isolated) as app:
         for name in ("resizable", "shared", "memory"):
             for size in (1000, 400_000, 6 << 20):
                 ref = (await app.call(name, {"n": size})).artifact()
@@ -128,7 +120,7 @@ async def test_buffers_that_change_their_size_arrive_as_they_are(browser: Browse
             assert caught.value.code == "NOT_SUPPORTED"
 
 
-async def test_half_a_surrogate_pair_costs_no_message(browser: Browser, tmp_path: Path) -> None:
+async def test_half_a_surrogate_pair_costs_no_message(connected: Open) -> None:
     page = html(
         r"""
         ["cut \ud83d"]: () => "top \ud83d",
@@ -142,7 +134,7 @@ async def test_half_a_surrogate_pair_costs_no_message(browser: Browser, tmp_path
         }"""
     )
     heard: list[Progress] = []
-    async with connected(browser, tmp_path, page) as app:
+    async with connected(page) as app:
         assert "cut \ufffd" in app.capabilities
         result = await app.call("keys")
         assert list(result.artifacts) == ["a \ufffd.\ufffd"]
@@ -155,17 +147,15 @@ async def test_half_a_surrogate_pair_costs_no_message(browser: Browser, tmp_path
     assert [one.stage for one in heard] == ["half \ufffd"]
 
 
-async def test_an_event_that_cannot_be_sent_is_a_warning_and_no_error_of_the_app(
-    browser: Browser, tmp_path: Path
-) -> None:
+async def test_an_event_that_cannot_be_sent_is_a_warning_and_no_error_of_the_app(connected: Open) -> None:
     page = html("go() { const all = {}; all.all = all; window.__abp_notification({ event: 'x', all }); return 1; }")
-    async with connected(browser, tmp_path, page) as app:
+    async with connected(page) as app:
         result = await app.call("go")
     reason = "an event of the app could not be sent: notification: the answer holds itself at all.all"
     assert (result.data, result.warnings) == (1, (reason,))
 
 
-async def test_a_member_that_cannot_be_read_is_left_out(browser: Browser, tmp_path: Path) -> None:
+async def test_a_member_that_cannot_be_read_is_left_out(connected: Open) -> None:
     page = html(
         """
         state() {
@@ -176,7 +166,7 @@ async def test_a_member_that_cannot_be_read_is_left_out(browser: Browser, tmp_pa
           return { good: [1], player: new Proxy({ volume: 1 }, { get: read }), items: [proxy, 2], gone };
         }"""
     )
-    async with connected(browser, tmp_path, page) as app:
+    async with connected(page) as app:
         result = await app.call("state")
     data: Any = result.data
     assert (data["good"], "player" in data, data["items"]) == ([1], False, [None, 2])
@@ -198,7 +188,7 @@ async def test_a_member_of_a_tool_s_answer_that_cannot_be_read_is_left_out(brows
     context.registerTool({ name: "state", description: "x", execute: async () => answer });
     """
     async with (
-        served(f"<!doctype html><title>Tools</title><script>{script}</script>") as url,
+        serve_page(f"<!doctype html><title>Tools</title><script>{script}</script>") as url,
         connect(url, browser=browser, store=tmp_path) as app,
     ):
         result = await app.call("state")
@@ -222,42 +212,38 @@ for (const value of [JSON, Math, Reflect, Object.getPrototypeOf([].values()), Pr
 
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_page_that_freezes_everything_is_driven_like_any_other(
-    browser: Browser, tmp_path: Path, late: bool
+    browser: Browser, context: BrowserContext, tmp_path: Path, late: bool
 ) -> None:
     calls = """
     data: () => ({ toString: 1, valueOf: [2], constructor: { hasOwnProperty: "x" }, map: new Map([["toString", 3]]) }),
     file: ({ size }) => new Uint8Array(size), size: ({ file }) => ({ size: file.content.byteLength }),
     print: () => { window.print(); return 1; }"""
-    context = await browser.playwright.new_context()
-    try:
-        async with served(html(calls, before=_HARDEN)) as url:
-            page = await context.new_page()
-            await page.goto(url)
-            transport = PlaywrightTransport(url, page=page) if late else PlaywrightTransport(url, browser=browser)
-            async with connect(url, transport=transport, store=tmp_path) as app:
-                data: Any = (await app.call("data")).data
-                assert data == {
-                    "toString": 1,
-                    "valueOf": [2],
-                    "constructor": {"hasOwnProperty": "x"},
-                    "map": {"toString": 3},
-                }
-                for size in (1000, 1 << 20):
-                    assert (await app.call("file", {"size": size})).artifact().size_bytes == size
-                    assert (await app.call("size", {"file": bytes(size)})).data == {"size": size}
-                if not late:  # a late hook of print() is refused by such a page
-                    assert (await app.call("print")).artifacts
-    finally:
-        await context.close()
+    async with serve_page(html(calls, before=_HARDEN)) as url:
+        page = await context.new_page()
+        await page.goto(url)
+        transport = PlaywrightTransport(url, page=page) if late else PlaywrightTransport(url, browser=browser)
+        async with connect(url, transport=transport, store=tmp_path) as app:
+            data: Any = (await app.call("data")).data
+            assert data == {
+                "toString": 1,
+                "valueOf": [2],
+                "constructor": {"hasOwnProperty": "x"},
+                "map": {"toString": 3},
+            }
+            for size in (1000, 1 << 20):
+                assert (await app.call("file", {"size": size})).artifact().size_bytes == size
+                assert (await app.call("size", {"file": bytes(size)})).data == {"size": size}
+            if not late:  # a late hook of print() is refused by such a page
+                assert (await app.call("print")).artifacts
 
 
-async def test_a_file_picker_is_cancelled_and_that_is_told(browser: Browser, tmp_path: Path) -> None:
+async def test_a_file_picker_is_cancelled_and_that_is_told(connected: Open) -> None:
     page = html(
         """
         save: () => showSaveFilePicker(),
         open: async () => { try { await showOpenFilePicker(); } catch (error) { return error.name; } }"""
     )
-    async with connected(browser, tmp_path, page) as app:
+    async with connected(page) as app:
         with pytest.raises(
             CapabilityError, match="AbortError: The file picker was cancelled: there is no user to choose"
         ):
@@ -269,62 +255,50 @@ async def test_a_file_picker_is_cancelled_and_that_is_told(browser: Browser, tmp
 
 
 @pytest.mark.parametrize("install", [False, True])
-async def test_a_page_without_an_app_is_told_although_its_clock_stands(browser: Browser, install: bool) -> None:
-    context = await browser.playwright.new_context()
-    try:
-        page = await context.new_page()
-        if install:
-            await page.clock.install(time=0)
-            await page.clock.pause_at(1000)
-        else:
-            await page.clock.set_fixed_time(0)
-        async with served("<!doctype html><title>None</title>") as url:
-            await page.goto(url)
-            with pytest.raises(NotAbpApp, match=r"no window\.abp 0\.3 s after it loaded"):
-                async with connect(url, transport=PlaywrightTransport(url, page=page, grace=0.3), store="none:"):
-                    pass
-    finally:
-        await context.close()
+async def test_a_page_without_an_app_is_told_although_its_clock_stands(context: BrowserContext, install: bool) -> None:
+    page = await context.new_page()
+    if install:
+        await page.clock.install(time=0)
+        await page.clock.pause_at(1000)
+    else:
+        await page.clock.set_fixed_time(0)
+    async with serve_page("<!doctype html><title>None</title>") as url:
+        await page.goto(url)
+        with pytest.raises(NotAbpApp, match=r"no window\.abp 0\.3 s after it loaded"):
+            async with connect(url, transport=PlaywrightTransport(url, page=page, grace=0.3), store="none:"):
+                pass
 
 
-async def test_a_page_has_one_session_at_a_time(browser: Browser) -> None:
-    context = await browser.playwright.new_context()
-    try:
-        page = await context.new_page()
-        async with served(html("one: () => 1")) as url:
-            await page.goto(url)
-            for _ in range(2):  # one after another is right
-                async with connect(url, page=page, store="none:") as app:
-                    with pytest.raises(UsageError, match="this page has a session already"):
-                        async with connect(url, page=page, store="none:"):
-                            pass
-                    assert (await app.call("one")).data == 1
-    finally:
-        await context.close()
+async def test_a_page_has_one_session_at_a_time(context: BrowserContext) -> None:
+    page = await context.new_page()
+    async with serve_page(html("one: () => 1")) as url:
+        await page.goto(url)
+        for _ in range(2):  # one after another is right
+            async with connect(url, page=page, store="none:") as app:
+                with pytest.raises(UsageError, match="this page has a session already"):
+                    async with connect(url, page=page, store="none:"):
+                        pass
+                assert (await app.call("one")).data == 1
 
 
-async def test_a_native_that_cannot_be_had_is_named(browser: Browser) -> None:
+async def test_a_native_that_cannot_be_had_is_named(context: BrowserContext) -> None:
     policy = {
         "Content-Security-Policy": "sandbox allow-scripts"
     }  # no origin, so no frame of the page can be looked into
-    context = await browser.playwright.new_context()
-    try:
-        page = await context.new_page()
-        async with served(html("one: () => 1"), policy) as url:
-            await page.goto(url)
-            async with connect(url, page=page, store="none:") as app:
-                assert (await app.call("one")).data == 1
-            await page.evaluate("window.WeakMap = { a: 1 }")
-            with pytest.raises(Exception, match=r"the session cannot begin in this page: the page replaced WeakMap"):
-                async with connect(url, page=page, store="none:"):
-                    pass
-    finally:
-        await context.close()
+    page = await context.new_page()
+    async with serve_page(html("one: () => 1"), policy) as url:
+        await page.goto(url)
+        async with connect(url, page=page, store="none:") as app:
+            assert (await app.call("one")).data == 1
+        await page.evaluate("window.WeakMap = { a: 1 }")
+        with pytest.raises(Exception, match=r"the session cannot begin in this page: the page replaced WeakMap"):
+            async with connect(url, page=page, store="none:"):
+                pass
 
 
 async def test_an_element_named_abp_is_no_app(browser: Browser, tmp_path: Path) -> None:
     page = '<!doctype html><title>None</title><div id="abp"></div>'
-    async with served(page) as url:
+    async with serve_page(page) as url:
         transport = PlaywrightTransport(url, browser=browser, grace=0.3)
         with pytest.raises(NotAbpApp, match=r"has no window\.abp"):
             async with connect(url, transport=transport, store=tmp_path):

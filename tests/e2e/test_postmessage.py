@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from playwright.async_api import Page
 
 from tests.support.pdf import pages_of, text_of
 from transports import Browser, CallTimeout, Disconnected, PostMessageTransport, Session, UsageError, connect
@@ -27,25 +28,12 @@ Embedded = Callable[..., Session]
 
 
 @pytest.fixture
-def whole() -> None:
-    """For a test of what the light Chromium does otherwise: a page of the whole one costs five times as much."""
-
-
-@pytest.fixture
-def browser(request: pytest.FixtureRequest, browser: Browser) -> Browser:
-    """The light Chromium, but for ``whole`` tests."""
-    chosen = request.getfixturevalue("whole_browser") if "whole" in request.fixturenames else browser
-    assert isinstance(chosen, Browser)
-    return chosen
-
-
-@pytest.fixture
 def embedded(fixture: Fixture, browser: Browser, tmp_path: Path) -> Embedded:
     """A session with an embedded app in the shared browser."""
 
     def make(url: str = "", *, timeout: float = 20.0, **options: Any) -> Session:
         url = url or fixture.embed_url
-        transport = PostMessageTransport(url, browser=browser, timeout=timeout, **options)
+        transport = PostMessageTransport(url, timeout=timeout, **{"browser": browser, **options})
         return connect(url, transport=transport, store=tmp_path / "out", timeout=timeout)
 
     return make
@@ -56,13 +44,21 @@ def transport_of(app: Session) -> PostMessageTransport:
     return app.transport
 
 
+def page_of(app: Session) -> Page:
+    page = transport_of(app).page
+    assert page is not None
+    return page
+
+
 async def data_of(app: Session, capability: str, params: dict[str, object] | None = None) -> Any:
     return (await app.call(capability, params)).data
 
 
 @pytest.mark.requirement("R1-8b", "R1-8c", "R1-10b")
-async def test_the_apps_buffer_is_transferred(embedded: Embedded) -> None:
+async def test_the_apps_buffer_is_transferred(embedded: Embedded, fixture: Fixture) -> None:
     async with embedded() as app:
+        assert app.transport.url == fixture.embed_url  # its downloads are relative to it
+        assert app.transport.server_address == ("127.0.0.1", urlsplit(fixture.embed_url).port)
         for size in (1000, 300_000, 8 * MB):
             result = await app.call("file.generate", {"bytes": size, "seed": 5})
             assert result.artifacts["file"].sha256 == digest(size, 5)
@@ -92,14 +88,6 @@ async def test_a_strict_policy_and_a_sandbox_without_downloads_change_nothing(
         assert transport_of(app).rungs == {"download": 1, "stream": 0, "slices": 0}
 
 
-async def test_relative_download_urls_are_resolved_against_the_app(fixture: Fixture, embedded: Embedded) -> None:
-    async with embedded() as app:
-        assert app.transport.url == fixture.embed_url
-        assert app.transport.server_address == ("127.0.0.1", urlsplit(fixture.embed_url).port)
-        ref = (await app.call("file.generate", {"bytes": 5000, "as": "url"})).artifacts["file"]
-        assert ref.sha256 == digest(5000, 0)
-
-
 # --- who is believed --------------------------------------------------------------------------------------------------
 
 
@@ -127,8 +115,7 @@ async def test_messages_of_other_windows_answer_no_call(fixture: Fixture, embedd
 async def test_a_window_of_the_apps_own_origin_is_not_the_app(fixture: Fixture, embedded: Embedded) -> None:
     """Two popups: one of the app's origin, one of another; both shout at the harness for as long as the call runs."""
     async with embedded() as app:
-        transport = transport_of(app)
-        harness = transport._require_agent().page
+        transport, harness = transport_of(app), page_of(app)
         context = harness.context
         shout = """(url) => {
           const opened = window.open(url, "_blank");
@@ -225,13 +212,11 @@ async def test_malformed_and_foreign_messages_of_the_app_itself_are_counted_and_
         assert counts["delivered"] == 3
 
 
-async def test_an_unanswered_initialize_is_repeated(embedded: Embedded, odd: str) -> None:
-    async with embedded(f"{odd}/?late") as app:
-        assert app.info.name == "Odd"
-
-
-async def test_a_slow_initialize_is_not_taken_for_a_refusal(embedded: Embedded, odd: str) -> None:
-    async with embedded(f"{odd}/?slow") as app:
+@pytest.mark.parametrize("query", ["late", "slow"])
+async def test_an_unanswered_initialize_is_repeated_and_a_slow_one_is_no_refusal(
+    embedded: Embedded, odd: str, query: str
+) -> None:
+    async with embedded(f"{odd}/?{query}") as app:
         assert app.info.name == "Odd"
 
 
@@ -249,7 +234,7 @@ async def test_an_app_that_navigates_during_a_call_fails_it_and_is_embedded_agai
 
 async def test_a_removed_frame_fails_its_calls(embedded: Embedded) -> None:
     async with embedded() as app:
-        page = transport_of(app)._require_agent().page
+        page = page_of(app)
         call = asyncio.ensure_future(app.call("fault.never", timeout=10))
         await asyncio.sleep(0.2)
         await page.evaluate("document.querySelector('iframe').remove()")
@@ -264,7 +249,7 @@ async def test_a_removed_frame_fails_its_calls(embedded: Embedded) -> None:
 @pytest.mark.parametrize("harness", ["same", pytest.param("other", marks=pytest.mark.slow)])
 async def test_a_crashed_frame_process_fails_its_calls(embedded: Embedded, harness: str) -> None:
     async with embedded(harness=harness) as app:
-        page = transport_of(app)._require_agent().page
+        page = page_of(app)
         frame = await page.context.new_cdp_session(page if harness == "same" else page.main_frame.child_frames[0])
         call = asyncio.ensure_future(app.call("fault.never", timeout=10))
         await asyncio.sleep(0.2)
@@ -328,25 +313,12 @@ async def test_a_page_without_embed_script_is_not_an_embedded_app(fixture: Fixtu
             pass
 
 
-async def test_a_call_that_times_out_is_cancelled_in_the_app_and_forgotten_here(embedded: Embedded) -> None:
+async def test_a_late_answer_to_a_cancelled_call_is_counted(embedded: Embedded) -> None:
     async with embedded() as app:
-
-        async def begun() -> int:
-            calls = (await data_of(app, "app.record"))["calls"]
-            return len([call for call in calls if call["capability"] == "job.wait"])
-
         with pytest.raises(CallTimeout):
             await app.call("job.wait", timeout=1)
-        record = await data_of(app, "app.record")
-        assert {entry["reason"] for entry in record["cancelled"]} == {"timeout"}
-        before, waiting = await begun(), asyncio.ensure_future(app.call("job.wait"))
         async with asyncio.timeout(30):
-            while await begun() == before:
-                pass
-        waiting.cancel()
-        await asyncio.wait((waiting,))
-        async with asyncio.timeout(30):
-            while transport_of(app).counts.get("late", 0) < 1:  # the app's own answer to the cancelled call
+            while transport_of(app).counts.get("late", 0) < 1:
                 await asyncio.sleep(0.02)
 
 
@@ -364,23 +336,18 @@ async def test_the_whole_embedded_app_is_printed(embedded: Embedded, harness: st
         assert width == pytest.approx(595, abs=2)  # A4
         assert await data_of(app, "file.list") is not None  # the frame is alive
 
-
-@pytest.mark.parametrize("harness", ["same", "other"])
-async def test_the_harness_is_a_secure_context_and_the_app_keeps_it(embedded: Embedded, harness: str) -> None:
-    async with embedded(harness=harness) as app:
-        page = transport_of(app)._require_agent().page
+        page = page_of(app)
         assert page.url == ("http://127.0.0.1:47474/" if harness == "same" else f"{HARNESS_ORIGIN}/")
         assert await page.evaluate("isSecureContext") is True
         assert await page.main_frame.child_frames[0].evaluate("isSecureContext") is True
 
 
-@pytest.mark.usefixtures("whole")
 @pytest.mark.parametrize(("harness", "sent", "processes"), [("same", "strict=1", 1), ("other", "", 2)])
 async def test_an_app_keeps_its_cookies_and_shares_a_process_with_a_harness_of_its_site(
-    embedded: Embedded, odd: str, harness: str, sent: str, processes: int
+    embedded: Embedded, odd: str, whole_browser: Browser, harness: str, sent: str, processes: int
 ) -> None:
-    async with embedded(f"{odd}/", harness=harness) as app:
-        page = transport_of(app)._require_agent().page
+    async with embedded(f"{odd}/", harness=harness, browser=whole_browser) as app:
+        page = page_of(app)
         frame = page.main_frame.child_frames[0]
         await page.context.add_cookies([{"name": "strict", "value": "1", "url": odd, "sameSite": "Strict"}])
         assert await frame.evaluate("() => fetch('/cookie').then((answer) => answer.text())") == sent
@@ -403,25 +370,26 @@ async def test_a_harness_of_the_apps_site_stands_on_another_port(url: str, origi
     assert _origin_beside(url) == origin
 
 
-async def test_a_harness_is_of_the_same_site_or_of_another() -> None:
-    with pytest.raises(UsageError, match="'same' or 'other', not 'mine'"):
-        PostMessageTransport("http://127.0.0.1:8000/", harness="mine")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("sandbox", ["", "allow-scripts", "allow-same-origin"])
-async def test_a_sandbox_without_scripts_or_origin_is_refused(sandbox: str) -> None:
-    with pytest.raises(UsageError, match="allow-scripts and allow-same-origin"):
-        PostMessageTransport("http://127.0.0.1:8000/", sandbox=sandbox)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        *(({"sandbox": word}, "allow-scripts and allow-") for word in ("", "allow-scripts", "allow-same-origin")),
+        ({"harness": "mine"}, "'same' or 'other', not 'mine'"),
+    ],
+)
+async def test_options_that_make_no_sense_are_refused(options: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        PostMessageTransport("http://127.0.0.1:8000/", **options)
 
 
 async def test_sandbox_and_allow_are_attributes_of_the_iframe(embedded: Embedded) -> None:
     async with embedded(sandbox=None, allow="fullscreen") as app:
-        page = transport_of(app)._require_agent().page
+        page = page_of(app)
         frame = page.locator("iframe")
         assert await frame.get_attribute("sandbox") is None
         assert await frame.get_attribute("allow") == "fullscreen"
     async with embedded() as app:
-        sandbox = await transport_of(app)._require_agent().page.locator("iframe").get_attribute("sandbox")
+        sandbox = await page_of(app).locator("iframe").get_attribute("sandbox")
         assert sandbox is not None
         assert "allow-top-navigation" not in sandbox
         assert "allow-modals" not in sandbox

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Error as PlaywrightError, TimeoutError as PlaywrightTimeout
+from playwright.async_api import BrowserContext, Error as PlaywrightError, TimeoutError as PlaywrightTimeout
 
 from tests.benchmarks.measure import MB, Growth
 from tests.mcp_official.node import Missing, packages
@@ -108,37 +108,33 @@ async def test_large_files_stay_out_of_messages_and_memory(cases: Open) -> None:
 
 
 async def test_playwrights_own_way_loses_what_the_documentation_says(
-    cases: Open, fixture: Fixture, browser: Browser
+    cases: Open, fixture: Fixture, context: BrowserContext
 ) -> None:
     """docs/webmcp.md, "Comparison with Playwright's": the same tools by ``page.webmcp``."""
-    context = await browser.playwright.new_context()
-    try:
-        page = await context.new_page()
-        await page.goto(fixture.url + "webmcp/cases")
-        call = page.webmcp.call_tool
-        assert await call("echo", {"text": 5}) == {"text": 5, "by": "top"}  # the schema is not looked at
-        assert (await call("bytes", {"declared": 1}))["document"] == {
-            "content": {}, "mimeType": "application/pdf", "size": 1, "filename": "report.bin",
-        }  # fmt: skip
-        assert '"blobUrl":"blob:' in str((await call("file", {"as": "blobUrl"}))["content"][0]["text"]).replace(" ", "")
-        for form in ("stream", "file"):
-            assert (await call("file", {"as": form}))["file"] == {}
-        assert set((await call("file", {"as": "view", "size": 4}))["file"]) == {"0", "1"}
-        assert (await call("file", {"as": "image"}))["content"][1]["type"] == "image"
-        assert '"isError":true' in (await call("fail", {"how": "json"}))["content"][0]["text"].replace(" ", "")
-        with pytest.raises(PlaywrightError, match="Tool was executed but the invocation failed"):
-            await call("fail", {"how": "throw"})
-        for name in ("wait", "order"):
-            with pytest.raises(PlaywrightTimeout):
-                await call(name, {}, timeout=300)
-        assert (await call("record"))["aborted"] == []
-        card = (await call("subscribe", {"address": "a@b.example"}))["card"]["content"]
-        assert card["499"] == 499 % 251
-        names = {tool["name"] for tool in await page.webmcp.tools()}
-        assert "echo" in names and "file_side" not in names  # a frame has its own list
-        assert await call("search", {"q": "bread"}) is None
-    finally:
-        await context.close()
+    page = await context.new_page()
+    await page.goto(fixture.url + "webmcp/cases")
+    call = page.webmcp.call_tool
+    assert await call("echo", {"text": 5}) == {"text": 5, "by": "top"}  # the schema is not looked at
+    assert (await call("bytes", {"declared": 1}))["document"] == {
+        "content": {}, "mimeType": "application/pdf", "size": 1, "filename": "report.bin",
+    }  # fmt: skip
+    assert '"blobUrl":"blob:' in str((await call("file", {"as": "blobUrl"}))["content"][0]["text"]).replace(" ", "")
+    for form in ("stream", "file"):
+        assert (await call("file", {"as": form}))["file"] == {}
+    assert set((await call("file", {"as": "view", "size": 4}))["file"]) == {"0", "1"}
+    assert (await call("file", {"as": "image"}))["content"][1]["type"] == "image"
+    assert '"isError":true' in (await call("fail", {"how": "json"}))["content"][0]["text"].replace(" ", "")
+    with pytest.raises(PlaywrightError, match="Tool was executed but the invocation failed"):
+        await call("fail", {"how": "throw"})
+    for name in ("wait", "order"):
+        with pytest.raises(PlaywrightTimeout):
+            await call(name, {}, timeout=300)
+    assert (await call("record"))["aborted"] == []
+    card = (await call("subscribe", {"address": "a@b.example"}))["card"]["content"]
+    assert card["499"] == 499 % 251
+    names = {tool["name"] for tool in await page.webmcp.tools()}
+    assert "echo" in names and "file_side" not in names  # a frame has its own list
+    assert await call("search", {"q": "bread"}) is None
 
 
 async def test_failures_are_errors_with_the_words_of_the_tool(shared: Session) -> None:
@@ -284,7 +280,7 @@ async def test_auto_takes_what_the_page_has(fixture: Fixture, browser: Browser, 
 @pytest.mark.slow
 @pytest.mark.parametrize("polyfill", ["document", "navigator"])
 async def test_a_polyfill_is_seen_when_it_installs_itself_and_late(
-    polyfill: str, fixture: Fixture, browser: Browser, tmp_path: Path
+    polyfill: str, fixture: Fixture, context: BrowserContext, tmp_path: Path
 ) -> None:
     try:
         folder = packages(ROOT / "tests" / "support" / "polyfills.json")
@@ -292,31 +288,27 @@ async def test_a_polyfill_is_seen_when_it_installs_itself_and_late(
         missing("npm", error)
     script = (folder / "node_modules" / f"{polyfill}-polyfill" / "dist" / "index.iife.js").read_text(encoding="utf-8")
     gone = "for (const one of [Document, Navigator]) delete one.prototype.modelContext;"
-    context = await browser.playwright.new_context()
     await context.route(
         "**/polyfill.js", lambda route: route.fulfill(body=gone + script, content_type="text/javascript")
     )
     url = fixture.url + "webmcp/cases?dialect=%2Fpolyfill.js"
-    try:
-        async with connect(url, context=context, transport="webmcp", store=tmp_path) as app:
-            assert content((await app.call("file", {"as": "blobUrl"})).artifacts["file"]) == PATTERN
-            assert (await app.call("bytes")).artifacts["document"].size_bytes == 300_000
-            assert (await app.call("toggle")).data == {"there": True}
-            assert (await app.call("later")).data == "here"
-        page = await context.new_page()
-        await page.goto(url)
-        async with connect(url, page=page, transport="webmcp", store=tmp_path) as app:
-            late = await app.call("echo", {"text": "late"})
-            assert late.data == {"text": "late", "by": "top"}
-            assert any("before the session came" in warning for warning in late.warnings)
-            with pytest.raises(CapabilityError, match="out of range"):
-                await app.call("fail", {"how": "throw"})
-    finally:
-        await context.close()
+    async with connect(url, context=context, transport="webmcp", store=tmp_path) as app:
+        assert content((await app.call("file", {"as": "blobUrl"})).artifacts["file"]) == PATTERN
+        assert (await app.call("bytes")).artifacts["document"].size_bytes == 300_000
+        assert (await app.call("toggle")).data == {"there": True}
+        assert (await app.call("later")).data == "here"
+    page = await context.new_page()
+    await page.goto(url)
+    async with connect(url, page=page, transport="webmcp", store=tmp_path) as app:
+        late = await app.call("echo", {"text": "late"})
+        assert late.data == {"text": "late", "by": "top"}
+        assert any("before the session came" in warning for warning in late.warnings)
+        with pytest.raises(CapabilityError, match="out of range"):
+            await app.call("fail", {"how": "throw"})
 
 
 async def test_a_second_tool_of_a_name_leaves_the_first_one_as_it_is(
-    fixture: Fixture, browser: Browser, tmp_path: Path
+    fixture: Fixture, context: BrowserContext, tmp_path: Path
 ) -> None:
     # Chromium refuses the second one a moment later, and may leave the first one waiting for as long as it likes.
     html = """<!doctype html><script>
@@ -325,16 +317,12 @@ async def test_a_second_tool_of_a_name_leaves_the_first_one_as_it_is(
     let said = "not yet";
     tool().then(tool).catch((error) => { said = error.name; });
     </script>"""
-    context = await browser.playwright.new_context()
     await context.route("**/twice", lambda route: route.fulfill(body=html, content_type="text/html"))
     url = fixture.url + "twice"
-    try:
-        async with connect(url, context=context, transport="webmcp", store=tmp_path) as app:
-            await eventually(lambda: _says(app, "InvalidStateError"))
-            result = await app.call("twice")
-            assert result.artifacts["document"].size_bytes == 1000 and result.warnings == ()
-    finally:
-        await context.close()
+    async with connect(url, context=context, transport="webmcp", store=tmp_path) as app:
+        await eventually(lambda: _says(app, "InvalidStateError"))
+        result = await app.call("twice")
+        assert result.artifacts["document"].size_bytes == 1000 and result.warnings == ()
 
 
 async def _says(app: Session, expected: str) -> bool:
@@ -342,19 +330,15 @@ async def _says(app: Session, expected: str) -> bool:
 
 
 async def test_a_page_that_was_open_answers_what_the_platform_gives(
-    fixture: Fixture, browser: Browser, tmp_path: Path
+    fixture: Fixture, context: BrowserContext, tmp_path: Path
 ) -> None:
-    context = await browser.playwright.new_context()
-    try:
-        page = await context.new_page()
-        url = fixture.url + "webmcp/cases"
-        await page.goto(url)
-        async with connect(url, page=page, transport="webmcp", store=tmp_path) as app:
-            lost = await app.call("bytes")
-            assert lost.data["document"]["content"] == {} and "buffers" in lost.warnings[0]  # type: ignore[call-overload,index]
-            assert content((await app.call("file", {"as": "dataUrl"})).artifacts["file"]) == PATTERN
-            with pytest.raises(CapabilityError, match="invocation failed"):  # the platform keeps the tool's words
-                await app.call("fail", {"how": "throw"})
-        assert await page.evaluate("document.modelContext.getTools().then((tools) => tools.length)") > 10
-    finally:
-        await context.close()
+    page = await context.new_page()
+    url = fixture.url + "webmcp/cases"
+    await page.goto(url)
+    async with connect(url, page=page, transport="webmcp", store=tmp_path) as app:
+        lost = await app.call("bytes")
+        assert lost.data["document"]["content"] == {} and "buffers" in lost.warnings[0]  # type: ignore[call-overload,index]
+        assert content((await app.call("file", {"as": "dataUrl"})).artifacts["file"]) == PATTERN
+        with pytest.raises(CapabilityError, match="invocation failed"):  # the platform keeps the tool's words
+            await app.call("fail", {"how": "throw"})
+    assert await page.evaluate("document.modelContext.getTools().then((tools) => tools.length)") > 10

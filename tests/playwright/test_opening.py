@@ -120,6 +120,7 @@ async def test_a_driver_is_known_although_a_script_starts_the_browser() -> None:
 def test_why_a_page_did_not_load_is_told_with_what_to_do() -> None:
     failed = "Page.goto: net::{} at https://127.0.0.1:8000/"
     for code, said in {
+        "ERR_CONNECTION_REFUSED": "nothing listens there; start the app or correct the address",
         "ERR_CERT_AUTHORITY_INVALID": "its certificate is not trusted; have this system trust it",
         "ERR_SSL_PROTOCOL_ERROR": "it does not speak TLS as https:// says; try http://",
         "ERR_EMPTY_RESPONSE": "without an answer; is it an https:// address?",

@@ -1,0 +1,51 @@
+"""Options of pages with tools and of adapters: what is refused before any browser starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from transports import PlaywrightTransport, UsageError, WebMcpTransport, connect
+from transports.playwright._scripts import read_adapter
+from transports.protocol._plain_text import origin_of
+
+
+def test_a_transport_by_name_and_auto_for_pages_only() -> None:
+    assert isinstance(connect("http://app.example/", transport="webmcp", store="none:").transport, WebMcpTransport)
+    assert isinstance(connect("http://app.example/", store="none:").transport, PlaywrightTransport)
+    with pytest.raises(UsageError, match="'webmcp' takes addresses that begin with http:// or https://; for ws://"):
+        connect("ws://app.example/", transport="webmcp", store="none:")
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("http://App.Example:80/x?y#z", "http://app.example"),
+        ("https://user:pw@app.example:443/", "https://app.example"),
+        ("https://app.example:8443/", "https://app.example:8443"),
+        ("http://[::1]:8000/", "http://[::1]:8000"),
+        ("https://bücher.example/", "https://xn--bcher-kva.example"),
+    ],
+)
+def test_an_adapter_is_bound_to_the_origin_as_a_browser_writes_it(url: str, origin: str, tmp_path: Path) -> None:
+    script = tmp_path / "own.js"
+    script.write_text("// a comment without an end of line", encoding="utf-8")
+    adapter = read_adapter(script, url)
+    assert adapter.origin == origin_of(url) == origin
+    assert f'"{origin}"' in adapter.source() and adapter.source().endswith("\n})")
+
+
+def test_adapters_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    binary = tmp_path / "binary.js"
+    binary.write_bytes(b"\xff\xfe\x00")
+    for target, path, reason in (
+        ("http://app.example/", tmp_path / "missing.js", "No such file"),
+        ("http://app.example/", binary, "not UTF-8 text"),
+        ("http://app.example/", tmp_path, "not a regular file"),
+        ("ws://app.example/abp", binary, "adapter= cannot go with"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            connect(target, adapter=path, store="none:")
+    with pytest.raises(UsageError, match="adapter= cannot go with"):
+        connect("http://app.example/", transport="postmessage", adapter=binary, store="none:")
