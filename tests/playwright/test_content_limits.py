@@ -1,11 +1,15 @@
-"""A page writes no more to the disk than it declared, and than the store takes: limits hold while bytes arrive."""
+"""Content between a page and files: limits hold while bytes arrive, and nothing is left of what is given up."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
+import errno
+import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,20 +18,39 @@ from typing import Any
 import pybase64
 import pytest
 
-from transports.errors import ABPError, ProtocolError, SizeMismatch, StoreFull, TooLarge
-from transports.playwright._content import Ladder
-from transports.playwright._downloads import LIMITS, AppDownloads, CdpDownloads, PlaywrightDownloads
+from transports.errors import ABPError, ProtocolError, SizeMismatch, StoreFull, TooLarge, TransportError
+from transports.playwright._agent import PageObject
+from transports.playwright._content import Ladder, Uploads
+from transports.playwright._downloads import LIMITS, AppDownloads, CdpDownloads, GrowingFile, PlaywrightDownloads
+from transports.protocol._params import prepare_params
 from transports.protocol.binary import Handle
 
 _LIMIT = 1000
 _URL = "blob:http://127.0.0.1/1"
 
 
-class _Browser:
+class _Emitter:
+    def __init__(self) -> None:
+        self.listeners: dict[str, list[Callable[[Any], object]]] = {}
+
+    def on(self, event: str, listener: Callable[[Any], object]) -> None:
+        self.listeners.setdefault(event, []).append(listener)
+
+    once = on
+
+    def remove_listener(self, event: str, listener: Callable[[Any], object]) -> None:
+        self.listeners[event].remove(listener)
+
+    def emit(self, event: str, value: object = None) -> None:
+        for listener in tuple(self.listeners.get(event, ())):
+            listener(value)
+
+
+class _Browser(_Emitter):
     """The CDP session of a browser that writes 400 bytes per event to the file of a download, until it is cancelled."""
 
     def __init__(self, folder: Path, *, total: int = 0, size: int = 100_000) -> None:
-        self._listeners: dict[str, list[Callable[[dict[str, Any]], object]]] = {}
+        super().__init__()
         self.file = folder / "guid"
         self._total = total
         self._size = size
@@ -39,16 +62,6 @@ class _Browser:
         self.collecting = 0
         self.url = _URL
         self.invoked: list[str] = []
-
-    def on(self, event: str, listener: Callable[[Any], object]) -> None:
-        self._listeners.setdefault(event, []).append(listener)
-
-    def remove_listener(self, event: str, listener: Callable[[Any], object]) -> None:
-        self._listeners[event].remove(listener)
-
-    def emit(self, event: str, **params: object) -> None:
-        for listener in self._listeners[event]:
-            listener(params)
 
     async def with_deadline(self, work: Awaitable[Any], action: str, *, timeout: float) -> Any:
         return await asyncio.wait_for(work, timeout)
@@ -70,15 +83,16 @@ class _Browser:
 
     async def write(self, url: str, name: str = "big.bin") -> int:
         """Write until cancelled; returns how many bytes that were."""
-        self.emit("Browser.downloadWillBegin", url=url, guid="guid", suggestedFilename=f"{name}.txt", frameId="frame")
+        begin = {"url": url, "guid": "guid", "suggestedFilename": f"{name}.txt", "frameId": "frame"}
+        self.emit("Browser.downloadWillBegin", begin)
         with self.file.open("xb") as file:
             while not self.cancelled.is_set() and file.tell() < self._size:
                 file.write(b"x" * 400)
-                progress = {"guid": "guid", "receivedBytes": file.tell(), "totalBytes": self._total}
-                self.emit("Browser.downloadProgress", **progress, state="inProgress")
+                progress = {"receivedBytes": file.tell(), "totalBytes": self._total, "state": "inProgress"}
+                self.emit("Browser.downloadProgress", {"guid": "guid", **progress})
                 await asyncio.sleep(0)
             state = "canceled" if self.cancelled.is_set() else "completed"
-            self.emit("Browser.downloadProgress", guid="guid", receivedBytes=0, totalBytes=0, state=state)
+            self.emit("Browser.downloadProgress", {"guid": "guid", "state": state})
             return file.tell()
 
 
@@ -192,3 +206,212 @@ async def test_a_download_takes_the_page_one_call_and_garbage_is_collected_besid
     await second
     assert (tmp_path / "second").stat().st_size == 400 and browser.invoked == ["download"] * 2
     await ladder.aclose()
+
+
+class _Busy(_Emitter):
+    """The page and the CDP session of a browser that begins a download and then does nothing it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.process = _Emitter()
+        self.process.is_connected = lambda: True  # type: ignore[attr-defined]
+        self.page = self
+        self.context = SimpleNamespace(browser=self.process)
+        self.begun = asyncio.Event()
+
+    async def with_deadline(self, work: Any, action: str, *, timeout: float) -> Any:
+        async with asyncio.timeout(timeout):
+            return await work
+
+    async def send(self, method: str, params: Any = None, **_: object) -> dict[str, Any]:
+        return {}
+
+    async def invoke(self, _: str, url: str, name: str, **__: object) -> None:
+        self.emit("Browser.downloadWillBegin", {"url": url, "guid": "guid", "suggestedFilename": name, "frameId": "1"})
+        self.begun.set()
+
+    def end(self) -> None:
+        self.emit("Browser.downloadProgress", {"guid": "guid", "state": "canceled"})
+
+
+@pytest.mark.parametrize("end", ["reported", "reported after the session", "with the browser"])
+async def test_a_download_that_is_cancelled_late_leaves_no_file(tmp_path: Path, end: str) -> None:
+    browser: Any = _Busy()
+    limits = replace(LIMITS, cancel=0.01)
+    downloads = CdpDownloads(browser, browser, "context", asyncio.Semaphore(1), temporary=tmp_path, limits=limits)
+    deadline = time.monotonic() + 3600
+    saving = asyncio.ensure_future(
+        downloads.save(browser, "blob:1", tmp_path / "staged", size=9, limit=99, deadline=deadline)
+    )
+    await browser.begun.wait()
+    saving.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await saving
+    written = tmp_path / "guid.crdownload"
+    written.write_bytes(b"late")
+    if end == "reported after the session":
+        downloads.close()
+        assert not written.exists()
+        written.write_bytes(b"later")
+    if end == "with the browser":
+        browser.process.emit("disconnected")
+    else:
+        browser.end()
+    assert list(tmp_path.iterdir()) == []
+    if end != "reported after the session":
+        downloads.close()
+    assert not browser.listeners["Browser.downloadWillBegin"] and not browser.listeners["Browser.downloadProgress"]
+
+
+class _Places:
+    """The folders of a browser and of a store, and what a download is called in them."""
+
+    def __init__(self, root: Path) -> None:
+        self.temporary, self.store = root / "temporary", root / "store"
+        self.temporary.mkdir()
+        self.store.mkdir()
+        (self.temporary / ".lock").touch()
+        self.hidden = self.temporary / ".org.chromium.Chromium.x"
+        self.written, self.path = self.store / "guid", self.store / "staged"
+        self.growing = GrowingFile(self.path, self.temporary)
+
+    async def linked(self) -> None:
+        async with asyncio.timeout(15):
+            while not self.path.exists():
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> _Places:
+    return _Places(tmp_path)
+
+
+async def test_a_download_is_read_at_its_last_name_from_its_first_bytes_on(places: _Places) -> None:
+    places.growing.begin()
+    with places.hidden.open("wb", buffering=0) as file:
+        file.write(b"first")
+        await places.linked()
+        file.write(b", second")
+        assert places.path.read_bytes() == b"first, second"
+    places.hidden.rename(places.written)
+    await places.growing.take(places.written)
+    assert [found.name for found in places.store.iterdir()] == ["staged"]
+    assert places.path.read_bytes() == b"first, second" and places.path.stat().st_nlink == 1
+
+
+@pytest.mark.parametrize("moved", ["renamed", "copied"])
+async def test_a_file_that_was_taken_for_the_download_gives_way_to_it(
+    places: _Places, monkeypatch: pytest.MonkeyPatch, moved: str
+) -> None:
+    def another_file_system(*_: object) -> None:
+        raise OSError(errno.EXDEV, "another file system")
+
+    if moved == "copied":
+        monkeypatch.setattr(Path, "rename", another_file_system)
+        monkeypatch.setattr(os, "rename", another_file_system)
+    places.hidden.write_bytes(b"another one")
+    places.growing.begin()
+    await places.linked()
+    places.written.write_bytes(b"the download")
+    await places.growing.take(places.written)
+    assert places.path.read_bytes() == b"the download" and places.hidden.read_bytes() == b"another one"
+
+
+async def test_no_file_is_taken_where_several_are_new_or_there_is_no_folder(
+    places: _Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    look = GrowingFile._hidden_files
+
+    def counted(growing: GrowingFile) -> Set[str]:
+        nonlocal looks
+        looks += 1
+        return look(growing)
+
+    monkeypatch.setattr(GrowingFile, "_hidden_files", counted)
+    for growing in (places.growing, GrowingFile(places.path, places.store / "none")):
+        for number in range(2):
+            (places.temporary / f".{number}").touch()
+        before = looks
+        growing.begin()
+        while looks < before + 3:
+            await asyncio.sleep(0)
+        assert not places.path.exists()
+        places.written.write_bytes(b"the download")
+        await growing.take(places.written)
+        assert [found.name for found in places.store.iterdir()] == ["staged"]
+        assert places.path.read_bytes() == b"the download" and not growing._looking
+        places.path.unlink()
+
+
+async def test_a_download_that_is_given_up_loses_the_name(places: _Places) -> None:
+    places.hidden.write_bytes(b"half of")
+    places.growing.begin()
+    await places.linked()
+    await places.growing.drop()
+    assert not list(places.store.iterdir()) and places.hidden.exists()
+    await GrowingFile(places.path, places.temporary).drop()
+
+
+async def test_a_download_is_read_at_its_end_where_open_files_cannot_be_renamed(
+    places: _Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transports.playwright._downloads.OPEN_FILES_MOVE", False)
+    places.growing.begin()
+    places.hidden.write_bytes(b"all")
+    assert not places.growing._looking and not places.path.exists()
+    places.hidden.rename(places.written)
+    await places.growing.take(places.written)
+    assert places.path.read_bytes() == b"all"
+
+
+class FarPage:
+    """What the uploads see of a page, whose browser reads the disk of another machine, or ours."""
+
+    def __init__(self, disk: dict[str, bytes] | None) -> None:
+        self.disk = disk
+        self.chosen: list[str] = []
+        self.text = b""
+        self.released = 0
+
+    async def set_file(self, element: PageObject, path: Path, *, timeout: float) -> None:
+        self.chosen.append(str(path))
+        if self.disk is not None and str(path) not in self.disk:
+            raise TransportError("no such file")
+
+    async def invoke(self, method: str, *args: Any, timeout: float, returns: object = None) -> object:
+        if method == "chosenSize":
+            return Path(self.chosen[-1]).stat().st_size if self.disk is None else len(self.disk[self.chosen[-1]])
+        if method == "appendToBuffer":
+            self.text += base64.b64decode(args[1])
+        return PageObject(method)
+
+    async def release_object(self, page_object: PageObject) -> None:
+        self.released += 1
+
+
+@pytest.mark.parametrize("shares", [True, False])
+async def test_a_file_of_the_same_path_and_size_elsewhere_is_not_taken_for_ours(tmp_path: Path, shares: bool) -> None:
+    file, data = tmp_path / "in.bin", b"ours" * 50_000
+    file.write_bytes(data)
+    page = FarPage(None if shares else {str(file): b"else" * 50_000})
+    uploads = Uploads(page, tmp_path, near=False)  # type: ignore[arg-type]
+    for _ in range(2):
+        params, content = prepare_params({"file": file})
+        async with uploads.prepare({"params": params}, content, timeout=5) as (_, elements):
+            assert [one.ref for one in elements] == ["createFileInput" if shares else "createFileBuffer"]
+    if shares:
+        assert page.text == b"" and page.chosen[1:] == [str(file)] * 2
+    else:
+        assert page.text == data * 2 and str(file) not in page.chosen
+    assert len(page.chosen) == (3 if shares else 1)  # the disk is looked for once
+    assert list(tmp_path.iterdir()) == [file]
+
+
+async def test_a_browser_that_was_started_here_gets_the_path_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "in.bin"
+    file.write_bytes(bytes(100_000))
+    page = FarPage(None)
+    params, content = prepare_params({"file": file})
+    async with Uploads(page, tmp_path, near=True).prepare({"params": params}, content, timeout=5):  # type: ignore[arg-type]
+        assert page.chosen == [str(file)]

@@ -1,4 +1,4 @@
-"""The driver of the browsers and how it starts them."""
+"""The driver of the browsers: its start, also ahead of its browser, its environment, and its end."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import platformdirs
 import psutil
 import pytest
 from playwright.async_api import Error
@@ -20,8 +23,20 @@ from playwright.async_api import Error
 from tests.support.local_store import REPOSITORY
 from transports import Browser
 from transports.errors import BrowserNotFound
+from transports.playwright import _process as browser_process
+from transports.playwright._agent import AgentScript
+from transports.playwright._channels import CdpChannel
+from transports.playwright._diagnosis import explain_load_failure, now_at
 from transports.playwright._find import BrowserChoice
-from transports.playwright._process import BrowserProcess, start_driver
+from transports.playwright._process import (
+    BrowserProcess,
+    child_environment,
+    compile_cache,
+    driver_ahead,
+    next_process,
+    start_driver,
+)
+from transports.playwright._source import PageSource
 
 
 @pytest.mark.load
@@ -63,36 +78,28 @@ async def test_the_sandbox_is_off_for_root_alone(monkeypatch: pytest.MonkeyPatch
     assert launched["chromium_sandbox"] is on and "--no-sandbox" not in launched["args"]
 
 
-@pytest.mark.load
-@pytest.mark.parametrize(
-    "said", ["No usable sandbox! Update your kernel", "Failed to move to new namespace: PID namespaces supported"]
-)
-async def test_a_sandbox_that_cannot_be_had_is_named(said: str, tmp_path: Path) -> None:
-    fake = tmp_path / "chrome"
-    fake.write_text(f"#!/bin/sh\necho '{said}' >&2; exit 1\n")
-    fake.chmod(0o755)
-    with pytest.raises(BrowserNotFound, match="has no sandbox here; allow user namespaces"):
-        async with Browser(executable=str(fake)):
-            pass
+_NO_SANDBOX = "has no sandbox here; allow user namespaces"
 
 
 @pytest.mark.load
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "words"),
     [
+        ("echo 'No usable sandbox! Update your kernel' >&2; exit 1", _NO_SANDBOX),
+        ("echo 'Failed to move to new namespace: PID namespaces supported' >&2; exit 1", _NO_SANDBOX),
         ("exit 0", r"chrome did not start \(it ended with status 0\); run"),
         (
             "echo 'libnss3.so: no such file' >&2; echo more >&2; exit 127",
-            "status 127 and printed: libnss3.so: no such file\\)",
+            "127 and printed: libnss3.so: no such file\\)",
         ),
         ("head -c 5000 /dev/zero | tr '\\0' x >&2; exit 1", "status 1 and printed: x{200}\\)"),
     ],
 )
-async def test_a_program_that_ends_at_once_is_quoted(script: str, said: str, tmp_path: Path) -> None:
+async def test_a_program_that_ends_at_once_is_explained(script: str, words: str, tmp_path: Path) -> None:
     fake = tmp_path / "chrome"
     fake.write_text(f"#!/bin/sh\n{script}\n")
     fake.chmod(0o755)
-    with pytest.raises(BrowserNotFound, match=said) as failed:
+    with pytest.raises(BrowserNotFound, match=words) as failed:
         async with Browser(executable=str(fake)):
             pass
     assert "Target page" not in failed.value.message
@@ -141,3 +148,241 @@ def test_the_renderer_of_an_ordinary_user_is_in_the_sandbox() -> None:
         )
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.split()) == {"2"}, done.stdout  # filtered by seccomp
+
+
+class Playwright:
+    """A driver that starts when it may, and knows that it was stopped."""
+
+    def __init__(self) -> None:
+        self.may_start = asyncio.Event()
+        self.started = self.stopped = 0
+
+    async def start(self) -> tuple[Any, list[int]]:
+        self.started += 1
+        await self.may_start.wait()
+        return self, []
+
+    async def stop(self) -> None:
+        self.stopped += 1
+
+
+@pytest.fixture
+async def playwright(monkeypatch: pytest.MonkeyPatch) -> Playwright:
+    made = Playwright()
+    monkeypatch.setattr(browser_process, "start_driver", made.start)
+    return made
+
+
+async def test_the_first_browser_of_a_block_takes_the_driver_that_was_started(
+    playwright: Playwright, tmp_path: Path
+) -> None:
+    async with driver_ahead():
+        first, second = next_process(), next_process()
+        waiting = asyncio.ensure_future(first.start_driver(tmp_path))
+        playwright.may_start.set()
+        await asyncio.wait_for(waiting, 15)
+        assert playwright.started == 1
+        await second.start_driver(tmp_path)
+        assert playwright.started == 2
+    assert playwright.stopped == 0, "each ends with its browser"
+    await first.end()
+    await second.end()
+    assert playwright.stopped == 2
+    await next_process().start_driver(tmp_path)
+    assert playwright.started == 3
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "starting"])
+async def test_a_driver_that_no_browser_takes_ends_with_its_block(playwright: Playwright, running: bool) -> None:
+    with pytest.raises(RuntimeError, match="no browser"):
+        async with driver_ahead():
+            asyncio.get_running_loop().call_later(0 if running else 0.1, playwright.may_start.set)
+            raise RuntimeError("no browser")
+    assert (playwright.started, playwright.stopped) == (1, 1)
+
+
+async def test_a_driver_that_cannot_run_is_an_error_of_its_browser(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def fail() -> None:
+        raise BrowserNotFound("no library")
+
+    monkeypatch.setattr(browser_process, "start_driver", fail)
+    async with driver_ahead():
+        pass
+    async with driver_ahead():
+        process = next_process()
+        with pytest.raises(BrowserNotFound, match="no library"):
+            await process.start_driver(tmp_path)
+        await process.end()
+
+
+NAMES = ("TMPDIR", "NODE_COMPILE_CACHE")
+
+
+def _variables() -> tuple[str | None, ...]:
+    return tuple(map(os.environ.get, NAMES))
+
+
+def test_the_driver_gets_a_folder_for_compiled_scripts_that_only_its_user_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("NODE_COMPILE_CACHE", raising=False)
+    before, cache = _variables(), tmp_path / "cache/abp-transports/node"
+    with child_environment(tmp_path, compile_cache()), child_environment(tmp_path):
+        assert _variables() == (str(tmp_path), str(cache))
+    assert _variables() == before and cache.stat().st_mode & 0o777 == 0o700
+    for folder in (cache, cache.parent, tmp_path / "cache"):
+        folder.chmod(0o777)
+        with child_environment(tmp_path, compile_cache()):
+            assert _variables() == (str(tmp_path), None)
+        folder.chmod(0o700)
+    cache.rmdir()
+    cache.symlink_to(tmp_path)
+    with child_environment(tmp_path, compile_cache()):
+        assert _variables() == (str(tmp_path), None)
+
+
+@pytest.mark.parametrize("cache_home", ["/dev/null/cache", "~nobody-by-this-name/cache"])
+def test_a_place_that_cannot_be_had_is_done_without(
+    cache_home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NODE_COMPILE_CACHE", raising=False)
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda: Path(cache_home))
+    with child_environment(tmp_path, compile_cache()):
+        assert _variables() == (str(tmp_path), None)
+    monkeypatch.setenv("NODE_COMPILE_CACHE", "mine")
+    with child_environment(tmp_path, compile_cache()):
+        assert _variables() == (str(tmp_path), "mine")
+
+
+async def test_the_folder_for_compiled_scripts_is_looked_for_in_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("NODE_COMPILE_CACHE", raising=False)
+    mkdir, given = Path.mkdir, list[str | None]()
+
+    def noted(path: Path, *args: Any, **options: Any) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        mkdir(path, *args, **options)
+
+    async def start() -> tuple[None, list[int]]:
+        given.append(os.environ.get("NODE_COMPILE_CACHE"))
+        return None, []
+
+    monkeypatch.setattr(Path, "mkdir", noted)
+    monkeypatch.setattr(browser_process, "start_driver", start)
+    await browser_process.BrowserProcess().start_driver(tmp_path)
+    assert given == [str(tmp_path / "abp-transports/node")]
+
+
+class Recorded:
+    """Stands for a CDP session or a browser of Playwright's: notes what is asked of it, and answers when told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.contexts: list[Recorded] = []
+        self.answers = asyncio.Event()
+
+    def on(self, event: str, handler: object) -> None:
+        """Nothing ever happens."""
+
+    async def send(self, method: str, params: object = None) -> dict[str, object]:
+        self.asked.append(method)
+        await self.answers.wait()
+        return {}
+
+    async def new_context(self, **options: object) -> Recorded:
+        self.contexts.append(Recorded())
+        return self.contexts[-1]
+
+    async def new_page(self) -> Recorded:
+        return Recorded()
+
+    async def close(self) -> None:
+        self.asked.append("close")
+
+    async def stop(self) -> None:
+        self.asked.append("stop")
+
+
+async def test_the_steps_of_an_installation_are_sent_at_once_and_in_order() -> None:
+    cdp: Any = Recorded()
+    agent_script = AgentScript("script", "late", "binding", on_emit=print, on_document=print)
+    installing = asyncio.ensure_future(CdpChannel(cdp).install(agent_script))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    script = "Page.addScriptToEvaluateOnNewDocument"
+    assert cdp.asked == ["Runtime.enable", "Runtime.addBinding", "Page.enable", script]
+    cdp.answers.set()
+    await installing
+
+
+@pytest.mark.parametrize(
+    ("has", "steps"),
+    [
+        ("", ["stop"]),
+        ("session", ["stop"]),
+        *((has, ["close", "stop"]) for has in ("profile", "contexts", "downloads")),
+    ],
+)
+async def test_only_a_chromium_with_something_to_save_is_given_time_to_end(has: str, steps: list[str]) -> None:
+    process, playwright = BrowserProcess(), Recorded()
+    recorded: Any = playwright
+    process.browser = process.cdp = process._playwright = recorded
+    process.context = recorded if has == "profile" else None
+    recorded.contexts = [recorded] if has == "contexts" else []
+    if has == "session":
+        async with AsyncExitStack() as stack:
+            browser: Any = SimpleNamespace(playwright=recorded, engine="", context=None, folder=Path())
+            await PageSource()._open_tab(stack, browser)
+        assert recorded.contexts
+    if has == "downloads":
+        process.note_download()
+    sleeping = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process.pids = [0, sleeping.pid]
+    try:
+        await process.end()
+        assert sleeping.wait(timeout=10) != 0, "it was killed"
+    finally:
+        sleeping.kill()
+    assert playwright.asked == steps
+
+
+async def test_a_driver_is_known_although_a_script_starts_the_browser() -> None:
+    class Session:
+        async def send(self, method: str) -> dict[str, object]:
+            return {"processInfo": [{"type": "browser", "id": os.getpid()}]}
+
+    class Playwright:
+        chromium = property(lambda self: self)
+
+        async def launch(self, **options: object) -> Playwright:
+            return self
+
+        async def new_browser_cdp_session(self) -> Session:
+            return Session()
+
+    playwright: Any = Playwright()
+    process = BrowserProcess()
+    process._playwright, process.pids = playwright, [4711]
+    await process.launch(
+        BrowserChoice("chromium", "a test"), "chromium", headless=True, slow_mo=0, profile=None, extensions=False
+    )
+    assert process.pids == [4711, os.getpid()]
+
+
+def test_why_a_page_did_not_load_is_told_with_what_to_do() -> None:
+    failed = "Page.goto: net::{} at https://127.0.0.1:8000/"
+    for code, said in {
+        "ERR_CONNECTION_REFUSED": "nothing listens there; start the app or correct the address",
+        "ERR_CERT_AUTHORITY_INVALID": "its certificate is not trusted; have this system trust it",
+        "ERR_SSL_PROTOCOL_ERROR": "it does not speak TLS as https:// says; try http://",
+        "ERR_EMPTY_RESPONSE": "without an answer; is it an https:// address?",
+        "ERR_SSL_VERSION_OR_CIPHER_MISMATCH": "net::ERR_SSL_VERSION_OR_CIPHER_MISMATCH",
+        "ERR_OF_TOMORROW": "net::ERR_OF_TOMORROW",
+    }.items():
+        assert said in explain_load_failure(failed.format(code), "https://127.0.0.1:8000/")
+    assert len(now_at(f"http://127.0.0.1:8000/{'x' * 10_000}", "http://127.0.0.1:8000/")) < 220
