@@ -322,7 +322,7 @@ def test_capabilities_and_doctor(abp: Cli, quick: Quick, workbench: str, attache
         "browser version",
         "self-test        ok",
         "(can be written, read and deleted)",
-        "webmcp           off: this browser has none; take Chromium 149 or newer",
+        "webmcp           off: this browser has none; use Chromium 149 or newer",
         "needs --enable-features=WebMCP",
     ):
         assert fact in healthy.text

@@ -37,14 +37,11 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_file()] if folder.exists() else []
 
 
-def test_declared_text_is_a_text_file(call: Call, tmp_path: Path) -> None:
+def test_declared_text_is_a_text_file_and_in_the_json_document(call: Call, tmp_path: Path) -> None:
     status, printed = call({**HELLO, "size": 13})
     (file,) = files(tmp_path / "out")
     assert file.suffix == ".txt" and file.read_bytes() == "héllo 世界".encode()
     assert (status, printed.splitlines()) == (0, [f"File saved: {file}", "Type: text/plain", "Size: 13 bytes"])
-
-
-def test_the_json_document_has_the_text(call: Call, tmp_path: Path) -> None:
     status, printed = call({**HELLO, "size": 13, "filename": "hello.txt"}, "--json")
     document = json.loads(printed)
     (artifact,) = document["artifacts"]

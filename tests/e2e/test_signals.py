@@ -106,9 +106,6 @@ Ways = list[tuple[signal.Signals, bool]]
 #: As a terminal sends it, to all of a group, and as another program does; and the other way round.
 WAYS: Ways = [(signal.SIGINT, True), (signal.SIGTERM, False)]
 OTHER_WAYS: Ways = [(signal.SIGINT, False), (signal.SIGTERM, True)]
-in_all_ways = pytest.mark.parametrize(
-    "ways", [WAYS, pytest.param(OTHER_WAYS, marks=pytest.mark.slow)], ids=["usual", "other"]
-)
 
 
 def check(run: Run, moment: Callable[[Run], object], number: signal.Signals, group: bool) -> None:
@@ -140,37 +137,31 @@ def check_all(runs: list[Run], moment: Callable[[Run], object], ways: Ways) -> N
             future.result()
 
 
-@pytest.mark.slow
-@pytest.mark.fault(8)
-@in_all_ways
-def test_while_the_browsers_driver_starts(start: Callable[..., Run], site: Site, ways: Ways) -> None:
-    runs = [start(site.url, "wait") for _ in ways]
-    check_all(runs, lambda run: run.children("run-driver"), ways)
+@dataclass(frozen=True)
+class Moment:
+    """What ``abp call`` is given for the site at ``{url}``, and whether the moment has come for a run."""
+
+    path: str
+    come: Callable[[Run, Site], object]
 
 
-@pytest.mark.slow
-@pytest.mark.fault(8)
-@in_all_ways
-def test_while_the_browser_starts(start: Callable[..., Run], site: Site, ways: Ways) -> None:
-    runs = [start(site.url, "wait") for _ in ways]
-    check_all(runs, lambda run: run.children("--headless"), ways)
-
-
-@pytest.mark.slow
-@pytest.mark.fault(8)
-@in_all_ways
-def test_while_the_page_loads(start: Callable[..., Run], site: Site, ways: Ways) -> None:
-    runs = [start(f"{site.url}hang{index}", "wait") for index, _ in enumerate(ways)]
-    check_all(runs, lambda run: f"/hang{runs.index(run)}" in site.seen, ways)
+MOMENTS = {
+    "the browser's driver starts": Moment("", lambda run, _: run.children("run-driver")),
+    "the browser starts": Moment("", lambda run, _: run.children("--headless")),
+    "the page loads": Moment("hang", lambda _, site: "/hang" in site.seen),
+    "the call is under way": Moment("", lambda _, site: "/called" in site.seen),
+}
 
 
 @pytest.mark.fault(8)
-@in_all_ways
-def test_in_mid_call(start: Callable[..., Run], ways: Ways) -> None:
-    with serving() as one, serving() as two:
-        sites = [one, two]
-        runs = [start(site.url, "wait") for site in sites]
-        check_all(runs, lambda run: "/called" in sites[runs.index(run)].seen, ways)
+@pytest.mark.parametrize("ways", [WAYS, pytest.param(OTHER_WAYS, marks=pytest.mark.slow)], ids=["usual", "other"])
+@pytest.mark.parametrize("name", slow_but([*MOMENTS], "the call is under way"))
+def test_while(start: Callable[..., Run], name: str, ways: Ways) -> None:
+    moment = MOMENTS[name]
+    with serving() as first, serving() as second:
+        sites = [first, second]
+        runs = [start(site.url + moment.path, "wait") for site in sites]
+        check_all(runs, lambda run: moment.come(run, sites[runs.index(run)]), ways)
 
 
 @pytest.mark.slow

@@ -129,24 +129,18 @@ async def test_answers_of_everybody_expire_with_their_age(tmp_path: Path, monkey
         assert kept() == []
 
 
-async def test_calls_of_a_server_that_ended_are_not_under_way_for_the_next(tmp_path: Path) -> None:
-    limits = OwnerLimits(working=1)
-    async with CallLedger(tmp_path, limits) as ledger:
-        await ledger.add(record("a"))
-    async with CallLedger(tmp_path, limits) as ledger:
-        await ledger.add(record("b"))
-        assert [call.status.value for call in await ledger.calls(ANN, 10)] == ["unknown", "working"]
-
-
-async def test_a_call_of_another_server_is_waited_for(tmp_path: Path) -> None:
-    first, second = CallLedger(tmp_path), DetachedCalls(CallLedger(tmp_path))
+async def test_a_call_of_another_server_is_waited_for_and_not_under_way_once_that_has_ended(tmp_path: Path) -> None:
+    first, second = CallLedger(tmp_path), DetachedCalls(CallLedger(tmp_path, OwnerLimits(working=1)))
     await first.add(record("a"))
     waiting = asyncio.ensure_future(second.get("a", ANN, wait=15))
     await second.get("a", ANN, wait=0.05)
     assert not waiting.done()
     await first.finish(done(record("a")), b"{}")
     assert (await waiting).record.status is CallStatus.COMPLETED
+    await first.add(record("b", started=2.0))
     await first.aclose()
+    await second.ledger.add(record("c", started=3.0))
+    assert [call.status.value for call in await second.calls(ANN, 10)] == ["completed", "unknown", "working"]
     await second.aclose()
 
 

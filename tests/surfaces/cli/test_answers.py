@@ -31,11 +31,13 @@ async def printed(data: object, stdout: io.StringIO, folder: Path, monkeypatch: 
     return stdout.getvalue(), str(result.artifact().path)
 
 
-async def test_a_small_answer_is_one_line_of_json_and_where_it_is_kept(
+async def test_without_a_terminal_a_small_answer_is_one_line_and_a_large_one_is_only_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text, path = await printed({"imported": 5}, io.StringIO(), tmp_path, monkeypatch)
     assert text == f'{{"imported": 5}}\nOutput saved to file: {path}\n'
+    text, path = await printed("x" * 5000, Terminal(), tmp_path, monkeypatch)
+    assert text == f"Output saved to file: {path}\nSize: 5002 characters\n"
 
 
 async def test_on_a_terminal_it_is_indented_coloured_and_harmless(
@@ -52,10 +54,3 @@ async def test_on_a_terminal_it_is_indented_coloured_and_harmless(
     text, path = await printed(ANSWER, Terminal(), tmp_path / "again", monkeypatch)
     assert not COLOUR.search(text)  # bold stays
     assert re.sub(r"\x1b\[[0-9;]*m", "", text) == f"{shown}\nOutput saved to file: {path}\n"
-
-
-async def test_a_large_answer_is_only_measured_on_a_terminal_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text, path = await printed("x" * 5000, Terminal(), tmp_path, monkeypatch)
-    assert text == f"Output saved to file: {path}\nSize: 5002 characters\n"

@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.command_line import CommandLine
 from transports import ArtifactRef, LocalStore
-from transports.surfaces.cli._artifacts import print_list
 
 
 def put(folder: Path, **contents: bytes) -> list[ArtifactRef]:
@@ -65,19 +64,6 @@ def test_the_list_has_dates_and_a_limit(abp: CommandLine, tmp_path: Path, monkey
     assert ran.err == "abp: Showing the 2 most recent; `--limit` shows more\n"
     assert abp("artifacts", "list", "--limit", 3, "--out", tmp_path / "out").err == ""
     assert abp("artifacts", "list", "--limit", 0).status == 2
-
-
-def test_the_columns_of_a_list_are_as_wide_as_what_is_in_them(capsys: pytest.CaptureFixture[str]) -> None:
-    ids, types = ("a" * 32, "b" * 44), ("text/plain", "application/vnd.openxmlformats-officedocument.wordprocessingml")
-    refs = [ArtifactRef(one, "", None, "name", kind, 3, "") for one, kind in zip(ids, types, strict=True)]
-    print_list(refs, False, "")
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.index(types[0]) == second.index(types[1]) and first.index("name") == second.index("name")
-
-
-def test_the_same_content_under_another_name_is_found_by_both(abp: CommandLine, tmp_path: Path) -> None:
-    put(tmp_path / "out", one=b"same", two=b"same")
-    assert abp("artifacts", "get", "one.txt").out == abp("artifacts", "get", "two.txt").out == "same"
 
 
 def test_a_store_is_named_by_its_address(
@@ -134,13 +120,3 @@ def test_a_list_of_some_artifacts(abp: CommandLine, tmp_path: Path) -> None:
     for bad in ("soon", "2020-13-01", "7"):
         assert "--since must be a date" in abp("artifacts", "list", "--since", bad).err
     assert "has no index to rebuild" in abp("artifacts", "reindex", "--out", out).err
-
-
-def test_gc_takes_a_time_with_a_unit_and_counts_files_and_bytes(abp: CommandLine, tmp_path: Path) -> None:
-    assert abp("artifacts", "gc").err == "abp: removed 0 files, 0 bytes\n"
-    put(tmp_path / "out", one=b"x" * 5532)
-    assert abp("artifacts", "gc", "--ttl", "7d").err == "abp: removed 0 files, 0 bytes\n"
-    assert abp("artifacts", "gc", "--ttl", "0s", "--dry-run").err == "abp: would remove 1 file, 5,532 bytes\n"
-    assert abp("artifacts", "gc", "--ttl", "0").err == "abp: removed 1 file, 5,532 bytes\n"
-    ran = abp("artifacts", "gc", "--ttl", "a week")
-    assert ran.status == 2 and "'--ttl'" in ran.err and "7d" in ran.err

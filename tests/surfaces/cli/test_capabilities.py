@@ -7,11 +7,10 @@ import shlex
 from pathlib import Path
 
 import pytest
-from rich.cells import cell_len
 
 from tests.support.command_line import CommandLine
 from transports.protocol._declarations import AppInfo, Capability
-from transports.surfaces.cli._calls import print_capabilities, print_capability, print_names
+from transports.surfaces.cli._calls import print_capabilities, print_capability
 from webapp_fixture import Fixture
 
 
@@ -127,10 +126,3 @@ def test_values_that_the_app_does_not_name_are_placeholders(capsys: pytest.Captu
     words = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("example: "))
     assert {"title=TITLE", "fixed=a4", "given=blue", "count=1", "image=IMAGE.png"} <= set(words)
     assert not {"short=SHORT", "mail=MAIL"} & set(words)
-
-
-def test_the_descriptions_of_wide_names_begin_in_one_column(capsys: pytest.CaptureFixture[str]) -> None:
-    print_names([Capability(name=name, description="It works.") for name in ("报表.导出", "export", "x" * 100)])
-    *lines, last = capsys.readouterr().out.splitlines()
-    assert len({cell_len(line.partition("It works.")[0]) for line in lines}) == 1
-    assert last == f"  {'x' * 100}  It works."

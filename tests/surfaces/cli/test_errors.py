@@ -28,12 +28,6 @@ from webapp_fixture import Fixture
 GATHER = import_module("transports.testing.conformance._gather")
 
 
-@pytest.mark.parametrize("address", ["http://127.0.0.1:99999/", "http://localhost:abc/", "http://[::1/"])
-def test_a_wrong_address_is_refused_as_what_it_is(abp: CommandLine, address: str) -> None:
-    ran = abp("call", address, "export.pdf")
-    assert ran.status == 2 and "is not a target" in ran.err and "[INVALID_PARAMS]" in ran.err
-
-
 def test_the_difference_from_a_recording_keeps_its_lines(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     file = tmp_path / "recorded.jsonl"
     assert abp("call", workbench.ws_url, "data.json", "-p", "csv=a\n1", "--record", file).status == 0

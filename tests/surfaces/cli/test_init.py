@@ -43,24 +43,17 @@ def written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[[str
     return write
 
 
-def test_it_writes_the_app_of_the_guide(written: Callable[[str], dict[str, str]]) -> None:
-    files = written("app")
-    shown = files_of_page("write-an-app.md")
-    assert shown.keys() == {"web/index.html", "web/app.js"} and len(files) == 7
-    assert {name: files[name] for name in shown} == shown
-
-
-def test_it_writes_the_view_of_the_guide(written: Callable[[str], dict[str, str]]) -> None:
-    files, shown = written("view"), files_of_page("views.md")
-    assert files.keys() == {"card.html", "server.py", "test_card.py"}
-    assert all(files[name] == shown[name] for name in ("server.py", "test_card.py"))
-
-
-def test_it_writes_an_adapter_of_the_documentation(written: Callable[[str], dict[str, str]]) -> None:
-    files = written("adapter")
-    script = files["table.js"].partition("\n\n")[2]
+def test_it_writes_the_files_of_the_documentation(written: Callable[[str], dict[str, str]]) -> None:
+    app, shown = written("app"), files_of_page("write-an-app.md")
+    assert shown.keys() == {"web/index.html", "web/app.js"} and len(app) == 7
+    assert {name: app[name] for name in shown} == shown
+    view, shown = written("view"), files_of_page("views.md")
+    assert view.keys() == {"card.html", "server.py", "test_card.py"}
+    assert all(view[name] == shown[name] for name in ("server.py", "test_card.py"))
+    adapter = written("adapter")
+    script = adapter["table.js"].partition("\n\n")[2]
     assert f"```js\n{script}```" in (DOCS / "adapters.md").read_text(encoding="utf-8")
-    assert files.keys() == {"page.html", "table.js", "test_table.py"}
+    assert adapter.keys() == {"page.html", "table.js", "test_table.py"}
 
 
 def test_it_says_what_was_written_and_what_to_do_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,12 +62,19 @@ def test_it_says_what_was_written_and_what_to_do_next(tmp_path: Path, capsys: py
     assert f"File saved: {tmp_path}/notes/web/app.js\n" in printed and "abp conformance http://" in printed
 
 
-@pytest.mark.parametrize("kind", ["app", "view", "adapter", "tests"])
-def test_nothing_is_overwritten(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kind", ["app", "view", "adapter", "tests", "config"])
+def test_a_folder_that_cannot_be_used_says_what_to_do(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    assert main(["init", kind, str(tmp_path)]) == main(["init", kind, str(tmp_path / "mine.txt")]) == 2
-    assert "is not an empty folder" in capsys.readouterr().err
+    if kind != "config":
+        assert main(["init", kind, str(tmp_path)]) == main(["init", kind, str(tmp_path / "mine.txt")]) == 2
+        assert "is not an empty folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    assert main(["init", kind, "/proc/new"]) == 2
+    message = capsys.readouterr().err
+    assert "/proc/new cannot be written" in message and "name another folder" in message
+    assert "INTERNAL_ERROR" not in message
 
 
 def test_the_server_of_the_app_says_that_its_port_is_taken(
@@ -120,10 +120,3 @@ def test_the_settings_that_are_written_are_true(
     assert AppTables.parse(config.tables or {}, file).apps["crm"].timeout == 120
     assert Options.load(config=file).browsers == 2 and routing_of(config).general["max_inline_chars"] == 20000
     assert main(["artifacts", "list", "--out", str(tmp_path / "files")]) == 0
-
-
-@pytest.mark.parametrize("kind", ["app", "view", "adapter", "tests", "config"])
-def test_a_folder_that_cannot_be_made_says_what_to_do(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["init", kind, "/proc/new"]) == 2
-    said = capsys.readouterr().err
-    assert "/proc/new cannot be written" in said and "name another folder" in said and "INTERNAL_ERROR" not in said

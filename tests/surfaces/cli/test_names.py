@@ -50,22 +50,7 @@ def test_a_name_is_a_target_once_its_file_is_trusted(
         (("login", "pagf"), "do you mean page?"),
         (("login", "http://a.test/"), "'http://a.test/' is not the name of an app; `abp login` takes the name"),
         (("call", "bensh", "x"), "do you mean bench?"),
+        (("mcp", "--app", "foo"), "foo is not an address, and no app of the settings file has this name"),
     ):
         ran = abp(*args)
         assert ran.status == 2 and said in ran.err, ran
-
-
-def test_a_word_that_is_neither_an_address_nor_the_name_of_an_app_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abp: CommandLine
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for args, words in (
-        (("call", "foo", "x"), ("give the app's address, such as http://", "no app is called 'foo' in the settings")),
-        (("capabilities", "foo"), ("give the app's address", "no app is called 'foo' in the settings")),
-        (("call", "localhost:8000", "x"), ("did you mean http://localhost:8000?",)),
-        (("login", "foo"), ("no app is called 'foo' in abp.toml; add it: [apps.foo] with its url",)),
-        (("login", "localhost:8000"), ("'localhost:8000' is not the name of an app; `abp login` takes the name",)),
-        (("mcp", "--app", "foo"), ("foo is not an address, and no app of the settings file has this name",)),
-    ):
-        ran = abp(*args)
-        assert ran.status == 2 and all(word in ran.err for word in words), ran

@@ -149,11 +149,8 @@ def test_lines_from_stdin(abp: CommandLine, workbench: Fixture) -> None:
     lines = "job.run steps=1 delay=1\n\nhelp\nhelp nothing.json\njob.run steps=2 delay=1\nexit\njob.wait\n"
     ran = abp("shell", workbench.ws_url, stdin=lines)
     assert ran.status == 1 and ran.out.count("Output saved to file: ") == 2 and "KEY@FILE" in ran.out
+    assert "exit, quit" in ran.out
     assert ran.err.count("\n") == 1 and "has no 'nothing.json'" in ran.err
     assert abp("shell", workbench.ws_url, stdin="job.run steps=1 delay=1").status == 0
-
-
-def test_quit_ends_the_shell_as_exit_does(abp: CommandLine, workbench: Fixture) -> None:
     ran = abp("shell", workbench.ws_url, stdin="quit\nexport.nothing\n")
     assert (ran.status, ran.out, ran.err) == (0, "", "")
-    assert "exit, quit" in abp("shell", workbench.ws_url, stdin="help\n").out
