@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-import zipfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -19,10 +18,11 @@ from aiohttp.test_utils import TestServer
 from playwright.async_api import expect
 
 from tests.e2e.visits import visiting
+from tests.support.evidence import files_of
 from tests.support.gallery import open_gallery
 from tests.support.secret_page import CANARY, secret_page
 from tests.support.video import placed_ffmpeg
-from transports import ArtifactRef, Browser, CapabilityError, Evidence, connect
+from transports import Browser, CapabilityError, Evidence, connect
 
 ALL_ON_FAILURE = Evidence(
     trace="on-failure", video="on-failure", har="on-failure", console="on-failure", screenshot="on-failure"
@@ -49,15 +49,6 @@ def spellings() -> list[bytes]:
     return sorted(found)
 
 
-def contents(ref: ArtifactRef) -> Mapping[str, bytes]:
-    """All that a file holds, by name; of a zip each file in it."""
-    assert ref.path is not None
-    if ref.mime_type != "application/zip":
-        return {ref.filename: ref.path.read_bytes()}
-    with zipfile.ZipFile(ref.path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
 async def test_a_failing_call_keeps_five_kinds_of_evidence_without_a_secret(
     tmp_path: Path, recording_browser: Browser
 ) -> None:
@@ -79,7 +70,7 @@ async def test_a_failing_call_keeps_five_kinds_of_evidence_without_a_secret(
         assert [one["kind"] for one in documents] == [*refs]
         assert all(ref.source["evidence"] == kind and ref.source["call"] for kind, ref in refs.items())
         for kind, ref in refs.items():
-            for name, data in contents(ref).items():
+            for name, data in files_of(ref):
                 assert not [form for form in spellings() if form in data], f"{kind}: {name}"
         har = json.loads(refs["har"].path.read_text())
         posts = [entry for entry in har["log"]["entries"] if entry["request"]["method"] == "POST"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from transports import ArtifactRef, Browser, CapabilityError, Evidence, connect
+from tests.support.evidence import echo, failing_app, files_of
+from transports import Browser, CapabilityError, Evidence, connect
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -70,10 +70,11 @@ FIELDS = {
 }
 #: A script whose text only looks like fields and forms.
 SCRIPT = """const html = `<input type="password" value="${field.kept}">`; if (a && password == b) token=a<b;"""
-_PAGE = """<!doctype html><title>App</title><body><h1>App</h1><form><input type=password id=field value=FIXED></form>
-<script>
-const field = document.getElementById("field");
-const call = async () => {
+_PAGE = failing_app(
+    "send",
+    "<form><input type=password id=field value=FIXED></form>",
+    'const field = document.getElementById("field");',
+    """
   for (const [type, body] of POSTS) {
     const headers = type === null ? {} : { "Content-Type": type };
     await (await fetch("echo", { method: "POST", body, headers })).text();
@@ -91,16 +92,8 @@ const call = async () => {
   console.log("sent pass%77ord=CONSOLE and user[password]=CONSOLE");
   field.value = "TYPED";
   field.title = "changed";
-  await new Promise((resolve) => setTimeout(resolve, 300));
-  return { success: false, error: { code: "DENIED", message: "not today" } };
-};
-window.abp = {
-  initialized: true, version: "0.1", app: { id: "form.page", name: "Form page", version: "1" },
-  initialize: async () => ({ sessionId: "s", protocolVersion: "0.1", app: window.abp.app,
-    capabilities: [{ name: "send" }], features: {} }),
-  shutdown: async () => {}, call, listCapabilities: async () => [{ name: "send", available: true }],
-};
-</script>"""
+  await new Promise((resolve) => setTimeout(resolve, 300));""",
+)
 
 
 def passwords(long: bool) -> dict[str, str]:
@@ -117,36 +110,21 @@ async def form_page(values: dict[str, str]) -> AsyncIterator[str]:
         html = html.replace(place, values[place])
     fields = "\n".join(field.replace("HIDE", values[name]) for name, field in FIELDS.items())
 
-    async def page(_: web.Request) -> web.Response:
-        return web.Response(text=html, content_type="text/html")
+    html = html.replace("POSTS", json.dumps(posts).replace("</", "<\\/"))
+    files = {
+        "/": ("text/html", html),
+        "/script.js": ("text/javascript", SCRIPT),
+        "/fields": ("text/html", f"<!doctype html><title>F</title><script src=script.js></script>{fields}"),
+    }
 
-    async def script(_: web.Request) -> web.Response:
-        return web.Response(text=SCRIPT, content_type="text/javascript")
-
-    async def show_fields(_: web.Request) -> web.Response:
-        text = f"<!doctype html><title>F</title><script src=script.js></script>{fields}"
-        return web.Response(text=text, content_type="text/html")
-
-    async def echo(request: web.Request) -> web.Response:
-        return web.Response(body=await request.read(), content_type="text/plain")
+    async def send(request: web.Request) -> web.Response:
+        content_type, text = files[request.path]
+        return web.Response(text=text, content_type=content_type)
 
     app = web.Application()
-    app.add_routes(
-        [web.get("/", page), web.get("/script.js", script), web.get("/fields", show_fields), web.post("/echo", echo)]
-    )
-    html = html.replace("POSTS", json.dumps(posts).replace("</", "<\\/"))
+    app.add_routes([*(web.get(path, send) for path in files), web.post("/echo", echo)])
     async with TestServer(app) as server:
         yield str(server.make_url("/"))
-
-
-def files_of(ref: ArtifactRef) -> Iterator[tuple[str, bytes]]:
-    assert ref.path is not None
-    if ref.mime_type != "application/zip":
-        yield ref.filename, ref.path.read_bytes()
-        return
-    with zipfile.ZipFile(ref.path) as archive:
-        for name in archive.namelist():
-            yield name, archive.read(name)
 
 
 def spellings(value: str) -> set[bytes]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import zipfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from aiohttp import WSMsgType, web
 from aiohttp.test_utils import TestServer
 
+from tests.support.evidence import echo, failing_app, files_of
 from tests.support.spelled import JAVASCRIPT, readings
 from transports import ArtifactRef, Browser, CapabilityError, Evidence, connect
 from transports._internal.privacy._secrets import KNOWN_SECRETS
@@ -24,7 +24,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 VALUE = 'O\'Hara (7*~!)+"pass/word" ü😀&9'
 TYPED = "Typed~'pass' 42!"
-_HTML = """<!doctype html><title>App</title><body><h1>App</h1><div id=shown></div><script>
+_WAYS = ", ".join(f"quietly(() => {way})" for way in JAVASCRIPT.values())
+_HTML = failing_app(
+    "show",
+    "<div id=shown></div>",
+    """
+const quietly = (work) => { try { return String(work()); } catch { return ''; } };
 const ways = (value) => [WAYS];
 const quiet = (work) => Promise.resolve().then(work).catch(() => {});
 const talk = (texts) => new Promise((resolve) => {
@@ -33,8 +38,8 @@ const talk = (texts) => new Promise((resolve) => {
   socket.onopen = () => texts.forEach((text) => socket.send(text));
   socket.onmessage = () => { if (!--left) socket.close(); };
   socket.onclose = socket.onerror = () => resolve();
-});
-const call = async (capability, params) => {
+});""".replace("WAYS", _WAYS),
+    """
   const value = params.note, spelled = [value, ...ways(value)], shown = document.getElementById("shown");
   for (const text of spelled) {
     console.log("said " + text + " and on");
@@ -64,18 +69,7 @@ const call = async (capability, params) => {
   await new Promise((resolve) => { window.typed = resolve; });
   if (params.remove) form.remove();
   setTimeout(() => { throw new Error("late " + value); });
-  await new Promise((resolve) => setTimeout(resolve, 50));
-  return { success: false, error: { code: "DENIED", message: "not today" } };
-};
-window.abp = {
-  initialized: true, version: "0.1", app: { id: "spelling.page", name: "Spelling page", version: "1" },
-  initialize: async () => ({ sessionId: "s", protocolVersion: "0.1", app: window.abp.app,
-    capabilities: [{ name: "show" }], features: {} }),
-  shutdown: async () => {}, call, listCapabilities: async () => [{ name: "show", available: true }],
-};
-</script>""".replace("WAYS", ", ".join(f"quietly(() => {one})" for one in JAVASCRIPT.values())).replace(
-    "const ways",
-    "const quietly = (work) => { try { return String(work()); } catch { return ''; } };\nconst ways",
+  await new Promise((resolve) => setTimeout(resolve, 50));""",
 )
 
 
@@ -83,9 +77,6 @@ window.abp = {
 async def spelling_page() -> AsyncIterator[str]:
     async def page(_: web.Request) -> web.Response:
         return web.Response(text=_HTML, content_type="text/html")
-
-    async def echo(request: web.Request) -> web.Response:
-        return web.Response(body=await request.read(), content_type="text/plain")
 
     async def talk(request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
@@ -105,17 +96,12 @@ async def spelling_page() -> AsyncIterator[str]:
 
 def texts(ref: ArtifactRef) -> Iterator[tuple[str, str]]:
     """All that a file holds, as texts with names; of a zip each file in it, pictures left out."""
-    assert ref.path is not None
     yield "name", ref.filename
     yield "source", json.dumps(dict(ref.source or {}))
-    if ref.mime_type != "application/zip":
-        yield ref.filename, ref.path.read_bytes().decode("utf-8", "replace")
-        return
-    with zipfile.ZipFile(ref.path) as archive:
-        for name in archive.namelist():
-            yield "name in the zip", name
-            if not name.endswith((".jpeg", ".png")):
-                yield name, archive.read(name).decode("utf-8", "replace")
+    for name, data in files_of(ref):
+        yield "name in the zip", name
+        if not name.endswith((".jpeg", ".png")):
+            yield name, data.decode("utf-8", "replace")
 
 
 def shown(ref: ArtifactRef, secret: str) -> list[str]:

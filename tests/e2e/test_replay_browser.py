@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -14,67 +14,47 @@ from webapp_fixture import Fixture
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
-Make = Callable[[], Session]
 
-
-@pytest.fixture
-def makers(fixture: Fixture, browser: Browser, tmp_path: Path) -> tuple[Make, Make]:
-    """The app in a page, recorded; and the recording."""
-    return (
-        lambda: connect(
-            fixture.url,
-            transport=PlaywrightTransport(fixture.url, browser=browser),
-            record=tmp_path / "page.jsonl",
-            store=tmp_path / "recorded",
-        ),
-        lambda: connect(f"replay:{tmp_path / 'page.jsonl'}", store=tmp_path / "replayed"),
-    )
-
-
-async def test_effects_and_outputs_are_replayed(makers: tuple[Make, Make]) -> None:
+async def see_effects(app: Session) -> object:
     steps = [{"kind": "confirm", "message": "Sure?"}, {"kind": "download"}, {"kind": "print"}]
-    seen = []
-    for make in makers:
-        async with make() as app:
-            result = await app.call("fault.native_ui", {"do": steps})
-            files = {name: (ref.sha256, ref.mime_type, ref.size_bytes) for name, ref in result.artifacts.items()}
-            effects = [(effect.kind, effect.call is None, {**effect.detail}) for effect in result.effects]
-            seen.append((files, effects, result.data))
-    assert seen[0] == seen[1]
-    assert {kind for kind, _, _ in seen[0][1]} >= {"dialog", "download", "print"} and len(seen[0][0]) >= 2
+    result = await app.call("fault.native_ui", {"do": steps})
+    files = {name: (ref.sha256, ref.mime_type, ref.size_bytes) for name, ref in result.artifacts.items()}
+    effects = [(effect.kind, effect.call is None, {**effect.detail}) for effect in result.effects]
+    assert {kind for kind, _, _ in effects} >= {"dialog", "download", "print"} and len(files) >= 2
+    return files, effects, result.data
 
 
-async def test_page_tools_are_replayed(makers: tuple[Make, Make]) -> None:
-    seen = []
-    for make in makers:
-        async with make() as app:
-            picture = await app.screenshot(full_page=True)
-            document = await app.render_to_pdf("<h1>Hi</h1>", format="A4")
-            with pytest.raises(ABPError):
-                await app.screenshot(full_page="often")  # type: ignore[arg-type]
-            seen.append((picture.artifacts["image"].sha256, document.artifacts["document"].sha256))
-    assert seen[0] == seen[1]
+async def see_page_tools(app: Session) -> object:
+    picture = await app.screenshot(full_page=True)
+    document = await app.render_to_pdf("<h1>Hi</h1>", format="A4")
+    with pytest.raises(ABPError):
+        await app.screenshot(full_page="often")  # type: ignore[arg-type]
+    return picture.artifacts["image"].sha256, document.artifacts["document"].sha256
 
 
-async def test_the_manifest_is_replayed(makers: tuple[Make, Make]) -> None:
-    seen = []
-    for make in makers:
-        async with make() as app:
-            seen.append((app.warnings, {name: app.capabilities[name] for name in app.capabilities}, app.info))
-    assert seen[0] == seen[1]
+async def see_manifest(app: Session) -> object:
+    return app.warnings, {name: app.capabilities[name] for name in app.capabilities}, app.info
 
 
-async def test_a_reconnection_is_replayed(makers: tuple[Make, Make]) -> None:
-    seen = []
-    for make in makers:
-        async with make() as app, app.events() as events:
-            with pytest.raises(Disconnected) as caught:
-                await app.call("fault.navigate", {"how": "reload"})
-            await app.call("file.list")
-            await app.aclose()
-            connected = [event.connected async for event in events if isinstance(event, ConnectionChanged)]
-        seen.append((type(caught.value), caught.value.as_dict(), connected))
-    assert seen[0] == seen[1] and seen[0][2] == [False, True]
+async def see_reconnection(app: Session) -> object:
+    async with app.events() as events:
+        with pytest.raises(Disconnected) as caught:
+            await app.call("fault.navigate", {"how": "reload"})
+        await app.call("file.list")
+        await app.aclose()
+        assert [event.connected async for event in events if isinstance(event, ConnectionChanged)] == [False, True]
+    return type(caught.value), caught.value.as_dict()
+
+
+@pytest.mark.parametrize("see", [see_effects, see_page_tools, see_manifest, see_reconnection])
+async def test_what_a_page_does_is_replayed(
+    fixture: Fixture, browser: Browser, tmp_path: Path, see: Callable[[Session], Awaitable[object]]
+) -> None:
+    file, page = tmp_path / "page.jsonl", PlaywrightTransport(fixture.url, browser=browser)
+    async with connect(fixture.url, transport=page, record=file, store=tmp_path / "recorded") as app:
+        recorded = await see(app)
+    async with connect(f"replay:{file}", store=tmp_path / "replayed") as app:
+        assert await see(app) == recorded
 
 
 async def test_a_failed_connection_is_replayed(fixture: Fixture, browser: Browser, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest_asyncio
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from transports import Browser, CallTimeout, CapabilityError, Session, UsageError, connect
-from transports.errors import BinaryError, NotAbpApp
+from transports.errors import BinaryError
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -37,7 +37,8 @@ async def test_a_tool_says_that_it_has_a_view(app: Session) -> None:
 
 
 async def test_a_view_is_a_session_with_the_tools_that_it_registers(app: Session) -> None:
-    async with app.open_view("board", {"n": 4}) as view:
+    async with app.open_view("plain") as other, app.open_view("board", {"n": 4}) as view:
+        assert dict(other.capabilities) == {}
         assert (view.info.name, view.info.version) == ("Board", "3.1")
         assert set(view.capabilities) == {"echo", "picture", "strict", "broken", "fails", "never", "hands"}
         assert isinstance(view.result.data, dict) and view.result.data["n"] == 4 and view.result.artifacts
@@ -61,11 +62,6 @@ async def test_structured_content_of_a_view_is_checked_as_it_came(app: Session) 
         assert (await view.call("strict", {"n": 1})).warnings == ("content.1: an image without mimeType",)
         (_, warning) = (await view.call("strict", {"n": "one"})).warnings
     assert warning == 'outputSchema: data.n: "one" is not of type "integer"'
-
-
-async def test_a_view_without_tools_and_a_second_one_beside_it(app: Session) -> None:
-    async with app.open_view("plain") as one, app.open_view("board") as other:
-        assert dict(one.capabilities) == {} and "echo" in other.capabilities
 
 
 async def test_messages_come_in_the_order_of_the_specification(app: Session) -> None:
@@ -100,7 +96,7 @@ async def test_tools_of_a_view_come_and_go(app: Session) -> None:
         assert "picture" in view.capabilities
 
 
-async def test_files_of_a_view_are_artifacts(app: Session, folder: Path) -> None:
+async def test_files_of_a_view_are_artifacts(app: Session) -> None:
     async with app.open_view("board") as view:
         (picture,) = (await view.call("picture")).artifacts.values()
         assert (picture.mime_type, picture.size_bytes) == ("image/png", 70)
@@ -113,16 +109,6 @@ async def test_files_of_a_view_are_artifacts(app: Session, folder: Path) -> None
         assert (await view.frame.evaluate("(link) => rpc('ui/download-file', link)", link))["result"] == {}
         (report,) = view.files  # no call was under way
         assert report.path is not None and report.path.read_text() == "a,b\n1,2\n"
-        before = set(folder.iterdir())
-        for bad in (
-            {"contents": [{"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "%%%"}}]},
-            {"contents": [{"type": "resource_link", "uri": "data://nothing"}]},
-            {"contents": [{"type": "else"}]},
-        ):
-            answer = await view.frame.evaluate("(bad) => rpc('ui/download-file', bad)", bad)
-            assert answer["result"] == {"isError": True}
-        assert len([text for text in view.warnings if "was refused" in text]) == 3
-        assert set(folder.iterdir()) == before
 
 
 async def test_the_border_of_a_view(app: Session) -> None:
@@ -146,6 +132,9 @@ async def test_the_border_of_a_view(app: Session) -> None:
             assert (await rpc("ui/open-link", {"url": url}))["result"] == {"isError": True}, url
         assert (await rpc("ui/open-link", {"url": "https://example.com/"}))["result"] == {}
         assert [one.kind for one in view.requests] == ["open-link"] * 5
+        owner = await view.frame.frame_element()
+        assert await owner.get_attribute("allow") == "clipboard-write"
+        assert await owner.get_attribute("sandbox") == "allow-scripts allow-same-origin allow-forms"
         # the host's page is not reachable, nor another origin's frame
         assert await view.frame.evaluate("(() => { try { parent.document; } catch (e) { return e.name; } })()")
         assert await view.frame.evaluate(
@@ -191,35 +180,6 @@ async def test_messages_of_others_late_and_double_answers_cost_nothing(app: Sess
         assert (await view.call("echo", {"text": "a"})).data == {"text": "a"}
         assert (await view.frame.evaluate("rpc('ping')"))["result"] == {}
         assert view.requests == ()
-
-
-@pytest.mark.parametrize(
-    ("tool", "why"),
-    [
-        ("blank", "sent no ui/initialize"),
-        pytest.param("half", "did not finish the handshake", marks=pytest.mark.slow),
-        pytest.param("fails", "its script failed: TypeError", marks=pytest.mark.slow),
-        ("forbidden", "script-src"),
-    ],
-)
-async def test_the_reason_of_a_blank_view(app: Session, tool: str, why: str) -> None:
-    with pytest.raises(NotAbpApp, match=why):
-        async with app.open_view(tool, timeout=8):
-            pass
-
-
-async def test_a_declared_policy_and_permissions(app: Session) -> None:
-    async with app.open_view("board") as view:
-        owner = await view.frame.frame_element()
-        assert await owner.get_attribute("allow") == "clipboard-write"
-        assert await owner.get_attribute("sandbox") == "allow-scripts allow-same-origin allow-forms"
-        await view.frame.evaluate(
-            "document.head.append(Object.assign(document.createElement('script'), {src: 'https://x.example/'}))"
-        )
-        async with asyncio.timeout(10):
-            while not view.violations:
-                await asyncio.sleep(0.02)
-        assert "https://fonts.example" in view.violations[0] and "*" not in view.violations[0]
 
 
 async def test_an_app_that_is_no_mcp_server(fixture: Any, browser: Browser, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 from tests.support.canned_view import viewing
 from tests.support.mcp_servers import target
 from transports import Browser, CapabilityError, Recording, UsageError, connect
+from transports._internal.privacy._secrets import KNOWN_SECRETS, give
 from transports.errors import NotAbpApp, NotRecorded
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -25,6 +26,11 @@ LINK = {"contents": [{"type": "resource_link", "uri": "data://report.csv", "name
 
 def secret(key: str) -> tuple[str, dict[str, object]]:
     return ("tools/call", {"name": "secret", "arguments": {"key": key}})
+
+
+def is_recorded(text: str, file: Path) -> bool:
+    contents = [path.read_bytes() for path in file.parent.glob(f"{file.name}*/**/*") if path.is_file()]
+    return any(text.encode() in content for content in [file.read_bytes(), *contents])
 
 
 async def test_a_view_is_opened_from_a_recording_without_its_server(browser: Browser, tmp_path: Path) -> None:
@@ -86,16 +92,37 @@ async def test_secrets_of_views_do_not_reach_a_recording(browser: Browser, tmp_p
     ):
         answer = await view.frame.evaluate(ASK, secret("rosebud"))
         assert answer["result"]["content"][0]["text"] == "for views: rosebud"
-    recorded = [path.read_bytes() for path in tmp_path.glob("views.jsonl*/**/*") if path.is_file()]
-    assert b"<redacted>" in file.read_bytes() and not [
-        one for one in [file.read_bytes(), *recorded] if b"rosebud" in one
-    ]
+    assert is_recorded("<redacted>", file) and not is_recorded("rosebud", file)
     async with (
         connect(f"replay:{file}", browser=browser, store=tmp_path / "store") as app,
         app.open_view("board") as view,
     ):
         answer = await view.frame.evaluate(ASK, secret("any other"))
         assert answer["result"]["content"][0]["text"] == "for views: <redacted>"
+
+
+async def test_neither_a_view_nor_its_recording_is_shown_the_value_of_a_secret(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canary = "canary-7f3a-value"
+    monkeypatch.setenv("CANARY", canary)
+    (config := tmp_path / "abp.toml").write_text('[secrets.CRM]\nenv = "CANARY"\norigins = ["http://app.test"]\n')
+    give(None, "CRM", canary)  # as if the user had used it
+    file = tmp_path / "views.jsonl"
+    try:
+        async with (
+            connect(target("views"), browser=browser, store=tmp_path / "store", config=config, record=file) as app,
+            app.open_view("board", {"note": canary}) as view,
+        ):
+            heard = await view.frame.evaluate("heard")
+            assert heard[0]["params"]["arguments"] == {"note": "${SECRET:CRM}"}
+            assert heard[1]["params"]["content"][0]["text"] == "n is 1 ${SECRET:CRM}"
+            for key in (canary, "${SECRET:CRM}"):  # a view cannot have a value sent
+                answer = await view.frame.evaluate(ASK, secret(key))
+                assert answer["result"]["content"][0]["text"] == "for views: ${SECRET:CRM}"
+    finally:
+        KNOWN_SECRETS.forget()
+    assert not is_recorded(canary, file)
 
 
 async def test_resources_of_a_server_are_recorded_and_played(tmp_path: Path, views_address: str) -> None:

@@ -132,6 +132,15 @@ async def test_tool_that_is_left_out_is_named(tmp_path: Path, caplog: pytest.Log
     )
 
 
+@pytest.mark.parametrize("uri", ["https://evil.example/view.html", "file:///etc/passwd", 7, "ui://" + "x" * 3000])
+async def test_view_has_an_address_of_the_scheme_ui(tmp_path: Path, uri: object) -> None:
+    tools = [{"name": "go", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": uri}}}]
+    async with connect(canned(tmp_path, tools=tools), store="memory:") as app:
+        assert app.capabilities["go"].view is None
+        with pytest.raises(UsageError, match="has no view"):
+            app.open_view("go")
+
+
 async def test_bad_entry_of_a_list_of_resources_does_not_hide_the_others(tmp_path: Path) -> None:
     initialize = {**INITIALIZE, "capabilities": {"resources": {}}}
     listed = [{"uri": 5}, {"name": "no address"}, {"uri": "x://a", "name": "A", "size": "big"}, {"uri": "x://b"}]

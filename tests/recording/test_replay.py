@@ -36,7 +36,6 @@ from transports import (
 )
 from transports.errors import BadRecording, NotRecorded
 from transports.recording._file import Recording
-from transports.recording._recorder import Recorder
 from transports.recording._replay import ReplayTransport
 from transports.surfaces.cli import main
 from transports.testing import Call
@@ -84,16 +83,7 @@ async def login(params: Mapping[str, object], call: Call) -> object:
     }
 
 
-HANDLERS = {
-    "shout": shout,
-    "copy": copy,
-    "ask": ask,
-    "refuse": refuse,
-    "wait": wait,
-    "give_up": give_up,
-    "lose": lose,
-    "login": login,
-}
+HANDLERS = {handler.__name__: handler for handler in (shout, copy, ask, refuse, wait, give_up, lose, login)}
 Make = Callable[..., Session]
 
 
@@ -116,11 +106,7 @@ def replayed(tmp_path: Path, file: Path) -> Make:
     return lambda **options: connect(f"replay:{file}", **{"store": tmp_path / "replayed", **options})
 
 
-def same(one: Result, other: Result) -> bool:
-    return _plain(one) == _plain(other)
-
-
-def _plain(result: Result) -> object:
+def plain(result: Result) -> object:
     refs = {name: (ref.sha256, ref.mime_type, ref.size_bytes) for name, ref in result.artifacts.items()}
     return refs, result.capability, result.warnings, result.effects
 
@@ -147,7 +133,7 @@ async def test_calls_progress_content_and_questions(recorded: Make, replayed: Ma
         return results, stages
 
     first, second = await program(recorded), await program(replayed)
-    assert all(map(same, first[0], second[0])) and first[1] == second[1] == ["half"]
+    assert [*map(plain, first[0])] == [*map(plain, second[0])] and first[1] == second[1] == ["half"]
     assert second[0][3].data == {"answer": "Ada"} and second[0][0].transport == "replay"
 
 
@@ -177,11 +163,8 @@ async def test_an_app_that_gave_up_at_the_deadline_is_a_timeout_again(recorded: 
                 await app.call("give_up")
 
 
-async def test_calls_recorded_in_parallel_replay_one_after_the_other(
-    recorded: Make, replayed: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_calls_recorded_in_parallel_replay_one_after_the_other(recorded: Make, replayed: Make) -> None:
     """What was done at once may be done in turn, and in another order."""
-    monkeypatch.setattr("transports.recording._replay._STALL_TIMEOUT", 0.05)
     async with recorded() as app:
         await asyncio.gather(*(app.call("shout", {"text": str(n)}) for n in range(3)))
     async with replayed() as app:
@@ -262,21 +245,13 @@ async def test_downloads_come_from_the_recording(tmp_path: Path, file: Path, rep
         assert (ref.sha256, ref.filename) == (digest(70_000, 0), "generated.bin")
 
 
-def test_the_blocking_api(tmp_path: Path, file: Path) -> None:
-    with transports.sync.connect(
-        "memory:", transport=MemoryTransport(HANDLERS), record=file, store=tmp_path / "out"
-    ) as app:
+def test_the_blocking_api_and_the_command(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    memory = MemoryTransport(HANDLERS)
+    with transports.sync.connect("memory:", transport=memory, record=file, store=tmp_path / "out") as app:
         app.call("shout", {"text": "hi"})
     with transports.sync.connect(f"replay:{file}", store=tmp_path / "out") as app:
         assert app.call("shout", {"text": "hi"}).data == {"text": "HI"}
-
-
-def test_the_command(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from_recording = ["call", f"replay:{file}", "--out", str(tmp_path / "out"), "--json"]
-    with transports.sync.connect(
-        "memory:", transport=MemoryTransport(HANDLERS), record=file, store=tmp_path / "out"
-    ) as app:
-        app.call("shout", {"text": "hi"})
     assert main([*from_recording, "shout", "-p", "text=hi", "--record", str(tmp_path / "again.jsonl")]) == 0
     assert json.loads(capsys.readouterr().out)["data"] == {"text": "HI"}
     assert main(["call", f"replay:{tmp_path / 'again.jsonl'}", "shout", "-p", "text=hi", "--out", str(tmp_path)]) == 0
@@ -345,6 +320,7 @@ async def test_secrets_are_not_in_the_file_and_others_match(recorded: Make, repl
     async with recorded() as app:
         await app.call("login", params("s3cr3t-given-1"))
     text = file.read_text()
+    assert json.loads(text.splitlines()[0])["transport"] == "memory"
     assert "s3cr3t" not in text and "ada" in text and "page=2" in text and "&a=1" in text
     async with replayed() as app:
         result = await app.call("login", params("another-one-2"))
@@ -385,52 +361,50 @@ async def written(recorded: Make, file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def rewrite(file: Path, lines: list[dict[str, Any]]) -> None:
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
 async def refused(replayed: Make, match: str) -> BadRecording:
-    with pytest.raises(BadRecording, match=match) as caught:
-        async with replayed() as app:
-            await app.call("copy", {"file": b"content"})
+    async with asyncio.timeout(20):
+        with pytest.raises(BadRecording, match=match) as caught:
+            async with replayed() as app:
+                await app.call("copy", {"file": b"content"})
     assert caught.value.code == "BAD_RECORDING"
     return caught.value
 
 
-async def test_a_file_that_is_no_recording(replayed: Make, file: Path) -> None:
-    await refused(replayed, "No such file.*abp call --record")
-    for text in ("", "hello\n", '{"a": 1}\n', '{"abp_recording": "x"}\n'):
-        file.write_text(text)
-        error = await refused(replayed, "line 1")
-        assert error.details["line"] == 1
-
-
-async def test_a_newer_version(recorded: Make, replayed: Make, file: Path) -> None:
-    lines = await written(recorded, file)
-    rewrite(file, [{**lines[0], "abp_recording": 2, "novelty": True}, *lines[1:]])
-    await refused(replayed, "newer version .format 2, this one reads 1.; upgrade abp-transports")
+@pytest.mark.parametrize("text", ["", "hello\n", '{"a": 1}\n', '{"abp_recording": "x"}\n'])
+async def test_a_file_that_is_not_a_recording_is_refused(replayed: Make, file: Path, text: str) -> None:
+    file.write_text(text)
+    assert (await refused(replayed, "line 1")).details["line"] == 1
 
 
 @pytest.mark.parametrize(
-    ("change", "match"),
+    ("edited", "change", "match"),
     [
-        ({"n": "three"}, r"n: Input should be a valid integer"),
-        ({"does": "sing"}, r"does not match any of the expected tags"),
-        ({"kind": "sing"}, r"kind: Input should be 'open'"),
-        ({"n": 0}, r"the number 0 was used before"),
-        ({"leaves": [{"path": ["nowhere"], "kind": "text"}]}, r"the tree has no place 'nowhere'"),
-        ({"leaves": [{"path": [], "kind": "bytes", "sha256": "../../etc/passwd"}]}, r"sha256: String should match"),
+        ("abp_recording", {"abp_recording": 2, "novelty": True}, r"format 2, this one reads 1.; upgrade"),
+        ("capabilities/call", {"n": "three"}, r"n: Input should be a valid integer"),
+        ("capabilities/call", {"does": "sing"}, r"does not match any of the expected tags"),
+        ("capabilities/call", {"kind": "sing"}, r"kind: Input should be 'open'"),
+        ("capabilities/call", {"n": 0}, r"the number 0 was used before"),
+        ("capabilities/call", {"leaves": [{"path": ["nowhere"], "kind": "text"}]}, r"the tree has no place 'nowhere'"),
+        (
+            "capabilities/call",
+            {"leaves": [{"path": [], "kind": "bytes", "sha256": "../../etc/passwd"}]},
+            r"sha256: String should match",
+        ),
+        ("capabilities/call", "{", "Invalid JSON"),
+        ("recorder/state", {"payload": [1]}, "its payload is not an object"),
+        ("capabilities/call-result", {"n": 99}, "no operation 99 is waiting for an answer"),
     ],
 )
 async def test_an_edited_line_is_named(
-    recorded: Make, replayed: Make, file: Path, change: dict[str, object], match: str
+    recorded: Make, replayed: Make, file: Path, edited: str, change: dict[str, object] | str, match: str
 ) -> None:
     lines = await written(recorded, file)
-    at = next(n for n, line in enumerate(lines) if line.get("type") == "capabilities/call")
-    lines[at].update(change)
-    rewrite(file, lines)
-    error = await refused(replayed, f"line {at + 1}: .*{match}.*; undo the edit, or record again")
-    assert error.details["line"] == at + 1
+    (index, *_) = [n for n, line in enumerate(lines) if edited in (line.get("type"), *line)]
+    texts = [json.dumps(line) for line in lines]
+    texts[index] = change if isinstance(change, str) else json.dumps({**lines[index], **change})
+    file.write_text("\n".join([*texts, ""]))
+    error = await refused(replayed, f"line {index + 1}: .*{match}")
+    assert error.details["line"] == index + 1 and "record again" in error.message
 
 
 @pytest.mark.load
@@ -442,32 +416,6 @@ async def test_a_line_of_very_many_values_is_not_parsed(recorded: Make, replayed
     head = lines[0][:-1] + ',"x":[' + "1," * 100_000 + "1]}"
     file.write_text("\n".join([head, *lines[1:], ""]))
     await refused(replayed, "line 1: it has more than 100,000 values and names; record again")
-
-
-async def test_a_line_that_is_no_json_and_an_answer_to_nothing(recorded: Make, replayed: Make, file: Path) -> None:
-    lines = [json.dumps(line) for line in await written(recorded, file)]
-    file.write_text("\n".join([*lines[:4], lines[4][:-1], *lines[5:], ""]))
-    await refused(replayed, "line 5: Invalid JSON")
-    file.write_text("\n".join([*lines, '{"does":"answer","n":99}', ""]))
-    await refused(replayed, f"line {len(lines) + 1}: no operation 99 is waiting for an answer")
-
-
-async def test_an_answer_that_is_no_object(recorded: Make, replayed: Make, file: Path) -> None:
-    lines = await written(recorded, file)
-    (at,) = [n for n, line in enumerate(lines) if line.get("type") == "recorder/state"]
-    lines[at]["payload"] = [1]
-    rewrite(file, lines)
-    await refused(replayed, f"line {at + 1}: its payload is not an object")
-
-
-async def test_content_that_is_gone_or_was_changed(recorded: Make, replayed: Make, file: Path) -> None:
-    lines = await written(recorded, file)
-    (at,) = [n for n, line in enumerate(lines, 1) if line.get("does") == "answer" and line.get("leaves")]
-    (content,) = Path(f"{file}.d").iterdir()
-    content.write_bytes(b"CONTENT")
-    await refused(replayed, f"line {at}: its content .* was changed; put the file back as it was, or record again")
-    content.unlink()
-    await refused(replayed, f"line {at}: its content .* cannot be read .No such file")
 
 
 async def test_the_last_line_may_be_cut(
@@ -513,13 +461,6 @@ async def test_a_killed_recording_is_readable_so_far(replayed: Make, file: Path)
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_file_that_is_no_recording_is_not_overwritten(recorded: Make, file: Path) -> None:
-    file.write_text("my diary")
-    with pytest.raises(UsageError, match="is not a recording; name another file"):
-        await recorded().__aenter__()
-    assert file.read_text() == "my diary"
-
-
 async def test_recording_again_replaces_the_file_and_its_content(recorded: Make, replayed: Make, file: Path) -> None:
     for content in (b"first", b"second"):
         async with recorded() as app:
@@ -530,51 +471,57 @@ async def test_recording_again_replaces_the_file_and_its_content(recorded: Make,
         await app.call("copy", {"file": b"second"})
 
 
-async def test_a_folder_that_cannot_be_written(recorded: Make, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(transports.StoreError, match="cannot write the recording"):
-        await recorded(record=tmp_path / "file" / "x.jsonl").__aenter__()
-
-
-async def test_a_recorder_is_a_transport_of_its_own(file: Path, tmp_path: Path) -> None:
-    transport = Recorder(MemoryTransport(HANDLERS), Recording(file))
-    async with connect("memory:", transport=transport, store=tmp_path / "out") as app:
-        assert (await app.call("shout", {"text": "hi"})).transport == "memory"
-    assert json.loads(file.read_text().splitlines()[0])["transport"] == "memory"
-
-
 # --- files that are something else ------------------------------------------------------------------------------------
 
 
-def _content_of(file: Path) -> Path:
-    (content,) = Path(f"{file}.d").iterdir()
-    return content
-
-
-def _make_pipe(path: Path) -> None:
+def make_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-def _make_endless(path: Path) -> None:
+def make_endless(path: Path) -> None:
     path.symlink_to("/dev/zero")
 
 
-def _make_link(path: Path) -> None:
+def make_link(path: Path) -> None:
     elsewhere = path.parent.parent / "elsewhere"
     elsewhere.write_bytes(b"content")
     path.symlink_to(elsewhere)
 
 
-@pytest.mark.parametrize("make", [_make_pipe, _make_endless, _make_link, Path.mkdir])
-async def test_content_that_is_no_file_of_the_recording(
-    recorded: Make, replayed: Make, file: Path, make: Callable[[Path], object]
+def make_changed(path: Path) -> None:
+    path.write_bytes(b"CONTENT")
+
+
+def make_huge(path: Path) -> None:
+    path.touch()
+    os.truncate(path, (4 << 30) + 1)  # takes no room on the disk
+
+
+def make_nothing(path: Path) -> None:
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (make_pipe, r"cannot be read \("),
+        (make_endless, r"cannot be read \("),
+        (make_link, r"cannot be read \("),
+        (Path.mkdir, r"cannot be read \("),
+        (make_nothing, r"cannot be read .No such file"),
+        (make_changed, r"was changed; put the file back as it was, or record again"),
+        (make_huge, r"is larger than 4,294,967,296 bytes"),
+    ],
+)
+async def test_content_that_is_not_the_recorded_file_is_refused(
+    recorded: Make, replayed: Make, file: Path, make: Callable[[Path], object], match: str
 ) -> None:
-    await written(recorded, file)
-    content = _content_of(file)
+    lines = await written(recorded, file)
+    (number,) = [n for n, line in enumerate(lines, 1) if line.get("does") == "answer" and line.get("leaves")]
+    (content,) = Path(f"{file}.d").iterdir()
     content.unlink()
     make(content)
-    async with asyncio.timeout(20):
-        await refused(replayed, r"its content .* cannot be read \(")
+    await refused(replayed, rf"line {number}: its content .* {match}")
 
 
 async def test_a_folder_of_content_that_is_a_symlink_is_not_read(recorded: Make, replayed: Make, file: Path) -> None:
@@ -585,70 +532,69 @@ async def test_a_folder_of_content_that_is_a_symlink_is_not_read(recorded: Make,
     await refused(replayed, r"its content .* cannot be read \(")
 
 
-async def test_content_has_four_gigabytes_at_most(
-    recorded: Make, replayed: Make, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await written(recorded, file)
-    content = _content_of(file)
-    module = "transports.recording._file"
-    monkeypatch.setattr(f"{module}._MAX_CONTENT", content.stat().st_size)
-    async with replayed() as app:
-        await app.call("copy", {"file": b"content"})
-    monkeypatch.setattr(f"{module}._MAX_CONTENT", content.stat().st_size - 1)
-    await refused(replayed, r"its content .* is larger than 6 bytes")
-    monkeypatch.undo()
-    os.truncate(content, (4 << 30) + 1)  # one that takes no room on the disk
-    await refused(replayed, r"its content .* is larger than 4,294,967,296 bytes")
-
-
-@pytest.mark.parametrize("make", [_make_pipe, _make_endless])
-async def test_a_recording_that_has_no_end_is_none(
-    replayed: Make, file: Path, make: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (make_nothing, "No such file.*abp call --record"),
+        (make_pipe, "not a regular file"),
+        (make_endless, "not a regular file"),
+        (make_huge, "larger than 1,073,741,824 bytes"),
+    ],
+)
+async def test_a_recording_that_cannot_be_read(
+    replayed: Make, file: Path, make: Callable[[Path], object], match: str
 ) -> None:
     make(file)
-    async with asyncio.timeout(20):
-        with pytest.raises(BadRecording, match=r"the recording .* cannot be read .*not a regular file"):
-            await replayed().__aenter__()
-    file.unlink()
-    file.touch()
-    os.truncate(file, (1 << 30) + 1)
-    with pytest.raises(BadRecording, match=r"larger than 1,073,741,824 bytes"):
-        await replayed().__aenter__()
+    await refused(replayed, rf"the recording .* cannot be read .*{match}")
 
 
-async def test_recording_anew_deletes_nothing_behind_a_symlink(recorded: Make, file: Path) -> None:
+@pytest.mark.parametrize("has_recording", [True, False])
+async def test_recording_anew_deletes_nothing_behind_a_symlink(recorded: Make, file: Path, has_recording: bool) -> None:
     store = file.parent / "store" / ".abp" / "blobs"
     store.mkdir(parents=True)
     (store / hashlib.sha256(b"theirs").hexdigest()).write_bytes(b"theirs")
     folder = Path(f"{file}.d")
-    for given in (True, False):  # with a recording and without one
+    if has_recording:
         await written(recorded, file)
-        if not given:
-            file.unlink()
         shutil.rmtree(folder)
-        folder.symlink_to(store)
-        with pytest.raises(UsageError, match=r"\.d is a symlink, not a folder, or another user's"):
-            await recorded().__aenter__()
-        assert [path.read_bytes() for path in store.iterdir()] == [b"theirs"]
-        folder.unlink()
-
-
-@pytest.mark.parametrize("there", ["recording", "nothing"])
-async def test_nothing_is_recorded_through_a_symlink(recorded: Make, file: Path, there: str) -> None:
-    elsewhere = file.parent / "elsewhere.jsonl"
-    if there == "recording":
-        await written(recorded, file)
-        file.rename(elsewhere)
-    file.symlink_to(elsewhere)
-    before = elsewhere.read_bytes() if elsewhere.exists() else None
-    with pytest.raises(UsageError, match="is a symlink"):
+    folder.symlink_to(store)
+    with pytest.raises(UsageError, match=r"\.d is a symlink, not a folder, or another user's"):
         await recorded().__aenter__()
-    assert (elsewhere.read_bytes() if elsewhere.exists() else None) == before
+    assert [path.read_bytes() for path in store.iterdir()] == [b"theirs"]
 
 
-@pytest.mark.parametrize("make", [_make_pipe, Path.mkdir])
-async def test_only_a_regular_file_is_recorded_to(recorded: Make, file: Path, make: Callable[[Path], object]) -> None:
-    make(file)
+def make_diary(path: Path) -> None:
+    path.write_text("my diary")
+
+
+def make_link_to_recording(path: Path) -> None:
+    (path.parent / "elsewhere.jsonl").write_text('{"abp_recording": 1}\n')
+    path.symlink_to(path.parent / "elsewhere.jsonl")
+
+
+def make_link_to_nothing(path: Path) -> None:
+    path.symlink_to(path.parent / "elsewhere.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (make_diary, "is not a recording; name another file"),
+        (make_link_to_recording, "is a symlink"),
+        (make_link_to_nothing, "is a symlink"),
+        (make_pipe, "not a recording|cannot write the recording"),
+        (Path.mkdir, "not a recording|cannot write the recording"),
+        (lambda path: path.parent.rmdir() or path.parent.touch(), "cannot write the recording"),
+    ],
+)
+async def test_only_a_recording_is_overwritten(
+    recorded: Make, tmp_path: Path, make: Callable[[Path], object], match: str
+) -> None:
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    make(folder / "calls.jsonl")
+    before = {path: path.read_bytes() for path in folder.glob("*") if path.is_file()}
     async with asyncio.timeout(20):
-        with pytest.raises((UsageError, transports.StoreError), match=r"not a recording|cannot write the recording"):
-            await recorded().__aenter__()
+        with pytest.raises((UsageError, transports.StoreError), match=match):
+            await recorded(record=folder / "calls.jsonl").__aenter__()
+    assert {path: path.read_bytes() for path in folder.glob("*") if path.is_file()} == before

@@ -6,16 +6,77 @@ import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
+from transports import ProtocolError
 from transports.mcp.views._document import ViewDocument, read_document
 
 KINDS = ("connectDomains", "resourceDomains", "frameDomains", "baseUriDomains")
 
 
-def document(*sources: str) -> ViewDocument:
-    """A view that declares the sources for all that there is."""
-    ui = {"csp": {kind: list(sources) for kind in KINDS}}
-    content = {"mimeType": "text/html;profile=mcp-app", "text": "<p>", "_meta": {"ui": ui}}
+TYPE = "text/html;profile=mcp-app"
+
+
+def read(ui: object = None, **content: object) -> ViewDocument:
+    content = {"mimeType": TYPE, "text": "<p>", "_meta": {"ui": ui}, **content}
     return read_document("ui://a/b", {"contents": [content]})
+
+
+def document(*sources: object) -> ViewDocument:
+    """A view that declares the sources for all that there is."""
+    return read({"csp": {kind: list(sources) for kind in KINDS}})
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ({"text": " " * ((8 << 20) + 1)}, "more than 8,388,608 characters"),
+        ({"mimeType": "text/html"}, "is text/html; hosts show text/html;profile=mcp-app only"),
+        ({"mimeType": ""}, "of no type"),
+        ({"text": None, "blob": "%%%"}, "not UTF-8 in base64"),
+        ({"text": None, "blob": "/w=="}, "not UTF-8 in base64"),
+        ({"text": None}, "neither text nor blob"),
+    ],
+)
+def test_a_document_that_no_host_shows_is_refused(content: dict[str, object], why: str) -> None:
+    with pytest.raises(ProtocolError, match=why):
+        read(**content)
+
+
+def test_a_document_of_eight_megabytes_is_shown() -> None:
+    assert len(read(text=" " * (8 << 20)).html) == 8 << 20
+
+
+def test_sources_that_are_not_origins_are_left_out_of_the_policy() -> None:
+    injected = (
+        "https://a.example; script-src *",
+        "https://b.example\n; script-src *",
+        "*",
+        "https:",
+        "'unsafe-eval'",
+        "x" * 3000,
+        7,
+    )
+    view = document("https://good.example", *injected, "https://*.example.org:8443")
+    both = "https://good.example https://*.example.org:8443"
+    assert view.policy("declared") == (
+        f"default-src 'none'; script-src 'self' 'unsafe-inline' {both}; style-src 'self' 'unsafe-inline' {both}; "
+        f"connect-src 'self' {both}; img-src 'self' data: {both}; font-src 'self' {both}; "
+        f"media-src 'self' data: {both}; frame-src {both}; object-src 'none'; base-uri {both}"
+    )
+    assert len([text for text in view.warnings if "leaves out" in text]) == len(KINDS)
+    view = document(*(f"https://a{n}.example" for n in range(101)))
+    assert "https://a99.example;" in view.policy("declared") and "a100" not in view.policy("declared")
+    assert any("after the first 100" in text for text in view.warnings)
+
+
+def test_what_a_server_declares_in_an_odd_way_grants_nothing() -> None:
+    view = read({"csp": "script-src *", "permissions": {"camera": {}, "everything": {}}})
+    assert view.policy("declared") == (
+        "default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+        "img-src 'self' data:; media-src 'self' data:; connect-src 'none'; frame-src 'none'; object-src 'none'; "
+        "base-uri 'self'"
+    )
+    assert view.permissions == ["camera"]
+    assert "csp is not an object" in view.warnings[0] and "everything" in view.warnings[1]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +114,18 @@ def test_this_machine_is_no_source_in_any_spelling(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["localhost.example", "a-localhost", "1.1.1.1", "999.1", "127.0.0.1.example", "[2001:db8::1]", "*.com"]
+    "source",
+    [
+        "localhost.example",
+        "a-localhost",
+        "1.1.1.1",
+        "999.1",
+        "127.0.0.1.example",
+        "[2001:db8::1]",
+        "*.com",
+        "blob:",
+        "data:",
+    ],
 )
 def test_another_host_that_looks_alike_is_a_source(source: str) -> None:
     view = document(source)

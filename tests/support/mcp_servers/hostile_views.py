@@ -8,46 +8,12 @@ from typing import Any
 TYPE = "text/html;profile=mcp-app"
 CLIENT = (Path(__file__).parent / "view.html").read_text()
 BEGINS = f"{CLIENT}<script>begin();</script>"
-INJECTED = [
-    "https://good.example",
-    "https://a.example; script-src *",
-    "https://b.example\n; script-src *",
-    "*",
-    "https:",
-    "'unsafe-eval'",
-    "https://*.example.org:8443",
-    "x" * 3000,
-    7,
-]
-
 #: The content of the view, by the name of its tool.
 CONTENTS: dict[str, Any] = {
-    "at_the_limit": {"mimeType": TYPE, "text": BEGINS + " " * ((8 << 20) - len(BEGINS))},
-    "huge": {"mimeType": TYPE, "text": " " * ((8 << 20) + 1)},
-    "plain_html": {"mimeType": "text/html", "text": BEGINS},
-    "no_type": {"text": BEGINS},
-    "not_base64": {"mimeType": TYPE, "blob": "%%%"},
-    "not_text": {"mimeType": TYPE, "blob": "/w=="},
-    "empty": {"mimeType": TYPE},
-    "injection": {
-        "mimeType": TYPE,
-        "text": BEGINS,
-        "_meta": {"ui": {"csp": dict.fromkeys(("resourceDomains", "connectDomains", "frameDomains"), INJECTED)}},
-    },
-    "many_sources": {
-        "mimeType": TYPE,
-        "text": BEGINS,
-        "_meta": {"ui": {"csp": {"connectDomains": [f"https://a{n}.example" for n in range(101)]}}},
-    },
     "frames": {
         "mimeType": TYPE,
         "text": BEGINS,
         "_meta": {"ui": {"csp": {"frameDomains": ["blob:", "data:", "*.localhost"], "resourceDomains": ["blob:"]}}},
-    },
-    "odd_meta": {
-        "mimeType": TYPE,
-        "text": BEGINS,
-        "_meta": {"ui": {"csp": "script-src *", "permissions": {"camera": {}, "everything": {}}}},
     },
     "listed": {"mimeType": TYPE, "text": BEGINS},
     "slow_goodbye": {"mimeType": TYPE, "text": BEGINS + "<script>goodbye = () => new Promise(() => {});</script>"},
@@ -57,13 +23,6 @@ CONTENTS: dict[str, Any] = {
         + "<script>goodbye = async () => { await rpc('ui/update-model-context', {structuredContent: {saved: 1}}); "
         "return {}; };</script>",
     },
-}
-#: Addresses of views that are not ``ui://…``, by the name of their tool.
-ELSEWHERE = {
-    "web": "https://evil.example/view.html",
-    "disk": "file:///etc/passwd",
-    "number": 7,
-    "long": "ui://" + "x" * 3000,
 }
 LISTED = {"uri": "ui://hostile/listed", "name": "listed", "mimeType": TYPE,
           "_meta": {"ui": {"csp": {"connectDomains": ["https://listed.example"]}}}}  # fmt: skip
@@ -82,8 +41,7 @@ def result_of(method: str, params: Any) -> dict[str, Any] | None:
                 "serverInfo": {"name": "hostile", "version": "1"},
             }
         case "tools/list":
-            tools = [tool(name, f"ui://hostile/{name}") for name in CONTENTS]
-            return {"tools": [*tools, *(tool(name, uri) for name, uri in ELSEWHERE.items())]}
+            return {"tools": [tool(name, f"ui://hostile/{name}") for name in CONTENTS]}
         case "tools/call":
             return {"content": [{"type": "text", "text": "done"}]}
         case "resources/list":
