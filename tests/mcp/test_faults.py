@@ -53,6 +53,9 @@ async def test_a_bad_answer_is_a_typed_error_and_the_next_call_works(
         with pytest.raises(error, match=says):
             await app.call(tool, timeout=0.3 if tool == "never" else 60)
         assert files(tmp_path) == []
+        with pytest.raises(CapabilityError, match="the app has bad_blob, deep") as unknown:
+            await app.call("zzz-there-is-none")
+        assert unknown.value.code == "UNKNOWN_CAPABILITY"
         assert words(await app.call("fine", idempotent=True)) == "fine"
 
 
@@ -87,12 +90,6 @@ async def test_garbage_between_messages_is_left_out(tmp_path: Path, caplog: pyte
             assert words(await app.call("twice")) == "first"
             assert words(await app.call("fine")) == "fine"
     assert sum("left out a line" in record.message for record in caplog.records) == 1
-
-
-async def test_url_safe_base64_is_read_as_such(tmp_path: Path) -> None:
-    async with connect(target("rude"), store=tmp_path) as app:
-        ref = (await app.call("url_safe_blob")).artifacts["content.0.resource.blob"]
-        assert ref.size_bytes == 300_000
 
 
 @pytest.mark.load
@@ -194,10 +191,3 @@ async def test_no_error_shows_the_servers_secrets(tmp_path: Path, monkeypatch: p
         with pytest.raises(Disconnected, match="rude ended with status 4; it said: the key is …") as failed:
             await app.call("secret")
         assert "sk-abcdef" not in str(failed.value.as_dict())
-
-
-async def test_an_unknown_tool_is_an_unknown_capability(tmp_path: Path) -> None:
-    async with connect(target("rude"), store=tmp_path) as app:
-        with pytest.raises(CapabilityError, match="the app has bad_blob, deep") as unknown:
-            await app.call("zzz-there-is-none")
-        assert unknown.value.code == "UNKNOWN_CAPABILITY"

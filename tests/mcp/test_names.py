@@ -14,20 +14,19 @@ from tests.support.mcp_servers.tableau import PDF, VIEW
 from transports import UsageError, WebSocketTransport, connect
 from transports.mcp._servers import HttpServer, StdioServer, parse_server
 from transports.mcp._transport import MCPTransport
-from transports.protocol._plain_text import redact_url
 from transports.sync import connect as connect_blocking
 
 
-def test_a_command_is_split_as_a_shell_does() -> None:
-    assert parse_server("mcp+stdio:npx -y 'a server' --dir=\"/tmp/x y\"") == StdioServer(
-        "npx", ("-y", "a server", "--dir=/tmp/x y")
-    )
-    assert parse_server("MCP+STDIO:echo $HOME; rm -rf /") == StdioServer("echo", ("$HOME;", "rm", "-rf", "/"))
-
-
-def test_addresses() -> None:
-    assert parse_server("mcp+https://mcp.example/mcp?x=1") == HttpServer("https://mcp.example/mcp?x=1")
-    assert parse_server("mcp+http://127.0.0.1:1/", {"A": "b"}) == HttpServer("http://127.0.0.1:1/", {"A": "b"})
+@pytest.mark.parametrize(
+    ("target", "server"),
+    [
+        ("mcp+stdio:npx -y 'a server' --dir=\"/tmp/x y\"", StdioServer("npx", ("-y", "a server", "--dir=/tmp/x y"))),
+        ("MCP+STDIO:echo $HOME; rm -rf /", StdioServer("echo", ("$HOME;", "rm", "-rf", "/"))),
+        ("mcp+https://mcp.example/mcp?x=1", HttpServer("https://mcp.example/mcp?x=1")),
+    ],
+)
+def test_commands_are_split_as_a_shell_does_and_addresses_are_kept(target: str, server: object) -> None:
+    assert parse_server(target) == server
 
 
 def entries(tmp_path: Path, servers: object, key: str = "mcpServers") -> str:
@@ -56,10 +55,8 @@ def test_entries_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert far == HttpServer("https://h/k1", {"Authorization": "Bearer k1", "X": "y"}, "far")
     assert "k1" not in repr(far).replace("https://h/k1", "")
     assert parse_server(f"{where}#gemini") == HttpServer("https://g/mcp", {}, "gemini")
-
-
-def test_the_only_entry_needs_no_name_and_vs_codes_key_is_known(tmp_path: Path) -> None:
-    assert parse_server(entries(tmp_path, {"one": {"command": "x"}}, "servers")) == StdioServer("x", name="one")
+    only = entries(tmp_path, {"one": {"command": "x"}}, "servers")  # the key of VS Code
+    assert parse_server(only) == StdioServer("x", name="one")
 
 
 @pytest.mark.parametrize(
@@ -81,6 +78,9 @@ def test_the_only_entry_needs_no_name_and_vs_codes_key_is_known(tmp_path: Path) 
 def test_invalid_entries_are_refused(tmp_path: Path, servers: Any, name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         parse_server(entries(tmp_path, servers) + name)
+    (tmp_path / "mcp.json").write_text("{")
+    with pytest.raises(UsageError, match="is not JSON"):
+        parse_server(f"mcp:{tmp_path / 'mcp.json'}#x")
 
 
 @pytest.mark.parametrize(
@@ -99,12 +99,6 @@ def test_invalid_targets_are_refused(where: str, says: str) -> None:
         connect(where, store="none:")
 
 
-def test_a_file_that_is_no_json(tmp_path: Path) -> None:
-    (tmp_path / "mcp.json").write_text("{")
-    with pytest.raises(UsageError, match="is not JSON"):
-        parse_server(f"mcp:{tmp_path / 'mcp.json'}#x")
-
-
 def test_options_that_do_not_fit_a_target_are_refused() -> None:
     with pytest.raises(UsageError, match=r"headers= are for servers behind an address"):
         connect("mcp+stdio:x", headers={"a": "b"}, store="none:")
@@ -116,11 +110,6 @@ def test_options_that_do_not_fit_a_target_are_refused() -> None:
     assert isinstance(connect("mcp+http://h/", transport="mcp", store="none:").transport, MCPTransport)
     with pytest.raises(UsageError, match="auth="):
         MCPTransport("mcp+stdio:x", auth=object())  # type: ignore[arg-type]
-
-
-def test_a_command_is_shown_without_arguments() -> None:
-    assert redact_url("mcp+stdio:server --api-key abc") == "mcp+stdio:server …"
-    assert redact_url("mcp+stdio:server") == "mcp+stdio:server"
 
 
 @pytest.mark.load

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import sys
-import zlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from tests.support.mcp_servers import FOLDER
 from transports import CapabilityError, Disconnected, Session, UsageError, connect
-from transports.errors import ConnectFailed
+from transports.errors import ABPError, ConnectFailed
 from transports.routing import Result
 
 INITIALIZE = {
@@ -34,15 +32,6 @@ MODERN = {
 }
 
 
-def png() -> bytes:
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return len(data).to_bytes(4) + kind + data + zlib.crc32(kind + data).to_bytes(4)
-
-    head = (9).to_bytes(4) + (9).to_bytes(4) + b"\x08\x00\x00\x00\x00"
-    rows = bytes(range(90))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 0)) + chunk(b"IEND", b"")
-
-
 #: A server that ends with status 3 while a process that it has started holds its stdout.
 _FORKING = """
 import json, os, subprocess, sys
@@ -58,7 +47,7 @@ for line in sys.stdin:
     if "id" in request:
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 """
-PNG = png()
+PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(90)
 PICTURE = base64.b64encode(PNG).decode()
 WORDS = {"type": "text", "text": "words"}
 
@@ -71,12 +60,8 @@ def canned(folder: Path, **said: Any) -> str:
     return f"mcp+stdio:{sys.executable} {FOLDER / 'canned.py'} {file}"
 
 
-async def call(folder: Path, result: object, output_schema: Mapping[str, object] | None = None) -> Result:
-    tool = {
-        "name": "go",
-        "inputSchema": {"type": "object"},
-        **({"outputSchema": output_schema} if output_schema else {}),
-    }
+async def call(folder: Path, result: object, **schemas: object) -> Result:
+    tool = {"name": "go", "inputSchema": {"type": "object"}, **schemas}
     async with connect(canned(folder, tools=[tool], results={"go": result}), store=folder / "out") as app:
         return await app.call("go")
 
@@ -174,9 +159,8 @@ async def test_bad_handshake_says_where(tmp_path: Path, change: dict[str, object
 
 
 async def test_byte_order_mark_before_each_line_is_dropped(tmp_path: Path) -> None:
-    target = canned(tmp_path, prefix="\ufeff", results={"go": {"content": [WORDS]}})
-    async with connect(target, store="memory:", timeout=20) as app:
-        assert (await app.call("go")).data == {"content": [WORDS]}
+    async with connect(canned(tmp_path, prefix="\ufeff", results={"go": 0}), store="memory:", timeout=20) as app:
+        assert [*app.capabilities] == ["go"]
 
 
 async def test_server_of_the_old_transport_is_named_as_that() -> None:
@@ -210,6 +194,27 @@ async def test_byte_order_mark_before_an_event_is_dropped() -> None:
         connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=20) as session,
     ):
         assert [*session.capabilities] == ["go"]
+
+
+async def test_a_redirect_is_not_followed_with_headers_or_messages() -> None:
+    seen: list[tuple[str, str | None]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append((request.path, request.headers.get("X-Key")))
+        if request.path == "/there":
+            return web.Response(status=400)
+        return web.Response(status=307, headers={"Location": str(there.make_url("/there"))})
+
+    def app() -> web.Application:
+        made = web.Application()
+        made.router.add_route("*", "/{path:.*}", answer)
+        return made
+
+    async with TestServer(app()) as here, TestServer(app()) as there:
+        with pytest.raises(ABPError):
+            async with connect(f"mcp+{here.make_url('/mcp')}", headers={"X-Key": "k3y-value"}, timeout=2):
+                pass
+    assert seen and {path for path, _ in seen} == {"/mcp"}
 
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -249,11 +254,8 @@ async def test_structured_content_of_any_type_is_data(tmp_path: Path, value: obj
     async with connect(target, store="memory:") as app:
         result = await app.call("go")
     assert result.data == value and type(result.data) is type(value)
-
-
-async def test_text_beside_structured_content_that_is_no_object_is_kept(tmp_path: Path) -> None:
-    result = await call(tmp_path, {"content": [WORDS], "structuredContent": [1]})
-    assert result.data == {"content": [WORDS], "structuredContent": [1]}
+    result = await call(tmp_path, {"content": [WORDS], "structuredContent": [value]})
+    assert result.data == {"content": [WORDS], "structuredContent": [value]}
 
 
 @pytest.mark.parametrize("blocks", [True, False])
@@ -291,7 +293,7 @@ SCHEMA = {
 async def test_structured_content_is_checked_as_it_came(
     tmp_path: Path, said: dict[str, object], warnings: tuple[str, ...]
 ) -> None:
-    assert (await call(tmp_path, said, SCHEMA)).warnings == warnings
+    assert (await call(tmp_path, said, outputSchema=SCHEMA)).warnings == warnings
 
 
 async def test_half_of_a_pair_is_replaced_with_a_warning(tmp_path: Path) -> None:
