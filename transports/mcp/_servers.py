@@ -17,13 +17,9 @@ from ..errors import UsageError, spelled
 from ..protocol._plain_text import redact_url
 from ..protocol._strict_json import parser_limits
 
-#: Bytes of a file that lists servers; Claude Code keeps its history in it, too.
-_MAX_FILE = 16 << 20
 #: ``${NAME}``, ``${NAME:-default}`` (Claude Code) and ``${env:NAME}`` (VS Code, Cursor).
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
 _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|auth|credential)[\w-]*", re.IGNORECASE)
-#: Minimum characters of a secret; shorter values may be ordinary words of a message.
-_MIN_SECRET = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +68,8 @@ Server: TypeAlias = StdioServer | HttpServer
 
 
 def _redact(text: str, secrets: list[str]) -> str:
-    for secret in sorted({secret for secret in secrets if len(secret) >= _MIN_SECRET}, key=len, reverse=True):
+    long = {secret for secret in secrets if len(secret) >= 6}  # a shorter one may be an ordinary word of the message
+    for secret in sorted(long, key=len, reverse=True):
         text = text.replace(secret, "…")
     return text
 
@@ -135,7 +132,8 @@ def _from_file(place: str) -> Server:
         file, _, name = place.rpartition("#")
     path = Path(file).expanduser()
     try:
-        text = read_regular(path, _MAX_FILE).decode("utf-8-sig")
+        # large, since Claude Code keeps its history in the file, too
+        text = read_regular(path, 16 << 20).decode("utf-8-sig")
         with parser_limits(text):  # not decode_given(): texts of the history may hold half of a surrogate pair
             document = json.loads(text)
     except OSError as error:
@@ -168,9 +166,9 @@ def _server_from_entry(entry: Mapping[str, object], name: str, where: str) -> Se
     if not isinstance(command, str) or not command:
         raise UsageError(f"{where} has neither a command nor a url")
     if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
-        raise UsageError(f"{where}: args must be a list of texts")
+        raise UsageError(f"{where}: args must be a list of strings")
     if cwd is not None and not isinstance(cwd, str):
-        raise UsageError(f"{where}: cwd must be a text")
+        raise UsageError(f"{where}: cwd must be a string")
     return StdioServer(
         _expand_variables(command, where),
         tuple(_expand_variables(arg, where) for arg in args),
@@ -184,7 +182,7 @@ def _string_map(value: object, where: str) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-        raise UsageError(f"{where} must be an object of texts")
+        raise UsageError(f"{where} must be an object of strings")
     return {str(key): _expand_variables(item, where) for key, item in value.items()}
 
 

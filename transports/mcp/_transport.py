@@ -13,6 +13,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import httpx2
@@ -218,12 +219,6 @@ class MCPTransport(Transport):
             schema = tool.input_schema if tool is not None else {}
             arguments = await asyncio.to_thread(to_arguments, arguments, message.content, schema)
 
-        async def progress(progress: float, total: float | None, message: str | None) -> None:
-            report: dict[str, object] = {"operationId": call_id, "progress": progress, "total": total, "stage": message}
-            if total:
-                report["percentage"] = round(progress / total * 100, 1)
-            self._events.put_nowait(Message("progress", report))
-
         def make(responses: types.InputResponses | None, state: str | None) -> types.CallToolRequest:
             params = types.CallToolRequestParams(
                 name=name, arguments=arguments, input_responses=responses, request_state=state
@@ -236,7 +231,8 @@ class MCPTransport(Transport):
 
         warnings: list[str] = []
         server_call: ServerCall | None = None
-        self._pending[call_id] = sending = asyncio.ensure_future(send_request(connection, make, progress))
+        sending = asyncio.ensure_future(send_request(connection, make, partial(self._report_progress, call_id)))
+        self._pending[call_id] = sending
         try:
             result = await sending
             if result.pop(REPAIRED, False):
@@ -269,6 +265,12 @@ class MCPTransport(Transport):
             is_checked=True,
             server_call=server_call,
         )
+
+    async def _report_progress(self, call_id: str, progress: float, total: float | None, message: str | None) -> None:
+        report: dict[str, object] = {"operationId": call_id, "progress": progress, "total": total, "stage": message}
+        if total:
+            report["percentage"] = round(progress / total * 100, 1)
+        self._events.put_nowait(Message("progress", report))
 
     # --- views --------------------------------------------------------------------------------------------------------
 

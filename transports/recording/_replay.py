@@ -504,8 +504,8 @@ class ReplayTransport(Transport):
                 await staged.write(chunk)
         recorded = self._require_object(action.end, answer.payload)
         required = {"content_type": None, "filename": None, "complete": False}
-        known = {field.name: recorded[field.name] for field in fields(Fetched) if field.name in recorded}
-        return Fetched(**(required | known))
+        fetched = {field.name: recorded[field.name] for field in fields(Fetched) if field.name in recorded}
+        return Fetched(**(required | fetched))
 
     def _require_object(self, line: int | None, payload: object) -> dict[str, Any]:
         if not isinstance(payload, dict):

@@ -25,7 +25,6 @@ NAMES = [
     "huge_text",
     "huge_line",
     "bad_blob",
-    "url_safe_blob",
     "never",
     "dies",
     "killed",
@@ -78,8 +77,6 @@ def call(request: Any) -> None:
             write(f'","id":{request["id"]}}}\n')
         case "bad_blob":
             reply(request, blob(PDF + "*" + "QUJD" * 100_000))
-        case "url_safe_blob":
-            reply(request, blob("-_-_" * 100_000))
         case "never":
             pass
         case "dies":

@@ -10,9 +10,6 @@
 from __future__ import annotations
 
 from ..._internal.extras import needing
-from ..._internal.lazy import attach_stub
-
-__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)
 
 with needing("the MCP SDK", "mcp"):
     from .. import _wire as _wire

@@ -1,1 +1,0 @@
-from ._profiles import read_profile as read_profile
