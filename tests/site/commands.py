@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import typer.main
 
 from transports.surfaces.cli._commands import app
+from transports.surfaces.cli._options import ConnectionOptions
 
 __all__ = ["Command", "commands", "commands_page"]
 
@@ -25,6 +26,8 @@ _VARIABLE = re.compile(r"\[env var: [^\]]*\]")
 _NUMBER = re.compile(r"<(?:int|float)(?: range)?>")
 #: A parameter that means the same in this many commands is explained once, at the top of the page.
 _SHARED_BY = 2
+#: Options for the connection to an app, which the commands that have all of them name as a group.
+_CONNECTION = frozenset(f"`--{field.name.replace('_', '-')}`" for field in fields(ConnectionOptions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +85,16 @@ def commands_page() -> str:
     """Return the page: the parameters that several commands share, then every command with its other parameters."""
     every = [command for command in commands() if command.level]
     shared = _shared_parameters(every)
-    rows = "".join(f"| `{_cell(name)}` | {_cell(text)} |\n" for name, text in shared.items())
+    common = {name: text for name, text in shared.items() if _option(name) not in _CONNECTION}
+    connection = {name: text for name, text in shared.items() if _option(name) in _CONNECTION}
     sections = "".join(_section(command, shared) for command in every)
-    return f"{_HEAD}\n## Common parameters\n\n| parameter | |\n|---|---|\n{rows}{sections}"
+    tables = f"## Common parameters\n\n{_table(common)}\n## Connection options\n\n{_table(connection)}"
+    return f"{_HEAD}\n{tables}{sections}"
+
+
+def _table(parameters: Mapping[str, str]) -> str:
+    rows = "".join(f"| `{_cell(name)}` | {_cell(text)} |\n" for name, text in parameters.items())
+    return f"| parameter | |\n|---|---|\n{rows}"
 
 
 def _shared_parameters(every: Iterable[Command]) -> dict[str, str]:
@@ -104,7 +114,10 @@ def _section(command: Command, shared: Mapping[str, str]) -> str:
         lines.append(f"`{command.path} {' '.join(arguments)}`")
     if specific := [(name, text) for name, text in command.parameters if shared.get(name) != text]:
         lines.append("\n".join(f"- `{name}`: {text}" for name, text in specific))
-    if common := [_option(name) for name, text in command.parameters if shared.get(name) == text]:
+    common = [_option(name) for name, text in command.parameters if shared.get(name) == text]
+    if set(common) >= _CONNECTION:
+        common = [name for name in common if name not in _CONNECTION] + ["[connection options](#connection-options)"]
+    if common:
         lines.append(f"Common: {', '.join(common)}")
     return "\n" + "\n\n".join(lines) + "\n"
 
