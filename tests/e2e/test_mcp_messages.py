@@ -43,7 +43,8 @@ MESSAGES: dict[str, tuple[bytes, object, int]] = {
     ),
     "100,000 levels": (request(b"10", b"[" * 100_000 + b"]" * 100_000), 10, REQUEST),
     "not closed": (request(b"11", b"[" * 30_000), 11, PARSE),
-    "too many values": (request(b'"many"', b"[" + b"0," * 60_000 + b"0]"), "many", REQUEST),
+    "as many values as allowed": (request(b'"most"', b"[" + b"0," * 49_900 + b"0]"), "most", 0),
+    "too many values": (request(b'"many"', b"[" + b"0," * 50_000 + b"0]"), "many", REQUEST),
     "no JSON": (b"hello", None, PARSE),
     "no UTF-8": (request(b"12", b'"\xff\xfe"'), 12, PARSE),
     "half of a surrogate pair": (request(b"13", b'"\\ud800"'), 13, PARSE),
@@ -118,6 +119,8 @@ def test_a_message_over_stdio_is_answered_once(process: Process, name: str) -> N
     assert answer["id"] == identity and type(answer["id"]) is type(identity)
     assert answer.get("error", {"code": 0})["code"] == code, answer
     assert code == 0 or answer["error"]["message"]
+    if name == "too many values":
+        assert answer["error"]["data"] == {"code": "TOO_LARGE", "limit": 50_000}
 
 
 @pytest.fixture(scope="module")

@@ -16,12 +16,12 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from mcp import Client
 from mcp.server.subscriptions import ToolsListChanged
-from mcp_types import CallToolResult, ImageContent, ToolListChangedNotification
+from mcp_types import CallToolResult, ToolListChangedNotification
 from PIL import Image
 
 from tests.support.authorization_server import authorization_server
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import ERAS, URL, called, files_of, read_as_resource, words
+from tests.support.mcp_clients import ERAS, URL, called, files_of, images_of, read_as_resource, words
 from tests.support.mcp_http import ANN, BOB, client_of, served
 from tests.surfaces.mcp import test_oauth as oauth
 from transports import Browser, Session, connect
@@ -96,7 +96,7 @@ async def bridged(folder: Path, opens: Opens, era: str = "2026-07-28", **options
 
 
 def pictures(answer: CallToolResult) -> list[bytes]:
-    return [base64.b64decode(item.data) for item in answer.content if isinstance(item, ImageContent)]
+    return [base64.b64decode(item.data) for item in images_of(answer)]
 
 
 def view_of(answer: CallToolResult) -> Mapping[str, Any]:

@@ -19,14 +19,12 @@ from mcp_types import (
     CreateMessageResult,
     ElicitRequestParams,
     ElicitResult,
-    ImageContent,
-    ResourceLink,
     TextContent,
 )
 from PIL import Image
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import ERAS, called, files_of, read_as_resource, words
+from tests.support.mcp_clients import ERAS, called, files_of, images_of, links_of, read_as_resource, words
 from tests.support.slow import slow_but
 from tests.support.slow_page import SlowPage, slow_page
 from transports.artifacts import open_store
@@ -63,8 +61,7 @@ async def test_connect_list_call_progress_cancel_elicit_read_upload_disconnect(
         # call
         answer = await client.call_tool("abp_export_pdf", {"html": "<h1>Hi</h1>", "session": session})
         assert not answer.is_error, answer
-        links = [item for item in answer.content if isinstance(item, ResourceLink)]
-        (pdf,) = [link for link in links if link.mime_type == "application/pdf"]
+        (pdf,) = [link for link in links_of(answer) if link.mime_type == "application/pdf"]
 
         # progress
         reported: list[float] = []
@@ -124,7 +121,7 @@ async def test_a_picture_of_any_address_needs_no_app(tmp_path: Path, slow_page: 
         assert answer.structured_content["data"]["url"] == slow_page.url
         (kept,) = files_of(answer.structured_content)
         assert slow_page.url in words(answer) and f"Size: {kept['size_bytes']} bytes" in words(answer)
-        (block,) = [item for item in answer.content if isinstance(item, ImageContent)]
+        (block,) = images_of(answer)
         image = Image.open(io.BytesIO(base64.b64decode(block.data)))
         assert image.size == (900, 3000) and block.mime_type == "image/jpeg"
         pixel = image.convert("RGB").getpixel((450, 2000))
@@ -147,6 +144,6 @@ async def test_a_picture_over_the_limit_is_made_smaller(tmp_path: Path, slow_pag
         answer = await client.call_tool("abp_screenshot", {"url": slow_page.url, "width": 1000, "height": 700})
     (kept,) = files_of(answer.structured_content)
     assert kept["size_bytes"] > 500_000
-    (block,) = [item for item in answer.content if isinstance(item, ImageContent)]
+    (block,) = images_of(answer)
     shown = base64.b64decode(block.data)
     assert len(shown) <= 500_000 and Image.open(io.BytesIO(shown)).width <= 800

@@ -16,26 +16,24 @@ from typing import Any
 import httpx2 as httpx
 import psutil
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import ResourceLink, TextContent
+from mcp_types import TextContent
 
 from tests.support.eventually import eventually
-from tests.support.mcp_clients import ERAS
+from tests.support.mcp_clients import ERAS, links_of
+from tests.support.mcp_http import ANN, BOB, USERS, client_of
 from tests.support.mcp_servers import FOLDER
 from tests.support.relayed import HELLO, LARGE
 from tests.support.slow import slow_but
 from tests.surfaces.proxy.test_stdio import alive
 from transports.artifacts import open_store
 from transports.mcp._servers import HttpServer, Server
-from transports.surfaces.mcp._access import parse_tokens
 from transports.surfaces.mcp.proxy._running import ProxyOptions, run_http
 from transports.surfaces.mcp.proxy._stats import Stats
 from transports.surfaces.mcp.proxy._upstream import server_of
 
-ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
-USERS = parse_tokens(f"ann={ANN},bob={BOB}")
+HELLO_LINE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+PING = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
 PLAIN = server_of([sys.executable, str(LARGE)])
 SDK = server_of([sys.executable, str(FOLDER / "both.py")])
 
@@ -55,16 +53,6 @@ async def served(folder: Path, server: Server, **options: Any) -> AsyncIterator[
             await asyncio.wait((running,), timeout=30)
 
 
-@asynccontextmanager
-async def client_of(url: str, token: str = ANN, era: str = "legacy") -> AsyncIterator[Client]:
-    headers = {"Authorization": f"Bearer {token}"}
-    async with (
-        httpx.AsyncClient(headers=headers, timeout=60) as http,
-        Client(streamable_http_client(url, http_client=http), mode=era) as client,
-    ):
-        yield client
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_both_eras_through_two_proxies(tmp_path: Path, era: str) -> None:
@@ -73,8 +61,8 @@ async def test_both_eras_through_two_proxies(tmp_path: Path, era: str) -> None:
         outer = HttpServer(inner, {"Authorization": f"Bearer {BOB}"})
         async with (
             served(tmp_path / "2", outer) as url,
-            client_of(inner, era=era) as bare,
-            client_of(url, era=era) as client,
+            client_of(inner, ANN, era) as bare,
+            client_of(url, ANN, era) as client,
         ):
             assert client.protocol_version == bare.protocol_version
             assert client.server_info == bare.server_info
@@ -88,7 +76,7 @@ async def test_both_eras_through_two_proxies(tmp_path: Path, era: str) -> None:
             assert not (await client.call_tool("steps", {}, progress_callback=progressed)).is_error
             assert seen == [1.0, 2.0]
             result = await client.call_tool("picture", {"size": 300_000})
-            (link,) = [block for block in result.content if isinstance(block, ResourceLink)]
+            (link,) = links_of(result)
             (content,) = (await client.read_resource(link.uri)).contents
             data = content.model_dump()["blob"]
             assert base64.b64decode(data) == random.Random(1).randbytes(300_000)
@@ -104,11 +92,7 @@ async def test_nothing_of_one_client_reaches_another(tmp_path: Path, era: str) -
         client_of(url, ANN, era) as ann,
         client_of(url, BOB, era) as bob,
     ):
-        (link,) = [
-            block
-            for block in (await ann.call_tool("picture", {"size": 300_000})).content
-            if isinstance(block, ResourceLink)
-        ]
+        (link,) = links_of(await ann.call_tool("picture", {"size": 300_000}))
         await ann.read_resource(link.uri)
         with pytest.raises(MCPError):
             await bob.read_resource(link.uri)
@@ -139,56 +123,52 @@ async def test_two_clients_of_one_user_without_sessions_do_not_mix(tmp_path: Pat
 
 @pytest.mark.load
 async def test_what_is_not_for_this_server_is_refused(tmp_path: Path) -> None:
-    hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     own = {"Authorization": f"Bearer {ANN}", "Accept": "application/json, text/event-stream"}
     async with served(tmp_path, PLAIN) as url, httpx.AsyncClient() as http:
-        assert (await http.post(url, json=hello)).status_code == 401
-        assert (await http.post(url, json=hello, headers={**own, "Authorization": "Bearer no"})).status_code == 401
-        assert (await http.post(url, json=hello, headers={**own, "Host": "evil.example"})).status_code == 421
-        assert (await http.post(url, json=hello, headers={**own, "Origin": "http://evil.example"})).status_code == 403
-        assert (await http.post(url, json=hello, headers=own)).status_code == 400  # without a handshake
-        assert (await http.post(url, json=hello, headers={**own, "mcp-session-id": "x"})).status_code == 404
+        for headers, status in (
+            ({"Authorization": ""}, 401),
+            ({"Authorization": "Bearer no"}, 401),
+            ({"Host": "evil.example"}, 421),
+            ({"Origin": "http://evil.example"}, 403),
+            ({}, 400),  # without a handshake
+            ({"mcp-session-id": "x"}, 404),
+        ):
+            assert (await http.post(url, json=PING, headers={**own, **headers})).status_code == status, headers
         bad = await http.post(url, content=b"{", headers={**own, "Content-Type": "application/json"})
         assert bad.status_code == 400 and bad.json()["error"]["code"] == -32700
 
 
 @pytest.mark.load
 async def test_a_session_is_its_user_s_and_ends_with_delete(tmp_path: Path) -> None:
-    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
     ann, bob = ({"Authorization": f"Bearer {token}"} for token in (ANN, BOB))
     async with served(tmp_path, PLAIN) as url, httpx.AsyncClient(timeout=60) as http:
-        opened = await http.post(url, json=hello, headers=ann)
+        opened = await http.post(url, json=HELLO_LINE, headers=ann)
         assert opened.status_code == 200 and '"serverInfo"' in opened.text
         session = {"mcp-session-id": opened.headers["mcp-session-id"]}
-        assert '"result"' in (await http.post(url, json=ping, headers=ann | session)).text
-        assert (await http.post(url, json=ping, headers=bob | session)).status_code == 404
+        assert '"result"' in (await http.post(url, json=PING, headers=ann | session)).text
+        assert (await http.post(url, json=PING, headers=bob | session)).status_code == 404
         assert (await http.delete(url, headers=bob | session)).status_code == 404
         assert (await http.delete(url, headers=ann | session)).status_code == 200
-        assert (await http.post(url, json=ping, headers=ann | session)).status_code == 404
+        assert (await http.post(url, json=PING, headers=ann | session)).status_code == 404
 
 
 async def test_a_server_that_cannot_be_reached_is_an_error_of_the_request(tmp_path: Path) -> None:
     nobody = HttpServer("http://127.0.0.1:9/mcp", {"Authorization": "Bearer secret-of-mine"})
     async with served(tmp_path, nobody) as url:
-        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
         async with httpx.AsyncClient(timeout=60) as http:
-            said = (await http.post(url, json=hello, headers={"Authorization": f"Bearer {ANN}"})).text
+            said = (await http.post(url, json=HELLO_LINE, headers={"Authorization": f"Bearer {ANN}"})).text
         assert "cannot be reached" in said and "secret-of-mine" not in said
 
 
 @pytest.mark.load
 async def test_texts_of_both_sides_arrive_as_they_were(tmp_path: Path) -> None:
-    async with served(tmp_path, SDK) as url, client_of(url) as client:
+    async with served(tmp_path, SDK) as url, client_of(url, ANN, "legacy") as client:
         text = 'é\n\r\n😀 \\ " ' * 2000
         result = await client.call_tool("say", {"text": text})
         assert isinstance(result.content[0], TextContent) and result.content[0].text == text
 
 
 # --- the messages of a session ----------------------------------------------------------------------------------------
-
-HELLO_LINE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
 
 
 def raw_call(identity: object, *lines: str) -> dict[str, object]:
@@ -234,33 +214,22 @@ async def test_each_request_has_one_answer(tmp_path: Path, identity: object) -> 
 
 
 @pytest.mark.load
-async def test_each_request_without_a_session_has_one_answer(tmp_path: Path) -> None:
-    headers = {"Authorization": f"Bearer {ANN}", "MCP-Protocol-Version": "2026-07-28"}
-    async with served(tmp_path, PLAIN) as url, httpx.AsyncClient(headers=headers, timeout=60) as http:
-        bodies = [raw_call(1, f'{{"result":{value},"jsonrpc":"2.0","id":@id}}') for value in ("{}", "@wide", "@deep")]
-        responses = await asyncio.gather(*(http.post(url, json=body) for body in bodies))
-        messages = [events_of(response.text) for response in responses]
-        assert [message["id"] for (message,) in messages] == [1, 1, 1]
-        assert ["error" in message for (message,) in messages] == [False, True, True]
-
-
-@pytest.mark.load
-async def test_requests_and_answers_that_are_not_strict_json_keep_the_client_s_id(tmp_path: Path) -> None:
+async def test_each_request_without_a_session_has_one_answer_with_the_client_s_id(tmp_path: Path) -> None:
     headers = {"Authorization": f"Bearer {ANN}", "MCP-Protocol-Version": "2026-07-28"}
     async with served(tmp_path, PLAIN) as url, httpx.AsyncClient(headers=headers, timeout=60) as http:
 
-        async def answer_to(call: dict[str, object]) -> Any:
+        async def answer_to(value: str, **more: str) -> Any:
+            call = {**raw_call("mine", f'{{"result":{value},"jsonrpc":"2.0","id":@id}}'), **more}
             response = await http.post(url, content=json.dumps(call), headers={"Content-Type": "application/json"})
             (message,) = events_of(response.text)
             assert message["id"] == "mine"
             return message
 
-        half = await answer_to(raw_call("mine", '{"jsonrpc":"2.0","id":@id,"result":{"half":"\\udc00"}}'))
-        assert half["result"]["half"] == "\ufffd"
-        number = await answer_to(raw_call("mine", '{"jsonrpc":"2.0","id":@id,"result":{"number":NaN}}'))
-        assert "not valid JSON" in number["error"]["message"]
-        asked = raw_call("mine", '{"jsonrpc":"2.0","id":@id,"result":{}}')
-        assert (await answer_to({**asked, "half": "\ud800"}))["result"] == {}
+        plain, *over = await asyncio.gather(*(answer_to(value) for value in ("{}", "@wide", "@deep")))
+        assert plain["result"] == {} and all("error" in message for message in over)
+        assert (await answer_to('{"half":"\\udc00"}'))["result"]["half"] == "\ufffd"
+        assert "not valid JSON" in (await answer_to('{"number":NaN}'))["error"]["message"]
+        assert (await answer_to("{}", half="\ud800"))["result"] == {}
 
 
 @pytest.mark.load
@@ -309,9 +278,8 @@ async def test_the_sessions_of_a_user_are_limited(tmp_path: Path) -> None:
             return len(alive([child for child in psutil.Process().children(recursive=True) if is_server(child)]))
 
         await eventually(lambda: servers() <= 20, within=30, what="the end of the oldest sessions")
-        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
         statuses = [
-            (await http.post(url, json=ping, headers={"Mcp-Session-Id": session})).status_code
+            (await http.post(url, json=PING, headers={"Mcp-Session-Id": session})).status_code
             for session in (opened[0], opened[-1])
         ]
         assert statuses == [404, 200]

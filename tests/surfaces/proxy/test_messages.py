@@ -256,16 +256,20 @@ def test_requests_in_a_file_are_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.load
-def test_the_status_is_that_of_the_server(tmp_path: Path) -> None:
-    assert run_abp(tmp_path, "", sys.executable, "-c", "raise SystemExit(7)").returncode == 7
-    killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    assert run_abp(tmp_path, "", sys.executable, "-c", killed).returncode == 137
-
-
-@pytest.mark.load
-def test_a_server_that_ignores_the_end_of_its_input_is_ended(tmp_path: Path) -> None:
-    stubborn = (
-        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
-    )
-    done = run_abp(tmp_path, "", sys.executable, "-c", stubborn)
-    assert done.returncode == 0 and done.stdout == ""
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [
+        ("raise SystemExit(7)", 7),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
+        # it ignores the end of its input
+        (
+            "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)",
+            0,
+        ),
+    ],
+)
+def test_the_status_is_that_of_the_server_and_a_stubborn_one_is_ended(
+    tmp_path: Path, program: str, status: int
+) -> None:
+    done = run_abp(tmp_path, "", sys.executable, "-c", program)
+    assert done.returncode == status and done.stdout == ""

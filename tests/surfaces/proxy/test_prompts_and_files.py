@@ -34,7 +34,7 @@ async def test_large_content_of_prompts_becomes_links(tmp_path: Path) -> None:
         assert "messages.1.content.data" in result["_meta"]["abp-transports/artifacts"]
 
 
-async def test_older_clients_get_texts_for_links_in_prompts(tmp_path: Path) -> None:
+async def test_older_clients_get_texts_for_links(tmp_path: Path) -> None:
     image = {"type": "image", "data": "@base64:90000", "mimeType": "image/png"}
     given = {"messages": [{"role": "assistant", "content": image}, {"role": "user", "content": "not a block"}]}
     async with relayed(tmp_path) as client:
@@ -43,6 +43,8 @@ async def test_older_clients_get_texts_for_links_in_prompts(tmp_path: Path) -> N
         first, odd = result["messages"]
         assert first["role"] == "assistant" and first["content"]["text"].startswith("artifact://prompts_get_")
         assert odd == given["messages"][1]
+        (text,) = (await client.give({"content": [image]}))["content"]
+        assert text["type"] == "text" and text["text"].startswith("artifact://give_")
 
 
 async def test_a_prompt_within_the_limit_keeps_its_bytes(tmp_path: Path) -> None:
@@ -52,6 +54,8 @@ async def test_a_prompt_within_the_limit_keeps_its_bytes(tmp_path: Path) -> None
         result = await client.request("prompts/get", name="p", arguments={"result": given})
         assert base64.b64decode(result["messages"][0]["content"]["data"]) == bytes_of(40_000)
         assert "_meta" not in result and await client.store.list() == []
+        counted = client.stats.tools["prompts/get"]
+        assert (counted.pictures_in, counted.pictures_out) == (1, 1) and counted.bytes_in < 1000
 
 
 async def test_files_deep_in_arguments_are_sent(tmp_path: Path) -> None:
@@ -72,17 +76,20 @@ def test_at_most_a_thousand_parts_of_a_schema_that_names_itself_are_looked_at() 
     assert len([*islice(_parts({**again, "$defs": {"A": node}}), 1001)]) == 1000
 
 
-async def test_limits_hold_deep_in_arguments(tmp_path: Path) -> None:
+async def test_limits_of_files_in_arguments(tmp_path: Path) -> None:
     async with relayed(tmp_path) as client:
-        beyond = await client.store.put_bytes(bytes(1_000_001))
+        most, beyond = [await client.store.put_bytes(bytes(size)) for size in (1_000_000, 1_000_001)]
         small = await client.store.put_bytes(b"small")
         cases = (
             ({"pages": [{"picture": beyond.uri}]}, "TOO_LARGE"),
             ({"pages": [{"picture": small.uri}] * 17}, "INVALID_PARAMS"),
             ({"cover": {"picture": "artifact://none_000000000000"}}, "ARTIFACT_NOT_FOUND"),
+            ({"file": beyond.uri}, "TOO_LARGE"),
+            ({"file": "artifact://none_000000000000"}, "ARTIFACT_NOT_FOUND"),
         )
         for arguments, code in cases:
             answer = await client.answer(client.ask("tools/call", name="take", arguments=arguments))
             assert answer["error"]["data"]["code"] == code
+        assert "structuredContent" in await client.call("take", file=most.uri)
         sent = await client.call("take", pages=[{"picture": small.uri}] * 16)
         assert len(sent["structuredContent"]["sums"]["pages"]) == 16

@@ -15,8 +15,9 @@ import pytest
 from aiohttp import web
 from mcp_types.version import LATEST_MODERN_VERSION as NEW
 
+from tests.support.mcp_http import ANN, BOB
 from tests.support.relayed import HELLO, relayed_to
-from tests.surfaces.proxy.test_http import ANN, BOB, served
+from tests.surfaces.proxy.test_http import served
 from transports.mcp._servers import HttpServer
 from transports.surfaces.mcp.proxy._address import _Position
 
@@ -30,7 +31,7 @@ def answer(message: dict[str, Any], result: object) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def upstream(call: Call, tools: object = ()) -> AsyncIterator[HttpServer]:
+async def upstream(call: Call, tools: object = (), session: str = "of-the-server") -> AsyncIterator[HttpServer]:
     """A server with sessions whose calls ``call`` answers."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -40,7 +41,7 @@ async def upstream(call: Call, tools: object = ()) -> AsyncIterator[HttpServer]:
         match message.get("method"):
             case "initialize":
                 described = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "u"}}
-                return web.json_response(answer(message, described), headers={"Mcp-Session-Id": "of-the-server"})
+                return web.json_response(answer(message, described), headers={"Mcp-Session-Id": session})
             case "tools/list":
                 return web.json_response(answer(message, {"tools": tools}))
             case "tools/call" | "notifications/cancelled":
@@ -266,12 +267,8 @@ async def test_files_over_http_are_in_the_roots_of_the_operator_and_of_the_clien
     roots = [tmp_path / name for name in allowed]
     async with upstream(call, [FILE_TOOL]) as server, over_http(server, tmp_path / "s", roots=roots) as client:
         path = str(inner / "secret.txt")
-        message = {
-            "jsonrpc": "2.0",
-            "id": 5,
-            "method": "tools/call",
-            "params": {"name": "up", "arguments": {"file": path}},
-        }
+        params = {"name": "up", "arguments": {"file": path}}
+        message = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params}
         async with client.http.stream("POST", client.url, json=message, headers=client.headers) as response:
             async for line in response.aiter_lines():
                 if not line.startswith("data:"):
@@ -395,22 +392,10 @@ async def test_a_server_that_wants_no_delay_is_not_asked_all_the_time(
 
 
 async def test_a_session_id_that_is_not_ascii_is_an_error_of_the_handshake(tmp_path: Path) -> None:
-    async def hello(request: web.Request) -> web.StreamResponse:
-        message = await request.json()
-        return web.json_response(answer(message, {}), headers={"Mcp-Session-Id": "é"})
-
-    app = web.Application()
-    app.router.add_post("/mcp", hello)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        server = HttpServer(f"http://127.0.0.1:{runner.addresses[0][1]}/mcp", {})
+    async with upstream(image_of, session="é") as server:
         with pytest.raises(AssertionError, match="not ASCII"):
             async with relayed_to(server, tmp_path):
                 pass
-    finally:
-        await runner.cleanup()
 
 
 async def test_the_cancellation_of_a_call_over_stdio_reaches_the_server(tmp_path: Path) -> None:

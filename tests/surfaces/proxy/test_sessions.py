@@ -15,9 +15,10 @@ import pytest
 from aiohttp import web
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from tests.support.mcp_http import ANN
 from tests.support.mcp_servers import FOLDER
 from tests.support.relayed import HELLO, relayed_to
-from tests.surfaces.proxy.test_http import ANN, served
+from tests.surfaces.proxy.test_http import served
 from transports.mcp._servers import HttpServer
 from transports.surfaces.mcp.proxy._upstream import server_of
 
