@@ -67,7 +67,7 @@ def references(document: object) -> dict[str, str]:
     }
 
 
-@pytest.mark.requirement("R2-0b")
+@pytest.mark.requirement("R2-0b", "R2-6.1c", "R2-6.4a")
 async def test_a_flood_of_output_stays_within_the_limit(tmp_path: Path) -> None:
     """The same five calls, directly and through the gateway; all that is dropped can be fetched by reference."""
     table: dict[str, tuple[int, int, int]] = {}
@@ -78,6 +78,8 @@ async def test_a_flood_of_output_stays_within_the_limit(tmp_path: Path) -> None:
             flood, tame = await direct.call_tool(name, {}), await bridged.call_tool(f"abp_{name}", {})
             assert not tame.is_error, tame
             table[name] = whole(flood), whole(tame), size(tame)
+            if name == "download_workbook":  # the preset of the server's name applies
+                assert "Sales Dashboard.pdf" in json.dumps(tame.structured_content)
             by_hash = references(tame.structured_content)
             for content in contents:
                 key = by_hash[hashlib.sha256(content).hexdigest()]
@@ -88,13 +90,6 @@ async def test_a_flood_of_output_stays_within_the_limit(tmp_path: Path) -> None:
     assert all(text < 8192 for _, _, text in table.values()), table  # pictures that a model can look at come with it
     assert sum(flood for flood, _, _ in table.values()) > 3_000_000
     assert table["download_workbook"][1] * 100 < table["download_workbook"][0]
-
-
-@pytest.mark.requirement("R2-6.1c", "R2-6.4a")
-async def test_the_preset_of_the_servers_name_applies_behind_the_gateway(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as client:
-        answer = await client.call_tool("abp_download_workbook", {"id": "1"})
-        assert "Sales Dashboard.pdf" in json.dumps(answer.structured_content)
 
 
 @pytest.mark.requirement("R2-6.2d")
@@ -115,18 +110,3 @@ async def test_a_server_that_does_not_start_is_reported_without_its_arguments(tm
         text = answer.model_dump_json()
         assert "could not be connected" in text
         assert "sk-123456789" not in text
-
-
-async def test_a_model_cannot_start_programs(tmp_path: Path) -> None:
-    async with gateway(tmp_path, target("rude")) as client:
-        for url in ("mcp+stdio:touch /tmp/x", "mcp:/etc/mcp.json#x"):
-            answer = await client.call_tool("abp_connect", {"url": url})
-            assert answer.is_error
-            assert "url must begin with" in answer.model_dump_json()
-
-
-async def test_errors_of_the_server_are_passed_on(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as client:
-        answer = await client.call_tool("abp_fails", {})
-        assert answer.is_error
-        assert "the printer is empty" in answer.model_dump_json()

@@ -242,7 +242,9 @@ async def test_errors_are_results_that_say_what_to_do_next(serve: Serve) -> None
         ("abp_call", {"capability": "text.shuot"}, "abp_status lists what the app can do"),
         ("abp_call", {"capability": "text.shout", "session": "gone"}, "abp_status lists the sessions"),
         ("abp_connect", {"url": URL, "new": True}, "disconnect one with abp_disconnect"),
+        # a model cannot start programs
         ("abp_connect", {"url": "mcp+stdio:rm -rf /"}, "correct the argument url and call again"),
+        ("abp_connect", {"url": "mcp:/etc/mcp.json#x"}, "correct the argument url and call again"),
         ("abp_result", {"call": "gone"}, "abp_status lists the calls"),
         ("abp_cancel", {"call": "gone"}, "abp_status lists the calls"),
         ("abp_read_artifact", {"id": "gone_000000000000"}, "abp_artifacts lists the artifacts"),

@@ -147,28 +147,6 @@ async def test_calls_and_connections_are_found_after_a_restart(serve: Serve, gat
         assert (await called(client, "abp_status"))["sessions"] == []
 
 
-async def test_users_see_neither_the_calls_nor_the_connections_nor_the_files_of_others(serve: Serve) -> None:
-    async with serve(user="ann") as ann:
-        session = (await called(ann, "abp_connect", url=URL))["session"]
-        call = (await called(ann, "abp_call", capability="text.shout", detach=True))["call"]
-        (artifact,) = ((await result_of(ann, call)).structured_content or {})["artifacts"]
-        running = (await called(ann, "abp_call", capability="job.hold", detach=True))["call"]
-        async with serve(user="bob") as bob:
-            status = await called(bob, "abp_status")
-            assert (status["sessions"], status["calls"]) == ([], [])
-            for name, arguments, code in (
-                ("abp_result", {"call": call}, "CALL_NOT_FOUND"),
-                ("abp_result", {"call": running}, "CALL_NOT_FOUND"),
-                ("abp_cancel", {"call": running}, "CALL_NOT_FOUND"),
-                ("abp_call", {"session": session, "capability": "text.shout"}, "SESSION_INVALID"),
-                ("abp_read_artifact", {"id": artifact["id"]}, "ARTIFACT_NOT_FOUND"),
-            ):
-                answer = await bob.call_tool(name, arguments)
-                assert answer.is_error and f"[{code}]" in words(answer), words(answer)
-            assert (await called(bob, "abp_artifacts"))["total"] == 0
-        assert [one["status"] for one in (await called(ann, "abp_status"))["calls"]] == ["working", "completed"]
-
-
 async def test_what_is_hidden_stays_hidden_for_an_app_that_is_opened_again(serve: Serve) -> None:
     async with serve(Apps({"call": shout})) as client:
         session = (await called(client, "abp_connect", url=URL))["session"]

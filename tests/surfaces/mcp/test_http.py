@@ -53,9 +53,11 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
         assert "abp_text_shout" not in {tool.name for tool in (await bob.list_tools()).tools}
         with pytest.raises(MCPError):
             await bob.read_resource(uri)
+        done = (await called(ann, "abp_call", capability="text.shout", detach=True))["call"]
+        await called(ann, "abp_result", call=done)
         call = (await called(ann, "abp_call", capability="job.hold", detach=True))["call"]
         assert (await called(bob, "abp_status"))["calls"] == []
-        known = {"session": session, "id": artifact["id"], "call": call}
+        known = {"session": session, "id": artifact["id"], "call": call, "done": done}
         for tool, guess, arguments in (
             ("abp_call", "session", {"capability": "text.shout"}),
             ("abp_status", "session", {}),
@@ -64,11 +66,13 @@ async def test_users_see_nothing_of_each_other(tmp_path: Path, era: str) -> None
             ("abp_render_to_pdf", "session", {"html": "<p>"}),
             ("abp_disconnect", "session", {}),
             ("abp_result", "call", {}),
+            ("abp_result", "done", {}),
             ("abp_cancel", "call", {}),
             ("abp_read_artifact", "id", {}),
             ("abp_read_artifact", "id", {"path": str(tmp_path / "a")}),
         ):
-            right, wrong = [await bob.call_tool(tool, {**arguments, guess: one}) for one in (known[guess], "0" * 8)]
+            name = "call" if guess == "done" else guess
+            right, wrong = [await bob.call_tool(tool, {**arguments, name: one}) for one in (known[guess], "0" * 8)]
             assert right.is_error and wrong.is_error
             codes = [answer.structured_content["error"]["code"] for answer in (right, wrong)]
             assert codes[0] == codes[1]  # a guess that is right tells nothing
