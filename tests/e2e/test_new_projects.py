@@ -34,22 +34,22 @@ def follow(kind: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypa
     return packaging.run("bash", "-c", script, cwd=folder, env={**env, "PYTEST_ADDOPTS": "-p no:cacheprovider"})
 
 
-@pytest.mark.slow
-def test_a_new_app(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = follow("app", tmp_path, capsys, monkeypatch)
-    assert "5 passed" in printed and "Type: application/pdf" in printed
-    assert re.search(r"^conformant: \d+ passed, 0 failed, 0 warnings", printed, re.M)
+CONFORMANT = r"(?m)^conformant: \d+ passed, 0 failed, 0 warnings"
+#: What the commands of each kind of project print.
+PRINTED = {
+    "app": ("5 passed", "Type: application/pdf", CONFORMANT),
+    "view": ("1 passed", r'{"text": "Hello, Ada!"}', r"view: Card 1.0 \(ui://greeter/card.html\)", CONFORMANT),
+    "adapter": ("1 passed", "Type: text/csv", 'Metadata: {"rows":3}'),
+}
 
 
-def test_a_new_view(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
-    printed = follow("view", tmp_path, capsys, monkeypatch)
-    assert "1 passed" in printed and '{"text": "Hello, Ada!"}' in printed
-    assert "view: Card 1.0 (ui://greeter/card.html)" in printed
-    assert (tmp_path / "a new view" / "card.png").read_bytes().startswith(b"\x89PNG")
-    assert re.search(r"^conformant: \d+ passed, 0 failed, 0 warnings", printed, re.M)
-
-
-def test_a_new_adapter(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = follow("adapter", tmp_path, capsys, monkeypatch)
-    assert "1 passed" in printed and "Type: text/csv" in printed and 'Metadata: {"rows":3}' in printed
+@pytest.mark.parametrize("kind", [pytest.param("app", marks=pytest.mark.slow), "view", "adapter"])
+def test_a_new_project(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "view":
+        pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
+    printed = follow(kind, tmp_path, capsys, monkeypatch)
+    assert [text for text in PRINTED[kind] if not re.search(text, printed)] == [], printed
+    if kind == "view":
+        assert (tmp_path / "a new view" / "card.png").read_bytes().startswith(b"\x89PNG")

@@ -148,29 +148,24 @@ def test_a_correction_of_a_failed_line_makes_the_run_green(
 
 
 @pytest.mark.load
-def test_a_run_that_is_cancelled_begins_nothing_and_a_worker_ends_with_it(
+def test_a_worker_goes_on_with_a_run_and_begins_nothing_of_a_cancelled_one(
     abp: CommandLine, workbench: Fixture, tmp_path: Path
 ) -> None:
-    path = write_jobs(tmp_path / "jobs.jsonl", *(slow_job(n, 50) for n in range(5)))
-    run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--concurrency", "1")
-    stopped = abp(*run, "--deadline", "0.001")
-    assert stopped.status == 3 and next_steps(stopped.out) == ["To resume: the same `abp batch run` command"]
-    left = abp("batch", "status", tmp_path / "run", "--json").document
-    assert left["queued"] + left["succeeded"] == 5
-    cancelled = abp("batch", "cancel", tmp_path / "run")
-    assert cancelled.status == 0 and cancelled.out == f"Cancelled: {left['queued']} jobs\n"
-    assert abp("batch", "worker", tmp_path / "run").status == 3
-    exported = abp("batch", "export", tmp_path / "run")
-    assert next_steps(exported.out) == ["To run cancelled jobs again: the same command with --retry-failed"]
-    assert abp(*run, "--retry-failed").status == 0
-
-
-def test_a_worker_keeps_files_where_the_run_does(abp: CommandLine, workbench: Fixture, tmp_path: Path) -> None:
     path = write_jobs(tmp_path / "jobs.jsonl", *(csv_job(n) for n in range(9)))
-    run = ("batch", "run", path, "--out", tmp_path / "run", "--target", workbench.ws_url, "--concurrency", "1")
-    assert abp(*run, "--deadline", "0.001").status == 3
+    run = ("batch", "run", path, "--target", workbench.ws_url, "--concurrency", "1", "--out")
+    stopped = abp(*run, tmp_path / "run", "--deadline", "0.001")
+    assert stopped.status == 3 and next_steps(stopped.out) == ["To resume: the same `abp batch run` command"]
     assert abp("batch", "worker", tmp_path / "run").status == 0
-    assert len(list((tmp_path / "run" / "files").glob("*.csv"))) == 9
+    assert len(list((tmp_path / "run" / "files").glob("*.csv"))) == 9  # where the run keeps them
+    abp(*run, tmp_path / "other", "--deadline", "0.001")
+    left = abp("batch", "status", tmp_path / "other", "--json").document
+    assert left["queued"] + left["succeeded"] == 9
+    cancelled = abp("batch", "cancel", tmp_path / "other")
+    assert cancelled.status == 0 and cancelled.out == f"Cancelled: {left['queued']} jobs\n"
+    assert abp("batch", "worker", tmp_path / "other").status == 3
+    exported = abp("batch", "export", tmp_path / "other")
+    assert next_steps(exported.out) == ["To run cancelled jobs again: the same command with --retry-failed"]
+    assert abp(*run, tmp_path / "other", "--retry-failed").status == 0
 
 
 @pytest.mark.parametrize(
