@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Self, TypeAlias
 
 import typer
@@ -42,14 +41,13 @@ from ._options import (
 )
 from ._output import (
     asynchronous,
-    is_dumb_terminal,
-    is_quiet,
     print_event,
     print_json,
     print_note,
     print_rows,
     print_text,
     run_async,
+    shows_progress,
 )
 from ._signals import draining
 
@@ -200,7 +198,8 @@ class BatchProgress:
         self._bar = None
         if as_json:
             print_event({"event": "begun", **counts.as_dict()})
-        if as_json or is_quiet() or sys.stderr is None or not sys.stderr.isatty() or is_dumb_terminal():
+            return
+        if not shows_progress():
             return
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -220,9 +219,7 @@ class BatchProgress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 

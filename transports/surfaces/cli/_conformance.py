@@ -25,7 +25,7 @@ from ._options import (
     headers_of,
     seconds_between,
 )
-from ._output import asynchronous, is_quiet, print_json, print_text
+from ._output import asynchronous, print_json, print_text, shows_progress
 from ._params import require_folder
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _print_report(report: Report) -> None:
 @contextmanager
 def _status_line() -> Iterator[Callable[[str], None]]:
     """Show the running check on the last line of a terminal. Yields the function that sets it."""
-    if not sys.stderr.isatty() or is_quiet():
+    if not shows_progress():
         yield lambda check: None
         return
     from rich.console import Console

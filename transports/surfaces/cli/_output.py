@@ -221,6 +221,11 @@ def is_dumb_terminal() -> bool:
     return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
 
 
+def shows_progress() -> bool:
+    """Return whether progress can be drawn on stderr, and ``-q`` was not given."""
+    return not is_quiet() and sys.stderr is not None and sys.stderr.isatty() and not is_dumb_terminal()
+
+
 def at_terminal() -> bool:
     """Return whether the user can be asked: stdin and stderr are terminals. Stdout is for results and may be a file."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
@@ -474,14 +479,13 @@ def version_of(distribution: str) -> str:
 
 
 class ProgressBar:
-    """Progress bar on stderr while the context lasts, unless ``-q`` was given or stderr is not a terminal that can
-    draw one."""
+    """Progress bar on stderr while the context lasts, if :func:`shows_progress`."""
 
     def __init__(self, label: str) -> None:
         #: The callback for progress; ``None`` without a bar.
         self.on_progress: Callable[[Progress], None] | None = None
         self._running = False
-        if is_quiet() or sys.stderr is None or not sys.stderr.isatty() or is_dumb_terminal():
+        if not shows_progress():
             return
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
