@@ -8,7 +8,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
-from typing import IO, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import msgspec
 
@@ -288,7 +288,7 @@ def inner_values(nodes: Iterable[object]) -> list[object]:
     ]
 
 
-def members_of(value: object) -> Mapping[str, object]:
+def members_of(value: object) -> Mapping[str, Any]:
     """Return the members of a JSON object; none for any other value."""
     return value if isinstance(value, Mapping) else {}
 

@@ -43,8 +43,7 @@ from ..errors import (
     UsageError,
     spelled,
 )
-from ..protocol._declarations import Manifest, parse
-from ..protocol._discovery import Discovery
+from ..protocol._declarations import Discovery, Manifest, parse
 from ..protocol._find_content import Place, replace
 from ..protocol._strict_json import (
     MAX_LISTED,

@@ -27,8 +27,7 @@ from ..protocol.schema import check_params, unnamed_params
 from ._events import ConnectionChanged
 
 if TYPE_CHECKING:
-    from ..protocol._declarations import AppInfo, Capability
-    from ..protocol._discovery import Discovery
+    from ..protocol._declarations import AppInfo, Capability, Discovery
     from ._events import Event
 
 logger = logging.getLogger("transports")

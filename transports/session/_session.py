@@ -53,8 +53,7 @@ from ._results import Results
 from ._settings import Settings
 
 if TYPE_CHECKING:
-    from ..protocol._declarations import AppInfo, Capability
-    from ..protocol._discovery import Discovery
+    from ..protocol._declarations import AppInfo, Capability, Discovery
     from . import View, ViewOptions
     from ._call_evidence import EvidenceOfCalls
     from ._events import Event

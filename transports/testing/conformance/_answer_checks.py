@@ -18,10 +18,10 @@ from ...errors import (
 )
 from ...protocol._find_content import find
 from ...protocol._media import contradicts, safe_filename, sniff
-from ...protocol._strict_json import encode_json
+from ...protocol._strict_json import encode_json, members_of
 from ...protocol.binary import Encoded
 from ._client import GRACE
-from ._evidence import ContentItem, Evidence, Exchange, NotApplicable, Rules, Trial, as_mapping
+from ._evidence import ContentItem, Evidence, Exchange, NotApplicable, Rules, Trial
 
 ANSWERS = Rules()
 BINARIES = Rules()
@@ -253,7 +253,7 @@ def _progress(app: Evidence) -> Iterator[str]:
     if not reports:
         raise NotApplicable("no call reported progress")
     for trial, payload in reports:
-        fields = as_mapping(payload)
+        fields = members_of(payload)
         if not isinstance(fields.get("operationId"), str):
             yield f"{trial.name}: without operationId: {str(payload)[:80]}"
         for name in ("progress", "total", "percentage"):

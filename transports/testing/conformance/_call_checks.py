@@ -10,8 +10,9 @@ import jsonschema_rs
 
 from ...errors import ProtocolError, first_line
 from ...protocol._find_content import find
+from ...protocol._strict_json import members_of
 from ...protocol.schema import check_output
-from ._evidence import Evidence, Exchange, NotApplicable, Rules, Trial, as_list, as_mapping
+from ._evidence import Evidence, Exchange, NotApplicable, Rules, Trial, as_list
 
 SCHEMAS = Rules()
 ERRORS = Rules()
@@ -153,7 +154,7 @@ def _describes_content(schema: object, path: Sequence[str | int], keys: Set[str]
         return False
     if any(key in schema for key in _INDIRECT):
         return True
-    properties = as_mapping(schema.get("properties"))
+    properties = members_of(schema.get("properties"))
     if not path:
         return keys <= properties.keys() and "mimeType" in as_list(schema.get("required"))
     step = path[0]
@@ -346,7 +347,7 @@ def _forms(app: Evidence) -> Iterator[str]:
         raise NotApplicable("there is no page object with cancel")
     for name, form in (("cancelText", "cancel(callId, reason)"), ("cancelObject", "cancel({callId, reason})")):
         step = app.page_steps[name]
-        fields = as_mapping(step.value)
+        fields = members_of(step.value)
         if step.threw is not None:
             yield f"{form} threw: {step.threw}"
         elif not isinstance(fields.get("cancelled"), bool) or not isinstance(fields.get("callId"), str):
@@ -408,7 +409,7 @@ def _again(app: Evidence) -> Iterator[str]:
         return
     if probed.threw is not None:
         yield f"the second time it threw: {probed.threw}"
-    elif not accepted and as_mapping(probed.value).get("cancelled") is not True:
+    elif not accepted and members_of(probed.value).get("cancelled") is not True:
         yield f"the second time it answered {str(probed.value)[:80]}"
 
 

@@ -25,11 +25,12 @@ from ...protocol._elicitation import default_answer
 from ...protocol._find_content import Found, find
 from ...protocol._params import prepare_params
 from ...protocol._payloads import ElicitationRequest
+from ...protocol._strict_json import members_of
 from ...protocol.binary import BinaryData, Download, Handle, verify_size
 from ...protocol.messages import Effect, Message, Sender, initialize_params
 from ...routing.http._downloads import download
 from ...routing.http._request import cookies_of
-from ._evidence import ContentItem, Exchange, as_mapping
+from ._evidence import ContentItem, Exchange
 
 #: Seconds beyond a call's timeout that the client still waits for the answer.
 GRACE = 1.0
@@ -203,7 +204,7 @@ def _descriptor(data: object, content: Found) -> Mapping[str, object]:
     node = data
     for step in content.path:
         node = node[step]  # type: ignore[index]
-    return as_mapping(node)
+    return members_of(node)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ...errors import ABPError, UsageError
 from ...playwright._extension import extension_folder
-from ...protocol._declarations import Capability
-from ...protocol._discovery import Discovery
+from ...protocol._declarations import Capability, Discovery
 from ...protocol._plain_text import is_page
+from ...protocol._strict_json import members_of
 from ...protocol.binary import BinaryData
 from ...protocol.messages import Effect, Sender, ServerCall
 from ...session._settings import Settings
@@ -59,7 +59,7 @@ class Exchange:
     @property
     def fields(self) -> Mapping[str, object]:
         """Answer if it is an object, otherwise an empty object."""
-        return as_mapping(self.answer)
+        return members_of(self.answer)
 
     @property
     def succeeded(self) -> bool:
@@ -275,11 +275,6 @@ class Plan:
         if _matches(name, self.skip):
             return "excluded"
         return ""
-
-
-def as_mapping(value: object) -> Mapping[str, Any]:
-    """Return a JSON object, or an empty one in place of any other value."""
-    return value if isinstance(value, Mapping) else {}
 
 
 def as_list(value: object) -> list[Any]:

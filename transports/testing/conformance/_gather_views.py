@@ -27,12 +27,12 @@ from ...playwright._browser import Browser
 from ...playwright._received import ViewMessage
 from ...playwright._source import PageSource
 from ...protocol._declarations import Capability
-from ...protocol._strict_json import decode_json
+from ...protocol._strict_json import decode_json, members_of
 from ...protocol.messages import Message
 from ...session._settings import Settings
 from ...session._targets import transport_for
 from ._client import Client
-from ._evidence import Evidence, Exchange, Finding, Plan, Trial, ViewTrial, as_list, as_mapping
+from ._evidence import Evidence, Exchange, Finding, Plan, Trial, ViewTrial, as_list
 from ._inputs import CannotGenerate, generated_params
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _view_address(tool: Mapping[str, Any]) -> str | None:
     meta = tool.get("_meta")
     if not isinstance(meta, Mapping):
         return None
-    address = as_mapping(meta.get("ui")).get("resourceUri")
+    address = members_of(meta.get("ui")).get("resourceUri")
     if address is None:
         address = meta.get("ui/resourceUri", meta.get("openai/outputTemplate"))
     return address if isinstance(address, str) else None
@@ -226,7 +226,7 @@ async def _request_payload(
     server: MCPTransport, method: str, params: Mapping[str, object], timeout: float
 ) -> Mapping[str, Any]:
     reply = await server.request(Message(method, params), timeout=timeout)
-    return as_mapping(reply.payload)
+    return members_of(reply.payload)
 
 
 async def _relay(

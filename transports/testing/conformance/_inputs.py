@@ -16,9 +16,10 @@ from typing import Any
 
 from ...errors import UsageError
 from ...protocol._params import prepare_params
+from ...protocol._strict_json import members_of
 from ...protocol.binary import BinaryData
 from ...protocol.schema import check_output, check_params
-from ._evidence import as_list, as_mapping
+from ._evidence import as_list
 
 _TEXT = "abp"
 _PNG = base64.b64decode(
@@ -89,9 +90,9 @@ def without_required(
 
 def with_wrong_type(schema: Mapping[str, object], params: Mapping[str, object]) -> tuple[str, dict[str, object]] | None:
     """Return the name of a parameter and ``params`` with a value of a wrong type; ``None`` if none has a type."""
-    for name, inner in as_mapping(schema.get("properties")).items():
-        kind = as_mapping(inner).get("type")
-        if isinstance(kind, str) and kind in _WRONG and not {"enum", "const"} & set(as_mapping(inner)):
+    for name, inner in members_of(schema.get("properties")).items():
+        kind = members_of(inner).get("type")
+        if isinstance(kind, str) and kind in _WRONG and not {"enum", "const"} & set(members_of(inner)):
             return name, {**params, name: _WRONG[kind]}
     return None
 
@@ -145,7 +146,7 @@ def _merged(base: Mapping[str, object], more: object) -> Mapping[str, object]:
         return base
     both: dict[str, Any] = {**base, **more}
     for key in {"properties"} & set(base) & set(more):
-        both[key] = {**as_mapping(base[key]), **as_mapping(more[key])}
+        both[key] = {**members_of(base[key]), **members_of(more[key])}
     required = [*as_list(base.get("required")), *as_list(more.get("required"))]
     if required:
         both["required"] = required
@@ -155,7 +156,7 @@ def _merged(base: Mapping[str, object], more: object) -> Mapping[str, object]:
 def _target(root: Mapping[str, object], pointer: str) -> object:
     node: object = root
     for step in pointer.removeprefix("#").split("/")[1:]:
-        node = as_mapping(node).get(step.replace("~1", "/").replace("~0", "~"))
+        node = members_of(node).get(step.replace("~1", "/").replace("~0", "~"))
     if not pointer.startswith("#") or node is None:
         raise CannotGenerate(f"its inputSchema refers to {pointer[:60]!r}")
     return node
@@ -178,7 +179,7 @@ def _kind(schema: Mapping[str, object]) -> str:
 
 
 def _sample_object(schema: Mapping[str, Any], root: Mapping[str, object], depth: int, hint: str) -> object:
-    properties = as_mapping(schema.get("properties"))
+    properties = members_of(schema.get("properties"))
     if {"content", "mimeType"} <= set(properties):
         return _sample_binary(properties, hint)
     required = [name for name in as_list(schema.get("required")) if isinstance(name, str)]
@@ -186,7 +187,7 @@ def _sample_object(schema: Mapping[str, Any], root: Mapping[str, object], depth:
 
 
 def _sample_binary(properties: Mapping[str, object], hint: str) -> BinaryData:
-    declared = as_mapping(properties["mimeType"])
+    declared = members_of(properties["mimeType"])
     allowed = [declared.get("const"), *as_list(declared.get("enum")), *as_list(declared.get("examples"))]
     mime_type = next((name for name in allowed if isinstance(name, str)), "image/png")
     if mime_type.startswith("text/"):

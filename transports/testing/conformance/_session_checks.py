@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from ...protocol._declarations import Manifest
+from ...protocol._strict_json import members_of
 from ...protocol.messages import PROTOCOL_VERSION
 from ...routing.http._headers import is_json
-from ._evidence import Evidence, Exchange, NotApplicable, ProbeStep, Rules, as_list, as_mapping
+from ._evidence import Evidence, Exchange, NotApplicable, ProbeStep, Rules, as_list
 
 RULES = Rules()
 
@@ -95,7 +96,7 @@ def _agrees(app: Evidence) -> Iterator[str]:
     manifest = _manifest(app)
     if app.open_error is not None:
         raise NotApplicable("the app could not be initialized")
-    running = as_mapping(app.session_info.get("app"))
+    running = members_of(app.session_info.get("app"))
     for name in ("id", "name", "version"):
         declared = getattr(manifest.app, name)
         if declared and running.get(name) not in (None, declared):
@@ -154,14 +155,14 @@ def _members(app: Evidence) -> Iterator[str]:
         broke = steps.get("broke", ProbeStep(threw="the probe did not run")).threw
         yield f"the page object could not be inspected: {broke}"
         return
-    kinds = as_mapping(steps["members"].value)
+    kinds = members_of(steps["members"].value)
     for name in ("initialize", "shutdown", "call"):
         if kinds.get(name) != "function":
             yield f"{name} is {kinds.get(name)}, not a function"
     version = steps["protocolVersion"]
     if not isinstance(version.value, str) or not version.value:
         yield f"protocolVersion is {version.threw or repr(version.value)}, not text"
-    identity = as_mapping(steps["app"].value)
+    identity = members_of(steps["app"].value)
     for name in ("id", "name", "version"):
         if not isinstance(identity.get(name), str):
             yield f"app.{name} is missing"
@@ -179,7 +180,7 @@ def _describe(app: Evidence) -> Iterator[str]:
     if unknown.threw is not None or unknown.value is not None:
         yield f"an unknown name: {unknown.threw or f'answered {str(unknown.value)[:80]}'}"
     step = _steps(app).get("describeKnown")
-    if step is not None and not isinstance(as_mapping(step.value).get("name"), str):
+    if step is not None and not isinstance(members_of(step.value).get("name"), str):
         yield f"a known name: {step.threw or f'answered {str(step.value)[:80]}'}"
 
 

@@ -12,7 +12,8 @@ from typing import Any, TypeGuard
 
 import pybase64
 
-from ._evidence import Evidence, Finding, NotApplicable, Rules, ServerViews, ViewTrial, as_list, as_mapping
+from ...protocol._strict_json import members_of
+from ._evidence import Evidence, Finding, NotApplicable, Rules, ServerViews, ViewTrial, as_list
 
 RULES = Rules()
 
@@ -56,7 +57,7 @@ def _is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def _ui(entry: Mapping[str, Any]) -> object:
-    return as_mapping(entry.get("_meta")).get("ui")
+    return members_of(entry.get("_meta")).get("ui")
 
 
 def _views(app: Evidence) -> ServerViews:
@@ -74,8 +75,8 @@ def _addresses(app: Evidence) -> Iterator[tuple[str, object]]:
 
 
 def _address(tool: Mapping[str, Any]) -> object:
-    meta = as_mapping(tool.get("_meta"))
-    addresses = [as_mapping(meta.get("ui")).get("resourceUri"), *(meta.get(key) for key in _LEGACY)]
+    meta = members_of(tool.get("_meta"))
+    addresses = [members_of(meta.get("ui")).get("resourceUri"), *(meta.get(key) for key in _LEGACY)]
     return next((address for address in addresses if address is not None), None)
 
 
@@ -244,7 +245,7 @@ def _faults_of_tool(tool: Mapping[str, Any]) -> Iterator[str]:
 
 def _misplaced_address(place: str, metadata: object) -> str | None:
     """Return the place of a text in a tool's metadata that is likely meant as the address of its view."""
-    for key, value in as_mapping(metadata).items():
+    for key, value in members_of(metadata).items():
         inner = f"{place}.{key}" if key.isidentifier() else f'{place}["{key}"]'
         if isinstance(value, str) and (value.startswith("ui://") or _similar_key(key, _KEYS_OF_VIEWS) is not None):
             return inner
@@ -320,7 +321,7 @@ def _faults_of_metadata(ui: object) -> Iterator[str]:
 )
 def _origins(app: Evidence) -> Iterator[str]:
     for uri, ui in _metadata(app):
-        for key, domains in as_mapping(as_mapping(ui).get("csp")).items():
+        for key, domains in members_of(members_of(ui).get("csp")).items():
             for domain in as_list(domains):
                 if isinstance(domain, str) and not _ORIGIN.fullmatch(domain):
                     yield f"{uri}: csp.{key} has {domain[:80]!r}"
@@ -359,7 +360,7 @@ def _is_meaningful(block: object) -> bool:
 def _visibility(app: Evidence) -> Iterator[str]:
     unknown: list[str] = []
     for name, tool in app.views.tools.items():
-        for audience in as_list(as_mapping(_ui(tool)).get("visibility")):
+        for audience in as_list(members_of(_ui(tool)).get("visibility")):
             if audience not in ("model", "app"):
                 unknown.append(f"{name}: {audience!r}")
     if not unknown:
