@@ -18,8 +18,8 @@ from webapp_fixture.handlers import app_handlers, with_definitions
 from webapp_fixture.state import State
 
 
-def in_process() -> MemoryTransport:
-    """A new one. What it lists has no schemas, and calls that were cancelled are told by ``app.record``."""
+def in_process(kind: type[MemoryTransport] = MemoryTransport) -> MemoryTransport:
+    """A new one of a ``kind``. What it lists has no schemas; ``app.record`` tells of cancelled calls."""
     record, state = Record(), State()
     known = with_definitions(app_handlers(state, record)) | with_definitions(fault_handlers(state), faults=True)
 
@@ -55,7 +55,7 @@ def in_process() -> MemoryTransport:
 
     handlers = {name: handler(capability) for name, capability in known.items()}
     raws = {name: raw(name) for name in ("fault.bad_answer", "fault.crash_half")}
-    transport = MemoryTransport({**handlers, **raws, "app.record": stopped})
+    transport = kind({**handlers, **raws, "app.record": stopped})
     return transport
 
 
