@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
-from tests.e2e.test_pytest_plugin import ARGS, ROOT, ran
+from tests.e2e.test_pytest_plugin import ROOT, ran
 from tests.support.mcp_servers import FOLDER
 
 pytest_plugins = ("pytester",)
@@ -168,47 +166,3 @@ def test_a_view_that_stays_blank_fails_at_the_line_of_the_test(pytester: pytest.
     places = [line for line in result.outlines if re.match(r"\S+\.py:\d+: ", line)]
     assert [place.partition(":")[0] for place in places] == ["test_lines.py"] * 5, places
     assert sum("stayed blank" in line for line in result.outlines) >= 3
-
-
-@pytest.mark.slow
-def test_golden_pictures_of_a_view(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        import pytest
-
-        pytestmark = pytest.mark.abp("server.py")
-
-        @pytest.fixture
-        def view(abp_open_view):
-            return abp_open_view("board", size=(300, 200))
-
-        def test_same(view, abp_golden):
-            abp_golden.check(view.screenshot().artifact(), "board.png")
-
-        def test_changed(view, abp_golden):
-            view.frame.evaluate(
-                "document.body.insertAdjacentHTML('beforeend', '<svg width=20 height=10><rect width=20 height=10>')"
-            )
-            abp_golden.check(view.screenshot().artifact(), "board.png", differing=0.02)
-            abp_golden.check(view.screenshot().artifact(), "board.png", differing=0.001)
-    """)
-    ran(pytester, "-k", "same").assert_outcomes(failed=1)  # there is none yet
-    ran(pytester, "-k", "same", "--abp-update-golden").assert_outcomes(passed=1)
-    result = ran(pytester)
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(
-        ["*of 60000 pixels differ from *board.png (tolerance 0, 60 pixels may differ by more)*"]
-    )
-    assert (kept(pytester, "test_changed") / "board.difference.png").is_file()
-
-
-@pytest.mark.slow
-def test_the_example_is_a_server_with_a_view_and_its_tests() -> None:
-    """In place, so that its golden picture counts."""
-    folder = ROOT / "examples" / "mcp_app"
-    args = ["-o", "asyncio_default_fixture_loop_scope=function", "-q", str(folder)]
-    command = [sys.executable, "-m", "pytest", *ARGS, *args]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stdout
-    assert "4 passed" in done.stdout
-    lines = {name: len((folder / name).read_text().splitlines()) for name in ("server.py", "view.html", "test_poll.py")}
-    assert lines["server.py"] <= 40 and lines["view.html"] <= 140 and lines["test_poll.py"] <= 60

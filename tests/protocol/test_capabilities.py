@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from transports import CapabilityError
-from transports.protocol._capabilities import MAX_CAPABILITIES, Capabilities, deprecation_warnings, find_capability
+from transports.protocol._capabilities import (
+    MAX_CAPABILITIES,
+    Capabilities,
+    deprecation_warnings,
+    find_capability,
+    is_long,
+    with_suggestions,
+)
 from transports.protocol._declarations import Capability
 
 ONE = {"name": "a", "description": "old", "inputSchema": {"type": "object"}}
@@ -117,3 +126,44 @@ def test_an_app_has_so_many_capabilities_and_the_rest_is_left_out(caplog: pytest
     assert "left out 2 of the app's capabilities: the limit is 150,000" in caplog.text
     changed = full.apply_change({"added": ["beyond", {"name": "c0", "title": "known"}]})
     assert len(changed) == MAX_CAPABILITIES and changed["c0"].title == "known"
+
+
+def test_five_entries_without_a_name_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert not Capabilities().merge([1, 2, 3, 4, 5, 6])
+    assert [record.getMessage() for record in caplog.records] == [
+        f"left out of the app's capabilities: {n} has no name" for n in range(1, 6)
+    ]
+
+
+@pytest.mark.parametrize(("others", "found"), [(4999, True), (5000, False)])
+def test_5000_names_are_searched_for_one_that_is_alike(others: int, found: bool) -> None:
+    known = Capabilities().merge([*(f"{n:040}" for n in range(others)), "export.pdf"])
+    error = with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "export.pfd", known)
+    assert (error.alternatives == ("export.pdf",)) is found
+    assert ("did you mean export.pdf?" in error.message) is found
+
+
+def test_a_list_of_more_than_3000_capabilities_is_long() -> None:
+    assert not is_long(["a"] * 3000) and is_long(["a"] * 3001)
+    assert not is_long({"data": {"capabilities": ["a"] * 3000}}) and is_long({"data": {"capabilities": ["a"] * 3001}})
+
+
+@pytest.mark.parametrize(("others", "first"), [(4999, "a"), (5000, "n00000")])
+def test_of_5000_names_the_first_in_the_alphabet_are_listed(others: int, first: str) -> None:
+    known = Capabilities().merge([*(f"n{n:05}" for n in range(others)), "a"])
+    error = with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "zzzzzzzz", known)
+    assert f"the app has {first}, " in error.message and error.message.count(",") == 7
+
+
+def test_eight_alternatives_and_three_requirements_are_named() -> None:
+    other = with_suggestions(CapabilityError("no", alternatives=[f"a{n}" for n in range(9)]), "x", {})
+    assert other.message == "no; instead there is a0, a1, a2, a3, a4, a5, a6, a7"
+    known = Capabilities().merge([f"n{n}" for n in range(9)])
+    unknown = with_suggestions(CapabilityError("no", code="UNKNOWN_CAPABILITY"), "zzz", known)
+    assert unknown.alternatives == ()
+    assert unknown.message == "no; the app has n0, n1, n2, n3, n4, n5, n6, n7 and 1 more"
+    needs = [{"description": f"r{n}", "resolution": "do it" if n else None} for n in range(4)]
+    known = Capabilities().merge([{"name": "x", "requirements": [{"type": "met", "met": True}, *needs]}])
+    unmet = with_suggestions(CapabilityError("no", code="REQUIREMENT_NOT_MET"), "x", known)
+    assert unmet.message == "no; it needs r0; it needs r1: do it; it needs r2: do it"

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from transports.protocol._elicitation import INVALID_ANSWER, answer_fault, options_of, refused_answer
+from transports.protocol._elicitation import (
+    DECLINED,
+    INVALID_ANSWER,
+    answer_fault,
+    default_answer,
+    options_of,
+    refused_answer,
+)
 from transports.protocol._payloads import ElicitationRequest
 
 PIN = {"properties": {"pin": {"maxLength": 2}}}
@@ -144,3 +151,26 @@ def test_a_schema_counts_for_values_only() -> None:
 def test_the_app_is_told_of_an_answer_that_was_refused() -> None:
     error = {"code": "INVALID_ANSWER", "message": "no", "retryable": False}
     assert refused_answer("no") == {"success": False, "error": error} and INVALID_ANSWER == "INVALID_ANSWER"
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "data"),
+    [
+        ("input", {"default": "x"}, {"value": "x"}),
+        ("preference", {"schema": {"default": 0}}, {"value": 0}),
+        ("select", {"default": "a", "schema": {"default": "b"}}, {"selected": "a"}),
+        ("confirm", {"default": True}, {"confirmed": True}),
+        ("confirm", {"default": False, "destructive": True}, {"confirmed": False}),
+        ("input", {"default": "x", "destructive": True}, {"value": "x"}),
+        ("confirm", {"default": True, "destructive": True}, None),
+        ("confirm", {"default": True, "schema": {"destructive": True}}, None),
+        ("confirm", {"default": "yes", "destructive": True}, None),
+        ("input", {}, None),
+        ("input", {"default": None, "schema": "x"}, None),
+        ("file", {"default": "x"}, None),
+    ],
+)
+def test_the_apps_own_default_answers(method: str, params: dict[str, object], data: object) -> None:
+    answer = default_answer(ElicitationRequest(method=f"elicitation/{method}", params=params))
+    assert answer == (DECLINED if data is None else {"success": True, "data": data})
+    assert DECLINED == {"success": False, "cancelled": True}

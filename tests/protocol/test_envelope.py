@@ -161,3 +161,27 @@ def test_a_message_has_128_levels_at_most(extra: str) -> None:
                 decode_envelope(data)
     with pytest.raises(ProtocolError, match="128 levels"):
         decode_envelope(f'{{"type": "x", "payload": {"[" * 128}{"]" * 128}{extra}}}'.encode())
+
+
+@pytest.mark.parametrize(("chars", "kind"), [(128 * 1024, memoryview), (128 * 1024 - 4, str)])
+def test_128_kib_of_base64_are_a_run(chars: int, kind: type) -> None:
+    payload = {"content": "A" * chars, "mimeType": "image/png"}
+    message = decode_envelope(json.dumps({"type": "x", "payload": {**payload, "beside": "x" * 100}}).encode())
+    assert isinstance(message.payload, dict)
+    content = message.payload["content"]
+    if kind is memoryview:
+        assert isinstance(content, BinaryData) and isinstance(content.content, Encoded)
+        content = content.content.text
+    assert isinstance(content, kind) and isinstance(content, str | memoryview) and len(content) == chars
+
+
+def test_signs_of_another_alphabet_count_in_the_first_128_kib_of_a_run() -> None:
+    def content(sign_at: int) -> object:
+        text = "A" * sign_at + "-" + "A" * (256 * 1024 - sign_at - 1)
+        document = {"type": "x", "payload": {"content": text, "mimeType": "image/png"}}
+        payload = decode_envelope(json.dumps(document).encode()).payload
+        assert isinstance(payload, dict)
+        return payload["content"]
+
+    assert isinstance(content(128 * 1024 - 1), str)
+    assert isinstance(content(128 * 1024), BinaryData)  # an error when it is decoded

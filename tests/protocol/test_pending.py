@@ -105,10 +105,10 @@ def test_replies_in_any_order_reach_their_requests(order: list[int]) -> None:
     asyncio.run(run())
 
 
-async def test_memory_of_ended_requests_is_bounded() -> None:
+async def test_4096_ended_requests_are_remembered() -> None:
     pending = PendingReplies()
-    for n in range(5000):
+    for n in range(4097):
         pending.register(Message("capabilities/call", id=str(n)))
-        pending.deliver(reply(str(n)))
-    assert pending.deliver(reply("4999")) == "duplicate"
-    assert pending.deliver(reply("0")) == "unknown"
+        pending.forget(str(n))
+    assert pending.deliver(Message("capabilities/call-result", id="0")) == "unknown"
+    assert pending.deliver(Message("capabilities/call-result", id="1")) == "late"

@@ -1,8 +1,22 @@
-"""Texts of an app as people and models see them."""
+"""Texts of an app as people and models see them; what a message shows of an address, a name or a time."""
+
+from __future__ import annotations
+
+import time
 
 import pytest
+from hypothesis import given, strategies as st
 
-from transports.protocol._plain_text import plain_line, plain_schema, plain_text, plain_tree
+from transports.protocol._plain_text import (
+    is_loopback,
+    plain_line,
+    plain_schema,
+    plain_text,
+    plain_tree,
+    redact_url,
+    similar_names,
+)
+from transports.protocol._times import format_duration, iso_utc, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -51,3 +65,96 @@ def test_a_schema_keeps_its_words_only_if_they_are_plain() -> None:
     ]
     for value in left_out:
         assert plain_schema({"type": "object", **value}) is None
+
+
+def test_three_names_are_alike_unless_another_number_is_asked_for() -> None:
+    known = ["export.pdg", "export.pdf2", "EXPORT.PDF", "export.pd"]
+    assert similar_names("Export.pdf", known) == ["EXPORT.PDF", "export.pdf2", "export.pd"]
+    assert similar_names("Export.pdf", known, most=1) == ["EXPORT.PDF"]
+
+
+def test_200_characters_of_a_name_are_compared_and_three_fifths_must_be_alike() -> None:
+    name = "".join(chr(0x4E00 + n) for n in range(300))
+    alike, less = name[:87] + "-", name[:86] + "-"  # 2 * 87 of 88 + 200 characters, and 2 * 86 of 87 + 200
+    assert similar_names(name, [alike]) == [alike] and similar_names(name, [less]) == []
+    assert similar_names("labels", ["as", "csv"]) == []  # two letters of a longer word are no likeness
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://app.example/a/b.pdf", "https://app.example/a/b.pdf"),
+        ("https://app.example/@user/a@b.png", "https://app.example/@user/a@b.png"),
+        ("https://user:secret@app.example/x", "https://app.example/x"),
+        ("HTTPS://user:sec@ret@app.example:8443", "HTTPS://app.example:8443"),
+        ("//user:secret@app.example/x", "//app.example/x"),
+        ("https:\\\\user:secret@app.example", "https:\\\\app.example"),
+        ("https:/user:secret@app.example", "https:/app.example"),
+        ("  https://user:secret@app.example/ ", "https://app.example/"),
+        ("blob:https://user:secret@app.example/1-2", "blob:https://app.example/1-2"),
+        ("https://app.example/x?sig=secret", "https://app.example/x?…"),
+        ("https://app.example/x?sig=secret#secret", "https://app.example/x?…"),
+        ("https://app.example/x#secret?no=query", "https://app.example/x"),
+        ("/relative?token=secret@x", "/relative?…"),
+        ("data:text/plain;base64,c2VjcmV0", "data:text/plain;base64,…"),
+        (" DATA:,secret", "DATA:,…"),
+        ("data:secret", "data:,…"),
+        ("data:" + "s" * 74 + ",secret", "data:" + "s" * 74 + ",…"),
+        ("data:" + "s" * 75 + ",secret", "data:,…"),
+        ("mcp+stdio:server --token x", "mcp+stdio:server …"),
+        ("MCP+stdio:server", "MCP+stdio:server"),
+        ("", ""),
+    ],
+)
+def test_a_redacted_url_shows_no_secret(url: str, shown: str) -> None:
+    assert redact_url(url) == shown
+
+
+_PART = st.text(st.characters(exclude_characters="/\\?#", exclude_categories=["Cc", "Cs", "Z"]), max_size=8)
+
+
+@given(_PART, st.text(max_size=20), st.text(max_size=20))
+def test_no_part_of_a_secret_is_shown(user: str, query: str, fragment: str) -> None:
+    assert redact_url(f"https://{user}@app.example/x?{query}#{fragment}") == "https://app.example/x?…"
+
+
+def test_hosts_that_are_this_machine() -> None:
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.8.8.8", "::1", "[::1]")))
+    others = ("", None, "localhost.example", "0.0.0.0", "10.0.0.1", "::", "app.example", "::1%")
+    assert not any(map(is_loopback, others))
+
+
+def test_a_long_url_takes_time_in_proportion_to_its_length() -> None:
+    began = time.thread_time()
+    assert redact_url("a:" * 60_000) == "a:" * 60_000
+    assert redact_url("a:" * 60_000 + "u:p@x") == "a:" * 60_000 + "u:x"
+    assert time.thread_time() - began < 1.0  # quadratic time would be half a minute
+
+
+def test_a_point_in_time_is_utc_with_milliseconds_unless_asked_otherwise() -> None:
+    assert iso_utc(0) == "1970-01-01T00:00:00.000Z"
+    assert iso_utc(1_785_240_000.2509) == "2026-07-28T12:00:00.250Z"
+    assert iso_utc(1_785_240_000.9, timespec="seconds") == "2026-07-28T12:00:00Z"
+
+
+def test_a_duration_has_nine_digits_at_most() -> None:
+    assert parse_duration("999999999d") == 999_999_999 * 86400
+    assert parse_duration("1000000000d") is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 seconds"),
+        (1, "1 second"),
+        (1.5, "1.5 seconds"),
+        (60, "1 minute"),
+        (90, "90 seconds"),
+        (3600, "1 hour"),
+        (5400, "90 minutes"),
+        (86400, "1 day"),
+        (172800, "2 days"),
+    ],
+)
+def test_a_duration_in_the_largest_unit_that_divides_it(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text

@@ -266,3 +266,28 @@ def test_of_what_is_nested_too_deeply_the_first_level_is_left() -> None:
         "password": "<redacted>",
     }
     assert redactor.field("password", deep) == redactor.field("a", deep) == "<redacted>"
+
+
+@pytest.mark.parametrize(
+    ("secret", "short"),
+    [
+        ("bearer abcdef1~", "bearer abcde1~"),
+        ("basic QWxhZ1", "basic QWxh1"),
+        ("eyJabcdefgh.eyJabcdefgh.x", "eyJabcdefg.eyJabcdefgh.x"),
+        ("eyJabcdefgh.12345678.x", "eyJabcdefgh.1234567.x"),
+    ],
+)
+def test_credentials_have_a_length(secret: str, short: str) -> None:
+    assert REDACTED in Redactor().text(secret)
+    assert Redactor().text(short) == short
+
+
+def test_of_a_match_the_group_called_secret_is_replaced_or_the_whole() -> None:
+    redactor = Redactor(patterns=[r"pin(?P<secret>\d+)?!", r"card \d+", r"(?P<other>seat) 1"])
+    assert redactor.text("pin12! pin! card 12 seat 1") == f"pin{REDACTED}! {REDACTED} {REDACTED} {REDACTED}"
+    assert redactor.text("see pin12!") == f"see pin{REDACTED}!"
+
+
+def test_a_header_alone_and_a_long_name_are_secret_too() -> None:
+    assert Redactor().text("x-api-key: abc") == f"x-api-key: {REDACTED}"
+    assert Redactor().is_secret("x" * 64 + "_Api-Key") and not Redactor().is_secret("x" * 64 + "_Passwort")

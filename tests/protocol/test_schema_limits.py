@@ -6,7 +6,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from transports.protocol.schema import NotChecked, count_steps, count_values, references_and_patterns
+from transports.protocol.schema import (
+    NotChecked,
+    check_output,
+    count_steps,
+    count_values,
+    references_and_patterns,
+    shorten,
+    unnamed_params,
+)
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
 
@@ -99,3 +107,91 @@ def test_values_are_counted_65_levels_deep() -> None:
     assert count_values([1, {"a": "x" * 64, "b" * 128: (2, None)}], 10, "it") == 10
     with pytest.raises(NotChecked, match="it has more than 9 values"):
         count_values([1, {"a": "x" * 64, "b" * 128: (2, None)}], 9, "it")
+
+
+_TOO_MANY = "the schema has more than 10,000 values"
+_PATTERNS = "the schema has more than 100 patterns"
+_DESCRIPTION = "x" * (256 * 1024 - len('{"description":""}'))
+_NAME_PATTERNS: dict[str, object] = {f"a{n}": {} for n in range(100)}
+
+
+@pytest.mark.parametrize(
+    ("within", "beyond", "data", "reason"),
+    [
+        ({"enum": [*range(9998)]}, {"enum": [*range(9999)]}, 5, _TOO_MANY),
+        # 64 characters of a name or a text count as one value more
+        ({"enum": ["x" * 127, *range(9996)]}, {"enum": ["x" * 128, *range(9996)]}, 5, _TOO_MANY),
+        ({"enum": [{"x" * 127: 0}, *range(9995)]}, {"enum": [{"x" * 128: 0}, *range(9995)]}, 5, _TOO_MANY),
+        (
+            {"description": _DESCRIPTION},
+            {"description": _DESCRIPTION + "x"},
+            5,
+            "the schema takes 262,145 bytes, more than 262,144",
+        ),
+        ({"allOf": [{"pattern": "a"}] * 100}, {"allOf": [{"pattern": "a"}] * 101}, "a", _PATTERNS),
+        ({"patternProperties": _NAME_PATTERNS}, {"patternProperties": _NAME_PATTERNS, "pattern": "a"}, {}, _PATTERNS),
+    ],
+    ids=["values", "characters of a text", "characters of a name", "bytes", "patterns", "patterns of names"],
+)
+def test_a_schema_at_its_limit_is_checked(
+    within: dict[str, object], beyond: dict[str, object], data: object, reason: str
+) -> None:
+    assert check_output(within, data) == []
+    assert check_output(beyond, data) == [f"the answer was not checked against outputSchema: {reason}"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "item", "within", "faults", "reason"),
+    [
+        ({"type": "array"}, 0, 99_999, 0, "the value has more than 100,000 values"),
+        ({"items": {}}, 0, 14_999, 0, "it would take too long"),
+        ({"items": {"type": "integer"}}, "x", 1999, 5, "it does not fit, but is too large to list its faults"),
+    ],
+)
+def test_a_value_at_its_limit_is_checked(
+    schema: dict[str, object], item: object, within: int, faults: int, reason: str
+) -> None:
+    assert len(check_output(schema, [item] * within)) == faults
+    unchecked = check_output(schema, [item] * (within + 1))
+    assert unchecked == [f"the answer was not checked against outputSchema: {reason}"]
+
+
+def test_messages_are_short() -> None:
+    text = "".join(chr(ord("a") + n % 26) for n in range(131))
+    assert shorten(text[:130]) == text[:130]
+    assert shorten(text) == f"{text[:60]}…{text[-70:]}"
+    kinds = ("string", "null", "array", "object")
+    for most in (3, 4):
+        (fault,) = check_output({"anyOf": [{"type": kind} for kind in kinds[:most]]}, 1)
+        reasons = "; ".join(f'1 is not of type "{kind}"' for kind in kinds[:3])
+        assert fault == f"outputSchema: data: fits no alternative: {reasons}" + "; …" * (most > 3)
+
+
+def test_eight_names_of_a_schema_are_listed_and_500_compared() -> None:
+    def hint(names: int, *others: str) -> str:
+        listed = [*(f"{n:03}" for n in range(names)), *others]
+        schema: dict[str, object] = {"properties": {name: {} for name in listed}}
+        (found,) = unnamed_params(schema, {"format": 1})
+        return found.partition("; ")[2]
+
+    assert hint(8) == "it has 000, 001, 002, 003, 004, 005, 006, 007"
+    assert hint(9) == "it has 000, 001, 002, 003, 004, 005, 006, 007 …"
+    assert hint(499, "formats", "formal") == "did you mean 'formats'?"
+    assert hint(500, "formats") == "it has 000, 001, 002, 003, 004, 005, 006, 007 …"
+
+
+def test_1000_objects_of_parameters_are_looked_at() -> None:
+    schema: dict[str, object] = {"properties": {"pages": {"items": {"properties": {"title": {}}}}}}
+
+    def hints(before: int, after: int) -> int:
+        return len(unnamed_params(schema, {"pages": [*([{}] * before), {"titel": 1}, *([{}] * after)]}))
+
+    assert (hints(0, 997), hints(0, 998)) == (1, 0)  # the last is looked at first; two are the list and what holds it
+    assert (hints(999, 0), hints(1000, 0)) == (1, 0)
+
+
+def test_19999_names_of_a_schema_are_looked_at() -> None:
+    def hints(names: int) -> int:
+        return len(unnamed_params({"properties": {f"p{n}": {} for n in range(names)}}, {"x": 1}))
+
+    assert (hints(19_999), hints(20_000)) == (1, 0)

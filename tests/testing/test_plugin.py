@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from transports.testing import Golden
+from transports import open_store
+from transports.testing import Golden, assert_schema, assert_size
 from transports.testing._failure_report import FailureReport
 from transports.testing.plugin import new_run_name, remove_older_runs
+from webapp_fixture.pdf import make_pdf
 
 pytest_plugins = ("pytester",)
 
@@ -310,22 +312,51 @@ def test_the_words_about_a_trace_are_a_command_that_shows_it(tmp_path: Path) -> 
     assert said.endswith(f": trace.zip (see it with: playwright show-trace '{folder}/trace.zip')")
 
 
-# --- golden pictures --------------------------------------------------------------------------------------------------
+# --- comparisons ------------------------------------------------------------------------------------------------------
+
+
+def golden_file(folder: Path, name: str, content: bytes) -> Golden:
+    golden = Golden(folder / "golden", test="it", update=None, output=folder / "out")
+    golden.folder.mkdir()
+    (golden.folder / name).write_bytes(content)
+    return golden
 
 
 def test_a_share_of_the_pixels_may_differ_and_no_more(tmp_path: Path) -> None:
     def picture(different: int) -> bytes:
-        image = Image.new("RGB", (20, 10), (200, 200, 200))
+        image = Image.new("RGB", (20, 10), (10, 10, 10))
         for x in range(different):
-            image.putpixel((x, 0), (0, 0, 0))
+            image.putpixel((x, 0), (19, 10, 10))
         image.save(out := io.BytesIO(), "PNG")
         return out.getvalue()
 
-    golden = Golden(tmp_path / "golden", test="it", update=None, output=tmp_path / "out")
-    golden.folder.mkdir()
-    (golden.folder / "a.png").write_bytes(picture(0))
+    golden = golden_file(tmp_path, "a.png", picture(0))
     golden.check(picture(4), "a.png", differing=0.02)
+    golden.check(picture(4), "a.png", tolerance=9)
     with pytest.raises(AssertionError, match=r"5 of 200 pixels differ .*tolerance 0, 4 pixels may differ by more"):
         golden.check(picture(5), "a.png", differing=0.02)
     with pytest.raises(AssertionError, match=r"1 of 200 pixels differ from .*a.png \(tolerance 8\)"):
         golden.check(picture(1), "a.png", tolerance=8)
+    with Image.open(tmp_path / "out" / "a.difference.png") as shown:
+        assert shown.getpixel((0, 0)) == (255, 0, 80) and shown.getpixel((1, 0)) == (194, 194, 194)
+
+
+def test_pdfs_are_compared_by_their_text_and_texts_by_their_lines(tmp_path: Path) -> None:
+    golden = golden_file(tmp_path, "a.pdf", make_pdf("Hello", "A title"))
+    golden.check(make_pdf("Hello", "Another title"), "a.pdf")
+    with pytest.raises(AssertionError, match=r"page 1 reads 'Goodbye', in .*a\.pdf 'Hello'"):
+        golden.check(make_pdf("Goodbye", "A title"), "a.pdf")
+    (golden.folder / "a.txt").write_text("same\n")
+    with pytest.raises(AssertionError, match=r"(?s)the result differs from .*a\.txt:.*\n-same\n\+some\n"):
+        golden.check(b"some\n", "a.txt")
+
+
+async def test_assertions_about_sizes_and_schemas() -> None:
+    ref = await open_store("memory:").put_bytes(bytes(600), filename="a.bin")
+    assert_size(ref, 600, at_least=600, at_most=600)
+    for bounds in ({"exactly": 599}, {"at_least": 601}, {"at_most": 599}):
+        with pytest.raises(AssertionError, match=r"^a\.bin has 600 bytes, not (exactly 599|at least)"):
+            assert_size(ref, **bounds)
+    assert_schema({"file": b"x"}, {"required": ["file"], "properties": {"file": {"type": "object"}}})
+    with pytest.raises(AssertionError, match="missing"):
+        assert_schema({"file": b"x"}, {"required": ["missing"]})

@@ -8,6 +8,7 @@ import io
 import lzma
 import py_compile
 import sqlite3
+import struct
 import tarfile
 import time
 import unicodedata
@@ -78,6 +79,8 @@ def test_extension_of_a_type(mime_type: str | None, extension: str) -> None:
     ("mime_type", "bare"),
     [
         (" Image/PNG ; q=1", "image/png"),
+        (" " * 503 + "image/png", "image/png"),
+        (" " * 504 + "image/png", "image/pn"),
         ("image/jpg", "image/jpeg"),
         ("audio/x-wav", "audio/wav"),
         ("application/vnd.a-b+zip", "application/vnd.a-b+zip"),
@@ -277,6 +280,13 @@ def test_newer_images_are_known(kind: str, mime_type: str) -> None:
     assert sniff(image(kind)) == mime_type
 
 
+@pytest.mark.parametrize(("magic", "known"), [(3389, False), (3390, True), (4999, True), (5000, False)])
+def test_bytecode_has_a_magic_number_from_3390_to_4999(magic: int, known: bool) -> None:
+    head = struct.pack("<H", magic) + b"\r\n" + bytes(12) + b"\xe3"
+    assert (sniff(head) == "application/x-python-code") is known
+    assert sniff(head[:-1]) is None and sniff(head[:-1] + b"\xe4") is None
+
+
 @given(st.binary(max_size=64))
 def test_sniffing_never_fails(data: bytes) -> None:
     mime_type = sniff(data)
@@ -366,7 +376,11 @@ def test_a_lie_is_told_from_a_more_exact_type(declared: str, sniffed: str, lie: 
         ("conout$.x", "conout$_.x"),
         ("a\u2028b.pdf", "ab.pdf"),
         ("console.log", "console.log"),
-        ("x" * 300 + ".pdf", "x" * 116 + ".pdf"),
+        ("x" * 116 + ".pdf", "x" * 116 + ".pdf"),
+        ("x" * 117 + ".pdf", "x" * 116 + ".pdf"),
+        # of more than 1,000 characters the middle is not read
+        ("\u200b" * 500 + "K" + "\u200b" * 495 + ".pdf", "K.pdf"),
+        ("\u200b" * 500 + "K" + "\u200b" * 496 + ".pdf", "pdf.pdf"),
         ("é" * 300 + ".docx", "é" * 57 + ".docx"),
         ("x.abcdefghijk", "x.abcdefghijk.pdf"),
         ("..", "fallback.pdf"),

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from transports.errors import UsageError
 from transports.protocol._find_content import Found, replace
-from transports.protocol._params import prepare_params
+from transports.protocol._params import prepare_params, set_path
 from transports.protocol.binary import BinaryData, LocalFile
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -137,3 +137,16 @@ def test_nesting_is_limited_as_in_answers() -> None:
 
 def test_ordered_mappings_stay_in_order() -> None:
     assert list(prepare_params(OrderedDict(b=1, a=2))[0]) == ["b", "a"]  # type: ignore[call-overload]
+
+
+def test_a_value_gets_a_place_in_parameters() -> None:
+    params: dict[str, object] = {"a": [1, {"b": 2}]}
+    set_path(params, ["a", "1", "b"], 3)
+    set_path(params, ["a", "2"], 4)
+    set_path(params, ["c", "d"], 5)
+    assert params == {"a": [1, {"b": 3}, 4], "c": {"d": 5}}
+    for step in ("4", "-1", "x", "²", "9" * 5000):
+        with pytest.raises(UsageError, match=rf"^a\.{step}: 'a' already has a value that is not an object; give"):
+            set_path(params, ["a", step], 6)
+    with pytest.raises(UsageError, match=r"^c\.d\.e: 'd' already has a value that is not an object; give the whole"):
+        set_path(params, ["c", "d", "e"], 6)

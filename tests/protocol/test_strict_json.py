@@ -1,8 +1,9 @@
-"""The number of values and names of JSON is bounded, and counted without parsing it."""
+"""Strict JSON: what is refused, and how many values, names and levels there may be."""
 
 from __future__ import annotations
 
 import json
+import math
 import tracemalloc
 
 import pytest
@@ -18,10 +19,101 @@ from transports.protocol._strict_json import (
     ValueCounter,
     decode_given,
     decode_json,
+    encode_json,
     has_more_values,
 )
 from transports.protocol.messages import Message
 from transports.websocket.envelope import decode_envelope
+
+# --- JSON (docs/faults.md 17, 21) -------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault(17)
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("{", id="cut"),
+        pytest.param("[1] x", id="trailing"),
+        pytest.param("[1,]", id="trailing comma"),
+        pytest.param("{'a': 1}", id="single quotes"),
+        pytest.param("undefined", id="undefined"),
+        pytest.param("NaN", id="NaN"),
+        pytest.param("[Infinity]", id="Infinity"),
+        pytest.param("-Infinity", id="-Infinity"),
+        pytest.param("1e999", id="1e999"),
+        pytest.param("-1e999", id="-1e999"),
+        pytest.param('"\\ud800"', id="lone high surrogate, escaped"),
+        pytest.param('"\\ud800 and more"', id="lone high surrogate before text"),
+        pytest.param('"\\udc00 and more"', id="lone low surrogate, escaped"),
+        pytest.param('{"\\ud800":1}', id="lone surrogate in a key"),
+        pytest.param('"\ud800"', id="lone surrogate in the text"),
+        pytest.param(b'"\xed\xa0\x80"', id="lone surrogate in bytes"),
+        pytest.param(b'"\xff\xfe"', id="not UTF-8"),
+    ],
+)
+def test_json_that_is_not_strict_is_refused(text: str | bytes) -> None:
+    with pytest.raises(ProtocolError, match="JSON that cannot be read"):
+        decode_json(text)
+
+
+@pytest.mark.fault(17)
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [
+        pytest.param("[%s]", 0, id="flat"),
+        pytest.param("[" * 500 + "%s" + "]" * 500, 500, id="as deep as may be"),
+        pytest.param("[" * 501 + "%s" + "]" * 501, 501, id="lists"),
+        pytest.param('{"a":' * 501 + "%s" + "}" * 501, 501, id="objects"),
+        pytest.param('{"]":[' * 251 + "%s" + "]}" * 251, 502, id="names with brackets"),
+        pytest.param("[" * 100_000 + "%s", 100_000, id="cut"),
+        pytest.param("[" + ",".join(["[" * 498 + "]" * 498] * 500) + ",%s]", 499, id="many deep lists"),
+    ],
+)
+@pytest.mark.parametrize("value", ["1", r'"\\\"[[[["', '"' + "[" * 600 + '"', '"' + "]" * 600 + '"', '"é\\\\"'])
+def test_json_has_500_levels_at_most(text: str, levels: int, value: str) -> None:
+    for data in (text % value, (text % value).encode()):
+        if levels <= 500:
+            assert decode_json(data)
+        else:
+            with pytest.raises(ProtocolError, match="nested more than 500 levels deep"):
+                decode_json(data)
+
+
+@pytest.mark.fault(17)
+def test_a_huge_number_is_exact_or_refused() -> None:
+    for digits in (20, 400, 5000):
+        text = "9" * digits
+        try:
+            value = decode_json(text)
+        except ProtocolError:
+            assert digits > 4000
+        else:
+            assert value == 10**digits - 1
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner),
+    max_leaves=10,
+)
+
+
+@given(JSON)
+def test_json_round_trip(value: object) -> None:
+    text = encode_json(value)
+    assert decode_json(text) == decode_json(text.decode()) == json.loads(text) == value
+
+
+def test_written_json_is_compact_utf8_with_null_for_nan() -> None:
+    assert encode_json({"é": [1, math.nan, None]}) == '{"é":[1,null,null]}'.encode()
+
+
+# --- numbers of values ---
 
 TEXTS = st.text(st.sampled_from('a",:[{}]\\é😀\n'), max_size=8)
 VALUES = st.recursive(
