@@ -66,47 +66,6 @@ _WAYS_TO_NAME_AN_APP = (
 )
 
 
-def add_options(parser: pytest.Parser) -> None:
-    """Add the options ``--abp-…`` and their ini keys."""
-    group = parser.getgroup("abp", "apps that speak ABP (abp-transports)")
-    group.addoption("--abp-target", metavar="URL", help="App of abp_app in tests that do not name one.")
-    group.addoption(
-        "--abp-transport",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="Run tests that use abp_app over this transport; repeat it for several.",
-    )
-    group.addoption(
-        "--abp-output",
-        metavar="DIR",
-        default="abp-results",
-        help="Folder for the reports of failed tests: recording, trace, artifacts (default: abp-results).",
-    )
-    group.addoption("--abp-evidence", metavar="KINDS", help=_EVIDENCE)
-    parser.addini("abp_evidence", _EVIDENCE, default="")
-    group.addoption("--abp-update-golden", action="store_true", help="Write golden files instead of comparing.")
-    for name, metavar, text in _NUMBERS:
-        group.addoption(f"--abp-{name.replace('_', '-')}", metavar=metavar, help=text)
-        parser.addini(f"abp_{name}", text)
-    group.addoption("--abp-headed", action="store_true", help=_HEADED)
-    parser.addini("abp_headed", _HEADED, type="bool", default=False)
-
-
-def check_options(config: pytest.Config) -> None:
-    """Raise :class:`pytest.UsageError` for an invalid number or invalid kinds of evidence."""
-    text = _evidence_text(config)
-    if text:
-        from ..session._evidence import read_evidence
-
-        try:
-            read_evidence(text)
-        except UsageError as error:
-            raise pytest.UsageError(f"--abp-evidence: {error.message}") from None
-    for name, _, _ in _NUMBERS:
-        number_option(config, name)
-
-
 def number_option(config: pytest.Config, name: str) -> float | None:
     """Return the number of an option, or of the ini key of the same name, or ``None``."""
     text = config.getoption(f"abp_{name}") or config.getini(f"abp_{name}")
@@ -197,13 +156,44 @@ def _goes_on(name: str) -> bool:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options ``--abp-…``."""
-    add_options(parser)
+    """Add the options ``--abp-…`` and their ini keys."""
+    group = parser.getgroup("abp", "apps that speak ABP (abp-transports)")
+    group.addoption("--abp-target", metavar="URL", help="App of abp_app in tests that do not name one.")
+    group.addoption(
+        "--abp-transport",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="Run tests that use abp_app over this transport; repeat it for several.",
+    )
+    group.addoption(
+        "--abp-output",
+        metavar="DIR",
+        default="abp-results",
+        help="Folder for the reports of failed tests: recording, trace, artifacts (default: abp-results).",
+    )
+    group.addoption("--abp-evidence", metavar="KINDS", help=_EVIDENCE)
+    parser.addini("abp_evidence", _EVIDENCE, default="")
+    group.addoption("--abp-update-golden", action="store_true", help="Write golden files instead of comparing.")
+    for name, metavar, text in _NUMBERS:
+        group.addoption(f"--abp-{name.replace('_', '-')}", metavar=metavar, help=text)
+        parser.addini(f"abp_{name}", text)
+    group.addoption("--abp-headed", action="store_true", help=_HEADED)
+    parser.addini("abp_headed", _HEADED, type="bool", default=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the markers ``abp`` and ``abp_transports``, check the options and name the run."""
-    check_options(config)
+    text = _evidence_text(config)
+    if text:
+        from ..session._evidence import read_evidence
+
+        try:
+            read_evidence(text)
+        except UsageError as error:
+            raise pytest.UsageError(f"--abp-evidence: {error.message}") from None
+    for name, _, _ in _NUMBERS:
+        number_option(config, name)
     config.stash[_RUN] = getattr(config, "workerinput", {}).get("abp_run") or new_run_name()
     config.addinivalue_line(
         "markers", "abp(target, transport='auto', **options): the app of abp_app; options are those of connect()"

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +26,7 @@ from ...protocol._params import prepare_params
 from ...protocol._payloads import ElicitationRequest
 from ...protocol._strict_json import members_of
 from ...protocol.binary import BinaryData, Download, Handle, verify_size
-from ...protocol.messages import Effect, Message, Sender, initialize_params
+from ...protocol.messages import Effect, Message, Sender, initialize_params, new_id
 from ...routing.http._downloads import download
 from ...routing.http._request import cookies_of
 from ._evidence import ContentItem, Exchange
@@ -36,8 +35,6 @@ from ._evidence import ContentItem, Exchange
 GRACE = 1.0
 #: Bytes of a file that are kept, enough to recognise its type.
 _HEAD = 4096
-#: Maximum bytes of a download.
-_MAX_BYTES = 1 << 30
 
 
 class Client:
@@ -100,10 +97,7 @@ class Client:
 
     async def request(self, kind: str, payload: object = None) -> Exchange:
         """Send a request of the type ``kind``, which the app should answer at once."""
-        broken = await self._reconnect()
-        if broken is not None:
-            return broken
-        return await self._exchange(Message(kind, payload), self._timeout)
+        return await self._send(Message(kind, payload), self._timeout)
 
     async def call(
         self, capability: str, params: Mapping[str, object], timeout: float, call_id: str | None = None
@@ -112,15 +106,12 @@ class Client:
 
         The connection is closed if there is no answer :data:`GRACE` seconds later. ``call_id`` is random by default.
         """
-        broken = await self._reconnect()
-        if broken is not None:
-            return broken
-        identity = call_id or str(uuid.uuid4())
+        identity = call_id or new_id()
         options = {"timeout": round(timeout * 1000), "progressToken": identity, "callId": identity}
         prepared, content = prepare_params(dict(params))
         payload = {"capability": capability, "params": prepared, "options": options}
         message = Message("capabilities/call", payload, id=identity, content=content, opens_view=True)
-        return await self._exchange(message, timeout + GRACE)
+        return await self._send(message, timeout + GRACE)
 
     async def notify(self, kind: str, payload: object) -> Exchange:
         """Send a message that has no reply. Without a connection nothing is sent."""
@@ -131,6 +122,9 @@ class Client:
         except ABPError as error:
             exchange.error = error
         return exchange
+
+    async def _send(self, message: Message, timeout: float) -> Exchange:
+        return await self._reconnect() or await self._exchange(message, timeout)
 
     async def _reconnect(self) -> Exchange | None:
         """Reconnect after a break. Return the failed exchange, or ``None`` if there is a connection."""
@@ -262,7 +256,7 @@ class _Measure:
                 staged,
                 timeout=self.timeout,
                 size=binary.size,
-                limit=_MAX_BYTES,
+                limit=1 << 30,
                 base_url=app.url if app is not None else None,
                 server_address=app.server_address if app is not None else None,
                 sender=sender,

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from ...errors import ABPError, UsageError
 from ...playwright._extension import extension_folder
 from ...protocol._declarations import Capability, Discovery
-from ...protocol._plain_text import is_page
+from ...protocol._plain_text import is_page, plain_line
 from ...protocol._strict_json import members_of
 from ...protocol.binary import BinaryData
 from ...protocol.messages import Effect, Sender, ServerCall
@@ -27,8 +27,6 @@ from ...session._targets import is_mcp_server
 Kind: TypeAlias = Literal["page", "extension", "embedded", "websocket", "webmcp", "mcp"]
 #: Maximum findings of a check in the report: an app with a hundred capabilities may break a rule a hundred times.
 _MAX_FINDINGS = 20
-#: Maximum characters of one finding.
-_MAX_LENGTH = 300
 
 
 class Finding(NamedTuple):
@@ -58,7 +56,7 @@ class Exchange:
 
     @property
     def fields(self) -> Mapping[str, object]:
-        """Answer if it is an object, otherwise an empty object."""
+        """The answer if it is an object, otherwise an empty object."""
         return members_of(self.answer)
 
     @property
@@ -245,6 +243,7 @@ class Evidence:
         ]
 
 
+@dataclass(kw_only=True, slots=True)
 class Plan:
     """Plan of a conformance check: the capabilities to call.
 
@@ -253,26 +252,21 @@ class Plan:
     step: ``session``, a capability.
     """
 
-    def __init__(
-        self,
-        *,
-        timeout: float = 5.0,
-        only: Sequence[str] = (),
-        skip: Sequence[str] = (),
-        calls: bool = True,
-        on_step: Callable[[str], object] = lambda _: None,
-    ) -> None:
-        self.timeout, self.only, self.skip, self.calls, self.on_step = timeout, only, skip, calls, on_step
-        #: True if downloads from private addresses are allowed (``ABP_ALLOW_PRIVATE_ADDRESSES``).
-        self.allow_private = Settings.load().allow_private_addresses
+    timeout: float = 5.0
+    only: Sequence[str] = ()
+    skip: Sequence[str] = ()
+    calls: bool = True
+    on_step: Callable[[str], object] = lambda _: None
+    #: True if downloads from private addresses are allowed (``ABP_ALLOW_PRIVATE_ADDRESSES``).
+    allow_private: bool = field(init=False, default_factory=lambda: Settings.load().allow_private_addresses)
 
     def excluded(self, name: str) -> str:
         """Return the reason why a capability is not called, or an empty text if it is called."""
         if not self.calls:
             return "calls are turned off"
-        if self.only and not _matches(name, self.only):
+        if self.only and not any(fnmatchcase(name, pattern) for pattern in self.only):
             return "not among those to call"
-        if _matches(name, self.skip):
+        if any(fnmatchcase(name, pattern) for pattern in self.skip):
             return "excluded"
         return ""
 
@@ -300,17 +294,11 @@ def kind_of(target: str, transport: str) -> Kind:
             f"{target!r} is not an app; give http(s)://…, ws(s)://…, mcp+stdio:COMMAND or extension:FOLDER; a file has "
             "to be served"
         )
-    names = {"page": "playwright", "extension": "playwright", "embedded": "postmessage", "websocket": "websocket"}
-    names |= {"webmcp": "webmcp", "mcp": "mcp"}
-    if transport not in ("auto", names[kind]):
-        raise UsageError(
-            f"{target!r} cannot be reached by {transport!r}; leave --transport out, or use {names[kind]!r}"
-        )
+    names = {"page": "playwright", "extension": "playwright", "embedded": "postmessage"}
+    name = names.get(kind, kind)
+    if transport not in ("auto", name):
+        raise UsageError(f"{target!r} cannot be reached by {transport!r}; leave --transport out, or use {name!r}")
     return kind
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 #: Strictness of a rule (RFC 2119). An app that breaks a MUST does not conform. A broken SHOULD is a warning.
@@ -373,8 +361,7 @@ class Check:
             for finding in islice(self.judge(evidence), 10 * _MAX_FINDINGS):
                 if not isinstance(finding, Finding):
                     finding = Finding(finding, self.fix)
-                text, fix = finding
-                fixes.setdefault(_one_line(text), fix or self.fix)
+                fixes.setdefault(plain_line(finding.text, 300), finding.fix or self.fix)
         except NotApplicable as reason:
             return Outcome(self, "not-applicable", (str(reason),))
         if not fixes:
@@ -396,10 +383,3 @@ class Rules(list[Check]):
             return judge
 
         return add
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    if len(line) > _MAX_LENGTH:
-        line = line[: _MAX_LENGTH - 1] + "…"
-    return line

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
@@ -34,7 +33,7 @@ from ...postmessage._transport import PostMessageTransport
 from ...protocol._capabilities import Capabilities
 from ...protocol._params import prepare_params
 from ...protocol._strict_json import decode_json
-from ...protocol.messages import Message
+from ...protocol.messages import Message, new_id
 from ...session._manifest import discover
 from ...session._settings import Settings
 from ...session._targets import reject_options
@@ -53,8 +52,6 @@ UNKNOWN_NAME = "abp-conformance.nothing"
 #: Timeout in seconds of each step of the probe.
 _STEP_TIMEOUT = 2.0
 _EVENTS = ("notification", "progress", "elicitation/request")
-#: Maximum bytes of content in one message. High, since large answers are a finding and must be read to be measured.
-_MAX_BYTES = 192 << 20
 #: Faults of the app for which this side closed the connection, by status code (RFC 6455 §7.4.1).
 _CLOSED_BY_US = {
     1002: "it sent frames that break RFC 6455",
@@ -119,23 +116,16 @@ async def _wait_for_page_object(page: Page, timeout: float) -> None:
 
 async def _run_script(page: Page, options: Mapping[str, object]) -> dict[str, ProbeStep]:
     """Run the probe. A page that spins would never answer, so it is polled meanwhile, with a timeout."""
-    running = asyncio.ensure_future(page.evaluate(_script(), options))
+    script = (files(__package__) / "page_probe.js").read_text(encoding="utf-8")
+    running = asyncio.ensure_future(page.evaluate(script, options))
     try:
         while not (await asyncio.wait((running,), timeout=_STEP_TIMEOUT))[0]:
             async with asyncio.timeout(_STEP_TIMEOUT):
                 await page.evaluate("() => 0")
-        return _steps(running.result())
+        steps: Any = decode_json(running.result())
+        return {name: ProbeStep(step.get("value"), step.get("threw")) for name, step in steps.items()}
     finally:
         running.cancel()
-
-
-def _script() -> str:
-    return (files(__package__) / "page_probe.js").read_text(encoding="utf-8")
-
-
-def _steps(text: str) -> dict[str, ProbeStep]:
-    steps: Any = decode_json(text)
-    return {name: ProbeStep(step.get("value"), step.get("threw")) for name, step in steps.items()}
 
 
 class StrictWebSocket(WebSocketTransport):
@@ -155,9 +145,8 @@ class StrictWebSocket(WebSocketTransport):
         untimed: list[str],
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(
-            url, headers=headers, timeout=timeout, close_timeout=1.0, max_bytes=_MAX_BYTES, reconnect=False
-        )
+        # Content may be large: a large answer is a finding, and must be read to be measured.
+        super().__init__(url, headers=headers, timeout=timeout, close_timeout=1.0, max_bytes=192 << 20, reconnect=False)
         self._findings, self._untimed = findings, untimed
         self._end_noted = False
 
@@ -337,9 +326,7 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
         evidence.unknown_call = await client.call(UNKNOWN_NAME, {}, plan.timeout)
         await _try_capabilities(evidence, plan, client)
         plan.on_step("cancellation")
-        evidence.unknown_cancel = await client.request(
-            "capabilities/cancel", {"callId": UNKNOWN_NAME, "reason": "a check"}
-        )
+        evidence.unknown_cancel = await _cancel(client, UNKNOWN_NAME)
         for trial in _long_calls(evidence.called):
             evidence.cancellations.append(await _cancel_running(client, trial, plan.timeout))
         if evidence.kind == "webmcp":
@@ -351,9 +338,7 @@ async def _drive(evidence: Evidence, plan: Plan, make_transport: Callable[[], Tr
         if await _reconnected(client):
             evidence.shutdowns = [await client.notify("shutdown", {"reason": "a check"}) for _ in range(2)]
             evidence.call_after_shutdown = await client.call(UNKNOWN_NAME, {}, plan.timeout)
-            evidence.cancel_after_shutdown = await client.request(
-                "capabilities/cancel", {"callId": UNKNOWN_NAME, "reason": "a check"}
-            )
+            evidence.cancel_after_shutdown = await _cancel(client, UNKNOWN_NAME)
             evidence.initialize_after_shutdown = await client.initialize()
         plan.on_step("reload")
         await client.disconnect()
@@ -367,8 +352,11 @@ async def _reconnected(client: Client) -> bool:
 
     A harmless request is the test.
     """
-    exchange = await client.request("capabilities/cancel", {"callId": UNKNOWN_NAME, "reason": "a check"})
-    return exchange.error is None
+    return (await _cancel(client, UNKNOWN_NAME)).error is None
+
+
+async def _cancel(client: Client, call_id: str) -> Exchange:
+    return await client.request("capabilities/cancel", {"callId": call_id, "reason": "a check"})
 
 
 async def _try_capabilities(evidence: Evidence, plan: Plan, client: Client) -> None:
@@ -404,14 +392,10 @@ async def _try_capability(trial: Trial, plan: Plan, client: Client) -> list[Tria
         trial.skipped = str(reason)
         return [trial]
     await _call_trial(trial, first, plan, client)
-    faulty = without_required(schema, first)
-    if faulty is not None:
-        name, params = faulty
-        trial.without_required = name, await client.call(trial.name, params, plan.timeout)
-    faulty = with_wrong_type(schema, first)
-    if faulty is not None:
-        name, params = faulty
-        trial.with_wrong_type = name, await client.call(trial.name, params, plan.timeout)
+    if missing := without_required(schema, first):
+        trial.without_required = missing[0], await client.call(trial.name, missing[1], plan.timeout)
+    if wrong := with_wrong_type(schema, first):
+        trial.with_wrong_type = wrong[0], await client.call(trial.name, wrong[1], plan.timeout)
     trials = [trial]
     for other_params in others:
         other = Trial(trial.capability, trial.entry)
@@ -427,12 +411,9 @@ async def _call_trial(trial: Trial, params: Mapping[str, object], plan: Plan, cl
     if trial.call.error is None:
         transport = client.transport
     try:
+        data = trial.call.fields.get("data")
         trial.contents = await measured_content(
-            trial.call.fields.get("data"),
-            transport,
-            trial.call.sender,
-            timeout=20.0,
-            allow_private=plan.allow_private,
+            data, transport, trial.call.sender, timeout=20.0, allow_private=plan.allow_private
         )
     except ProtocolError as error:
         trial.call.error = error
@@ -467,16 +448,15 @@ def _long_call_of(evidence: Evidence) -> Mapping[str, object] | None:
 
 
 async def _cancel_running(client: Client, trial: Trial, timeout: float) -> Cancellation:
-    call_id = str(uuid.uuid4())
+    call_id = new_id()
     await _reconnected(client)
     call = asyncio.ensure_future(client.call(trial.name, trial.params, timeout, call_id))
     await asyncio.wait((call,), timeout=_RUNNING)
     first, again = Exchange(), Exchange()
     answered = time.perf_counter()
     if not call.done():
-        cancel = {"callId": call_id, "reason": "a check"}
-        first = await client.request("capabilities/cancel", cancel)
+        first = await _cancel(client, call_id)
         answered = time.perf_counter()
-        again = await client.request("capabilities/cancel", cancel)
+        again = await _cancel(client, call_id)
     ended = await call
     return Cancellation(trial.name, first, again, ended, time.perf_counter() - answered)
