@@ -126,7 +126,7 @@ def test_the_target_comes_from_a_marker_an_option_or_a_fixture(pytester: pytest.
         url = process.stdout.readline().strip()
         result = ran(pytester, f"--abp-target={url}", "-v")
         over_both = ran(
-            pytester, f"--abp-target={url}", "--abp-transport=websocket", "--abp-transport=auto", "-vk", "option"
+            pytester, f"--abp-target={url}", "--abp-transport=websocket", "--abp-transport=auto", "-vk", "test_option"
         )
         process.terminate()
     result.assert_outcomes(passed=2, errors=1)

@@ -295,6 +295,7 @@ def schema_of(**properties: Mapping[str, object]) -> dict[str, object]:
         (schema_of(a={"type": "string", "pattern": "^#[0-9a-f]{6}$"}), {"a": "#336699"}),
         (schema_of(a={"type": ["null", "integer"], "minimum": 3}), {"a": 3}),
         (schema_of(a={"type": "integer", "exclusiveMinimum": 4, "multipleOf": 5}), {"a": 5}),
+        (schema_of(a={"type": "integer", "exclusiveMaximum": 1}), {"a": 0}),
         (schema_of(a={"type": "number", "maximum": -1.5}), {"a": -1.5}),
         (schema_of(a={"enum": ["x", "y"]}, b={"const": 7}, c={"default": [1]}), {"a": "x", "b": 7, "c": [1]}),
         (schema_of(a={"type": "array", "items": {"type": "boolean"}, "minItems": 2}), {"a": [False, False]}),

@@ -170,3 +170,10 @@ async def test_deviations(tmp_path: Path) -> None:
 
     with pytest.raises(pytest.xfail.Exception, match="so it is"):
         await verify(behaviour, Subject(lambda: in_process(NoIds), tmp_path), {behaviour.name: "so it is"})
+
+    class Unfinished(MemoryTransport):
+        async def request(self, message: Message, *, timeout: float) -> Message:
+            raise NotImplementedError
+
+    with pytest.raises(AssertionError, match="NotImplementedError"):  # a mistake is not a deviation
+        await verify(behaviour, Subject(lambda: in_process(Unfinished), tmp_path), {behaviour.name: "so it is"})

@@ -10,13 +10,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from .._internal.notebook import _html as notebook
-from ..errors import CapabilityError, ProtocolError
+from ..errors import CapabilityError, DiscoveryFailed, ProtocolError
 from ._plain_text import similar_names
 from ._strict_json import members_of
 from .schema import unnamed_params
 
 if TYPE_CHECKING:
-    from ._declarations import Capability
+    from ._declarations import Capability, Manifest
 
 logger = logging.getLogger("transports")
 
@@ -40,6 +40,25 @@ class CapabilitiesChanged:
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The result of a discovery: either a ``manifest`` or the ``reason`` why there is none.
+
+    ``page_url`` and ``manifest_url`` are the URLs after redirects, without user info; ``manifest_url`` is ``None`` if
+    the page has no manifest link. ``title`` is the page's, in one line of at most 200 characters.
+    ``manifest_type`` is the media type that the manifest was served with, "" without one.
+    ``warnings`` name the parts of the manifest that are missing or were left out, and an unexpected version or type.
+    """
+
+    page_url: str
+    manifest_url: str | None = None
+    title: str = ""
+    manifest: Manifest | None = None
+    manifest_type: str = ""
+    warnings: tuple[str, ...] = ()
+    reason: DiscoveryFailed | None = None
 
 
 class Capabilities(Mapping[str, "Capability"]):

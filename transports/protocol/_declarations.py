@@ -7,7 +7,6 @@ unknown fields are ignored, a null counts as missing, and most fields have a def
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, ClassVar, TypeVar
 
@@ -15,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 
 from .._internal.notebook import _html as notebook
-from ..errors import DiscoveryFailed, ProtocolError
+from ..errors import ProtocolError
 from ._strict_json import members_of
 from .messages import PROTOCOL_VERSION
 
@@ -150,25 +149,6 @@ class Manifest(Model):
     abp: str = ""
     app: AppInfo = Field(default_factory=AppInfo)
     capabilities: list[Capability] = Field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Discovery:
-    """The result of a discovery: either a ``manifest`` or the ``reason`` why there is none.
-
-    ``page_url`` and ``manifest_url`` are the URLs after redirects, without user info; ``manifest_url`` is ``None`` if
-    the page has no manifest link. ``title`` is the page's, in one line of at most 200 characters.
-    ``manifest_type`` is the media type that the manifest was served with, "" without one.
-    ``warnings`` name the parts of the manifest that are missing or were left out, and an unexpected version or type.
-    """
-
-    page_url: str
-    manifest_url: str | None = None
-    title: str = ""
-    manifest: Manifest | None = None
-    manifest_type: str = ""
-    warnings: tuple[str, ...] = ()
-    reason: DiscoveryFailed | None = None
 
 
 _M = TypeVar("_M", bound=BaseModel)

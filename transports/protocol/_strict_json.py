@@ -199,7 +199,6 @@ class ValueCounter:
         self._held = b""
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # it ends within an escape
             self._held = piece[-1:]
-            piece = piece[:-1]
         if b"\\" in piece:  # without escapes, each quotation mark begins or ends a text
             piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
         parts = piece.split(b'"')

@@ -608,14 +608,15 @@ class _Compiled:
     references: bool
 
 
-#: Cache of schemas by :func:`id`: an app's schemas live as long as its session, and each call looks one up.
+#: Cache of schemas by :func:`id`: an app's schemas live as long as its session, and each call looks one up. An entry
+#: holds its schema, so that no other gets the same id.
 _seen: OrderedDict[int, tuple[Mapping[str, object], _Compiled | str]] = OrderedDict()
 
 
 def _validator_of(schema: Mapping[str, object]) -> _Compiled | str:
     """Return the validator of a schema, or the reason why there is none, from the cache if it is there."""
     cached = _seen.get(id(schema))
-    if cached is not None and cached[0] is schema:
+    if cached is not None:
         return cached[1]
     try:
         encoded = encode_json(schema)

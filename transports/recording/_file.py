@@ -43,7 +43,8 @@ from ..errors import (
     UsageError,
     spelled,
 )
-from ..protocol._declarations import Discovery, Manifest, parse
+from ..protocol._capabilities import Discovery
+from ..protocol._declarations import Manifest, parse
 from ..protocol._find_content import Place, replace
 from ..protocol._strict_json import (
     MAX_LISTED,

@@ -18,7 +18,7 @@ from ..artifacts._content import PutOptions
 from ..artifacts._ref import ArtifactRef
 from ..base import Fetched, Transport, WrappedTransport
 from ..errors import ABPError, Disconnected, NotRecorded
-from ..protocol._declarations import Discovery
+from ..protocol._capabilities import Discovery
 from ..protocol._strict_json import parser_limits
 from ..protocol.binary import Download, Handle
 from ..protocol.messages import Effect, Message

@@ -27,7 +27,7 @@ from .._internal.tasks import cancel_and_wait, spawn
 from ..artifacts._base import Staged
 from ..base import Features, Fetched, Transport
 from ..errors import BadRecording, CallTimeout, Disconnected, NotRecorded, no_answer
-from ..protocol._declarations import Discovery
+from ..protocol._capabilities import Discovery
 from ..protocol._find_content import Place, replace
 from ..protocol._strict_json import encode_json, members_of
 from ..protocol._times import TIMER_TOLERANCE

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
     from ..playwright._browser import Browser
-    from ..protocol._declarations import Discovery
+    from ..protocol._capabilities import Discovery
     from ..recording._file import Recording
 
 

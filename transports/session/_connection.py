@@ -27,7 +27,8 @@ from ..protocol.schema import check_params, unnamed_params
 from ._events import ConnectionChanged
 
 if TYPE_CHECKING:
-    from ..protocol._declarations import AppInfo, Capability, Discovery
+    from ..protocol._capabilities import Discovery
+    from ..protocol._declarations import AppInfo, Capability
     from ._events import Event
 
 logger = logging.getLogger("transports")

@@ -24,7 +24,7 @@ from yarl import URL
 from .. import protocol
 from .._internal.arguments import short_traceback
 from ..errors import DiscoveryFailed, ProtocolError, UsageError
-from ..protocol._declarations import Discovery
+from ..protocol._capabilities import Discovery
 from ..protocol._find_content import MAX_DEPTH
 from ..protocol._media import normalise_mime
 from ..protocol._strict_json import decode_json, is_deeper

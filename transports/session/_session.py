@@ -53,7 +53,8 @@ from ._results import Results
 from ._settings import Settings
 
 if TYPE_CHECKING:
-    from ..protocol._declarations import AppInfo, Capability, Discovery
+    from ..protocol._capabilities import Discovery
+    from ..protocol._declarations import AppInfo, Capability
     from . import View, ViewOptions
     from ._call_evidence import EvidenceOfCalls
     from ._events import Event

@@ -22,7 +22,7 @@ from ._settings import Settings
 
 if TYPE_CHECKING:
     from ..playwright._transport import PageProtocol
-    from ..protocol._declarations import Discovery
+    from ..protocol._capabilities import Discovery
 
 #: The entry-point group of transports.
 GROUP = "abp.transports"

@@ -15,8 +15,8 @@ import pytest
 
 from tests.support.raw_server import Answer, Connection, Dns, RawServer, Serve, drip, hang, moved, reply, stall
 from transports.errors import DiscoveryFailed, ProtocolError, UsageError
-from transports.protocol._capabilities import Capabilities
-from transports.protocol._declarations import Capability, Discovery
+from transports.protocol._capabilities import Capabilities, Discovery
+from transports.protocol._declarations import Capability
 from transports.routing.http._request import MAX_REDIRECTS
 from transports.session._manifest import ManifestCache, discover, missing_capabilities, read_manifest
 

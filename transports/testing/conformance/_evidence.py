@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ...errors import ABPError, UsageError
 from ...playwright._extension import extension_folder
-from ...protocol._declarations import Capability, Discovery
+from ...protocol._capabilities import Discovery
+from ...protocol._declarations import Capability
 from ...protocol._plain_text import is_page, plain_line
 from ...protocol._strict_json import members_of
 from ...protocol.binary import BinaryData
