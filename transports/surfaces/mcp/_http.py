@@ -1,4 +1,5 @@
-"""MCP over streamable HTTP: the ASGI application with its checks, its server, and the metrics route."""
+"""MCP over streamable HTTP: the ASGI application with its checks, limits of a user, its server, and the metrics
+route."""
 
 from __future__ import annotations
 

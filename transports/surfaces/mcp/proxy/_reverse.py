@@ -1,4 +1,6 @@
-"""A reverse proxy before a server behind an address: requests and headers pass, results get links."""
+"""A reverse proxy before a server behind an address: requests and headers pass, results get links.
+
+Its requests and responses (:class:`Bodies`, :func:`stream_response`) serve :mod:`._serving` too."""
 
 from __future__ import annotations
 
