@@ -296,7 +296,17 @@ class Bridge:
     async def _list_prompts(self, ctx: Context, _: PaginatedRequestParams | None) -> ListPromptsResult:
         user = self._registered(ctx)
         await user.ready(_READY_TIMEOUT)
-        return _list_prompts(user.apps, files=self.options.enable_file_tools)
+        arguments = [*_ARGUMENTS, _FILE_ARGUMENT] if self.options.enable_file_tools else _ARGUMENTS
+        prompts = [
+            Prompt(
+                name=name,
+                title=f"Use {app_name(app)}",
+                description=f"What {app_name(app)} can do, and how to ask for it.",
+                arguments=arguments,
+            )
+            for name, app in _apps_by_prompt(user.apps).items()
+        ]
+        return ListPromptsResult(prompts=prompts, ttl_ms=0)
 
     async def _get_prompt(self, ctx: Context, params: GetPromptRequestParams) -> GetPromptResult:
         user = self._registered(ctx)
@@ -304,7 +314,33 @@ class Bridge:
         return _get_prompt(user.apps, params.name, params.arguments or {}, files=self.options.enable_file_tools)
 
     async def _complete(self, ctx: Context, params: CompleteRequestParams) -> CompleteResult:
-        return await _complete(self._registered(ctx), params)
+        """Complete an argument of a prompt or of the artifact template. Unknown arguments have no completions."""
+        user = self._registered(ctx)
+        typed = params.argument.value.lower()
+        context: Mapping[str, str] = {}
+        if params.context is not None and params.context.arguments:
+            context = params.context.arguments
+        by_prompt = _apps_by_prompt(user.apps)
+        apps = list(by_prompt.values())
+        if params.ref.type == "ref/prompt" and params.ref.name:
+            apps = [by_prompt[params.ref.name]] if params.ref.name in by_prompt else []
+        candidates: Iterable[str] = ()
+        match params.argument.name:
+            case "capability":
+                candidates = [plain_line(name) for app in apps for name in app.session.capabilities]
+            case "parameter":
+                candidates = _parameters(apps, context.get("capability", ""))
+            case "value":
+                parameters = _parameters(apps, context.get("capability", ""))
+                candidates = _listed_values(parameters.get(context.get("parameter", "")))
+            case "session":
+                candidates = [app.key for app in apps]
+            case "artifact" | "id":
+                candidates = [ref.id for ref in reversed(await user.store.list())]
+        values = [value for value in dict.fromkeys(candidates) if value.lower().startswith(typed)]
+        # MCP allows 100 values
+        completion = Completion(values=values[:100], total=len(values), has_more=len(values) > 100)
+        return CompleteResult(completion=completion)
 
     async def _subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         await self._registered(ctx).subscribers.subscribe(ctx, params.uri)
@@ -349,21 +385,6 @@ _ARGUMENTS = [
     PromptArgument(name="value", description="The value of that parameter."),
 ]
 _FILE_ARGUMENT = PromptArgument(name="artifact", description="Id of an artifact to hand over as a file.")
-
-
-def _list_prompts(apps: Apps, *, files: bool) -> ListPromptsResult:
-    """Return a prompt for each connected app; with ``files``, calls take files."""
-    arguments = [*_ARGUMENTS, _FILE_ARGUMENT] if files else _ARGUMENTS
-    prompts = [
-        Prompt(
-            name=name,
-            title=f"Use {app_name(app)}",
-            description=f"What {app_name(app)} can do, and how to ask for it.",
-            arguments=arguments,
-        )
-        for name, app in _apps_by_prompt(apps).items()
-    ]
-    return ListPromptsResult(prompts=prompts, ttl_ms=0)
 
 
 def _get_prompt(apps: Apps, name: str, arguments: Mapping[str, str], *, files: bool) -> GetPromptResult:
@@ -413,36 +434,6 @@ def _apps_by_prompt(apps: Apps) -> dict[str, App]:
 
 
 # --- completions ------------------------------------------------------------------------------------------------------
-
-
-async def _complete(user: User, params: CompleteRequestParams) -> CompleteResult:
-    """Return completions for an argument of a prompt or of the artifact template: capabilities, parameters, values of a
-    parameter, sessions, and ids of artifacts. Other arguments have none."""
-    typed = params.argument.value.lower()
-    context: Mapping[str, str] = {}
-    if params.context is not None and params.context.arguments:
-        context = params.context.arguments
-    by_prompt = _apps_by_prompt(user.apps)
-    apps = list(by_prompt.values())
-    if params.ref.type == "ref/prompt" and params.ref.name:
-        apps = [by_prompt[params.ref.name]] if params.ref.name in by_prompt else []
-    candidates: Iterable[str] = ()
-    match params.argument.name:
-        case "capability":
-            candidates = [plain_line(name) for app in apps for name in app.session.capabilities]
-        case "parameter":
-            candidates = _parameters(apps, context.get("capability", ""))
-        case "value":
-            parameters = _parameters(apps, context.get("capability", ""))
-            candidates = _listed_values(parameters.get(context.get("parameter", "")))
-        case "session":
-            candidates = [app.key for app in apps]
-        case "artifact" | "id":
-            candidates = [ref.id for ref in reversed(await user.store.list())]
-    values = [value for value in dict.fromkeys(candidates) if value.lower().startswith(typed)]
-    # MCP allows 100 values
-    completion = Completion(values=values[:100], total=len(values), has_more=len(values) > 100)
-    return CompleteResult(completion=completion)
 
 
 def _parameters(apps: Iterable[App], capability: str) -> Mapping[str, object]:
