@@ -379,7 +379,7 @@ def test_why_a_page_did_not_load_is_told_with_what_to_do() -> None:
     for code, said in {
         "ERR_CONNECTION_REFUSED": "nothing listens there; start the app or correct the address",
         "ERR_CERT_AUTHORITY_INVALID": "its certificate is not trusted; have this system trust it",
-        "ERR_SSL_PROTOCOL_ERROR": "it does not speak TLS as https:// says; try http://",
+        "ERR_SSL_PROTOCOL_ERROR": "the server does not speak TLS; try http://",
         "ERR_EMPTY_RESPONSE": "without an answer; is it an https:// address?",
         "ERR_SSL_VERSION_OR_CIPHER_MISMATCH": "net::ERR_SSL_VERSION_OR_CIPHER_MISMATCH",
         "ERR_OF_TOMORROW": "net::ERR_OF_TOMORROW",

@@ -274,7 +274,7 @@ class Agent(ABC):
         """Await ``work`` on the document until it ends, the document is gone, or ``timeout`` seconds have passed.
 
         ``action`` names the work in error messages. Raises the reason of the loss,
-        :class:`~transports.errors.CallTimeout`, or Playwright's error as one of ours. Work that is given up is
+        :class:`~transports.errors.CallTimeout`, or our error for Playwright's. Work that is given up is
         cancelled in the background, and its outcome ignored.
         """
 
@@ -324,7 +324,7 @@ class Agent(ABC):
         of: PageObject | None = None,
     ) -> T:
         """Call a method of the agent and return its result of the type ``returns``; ``timeout`` in seconds. ``of`` is
-        the agent of one document, by default that of the current document.
+        the agent of one document, by default the current one.
 
         A :class:`PageObject` argument is passed as the object it refers to; as ``returns`` it makes the
         result such a reference. Raises :class:`~transports.errors.ProtocolError` if the method throws, or if its result
@@ -446,7 +446,7 @@ class PageAgent(Agent):
         self.mark_lost(Disconnected("the page sent far more events than the limit (docs/security.md); it was given up"))
 
     def deliver(self, text: object, *, to: Callable[[str, Any], None]) -> None:
-        """Parse an event of a script of ours, and pass its kind and payload to ``to``."""
+        """Parse an event of one of our scripts, and pass its kind and payload to ``to``."""
         try:
             kind, payload = parse_event(text)
         except ProtocolError as error:  # logged, since there is no call that could raise it
@@ -514,7 +514,7 @@ class PageAgent(Agent):
         if self._lost.done():
             drop(work)
             raise self.loss()
-        # in a task, whose stack has no functions of ours: Playwright reads the stack of each call
+        # in a task, whose stack has none of our functions: Playwright reads the stack of each call
         task = asyncio.ensure_future(work)
         try:
             await asyncio.wait((task, self._lost), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)

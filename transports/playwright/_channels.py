@@ -310,7 +310,7 @@ class _FrameDocuments:
     """The documents in the frames of a page, tracked by Playwright's binding: each call names its frame, and the first
     call of each document has an empty text.
 
-    A document's origin is that of its address. A document without one, such as ``about:srcdoc``, counts as opaque.
+    A document has the origin of its address. A document without one, such as ``about:srcdoc``, counts as opaque.
     """
 
     def __init__(self, channel: PlaywrightChannel, watcher: FrameWatcher) -> None:

@@ -35,7 +35,7 @@ _STACK_FRAME = re.compile(r"\n {1,8}at (?:.{0,200}?\()?(\w+://[^\s()]{1,2000}):(
 _NETWORK_PREFIX = "Failed to load resource: "
 #: Redacts by rules alone: the session that shows these lines masks its known values itself.
 _REDACTOR = Redactor(known=NO_SECRETS)
-#: Status of HTTP for "Upgrade Required": the address is that of a WebSocket.
+#: Status of HTTP for "Upgrade Required": the address belongs to a WebSocket.
 _UPGRADE = 426
 #: Advice on a certificate that is not trusted, for those who can give a context.
 _OWN_CONTEXT = ", or give a context= that was made with ignore_https_errors=True"
@@ -45,7 +45,7 @@ _REASONS = {
     "ERR_NAME_NOT_RESOLVED": "the host name is not known; correct the address",
     "ERR_CONNECTION_TIMED_OUT": "the host does not answer; correct the address or check the network",
     "ERR_CERT": "its certificate is not trusted; have this system trust it",
-    "ERR_SSL_PROTOCOL_ERROR": "it does not speak TLS as https:// says; try http://, or mend its TLS",
+    "ERR_SSL_PROTOCOL_ERROR": "the server does not speak TLS; try http://, or fix its TLS",
     "ERR_UNSAFE_PORT": "browsers refuse this port; serve the app on another",
     "Download is starting": "the address is a download, not a page; give the address of the app's page",
     "ERR_ABORTED": "the address is a download, or its answer has no content; give the address of the app's page",
@@ -59,7 +59,7 @@ _REASONS = {
 def explain_load_failure(error: str, url: str, status: int | None = None) -> str:
     """Return the reason of a failed navigation to ``url``, with advice if the cause is known.
 
-    ``error`` is the message of Playwright or the ``net::ERR_…`` code of Chromium, ``status`` that of the last answer.
+    ``error`` is the message of Playwright or the ``net::ERR_…`` code of Chromium, ``status`` the last answer's.
     """
     first = first_line(error)
     if status in (204, 205):

@@ -67,7 +67,7 @@ class Limits:
 
 
 LIMITS = Limits()
-#: Length of the name of a download of ours, which identifies its events. The browser may add an extension.
+#: Length of the name of one of our downloads, which identifies its events. The browser may add an extension.
 _NAME_LENGTH = 20
 
 
@@ -201,7 +201,7 @@ class CdpDownloads:
 
     async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
         """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
-        ``agent`` is that of the document with the URL.
+        ``agent`` belongs to the document with the URL.
 
         Raises :class:`RungUnusable`, :class:`~transports.errors.TooLarge` as soon as the browser reports more than
         ``limit`` bytes, :class:`~transports.errors.ProtocolError` if the page clicks anything but a ``blob:`` URL, and
@@ -375,7 +375,7 @@ class CdpDownloads:
 
 
 def check_blob_url(url: str) -> None:
-    """Raise :class:`~transports.errors.ProtocolError` unless ``url`` is a ``blob:`` URL: any other could be that of an
+    """Raise :class:`~transports.errors.ProtocolError` unless ``url`` is a ``blob:`` URL: any other could lead to an
     endless file."""
     if not url.startswith("blob:"):
         raise ProtocolError("the page offered its content at a URL other than blob:")
@@ -409,7 +409,7 @@ class PlaywrightDownloads:
 
     async def save(self, agent: Agent, url: str, path: Path, *, size: int, limit: int, deadline: float) -> None:
         """Write the content of ``url``, about ``size`` bytes, to ``path``, by ``deadline`` (:func:`time.monotonic`).
-        ``agent`` is that of the document with the URL.
+        ``agent`` belongs to the document with the URL.
 
         Raises :class:`RungUnusable`, at once after the first refusal, :class:`~transports.errors.TooLarge` for a file
         of more than ``limit`` bytes, and :class:`~transports.errors.TransportError` if the page is lost. Playwright
@@ -560,7 +560,7 @@ class AppDownloads:
         """
         ended, _ = self._running[guid]
         written = await asyncio.shield(ended)
-        if written.parent != self.folder:  # it began while downloads of ours went to the folder of a store
+        if written.parent != self.folder:  # it began while our own downloads went to the folder of a store
             await asyncio.to_thread(move_file, written, self.folder / guid)
         del self._running[guid]
         size = (self.folder / guid).stat().st_size

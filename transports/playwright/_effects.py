@@ -129,7 +129,7 @@ class Windows:
         return self._owners.get(frame)
 
     def on_download(self, frame: str, guid: str, name: str) -> bool:
-        """Note a download of a window. Returns true if it is that of a PDF that the window shows."""
+        """Note a download of a window. Returns true if it is the PDF that the window shows."""
         for window in self._open_windows:
             if window.frame == frame:
                 if window.saved is not None and not window.saved.done():

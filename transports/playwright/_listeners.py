@@ -16,7 +16,7 @@ def listener(handle: Callable[P, object]) -> Callable[P, None]:
     """Return ``handle`` as a listener that logs its exceptions.
 
     Playwright stores the exception of a listener and raises it in the *next* command, which belongs to another call. A
-    bug of ours in one event must cost that event only.
+    bug here in one event must cost that event only.
     """
 
     @functools.wraps(handle)

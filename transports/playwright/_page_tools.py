@@ -77,7 +77,7 @@ class FetchedRequests:
 
 
 #: Function that returns the numeric addresses for a connection to this host and port, in the order of the attempts. It
-#: raises an error of ours if no address is allowed.
+#: raises an :class:`~transports.errors.ABPError` if no address is allowed.
 Judge: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 #: Host and port.
 _Server: TypeAlias = tuple[str, int]

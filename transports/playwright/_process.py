@@ -328,7 +328,7 @@ class BrowserProcess:
         if profile is None:
             self.browser = await kind.launch(**options)
         else:
-            accept_downloads = engine != "chromium"  # there they go to a folder of ours, over CDP
+            accept_downloads = engine != "chromium"  # there they go to our own folder, over CDP
             self.context = await kind.launch_persistent_context(profile, accept_downloads=accept_downloads, **options)
             assert self.context is not None and self.context.browser is not None
             self.browser = self.context.browser
@@ -338,7 +338,7 @@ class BrowserProcess:
             processes = (await self.cdp.send("SystemInfo.getProcessInfo"))["processInfo"]
             browser = next(process["id"] for process in processes if process["type"] == "browser")
             # Without the driver's id from start_driver(), its parent is the driver, unless a wrapper script that waits,
-            # such as Debian's, stands between the two.
+            # such as Debian's, is between the two.
             self.pids = [*(self.pids[:1] or [psutil.Process(browser).ppid()]), browser]
         else:
             self.pids = [process.pid for process in process_tree(self.pids)]

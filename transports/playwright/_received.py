@@ -194,7 +194,7 @@ class FileChooser(Effect):
 
 class Clipboard(Effect):
     """Content that the app wrote to the clipboard, or shared: held in the page (``id``), sent along (``base64``), or
-    neither. ``name`` is that of a shared file."""
+    neither. ``name`` is a shared file's."""
 
     type: str = ""
     size: Size = 0

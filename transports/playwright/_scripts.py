@@ -25,7 +25,7 @@ def load_script(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A script for the pages of one ``origin``. ``name`` is that of its file."""
+    """A script for the pages of one ``origin``. ``name`` is its file's name."""
 
     name: str
     script: str

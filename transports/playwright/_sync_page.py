@@ -91,7 +91,7 @@ def _implementation_of(thing: Any) -> Any:
 class PageRunner:
     """Runner of coroutines in the loop of a blocking page or context, in the thread that owns it.
 
-    Between two calls that loop stands still: events arrive with the next call of this API or of Playwright's.
+    Between two calls that loop is paused: events arrive with the next call of this API or of Playwright's.
     """
 
     def __init__(self, owner: sync_api.Page | sync_api.BrowserContext) -> None:

@@ -79,7 +79,7 @@ class TopPageTransport(PageTransport):
     page is ``extension_page``).
 
     ``browser`` is the name of a browser to start (see :class:`~transports.Browser`), a running one to share, or a
-    ``Pool``. Without a browser of ours, one of these options gives the page:
+    ``Pool``. Otherwise one of these options gives the page:
 
     - ``page``: the caller's own page of ``playwright.async_api``. An app that is loaded there already is driven as it
       is; a page at another address than ``url`` navigates there. It stays open.
@@ -179,7 +179,7 @@ class TopPageTransport(PageTransport):
         fault = compiled.get("exceptionDetails")
         if fault:
             reason = first_line(str(fault.get("exception", {}).get("description", "it cannot be compiled")))
-            # lineNumber counts from 0, and a line of ours precedes the script: so it is the script's line, from 1
+            # lineNumber counts from 0, and one of our lines precedes the script: so it is the script's line, from 1
             raise UsageError(
                 f"the adapter {adapter.name} is not valid JavaScript: line {fault['lineNumber']}: {reason}"
             )
@@ -382,7 +382,7 @@ class TopPageTransport(PageTransport):
 
     def receiver(self, message: Message) -> str | None:
         """Return the address of the page, or of the frame whose tool is called; for a frame whose origin differs from
-        that of its address, the origin."""
+        its address, the origin."""
         payload: Any = message.payload
         frame = None
         if message.type == "capabilities/call" and self._frames is not None:
