@@ -1,4 +1,4 @@
-"""Capabilities of an app: merged lists, changes, warnings and suggestions for callers, answers to calls. No I/O."""
+"""Capabilities of an app: merged lists, changes, warnings and suggestions for callers, answers to calls."""
 
 from __future__ import annotations
 

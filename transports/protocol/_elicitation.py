@@ -1,4 +1,4 @@
-"""Answers to an app's questions (docs/protocol.md 5): their validation, and the default without a handler. No I/O."""
+"""Answers to an app's questions (docs/protocol.md 5): their validation, and the default without a handler."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ _KEYS = {
 #: Methods without a default: a file or a model's text cannot be made up.
 _NO_DEFAULT = ("elicitation/resource", "sampling/create")
 _EXAMPLES = {"confirmed": "True", "selected": '"red"', "value": '"Ada"', "content": '"…"', "result": '"…"'}
-#: Maximum options that a message lists.
-_MAX_OPTIONS = 10
 
 
 def default_answer(request: ElicitationRequest) -> Mapping[str, object]:
@@ -124,7 +122,9 @@ def _selection_fault(request: ElicitationRequest, selected: object) -> str:
     unknown = [value for value in values if str(value) not in options]
     if not options or not unknown:
         return ""
-    listed = ", ".join(options[:_MAX_OPTIONS]) + " …" * (len(options) > _MAX_OPTIONS)
+    listed = ", ".join(options[:10])
+    if len(options) > 10:
+        listed += " …"
     return f"selected is {str(unknown[0])[:80]!r}, which is none of {listed}"
 
 

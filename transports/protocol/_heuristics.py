@@ -19,8 +19,6 @@ MIN_GUESSED = 1000
 _MAX_KEPT_CHARS = 64 << 20
 #: Bytes at the beginning of a file in which a signature is searched.
 _HEAD_BYTES = 4096
-#: Shortest signature in bytes: text matches shorter ones by chance.
-_MIN_MAGIC = 3
 #: Control characters that are common in files and absent from text.
 _CONTROL_CHARS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 
@@ -38,8 +36,8 @@ class Signature:
     offset: int = 0
 
     def __post_init__(self) -> None:
-        if len(self.magic) < _MIN_MAGIC or not 0 <= self.offset <= _HEAD_BYTES - len(self.magic):
-            bounds = f"at least {_MIN_MAGIC} bytes, all within the first {_HEAD_BYTES:,} of a file"
+        if len(self.magic) < 3 or not 0 <= self.offset <= _HEAD_BYTES - len(self.magic):  # text matches 2 by chance
+            bounds = f"at least 3 bytes, all within the first {_HEAD_BYTES:,} of a file"
             raise UsageError(f"Signature: magic must have {bounds}")
         if normalise_mime(self.mime_type) is None:
             raise UsageError(f"Signature: {self.mime_type!r} is not a MIME type, such as application/x-report")

@@ -1,4 +1,4 @@
-"""MIME types: signatures of content, names and extensions, contradictions, and safe file names. No I/O."""
+"""MIME types: signatures of content, names and extensions, contradictions, and safe file names."""
 
 from __future__ import annotations
 
@@ -127,11 +127,10 @@ def _sniff_zip(head: bytes) -> str:
 def _is_python_bytecode(head: bytes) -> bool:
     """Return whether content begins with the header of a ``.pyc`` file of Python 3.7 or newer (PEP 552) and a
     marshalled code object. Their magic numbers begin at 3,390."""
-    return len(head) > 16 and 3390 <= head[0] | head[1] << 8 < 5000 and head[4:8] in _PYC_FLAGS and head[16] == 0xE3
-
-
-#: Validated by time, unchecked hash, checked hash (PEP 552).
-_PYC_FLAGS = (b"\0\0\0\0", b"\1\0\0\0", b"\3\0\0\0")
+    if len(head) <= 16 or not 3390 <= head[0] | head[1] << 8 < 5000:
+        return False
+    # validated by time, unchecked hash, checked hash
+    return head[4:8] in (b"\0\0\0\0", b"\1\0\0\0", b"\3\0\0\0") and head[16] == 0xE3
 
 
 def _is_mpeg_audio(head: bytes) -> bool:
@@ -335,8 +334,6 @@ def contradicts(declared: str, sniffed: str) -> bool:
 
 #: Unicode categories of characters that are invisible or change the display of others.
 _INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-_MAX_NAME_BYTES = 120  # as UTF-8
-_MAX_CHARS = 500  # read at the beginning and at the end of a name
 #: Harmless names, the common case; a stem of five of these characters is not a reserved name of Windows.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{4,60}\.[A-Za-z][A-Za-z0-9]{1,9}")
 
@@ -352,8 +349,8 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
         return suggestion
     name = suggestion or ""
     name = name[1 + max(name.rfind("/"), name.rfind("\\")) :]
-    if len(name) > 2 * _MAX_CHARS:  # before anything else: composing a long run of marks takes quadratic time
-        name = name[:_MAX_CHARS] + name[-_MAX_CHARS:]
+    if len(name) > 1000:  # before anything else: composing a long run of marks takes quadratic time
+        name = name[:500] + name[-500:]
     name = "".join(c for c in name if unicodedata.category(c) not in _INVISIBLE and c not in '<>:"|?*')
     name = unicodedata.normalize("NFC", ".".join(map(str.rstrip, name.split(".")))).strip().lstrip(".-~ ").rstrip(". ")
     stem, _, extension = name.rpartition(".")
@@ -362,5 +359,5 @@ def safe_filename(suggestion: str | None, *, fallback: str, mime_type: str | Non
     from pathvalidate import sanitize_filename  # late: a session loads it while its transport opens
 
     stem = sanitize_filename(stem, platform="universal", additional_reserved_names=("CONIN$", "CONOUT$"))
-    stem = stem.encode()[: _MAX_NAME_BYTES - 1 - len(extension)].decode(errors="ignore").rstrip(". ")
+    stem = stem.encode()[: 119 - len(extension)].decode(errors="ignore").rstrip(". ")
     return f"{stem or fallback}.{extension}"

@@ -1,4 +1,4 @@
-"""Models of payloads: answers to requests, and events of an app (docs/protocol.md 2 to 5). No I/O.
+"""Models of payloads: answers to requests, and events of an app (docs/protocol.md 2 to 5).
 
 They are as lenient as the models of :mod:`._declarations`.
 """

@@ -1,4 +1,4 @@
-"""Sanitizing of an app's texts for people and models: no control, invisible or direction characters. No I/O.
+"""Sanitizing of an app's texts for people and models: no control, invisible or direction characters.
 
 Applied where texts are shown: lists, messages and descriptions of MCP, terminals. Values of a call are data and stay
 unchanged. Also here: similar names, and URLs (:func:`redact_url`, :func:`origin_of`).

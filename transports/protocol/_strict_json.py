@@ -1,4 +1,4 @@
-"""Strict JSON parser and encoder (docs/protocol.md 1.6): inexact input is refused, never rounded or guessed. No I/O."""
+"""Strict JSON parser and encoder (docs/protocol.md 1.6): inexact input is refused, never rounded or guessed."""
 
 from __future__ import annotations
 
@@ -44,10 +44,6 @@ _CONTAINERS = (dict, list)
 #: Brackets as steps of 1 and, in two's complement, -1; and the bytes that are neither brackets nor quotation marks.
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_STEPS = bytes(set(range(256)) - set(b'[{]}"'))
-#: How often the innermost brackets are removed before levels are counted one by one: few texts are nested deeper.
-_ROUNDS = 4
-#: Length of JSON above which the garbage collector pauses during parsing.
-_PAUSE_ABOVE = 1 << 16
 
 
 class OverLimit(ValueError):
@@ -103,12 +99,12 @@ def decode_given(text: str | bytes, where: str, *, fix: str = "correct it") -> o
 
 
 def _decode(text: str | bytes, at_most: int, levels: int) -> object:
-    if len(text) > _PAUSE_ABOVE:
+    if len(text) > 1 << 16:  # the collector pauses only for what is long
         if has_more_values(text, at_most):
             raise OverLimit(f"has more than {at_most:,} values and names, which is the limit", at_most)
         _check_levels(text, levels)
-        with parser_limits():
-            return _decode_long(text)
+        with parser_limits(), without_collection():
+            return _DECODE(text)
     if len(text) > levels:  # long enough to be deep
         _check_levels(text, levels)
     try:
@@ -150,7 +146,7 @@ def has_more_levels(text: str | bytes, limit: int) -> bool:
     if b'"' in steps:
         steps = b"".join(steps.split(b'"')[::2])
     level = 0
-    while level < min(limit, _ROUNDS):
+    while level < min(limit, 4):  # innermost brackets first: few texts are nested deeper
         if steps.count(b"\x01") <= limit - level:
             return False
         steps = steps.replace(b"\x01\xff", b"")
@@ -256,11 +252,6 @@ def _object_of(line: bytes, place: str, kind: str) -> dict[str, object]:
     if not isinstance(document, dict):
         raise UsageError(f"{place} is not a JSON object {kind}")
     return document
-
-
-def _decode_long(text: str | bytes) -> object:
-    with without_collection():
-        return _DECODE(text)
 
 
 @contextmanager

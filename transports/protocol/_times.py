@@ -1,4 +1,4 @@
-"""Timeouts and their range, durations as text (``90s``, ``30m``, ``1h``, ``7d``), timestamps. No I/O."""
+"""Timeouts and their range, durations as text (``90s``, ``30m``, ``1h``, ``7d``), timestamps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of a transport (requests, replies, events), the first one, and ids. No I/O."""
+"""Messages of a transport (requests, replies, events), the first one, and ids."""
 
 from __future__ import annotations
 

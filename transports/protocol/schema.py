@@ -1,4 +1,4 @@
-"""Validation of parameters and answers against the JSON Schema of a capability. No I/O.
+"""Validation of parameters and answers against the JSON Schema of a capability.
 
 The schema is the app's, so it is not trusted: references to addresses are not followed, patterns run on an engine
 without backtracking, and depth, size and work are bounded before the validator runs (docs/faults.md 21 and 23). A

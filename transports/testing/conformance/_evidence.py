@@ -1,4 +1,4 @@
-"""Data types of the conformance check. No I/O.
+"""Data types of the conformance check.
 
 * :class:`Evidence` — the answers of the app, in the order of the requests.
 * :class:`Plan`, :func:`kind_of` — capabilities to call, and the way to the app.

@@ -1,4 +1,4 @@
-"""Generator of parameters from a capability's ``inputSchema``: the smallest valid ones. No I/O.
+"""Generator of parameters from a capability's ``inputSchema``: the smallest valid ones.
 
 Existing generators are for property tests: their values are random and hold texts that forms would refuse, and
 hypothesis-jsonschema 0.23 does not run under hypothesis 6.170. A check needs the same few inputs each time. So this

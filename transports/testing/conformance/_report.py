@@ -1,4 +1,4 @@
-"""Report of a conformance check as text, JSON, JUnit XML and a badge. No I/O."""
+"""Report of a conformance check as text, JSON, JUnit XML and a badge."""
 
 from __future__ import annotations
 
