@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import sys
@@ -178,22 +179,42 @@ async def test_server_of_the_old_transport_is_named_as_that() -> None:
                 pass
 
 
-async def test_byte_order_mark_before_an_event_is_dropped() -> None:
+async def test_events_in_pieces_and_a_forgotten_session() -> None:
+    """Each event follows a byte order mark, ends in two pieces, and leaves its stream open."""
+    ended = asyncio.Event()
+    forgets = [True]
+
     async def answer(request: web.Request) -> web.StreamResponse:
         asked = json.loads(await request.read())
-        results = {"initialize": INITIALIZE, "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]}}
+        results = {
+            "initialize": INITIALIZE,
+            "tools/list": {"tools": [{"name": "go", "inputSchema": {}}]},
+            "tools/call": {"content": [WORDS]},
+        }
         if asked.get("method") not in results:
             return web.Response(status=202 if "id" not in asked else 404)
+        if asked["method"] == "tools/call" and forgets:
+            forgets.clear()
+            return web.Response(status=404)
         said = json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]})
-        return web.Response(text=f"\ufeffdata: {said}\n\n", content_type="text/event-stream")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Mcp-Session-Id": "s"})
+        await response.prepare(request)
+        for piece in (f"\ufeffdata: {said}\n", "\n"):
+            await response.write(piece.encode())
+            await asyncio.sleep(0.02)
+        await ended.wait()
+        return response
 
     app = web.Application()
     app.add_routes([web.post("/mcp", answer)])
-    async with (
-        TestServer(app) as server,
-        connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=20) as session,
-    ):
-        assert [*session.capabilities] == ["go"]
+    async with TestServer(app) as server:
+        try:
+            async with connect(f"mcp+{server.make_url('/mcp')}", store="memory:", timeout=5) as session:
+                assert [*session.capabilities] == ["go"]
+                result = await session.call("go", timeout=20)  # again, since the forgotten session did not run it
+                assert result.data == {"content": [WORDS]} and not forgets
+        finally:
+            ended.set()
 
 
 async def test_a_redirect_is_not_followed_with_headers_or_messages() -> None:
