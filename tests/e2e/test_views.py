@@ -149,14 +149,18 @@ async def test_what_a_person_decides(app: Session) -> None:
     async def refuse(_: object) -> bool:
         return False
 
-    async with app.open_view("board", on_open_link=refuse, on_message=lambda _: False) as view:
+    def fail(_: object) -> bool:
+        raise RuntimeError("a fault of the handler, which refuses")
+
+    decisions: dict[str, Any] = {"on_open_link": refuse, "on_message": fail, "on_display_mode": lambda _: False}
+    async with app.open_view("board", **decisions) as view:
         ask = "([method, params]) => rpc(method, params)"
         link = await view.frame.evaluate(ask, ["ui/open-link", {"url": "https://example.com/"}])
         assert link["result"] == {"isError": True}
         said = await view.frame.evaluate(ask, ["ui/message", {"role": "user", "content": []}])
         assert said["result"] == {"isError": True}
         mode = await view.frame.evaluate(ask, ["ui/request-display-mode", {"mode": "fullscreen"}])
-        assert mode["result"] == {"mode": "fullscreen"}
+        assert mode["result"] == {"mode": "inline"}
         await view.frame.evaluate(ask, ["ui/update-model-context", {"content": [{"type": "text", "text": "x"}]}])
         assert view.model_context == {"content": [{"type": "text", "text": "x"}]}
         await view.frame.evaluate("tell('ui/notifications/size-changed', { width: 3, height: 4 }); rpc('ping')")
