@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +14,7 @@ pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.support.eventually import eventually
 from transports import Browser, Session, UsageError, View, connect
-from transports.mcp.views._profiles import host_names, read_profile
+from transports.mcp.views._profiles import read_profile
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 FILE = {"contents": [{"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "AAAA"}}]}
@@ -42,14 +41,6 @@ async def app(browser: Browser, tmp_path_factory: pytest.TempPathFactory, views_
 
 async def ask(view: View, method: str, params: object) -> Any:
     return await view.frame.evaluate("([method, params]) => rpc(method, params)", [method, params])
-
-
-async def test_every_profile_says_where_it_is_from_and_of_which_day() -> None:
-    assert host_names() == ["spec", "basic-host", "chatgpt", "claude", "goose"]
-    for name in host_names():
-        profile = read_profile(name)
-        assert all(one.address.startswith("https://") and one.what for one in profile.sources)
-        assert all(one.day <= datetime.date(2026, 12, 31) for one in profile.sources)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +124,9 @@ async def test_a_file_that_is_not_a_profile_is_refused(app: Session, tmp_path: P
 
 
 async def test_a_host_that_there_is_not_is_named(app: Session) -> None:
-    with pytest.raises(UsageError, match="unknown host 'netscape'; use one of spec, basic-host, chatgpt, claude"):
+    with pytest.raises(
+        UsageError, match="unknown host 'netscape'; use one of spec, basic-host, chatgpt, claude, goose, or"
+    ):
         app.open_view("board", host="netscape")
     with pytest.raises(UsageError, match="cannot be read"):
         app.open_view("board", host="nothing.toml")

@@ -1,9 +1,4 @@
-"""Connection to an MCP server, from the handshake to its end, and requests over it.
-
-* :class:`Connection` — one initialized server, with its subscriptions.
-* :class:`Reconnector` — replaces a lost connection.
-* :func:`send_request`, :func:`list_tools`, :func:`map_errors` — requests of the SDK, with its errors as ABP errors.
-"""
+"""Connection to an MCP server, from the handshake to its end, and requests over it."""
 
 from __future__ import annotations
 

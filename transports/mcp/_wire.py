@@ -1,9 +1,7 @@
 """Translation between MCP and ABP.
 
-* :class:`MessageReader`, :func:`parse_message` — lines of a stdio server as messages of the SDK (MCP "Transports": one
-  JSON-RPC message a line), with long base64 kept out of the SDK.
-* :func:`to_capability`, :func:`to_arguments`, :func:`to_answer` — tools, arguments and results.
-* :class:`Questions` — elicitation and sampling: requests of the server that the client answers.
+Lines of a stdio server become messages of the SDK (MCP "Transports": one JSON-RPC message a line), with long base64
+kept out of the SDK. Tools become capabilities, results answers, and questions of the server elicitations.
 """
 
 from __future__ import annotations
@@ -311,7 +309,6 @@ def _argument(item: Found, schema: Mapping[str, object]) -> object:
 
 
 def _is_string(schema: Mapping[str, object], path: Place) -> bool:
-    """Return whether a schema declares a string at a place."""
     declared: Any = schema
     for step in path:
         match step, declared:
@@ -414,7 +411,6 @@ def result_warnings(result: Mapping[str, object], output_schema: object) -> list
 
 
 def _block_warnings(blocks: object) -> list[str]:
-    """Return what is wrong with the blocks of a result, each with its place; at most five."""
     warnings: list[str] = []
     for index, block in enumerate(blocks if isinstance(blocks, list) else []):
         fault = _block_fault(block)
@@ -458,7 +454,6 @@ def _tool_error(blocks: Sequence[Any], structured: object) -> dict[str, object]:
 
 
 def _structured_message(structured: object) -> str:
-    """Return the message of an error that is in the structured content only."""
     match structured:
         case str(message):
             return message
@@ -474,7 +469,6 @@ def _structured_message(structured: object) -> str:
 
 
 def error_answer(error: CapabilityError) -> dict[str, object]:
-    """Return the ABP answer for a request that the server refused with a JSON-RPC error."""
     return {"success": False, "error": {"code": error.code, "message": error.message, "details": error.details}}
 
 
@@ -580,12 +574,11 @@ class Questions:
             del self._pending[key]
 
     def answer(self, message: Message) -> None:
-        """Resolve a question with the session's ``elicitation/response``; a response to no pending one is ignored."""
+        """Resolve a question with the session's ``elicitation/response``. One that is not pending is ignored."""
         answer = self._pending.get(message.id or "")
         if answer is not None and not answer.done() and isinstance(message.payload, Mapping):
             answer.set_result(message.payload)
 
     def close(self) -> None:
-        """Cancel all questions, since no more answers will come."""
         for answer in self._pending.values():
             answer.cancel()
