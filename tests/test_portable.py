@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.local_store import run_script
 from transports.artifacts._files import ExportFile
-from transports.batch.ledger._backends import SqliteDatabase
+from transports.batch.ledger._schema import SqliteDatabase
 from transports.errors import ProfileInUse
 from transports.mcp import _stdio as stdio, _streams as streams
 from transports.mcp._servers import StdioServer
@@ -47,7 +47,7 @@ from transports.artifacts import AuditLog, LocalStore, Scope
 from transports.artifacts._signing import signing_key
 from transports.artifacts.local import _tree
 from transports.artifacts.local._tree import PortableFolder
-from transports.batch.ledger._backends import SqliteDatabase
+from transports.batch.ledger._schema import SqliteDatabase
 from transports.errors import Corrupt, StoreError
 
 async def keep(root):

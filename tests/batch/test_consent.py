@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from transports.batch import Job, Outcome, RunOptions, State, open_ledger, run
-from transports.batch._consent import Consent
-from transports.batch.running._runner import Runner
+from transports.batch._jobs import Consent
+from transports.batch._runner import Runner
 from transports.errors import UsageError
 
 URL = "http://127.0.0.1:9/"
@@ -180,7 +180,7 @@ async def test_a_file_that_is_swapped_for_a_symlink_is_not_sent(here: Path) -> N
     (here / "input" / "a").write_bytes(b"x")
     path = written({"files": {"a": "a"}})
     async with open_ledger("run") as ledger:
-        from transports.batch.running._batch import add_input
+        from transports.batch._batch import add_input
 
         consent = Consent(target=URL, folder=here / "input")
         await add_input(ledger, path, here / "run", target=URL, consent=consent)

@@ -14,10 +14,9 @@ import pytest
 
 from tests.batch.test_ledger import done, filled, numbers
 from transports.batch._jobs import Job, State
-from transports.batch.ledger._backends import SqliteDatabase
 from transports.batch.ledger._ledger import Ledger, open_ledger, open_view
 from transports.batch.ledger._reads import FINAL, JobQuery
-from transports.batch.ledger._schema import make_tables
+from transports.batch.ledger._schema import SqliteDatabase, make_tables
 from transports.batch.ledger._writes import Addition
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.batch.test_ledger import filled
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore
+from transports.batch._batch import export_files
 from transports.batch._jobs import Job, Outcome, State
 from transports.batch.ledger._ledger import Ledger
 from transports.batch.ledger._schema import Settlement
-from transports.batch.running._batch import export_files
 from transports.errors import Corrupt, StoreError, UsageError
 from transports.routing import Result
 

@@ -19,9 +19,8 @@ from tests.support.postgres_server import run_url
 from transports.artifacts import ArtifactRef
 from transports.batch._jobs import Job, Outcome, State
 from transports.batch.ledger import _writes as leasing
-from transports.batch.ledger._backends import SqliteDatabase
 from transports.batch.ledger._ledger import Ledger, open_ledger
-from transports.batch.ledger._schema import Counts, Leased, Settlement
+from transports.batch.ledger._schema import Counts, Leased, Settlement, SqliteDatabase
 from transports.errors import UsageError
 
 REF = ArtifactRef("a1", "artifact://a1", None, "a.pdf", "application/pdf", 3, "0" * 64, {})

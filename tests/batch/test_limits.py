@@ -14,11 +14,11 @@ from typing import cast
 import pytest
 
 from tests.batch.rates import most_in
+from transports.batch import _runner as ahead, _runner as limits, _runner as runner
 from transports.batch._jobs import Job, Outcome, State
+from transports.batch._runner import Runner, RunOptions
 from transports.batch.ledger._ledger import Ledger
 from transports.batch.ledger._schema import Leased, Settlement
-from transports.batch.running import _runner as ahead, _runner as limits, _runner as runner
-from transports.batch.running._runner import Runner, RunOptions
 from transports.errors import CallTimeout, CapabilityError
 
 SECONDS = 20.0

@@ -16,10 +16,10 @@ import pytest
 from tests.batch.test_ledger import done, filled, jobs
 from tests.support.postgres_server import run_url
 from transports._internal.database._postgres import PostgresUrl
+from transports.batch._batch import open_run
 from transports.batch._jobs import Job
-from transports.batch.ledger._backends import PostgresDatabase
 from transports.batch.ledger._ledger import open_ledger, open_view
-from transports.batch.running._batch import open_run
+from transports.batch.ledger._schema import PostgresDatabase
 from transports.errors import LedgerError, UsageError
 
 

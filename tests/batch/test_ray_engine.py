@@ -17,11 +17,11 @@ import pytest
 from tests.support.eventually import eventually
 from transports.batch import Pool, RunOptions
 from transports.batch._jobs import Job, Outcome, State
-from transports.batch.engines._ray_engine import RayCluster, RayEngine
+from transports.batch._ray_engine import RayCluster, RayEngine
+from transports.batch._runner import Rate
 from transports.batch.ledger._ledger import open_ledger
 from transports.batch.ledger._schema import Counts
 from transports.batch.pool._fleet import PoolStats
-from transports.batch.running._runner import Rate
 from transports.errors import ConnectFailed, Disconnected, LedgerError, UsageError
 
 
@@ -137,10 +137,10 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("transports.batch.engines._ray_engine.RayCluster", Cluster)
+    monkeypatch.setattr("transports.batch._ray_engine.RayCluster", Cluster)
     for name, seconds in {"_LOOK": 0.01, "_CHECK": 0.0, "_START": 0.05, "_ROOM": 0.1}.items():
-        monkeypatch.setattr(f"transports.batch.engines._ray_engine.{name}", seconds)
-    monkeypatch.setattr("transports.batch.engines._ray_engine.backoff_delay", lambda _: 0.0)
+        monkeypatch.setattr(f"transports.batch._ray_engine.{name}", seconds)
+    monkeypatch.setattr("transports.batch._ray_engine.backoff_delay", lambda _: 0.0)
     return Bench(tmp_path)
 
 
@@ -211,7 +211,7 @@ async def test_actors_that_a_machine_takes_along_are_one_loss(bench: Bench, monk
         return whole(sessions)
 
     monkeypatch.setattr(bench, "make_pool", make_pool)
-    monkeypatch.setattr("transports.batch.engines._ray_engine.backoff_delay", lambda _: 0.3)
+    monkeypatch.setattr("transports.batch._ray_engine.backoff_delay", lambda _: 0.3)
     bench.go_on.set()
     async with open_ledger(bench.folder) as ledger:
         await ledger.add(lambda: [jobs(6)], "one")
@@ -349,12 +349,12 @@ async def test_a_cluster_that_gave_no_answer_is_asked_nothing_more(monkeypatch: 
     ray = ModuleType("ray")
     ray.__dict__.update(init=lambda **_: None, shutdown=go_on.set, nodes=go_on.wait)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr("transports.batch.engines._ray_engine._ANSWER", 0.05)
+    monkeypatch.setattr("transports.batch._ray_engine._ANSWER", 0.05)
     async with RayCluster("auto", 1) as cluster:
         for _ in range(2):
             with pytest.raises(ConnectFailed, match=r"gave no answer within 0.05 s; look at `ray status`, then"):
                 await cluster.machines()
-            monkeypatch.setattr("transports.batch.engines._ray_engine._ANSWER", 1000.0)
+            monkeypatch.setattr("transports.batch._ray_engine._ANSWER", 1000.0)
     assert not go_on.is_set()
     go_on.set()
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.processor import peak_memory
 from transports.batch._jobs import Job, job_document, parse_job
+from transports.batch._outputs import input_notes, write_parquet
+from transports.batch._reading import EXAMPLE, fingerprint, read_jobs, spool_jobs, spool_stream
 from transports.batch.ledger._schema import Added
-from transports.batch.running._outputs import input_notes, write_parquet
-from transports.batch.running._reading import EXAMPLE, fingerprint, read_jobs, spool_jobs, spool_stream
 from transports.errors import UsageError
 from transports.protocol._strict_json import encode_json
 
@@ -175,7 +175,7 @@ def test_a_long_input_is_read_in_little_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["jobs.jsonl", "jobs.csv"])
 def test_large_jobs_make_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr("transports.batch.running._reading._BATCH_BYTES", 10_000)
+    monkeypatch.setattr("transports.batch._reading._BATCH_BYTES", 10_000)
     sizes = [6000, 6000, 10, 10, 20_000, 10]
     if name == "jobs.csv":
         lines = ["capability,params.text", *(f"do,{'x' * size}" for size in sizes)]

@@ -16,12 +16,12 @@ import pytest
 from tests.support.eventually import eventually
 from transports.artifacts import ArtifactRef, LocalStore
 from transports.artifacts._files import Replacement
+from transports.batch._batch import run
 from transports.batch._jobs import Job, Outcome, State
+from transports.batch._outputs import export_run
+from transports.batch._runner import Ended, HostPauses, Rate, Retries, Runner, RunOptions
 from transports.batch.ledger._ledger import open_ledger
 from transports.batch.ledger._schema import Settlement
-from transports.batch.running._batch import run
-from transports.batch.running._outputs import export_run
-from transports.batch.running._runner import Ended, HostPauses, Rate, Retries, Runner, RunOptions
 from transports.errors import CallTimeout, CapabilityError, LedgerError, UsageError
 from webapp_fixture import serve
 

@@ -14,9 +14,9 @@ import pytest
 from tests.batch.planted import PAGE, World
 from tests.support.eventually import eventually
 from transports.batch._jobs import Job, Outcome, State
+from transports.batch._runner import Ahead, Elapsed, Ended, Runner, RunOptions
 from transports.batch.ledger._ledger import Ledger, open_ledger
 from transports.batch.ledger._schema import Leased, Settlement
-from transports.batch.running._runner import Ahead, Elapsed, Ended, Runner, RunOptions
 from transports.errors import LedgerError
 
 
@@ -248,7 +248,7 @@ async def test_jobs_begin_however_slowly_the_ledger_answers(tmp_path: Path, monk
             await asyncio.sleep(0.1)
             return answer
 
-        monkeypatch.setattr("transports.batch.running._runner._MAX_WAIT", 0.05)
+        monkeypatch.setattr("transports.batch._runner._MAX_WAIT", 0.05)
         monkeypatch.setattr(ledger, "settle_and_lease", slow)
         assert await Runner(ledger, Driver(), RunOptions()).run() is Ended.DONE
         assert await states(ledger) == ["succeeded"] * 3
@@ -257,7 +257,7 @@ async def test_jobs_begin_however_slowly_the_ledger_answers(tmp_path: Path, monk
 def test_a_job_that_was_leased_before_the_machine_slept_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock that goes on evenly stands still meanwhile."""
     clock = SimpleNamespace(monotonic=lambda: 5.0, time=lambda: 1000.0)
-    monkeypatch.setattr("transports.batch.running._runner.time", clock)
+    monkeypatch.setattr("transports.batch._runner.time", clock)
     ahead, leased = Ahead(RunOptions()), Leased("k", jobs(1)[0], 1)
     ahead.add([leased], Elapsed(), ())
     assert ahead.seconds == 1.0 and ahead.drop((), stopped=False) == []
@@ -329,7 +329,7 @@ async def test_jobs_that_wait_for_the_rate_when_the_run_is_cancelled_stay_queued
         taking.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("transports.batch.running._runner.Rate.take", take)
+    monkeypatch.setattr("transports.batch._runner.Rate.take", take)
     async with open_ledger(tmp_path) as ledger:
         await ledger.add(lambda: [jobs(3)], "one")
         work = asyncio.create_task(Runner(ledger, Driver(), RunOptions()).run())

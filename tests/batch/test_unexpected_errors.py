@@ -14,9 +14,9 @@ from tests.batch.planted import PAGE, World
 from tests.support.eventually import eventually
 from transports import TransportError
 from transports.batch import Job
+from transports.batch._batch import run
 from transports.batch._jobs import Outcome, State
 from transports.batch.pool._pool import free_memory
-from transports.batch.running._batch import run
 
 
 @pytest.fixture

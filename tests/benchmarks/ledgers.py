@@ -18,8 +18,7 @@ from tests.support.postgres_server import postgres_server, run_url
 from transports._internal.database._transactions import Cursor
 from transports.artifacts import ArtifactRef
 from transports.batch import Job, Ledger, Outcome, State, open_ledger
-from transports.batch.ledger._backends import PostgresDatabase, SqliteDatabase
-from transports.batch.ledger._schema import Database, Settlement
+from transports.batch.ledger._schema import Database, PostgresDatabase, Settlement, SqliteDatabase
 
 __all__ = ["HELD", "TITLE", "ledger_work"]
 

@@ -1,4 +1,4 @@
-"""Workers as :class:`transports.batch.running._runner.Runner` is one: settle what has ended, lease what there is
+"""Workers as :class:`transports.batch._runner.Runner` is one: settle what has ended, lease what there is
 room for, run it.
 
 Each worker has a machine of its own. All share one ledger, one object store, and the hosts of the apps.
@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 
 from tests.scale_model.events import Bell, Clock, Process, Resource
-from transports.batch.running._runner import _LATEST, _SHORT
+from transports.batch._runner import _LATEST, _SHORT
 
 __all__ = ["Costs", "Run", "Setup", "simulate"]
 
@@ -112,7 +112,7 @@ class _Worker:
         return setup.sessions if self._job_seconds < _SHORT and setup.slots is None else 0
 
     def loop(self) -> Process:
-        """What :meth:`transports.batch.running._runner.Runner.run` does."""
+        """What :meth:`transports.batch._runner.Runner.run` does."""
         world, costs, setup = self._world, self._world.costs, self._world.setup
         while True:
             ended, self._ended = self._ended, 0

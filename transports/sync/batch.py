@@ -6,10 +6,10 @@ import os
 from typing import TypeAlias
 
 from .. import batch
+from ..batch._batch import Source, ignore
+from ..batch._outputs import Report
+from ..batch._runner import Driver as AsyncDriver, OnSettled, RunOptions
 from ..batch.pool._fleet import PoolStats
-from ..batch.running._batch import Source, ignore
-from ..batch.running._outputs import Report
-from ..batch.running._runner import Driver as AsyncDriver, OnSettled, RunOptions
 from ..session._call import OnProgress
 from ._bridge import (
     Blocking,

@@ -2,6 +2,5 @@
 many machines.
 
 * :mod:`._ledger` — the :class:`Ledger` of a worker; :mod:`._reads` — :class:`LedgerView`: lists and statistics.
-* :mod:`._writes` — adding, leasing and settling jobs; :mod:`._schema` — records and tables.
-* :mod:`._backends` — the databases.
+* :mod:`._writes` — adding, leasing and settling jobs; :mod:`._schema` — records, databases and tables.
 """

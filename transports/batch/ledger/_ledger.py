@@ -15,7 +15,6 @@ from ..._internal.database._transactions import Cursor, Transactions, Value
 from ...errors import LedgerError, UsageError
 from ...protocol._plain_text import redact_url
 from .._jobs import Job, State
-from ._backends import PostgresDatabase, SqliteDatabase
 from ._reads import LedgerView
 from ._schema import (
     COLUMNS,
@@ -27,8 +26,10 @@ from ._schema import (
     Counts,
     Database,
     Leased,
+    PostgresDatabase,
     Row,
     Settlement,
+    SqliteDatabase,
     make_tables,
     put_value,
     row_from,

@@ -54,12 +54,12 @@ from ._signals import draining
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from ...batch._consent import Consent
-    from ...batch.engines._local import Engine
+    from ...batch._batch import Engine
+    from ...batch._jobs import Consent
+    from ...batch._runner import RunOptions
     from ...batch.ledger._ledger import Ledger
     from ...batch.ledger._schema import Counts, Settlement
     from ...batch.pool._pool import Pool
-    from ...batch.running._runner import RunOptions
     from ...protocol._strict_json import JSONValue
 
     MakeEngine: TypeAlias = "Callable[[Ledger, BatchProgress], Engine]"
@@ -125,7 +125,7 @@ class WorkerOptions:
 
     def consent(self, target: str | None = None, inputs: Path | None = None) -> Consent:
         """Return the permissions of jobs in a run with this ``target``, whose input is in the folder ``inputs``."""
-        from ...batch._consent import Consent
+        from ...batch._jobs import Consent
 
         folder = self.files_from or inputs
         if folder is not None:
@@ -133,7 +133,7 @@ class WorkerOptions:
         return Consent(self.allow_programs, target, folder, self.files_from is not None)
 
     def run_options(self, consent: Consent) -> RunOptions:
-        from ...batch.running._runner import RunOptions
+        from ...batch._runner import RunOptions
 
         return RunOptions(self.concurrency, self.per_host, self.rate, self.retries, self.deadline, consent=consent)
 
@@ -146,8 +146,8 @@ class WorkerOptions:
         return replace(self, store=store, adapter=adapter)
 
     def pool(self, concurrency: int, *, browsers: int | None) -> Pool:
+        from ...batch._runner import pool_size
         from ...batch.pool._pool import Pool
-        from ...batch.running._runner import pool_size
         from ...session._connect import connect
         from ...session._evidence import keeping
 
@@ -297,7 +297,7 @@ _SOME_FAILED = 3
 
 
 def in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
-    from ...batch.engines._local import LocalEngine
+    from ...batch._batch import LocalEngine
 
     options = working.run_options(consent)
     pool = working.pool(options.concurrency, browsers=working.browsers)
@@ -306,7 +306,7 @@ def in_this_process(working: WorkerOptions, consent: Consent) -> MakeEngine:
 
 def on_ray(place: str, working: WorkerOptions, consent: Consent, *, address: str | None, shared: bool) -> MakeEngine:
     """Return a factory of the engine on Ray. Raises :class:`~transports.errors.UsageError` without Ray."""
-    from ...batch.engines._ray_engine import RayEngine, require_ray
+    from ...batch._ray_engine import RayEngine, require_ray
 
     require_ray()
     return lambda ledger, progress: RayEngine(
@@ -479,10 +479,10 @@ def run_(
             return await run(source)
 
     async def run(source: Path) -> int:
+        from ...batch._batch import add_input
+        from ...batch._outputs import export_run, input_notes
+        from ...batch._reading import require_input
         from ...batch.ledger._ledger import open_ledger  # late: it is imported while the driver starts
-        from ...batch.running._batch import add_input
-        from ...batch.running._outputs import export_run, input_notes
-        from ...batch.running._reading import require_input
 
         await in_thread(require_input, source)  # before the folder is made
         anywhere = working.for_any_process(out / "files")
@@ -510,7 +510,7 @@ def run_(
 
 
 def _read_stdin(path: Path) -> None:
-    from ...batch.running._reading import spool_stream
+    from ...batch._reading import spool_stream
 
     if sys.stdin is None:
         raise UsageError("stdin is closed; pass a jobs file")
@@ -533,7 +533,7 @@ async def worker(
     """Work on a run until it is done.
 
     Any machine can that reaches the run's ledger and its apps."""
-    from ...batch.running._batch import open_run
+    from ...batch._batch import open_run
 
     ledger = open_run(run)
     if working.store is None and "://" in run:
@@ -548,7 +548,7 @@ async def worker(
 @asynchronous
 async def status(run: RunPlace, as_json: Json = False) -> None:
     """Show the number of jobs in each state of a run."""
-    from ...batch.running._batch import open_run
+    from ...batch._batch import open_run
 
     async with open_run(run, read_only=True) as ledger:
         counts = await ledger.counts()
@@ -564,7 +564,7 @@ async def cancel(run: RunPlace, as_json: Json = False) -> None:
     """Cancel the jobs of a run that have not started.
 
     Running jobs may end. --retry-failed undoes it."""
-    from ...batch.running._batch import open_run
+    from ...batch._batch import open_run
 
     async with open_run(run) as ledger:
         count = await ledger.cancel()
@@ -601,8 +601,8 @@ async def export(
 
     Exit status: 0 if all succeeded, else 3."""
     from ...artifacts._opening import open_store
-    from ...batch.running._batch import export_files, open_run
-    from ...batch.running._outputs import export_run
+    from ...batch._batch import export_files, open_run
+    from ...batch._outputs import export_run
 
     if "://" in run and (out is None or (files is not None and store is None)):
         missing = "a folder for the manifest with --out DIR" if out is None else "the run's store with --store URL"

@@ -23,8 +23,7 @@ from ..._internal.database._transactions import Cursor, Transactions, Value, wit
 from ..._internal.tasks import begin, finished
 from ...artifacts._files import belongs_to_us, others_may_read
 from ...artifacts._ref import Scope
-from ...batch.ledger._backends import SqliteDatabase
-from ...batch.ledger._schema import decoded_object, encoded
+from ...batch.ledger._schema import SqliteDatabase, decoded_object, encoded
 from ...errors import ABPError, CapabilityError, LedgerError, UsageError
 from ...protocol._payloads import ElicitationRequest
 from ...routing._result import Result

@@ -23,13 +23,12 @@ from typing import Protocol, TypeAlias
 
 from aiolimiter import AsyncLimiter
 
-from ..._internal.tasks import backoff_delay, begin, finished
-from ...errors import ABPError, UsageError
-from ...protocol._times import MAX_TIMEOUT
-from .._consent import Consent
-from .._jobs import NOT_SENT, Job, Outcome, State
-from ..ledger._ledger import Ledger
-from ..ledger._schema import Leased, Settlement, host_of
+from .._internal.tasks import backoff_delay, begin, finished
+from ..errors import ABPError, UsageError
+from ..protocol._times import MAX_TIMEOUT
+from ._jobs import NOT_SENT, Consent, Job, Outcome, State
+from .ledger._ledger import Ledger
+from .ledger._schema import Leased, Settlement, host_of
 
 logger = logging.getLogger("transports.batch")
 

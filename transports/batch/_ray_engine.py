@@ -24,16 +24,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from ..._internal.tasks import backoff_delay
-from ...errors import ABPError, ConnectFailed, Disconnected, TransportError, UsageError, first_line
-from ...playwright._run_folder import short_folder
-from ...protocol._plain_text import redact_url
-from ..ledger._ledger import Ledger
-from ..ledger._schema import Counts
-from ..pool._pool import Pool
-from ..running._batch import open_run
-from ..running._runner import RunOptions
-from ._local import LocalEngine, WorkReport
+from .._internal.tasks import backoff_delay
+from ..errors import ABPError, ConnectFailed, Disconnected, TransportError, UsageError, first_line
+from ..playwright._run_folder import short_folder
+from ..protocol._plain_text import redact_url
+from ._batch import LocalEngine, WorkReport, open_run
+from ._runner import RunOptions
+from .ledger._ledger import Ledger
+from .ledger._schema import Counts
+from .pool._pool import Pool
 
 logger = logging.getLogger("transports.batch")
 

@@ -10,28 +10,28 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
-from ..._internal.arguments import short_traceback
-from ..._internal.files import open_regular
-from ..._internal.tasks import in_thread
-from ...artifacts._base import ArtifactStore
-from ...artifacts._files import remove_left, temporary_path
-from ...artifacts._ref import ArtifactRef
-from ...errors import ABPError, Corrupt, LedgerError, StoreError, UsageError
-from ...protocol._media import safe_filename
-from ...protocol._strict_json import JSONValue
-from ...session._call import OnProgress
-from .._consent import Consent
-from .._jobs import Job, State
-from ..ledger._ledger import Ledger, open_ledger
-from ..ledger._schema import Added, Counts, Row, Settlement
-from ..pool._pool import Pool
+from .._internal.arguments import short_traceback
+from .._internal.files import open_regular
+from .._internal.tasks import in_thread
+from ..artifacts._base import ArtifactStore
+from ..artifacts._files import remove_left, temporary_path
+from ..artifacts._ref import ArtifactRef
+from ..errors import ABPError, Corrupt, LedgerError, StoreError, UsageError
+from ..protocol._media import safe_filename
+from ..protocol._strict_json import JSONValue
+from ..session._call import OnProgress
+from ._jobs import Consent, Job, State
 from ._outputs import Report, export_run
 from ._reading import fingerprint, read_jobs, require_input, spool_jobs
 from ._runner import Driver, OnSettled, Runner, RunOptions, pool_size
+from .ledger._ledger import Ledger, open_ledger
+from .ledger._schema import Added, Counts, Row, Settlement
+from .pool._pool import Pool
 
 Source = str | os.PathLike[str] | Iterable[Job]
 #: Fields of a file name template, besides the carried fields of the input.
@@ -88,7 +88,7 @@ def ignore(_: Settlement) -> None:
 
 def telling(counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> OnSettled:
     """Return an ``on_settled`` that also counts the jobs that ended, from ``counts`` on, for ``on_progress``."""
-    from ...protocol._payloads import Progress  # late, as it loads pydantic
+    from ..protocol._payloads import Progress  # late, as it loads pydantic
 
     ended, failed = counts.total - counts.open, counts[State.FAILED] + counts[State.UNKNOWN]
 
@@ -160,6 +160,43 @@ async def run(
         return await export_run(ledger, folder)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkReport:
+    """Number of ``calls`` of an engine's workers, and their ``recycled`` browsers by reason."""
+
+    calls: int = 0
+    recycled: Mapping[str, int] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """Runs the jobs of a ledger, which holds all state of the run."""
+
+    async def run(self) -> WorkReport:
+        """Run jobs until each has a final state, the deadline passes or :meth:`drain` is called.
+
+        If it is cancelled, running jobs are cancelled and settled. Raises :class:`~transports.errors.LedgerError`."""
+
+    def drain(self) -> None:
+        """Start no more jobs; :meth:`run` returns when the running jobs have ended."""
+
+
+class LocalEngine:
+    """Engine with one worker in this process. It opens its pool."""
+
+    def __init__(self, ledger: Ledger, pool: Pool, options: RunOptions, on_settled: OnSettled = lambda _: None) -> None:
+        self._pool = pool
+        self._runner = Runner(ledger, pool, options, on_settled)
+
+    def drain(self) -> None:
+        self._runner.drain()
+
+    async def run(self) -> WorkReport:
+        async with self._pool as pool:
+            await self._runner.run()
+            stats = pool.stats()
+            return WorkReport(stats.calls, dict(stats.recycled))
+
+
 async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name: str = "{id}") -> int:
     """Export the files of all succeeded jobs to ``folder``, and return the number of files.
 
@@ -209,10 +246,10 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
 
 def _check_name(name: str, row: Row) -> None:
     fields = dict.fromkeys([*_FIELDS, *row.job.carried])
-    for field in re.findall(_FIELD, name):
-        if field not in fields:
+    for place in re.findall(_FIELD, name):
+        if place not in fields:
             raise UsageError(
-                f"--name: there is no {{{field}}}; the fields of job {row.job.id or row.key} are {', '.join(fields)}"
+                f"--name: there is no {{{place}}}; the fields of job {row.job.id or row.key} are {', '.join(fields)}"
             )
 
 

@@ -15,10 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, TypeAlias
 
-from ...errors import ABPError, LedgerError, UsageError
-from ...protocol._strict_json import encode_json, json_lines
-from .._consent import Consent
-from .._jobs import Job, job_document, parse_job, require_few_fields
+from ..errors import ABPError, LedgerError, UsageError
+from ..protocol._strict_json import encode_json, json_lines
+from ._jobs import Consent, Job, job_document, parse_job, require_few_fields
 
 #: An example line of JSON Lines.
 EXAMPLE = '{"capability": "export.pdf", "params": {}}'

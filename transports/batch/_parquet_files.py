@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from ...artifacts._files import replacing
-from ...errors import LedgerError, UsageError
-from ...protocol._strict_json import decode_json, encode_json
-from .._jobs import MAX_FIELDS
+from ..artifacts._files import replacing
+from ..errors import LedgerError, UsageError
+from ..protocol._strict_json import decode_json, encode_json
+from ._jobs import MAX_FIELDS
 
 logger = logging.getLogger("transports")
 

@@ -15,15 +15,15 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from ..._internal.notebook import _html as notebook
-from ..._internal.tasks import in_thread
-from ...artifacts._files import replacing
-from ...errors import ABPError, LedgerError
-from ...protocol._strict_json import JSONValue, encode_json
-from .._jobs import Job, State, job_document
-from ..ledger._ledger import Ledger
-from ..ledger._schema import Added, Row
+from .._internal.notebook import _html as notebook
+from .._internal.tasks import in_thread
+from ..artifacts._files import replacing
+from ..errors import ABPError, LedgerError
+from ..protocol._strict_json import JSONValue, encode_json
+from ._jobs import Job, State, job_document
 from ._reading import first_jobs
+from .ledger._ledger import Ledger
+from .ledger._schema import Added, Row
 
 logger = logging.getLogger("transports")
 
