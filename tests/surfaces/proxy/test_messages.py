@@ -67,6 +67,13 @@ async def test_an_answer_over_the_limit_of_bytes_takes_little_memory(tmp_path: P
         assert await client.request("ping") == {}
 
 
+async def test_an_unreadable_answer_that_names_no_request_is_for_the_only_open_one(tmp_path: Path) -> None:
+    async with relayed(tmp_path) as client:
+        client.chunks.put_nowait(raw_call("7", '{"jsonrpc":"2.0","result":@deep}'))
+        assert (await client.answer(7))["error"]["data"]["code"] == "TOO_LARGE"
+        assert await client.request("ping") == {}
+
+
 async def test_an_unreadable_answer_that_names_no_request_ends_the_connection(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="its request is unknown"):
         async with relayed(tmp_path) as client:
