@@ -6,12 +6,10 @@ import hashlib
 import json
 import os
 import pty
-import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -101,28 +99,6 @@ def workbench() -> Iterator[str]:
     """The reference app in a thread: commands and blocking sessions have the event loop of this one."""
     with command_line.serving() as served:
         yield served.url
-
-
-def together(*runs: Callable[[], Ran]) -> list[Ran]:
-    """Two at a time: most of a run is starting a browser."""
-    with ThreadPoolExecutor(2) as pool:
-        return [future.result() for future in [pool.submit(run) for run in runs]]
-
-
-@pytest.fixture
-def another(tmp_path: Path) -> Iterator[Callable[[], Cli]]:
-    """More of ``abp``, each with its own folders, to run at the same time."""
-    made: list[Cli] = []
-
-    def make() -> Cli:
-        folder = tmp_path / f"cli{len(made)}"
-        folder.mkdir()
-        made.append(Cli(folder))
-        return made[-1]
-
-    yield make
-    for cli in made:
-        shutil.rmtree(cli.temp)
 
 
 @pytest.fixture(scope="module")
@@ -346,44 +322,6 @@ def test_the_demo(abp: Cli, quick: Quick) -> None:
     assert f" results of 16 calls, in {len(kept)} files, {size:,} bytes, in {abp.out}" in ran.text
     assert "[16/16]" in ran.err and "SHA-256 are those of its reference" in ran.text and "NOT AS STORED" not in ran.text
     assert all(line.startswith("abp: ") for line in ran.err.splitlines())
-
-
-STATE_PAGE = b"""<!doctype html><title>Note</title><script>
-window.abp = {
-  async initialize() {
-    return { sessionId: 's', protocolVersion: '0.1', capabilities: [], app: { id: 'n', name: 'Note', version: '1' } };
-  },
-  async listCapabilities() { return [{ name: 'note', description: 'keeps a note' }]; },
-  async call(name, params) {
-    if (params.text) document.cookie = `note=${params.text}; max-age=3600`;
-    return { success: true, data: { cookie: document.cookie } };
-  },
-};
-</script>"""
-
-
-@pytest.mark.slow
-def test_browser_profile_and_storage_state_options(
-    another: Callable[[], Cli], site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(f"{__name__}.PAGE", STATE_PAGE)
-    first, second = another(), another()
-    profile, state = tmp_path / "profile", tmp_path / "state.json"
-    cookie = {"name": "note", "value": "from-state", "url": site.url}
-    state.write_text(json.dumps({"cookies": [cookie], "origins": []}))
-    call = ("call", site.url, "note", "--json")
-    written, brought = together(
-        lambda: first(*call, "--profile", str(profile), "-p", "text=kept", "--browser", "chromium"),
-        lambda: second(*call, "--storage-state", str(state)),
-    )
-    assert written.document["data"] == {"cookie": "note=kept"}
-    assert brought.document["data"] == {"cookie": "note=from-state"}
-    again, listed = together(
-        lambda: first(*call, "--profile", str(profile)),
-        lambda: second("capabilities", site.url, "--browser", "chromium", "--storage-state", str(state)),
-    )
-    assert again.document["data"] == {"cookie": "note=kept"}
-    assert listed.status == 0 and b"keeps a note" in listed.out
 
 
 def test_unusable_browser_options_are_errors(quick: Quick, site: Site, tmp_path: Path) -> None:
