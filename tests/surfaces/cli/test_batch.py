@@ -231,6 +231,8 @@ def test_the_first_signal_lets_jobs_end_and_the_second_ends_the_run(
     assert abp.at_terminal(*stuck_run, script=twice, term="xterm").status == 130
     counts = abp("batch", "status", tmp_path / "stuck", "--json").document
     assert counts["unknown"] + counts["queued"] == 1  # the second, if it was not sent yet
+    report = json.loads(abp("batch", "export", tmp_path / "stuck", "--json").out)
+    assert "TIMEOUT" not in report["codes"]  # the signal ended it
 
 
 def interrupt() -> None:

@@ -1,0 +1,28 @@
+"""Connected apps of a server: whose call gets a question."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from tests.support.web_client import running
+from transports.artifacts import MemoryStore
+from transports.memory import Call
+
+
+async def hold(params: Mapping[str, object], call: Call) -> object:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def ask(params: Mapping[str, object], call: Call) -> object:
+    return dict(await call.elicit("elicitation/input", {"message": "Name?", "default": "Ada"}))
+
+
+async def test_a_question_goes_to_the_latest_of_several_calls() -> None:
+    async with running(MemoryStore(), {"hold": hold, "ask": ask}) as web, web.listen() as events, asyncio.timeout(30):
+        session = (await web.post("/apps", {"url": "ws://app.test/"})).json["session"]
+        await web.post(f"/apps/{session}/calls", {"capability": "hold"})
+        await events.until("call_started", capability="hold")
+        latest = (await web.post(f"/apps/{session}/calls", {"capability": "ask"})).json["id"]
+        assert (await events.until("call_asked"))[2]["id"] == latest
