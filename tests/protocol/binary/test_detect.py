@@ -790,6 +790,14 @@ def test_content_text_is_not_copied_into_messages() -> None:
 # --- guesses by themselves --------------------------------------------------------------------------------------------
 
 
+def test_a_guess_about_very_long_text_is_checked_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transports.protocol._heuristics._MAX_KEPT_CHARS", 2000)
+    content = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20_000  # more than one slice
+    guess = Heuristics().recognise(b64(content))
+    assert guess is not None and (guess.mime_type, b"".join(guess.chunks())) == ("image/png", content)
+    assert Heuristics().recognise(b64(content)[:-8] + "!" + b64(content)[-7:]) is None
+
+
 def test_text_like_a_data_url_that_is_not_valid_is_plain_text() -> None:
     assert find({"text": "data:text/plain," + "a" * 2000 + "\ud800"}) == []
 
