@@ -247,8 +247,10 @@ async def test_a_removed_frame_fails_its_calls(embedded: Embedded) -> None:
 
 @pytest.mark.fault(2)
 @pytest.mark.parametrize("harness", ["same", pytest.param("other", marks=pytest.mark.slow)])
-async def test_a_crashed_frame_process_fails_its_calls(embedded: Embedded, harness: str) -> None:
-    async with embedded(harness=harness) as app:
+async def test_a_crashed_frame_process_fails_its_calls(
+    embedded: Embedded, whole_browser: Browser, harness: str
+) -> None:
+    async with embedded(harness=harness, browser=whole_browser) as app:
         page = page_of(app)
         frame = await page.context.new_cdp_session(page if harness == "same" else page.main_frame.child_frames[0])
         call = asyncio.ensure_future(app.call("fault.never", timeout=10))
