@@ -1,4 +1,4 @@
-"""Connected apps of a server: whose call gets a question."""
+"""Connected apps of a server: whose call gets a question, and what ends with an app."""
 
 from __future__ import annotations
 
@@ -26,3 +26,12 @@ async def test_a_question_goes_to_the_latest_of_several_calls() -> None:
         await events.until("call_started", capability="hold")
         latest = (await web.post(f"/apps/{session}/calls", {"capability": "ask"})).json["id"]
         assert (await events.until("call_asked"))[2]["id"] == latest
+
+
+async def test_an_app_is_disconnected_alone() -> None:
+    async with running(MemoryStore(), {"ask": ask}) as web, asyncio.timeout(30):
+        first, second = [
+            (await web.post("/apps", {"url": f"ws://{name}.test/"})).json["session"] for name in ("a", "b")
+        ]
+        assert (await web.ask("DELETE", f"/apps/{first}")).status == 204
+        assert [app["session"] for app in (await web.get("/apps")).json["apps"]] == [second]
