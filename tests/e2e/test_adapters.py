@@ -121,7 +121,7 @@ async def test_the_app_of_an_adapter_conforms(browser: Browser, tmp_path: Path) 
         )
         report = await check_app(url, Plan(), adapter=tools, browser=browser)
         assert report.kind == "webmcp" and report.called == ("title",) and report.conformant
-    with pytest.raises(UsageError, match="adapter= cannot go with an app that is not a top page"):
+    with pytest.raises(UsageError, match="adapter= cannot be combined with an app that is not a top page"):
         await check_app(url, adapter=SCRIPT, browser=browser, transport="postmessage")
 
 

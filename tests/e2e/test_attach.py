@@ -193,8 +193,8 @@ async def test_options_that_contradict_each_other_are_refused(page: Page, browse
         ({"page": page, "cdp_url": "http://127.0.0.1:9222"}, "page= and cdp_url="),
         ({"browser_server": "ws://h", "cdp_url": "http://127.0.0.1:9222"}, "cdp_url= and browser_server="),
         ({"browser_server": "ws://h", "profile": tmp_path}, "profile= and browser_server="),
-        ({"headers": {"X-Team": "blue"}}, "headers= cannot go with a page"),
-        ({"browser_server": "ws://h", "auth": type("Auth", (), {})()}, "auth= cannot go with a page"),
+        ({"headers": {"X-Team": "blue"}}, "headers= cannot be combined with a page"),
+        ({"browser_server": "ws://h", "auth": type("Auth", (), {})()}, "auth= cannot be combined with a page"),
         ({"profile": tmp_path, "browser": browser}, "browser= and profile="),
         ({"page": page, "browser": "firefox"}, "leave browser= out"),
         ({"cdp_url": "http://127.0.0.1:9222", "browser": "chrome"}, "leave browser= out"),
@@ -202,12 +202,12 @@ async def test_options_that_contradict_each_other_are_refused(page: Page, browse
         ({"storage_state": state, "page": page}, "storage_state="),
         ({"extension_page": "x.html"}, "extension_page="),
         ({"browser": browser, "transport": PlaywrightTransport(url)}, "made already"),
-        ({"page": page, "transport": "postmessage"}, "page= cannot go with"),
+        ({"page": page, "transport": "postmessage"}, "page= cannot be combined with"),
     ]
     for options, words in contradictions:
         with pytest.raises(UsageError, match=words):
             connect(url, **options)
-    with pytest.raises(UsageError, match="profile= cannot go with an app behind a WebSocket"):
+    with pytest.raises(UsageError, match="profile= cannot be combined with an app behind a WebSocket"):
         connect("ws://127.0.0.1:1/", profile=tmp_path)
 
 

@@ -158,7 +158,7 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
         (("discover", "127.0.0.1:8000"), "is not the address of a page", "such as http://127.0.0.1:8000/"),
         (("call", URL), "missing argument 'CAPABILITY'", "`abp call [OPTIONS] TARGET CAPABILITY`"),
         (("call", URL, "x", "--bogus"), "no such option: --bogus", "`abp call --help`"),
-        (("call", URL, "x", "--transport", "pigeon"), "no transport is called 'pigeon'", "'playwright'"),
+        (("call", URL, "x", "--transport", "pigeon"), "unknown transport 'pigeon'", "'playwright'"),
         (("call", URL, "x", "--params", "{html: 1}"), "--params is not JSON", """--params '{"key": 1}'"""),
         (("call", URL, "x", "--params", ""), "--params is not JSON", """--params '{"key": 1}'"""),
         (("call", URL, "x", "--params", "[1]"), "must be a JSON object such as '{\"key\": 1}'", "not an array"),
@@ -173,7 +173,11 @@ URL = "http://127.0.0.1:9/"  # nothing below gets as far as opening it
         (("call", URL, "x", "--file", "image=/dev/null"), "/dev/null is not a regular file", "save its content"),
         (("capabilities",), "missing argument 'TARGET'", "`abp capabilities --help`"),
         (("fixture", "--port", "99999"), "'--port'", "65535"),
-        (("conformance", "ws://x.test/", "--adapter", "/no.js"), "--adapter cannot go with", "is not a top page"),
+        (
+            ("conformance", "ws://x.test/", "--adapter", "/no.js"),
+            "--adapter cannot be combined with",
+            "is not a top page",
+        ),
         (("conformance", URL, "--adapter", "/no.js"), "the adapter '/no.js' cannot be read", "No such file"),
         (("serve", "--adapter", "/no.js"), "(no.js) is for one app, and 0 are given", "name just that app"),
         (("serve", "--app", "ws://x.test/", "--adapter", "/no.js"), "an adapter is for a page", "the page's origin"),
@@ -228,7 +232,7 @@ def test_a_setting_of_the_working_folder_that_is_not_known_is_named(
     monkeypatch.chdir(tmp_path)
     ran = quick("mcp")
     assert (ran.status, ran.out) == (2, b"")
-    assert "abp.toml: mcp.max_sesions: unknown; do you mean max_sessions?" in ran.complaint
+    assert "abp.toml: mcp.max_sesions: unknown; did you mean max_sessions?" in ran.complaint
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe{\x00", b"not json", b"3"])

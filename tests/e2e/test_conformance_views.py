@@ -90,7 +90,7 @@ async def test_without_calls_no_view_is_opened_and_the_report_says_so(browser: B
 async def test_a_server_that_is_not_there_and_options_that_do_not_fit() -> None:
     with pytest.raises(ConnectFailed):
         await check_app("mcp+stdio:/nonexistent/server")
-    with pytest.raises(UsageError, match="storage_state= cannot go with an MCP server"):
+    with pytest.raises(UsageError, match="storage_state= cannot be combined with an MCP server"):
         await check_app(target("views"), storage_state="state.json")
     with pytest.raises(UsageError, match="use 'mcp'"):
         await check_app(target("views"), transport="playwright")

@@ -148,7 +148,7 @@ async def test_a_recording_takes_the_options_of_views_and_no_others(tmp_path: Pa
     file = tmp_path / "server.jsonl"
     async with connect(views_address, store=tmp_path / "store", record=file):
         pass
-    with pytest.raises(UsageError, match="profile= cannot go with a recording"):
+    with pytest.raises(UsageError, match="profile= cannot be combined with a recording"):
         connect(f"replay:{file}", profile=tmp_path / "profile")
     header = {"abp_recording": 1, "transport": "playwright"}
     (page := tmp_path / "page.jsonl").write_text(json.dumps(header) + "\n")
@@ -203,9 +203,9 @@ async def test_a_document_that_is_not_recorded_word_for_word_is_named(
             assert view.warnings == ()
         async with app.open_view("hollow") as view:
             (warning,) = view.warnings
-            assert "<redacted> in the place of texts of the view" in warning
+            assert "<redacted> in place of some texts of the view" in warning
         with pytest.raises(
-            NotAbpApp, match=r"stayed blank.*; the recording has <redacted> in the place of texts of the view"
+            NotAbpApp, match=r"stayed blank.*; the recording has <redacted> in place of some texts of the view"
         ):
             async with app.open_view("forbidden", timeout=3):
                 pass

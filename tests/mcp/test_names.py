@@ -102,9 +102,9 @@ def test_invalid_targets_are_refused(where: str, says: str) -> None:
 def test_options_that_do_not_fit_a_target_are_refused() -> None:
     with pytest.raises(UsageError, match=r"headers= are for servers behind an address"):
         connect("mcp+stdio:x", headers={"a": "b"}, store="none:")
-    with pytest.raises(UsageError, match=r"profile= cannot go with an MCP server"):
+    with pytest.raises(UsageError, match=r"profile= cannot be combined with an MCP server"):
         connect("mcp+stdio:x", profile="/tmp/p", store="none:")
-    with pytest.raises(UsageError, match=r"headers= cannot go with a page"):
+    with pytest.raises(UsageError, match=r"headers= cannot be combined with a page"):
         connect("http://127.0.0.1/", headers={"a": "b"}, store="none:")
     assert isinstance(connect("ws://127.0.0.1/", headers={"a": "b"}, store="none:").transport, WebSocketTransport)
     assert isinstance(connect("mcp+http://h/", transport="mcp", store="none:").transport, MCPTransport)

@@ -43,9 +43,9 @@ def test_adapters_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         ("http://app.example/", tmp_path / "missing.js", "No such file"),
         ("http://app.example/", binary, "not UTF-8 text"),
         ("http://app.example/", tmp_path, "not a regular file"),
-        ("ws://app.example/abp", binary, "adapter= cannot go with"),
+        ("ws://app.example/abp", binary, "adapter= cannot be combined with"),
     ):
         with pytest.raises(UsageError, match=reason):
             connect(target, adapter=path, store="none:")
-    with pytest.raises(UsageError, match="adapter= cannot go with"):
+    with pytest.raises(UsageError, match="adapter= cannot be combined with"):
         connect("http://app.example/", transport="postmessage", adapter=binary, store="none:")

@@ -63,7 +63,7 @@ def test_what_is_said_of_a_server_comes_before_what_is_said_of_all_and_both_befo
         ("routing = 3", "abp.toml: routing: must be a table, [routing]"),
         (
             "[routing]\nmax_inline_charz = 1",
-            "routing.max_inline_charz: unknown; do you mean max_inline_chars?",
+            "routing.max_inline_charz: unknown; did you mean max_inline_chars?",
         ),
         ("[routing]\ntransformer = 'os:system'", "abp.toml: routing.transformer: unknown"),
         (

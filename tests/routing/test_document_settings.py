@@ -229,5 +229,5 @@ async def test_settings_of_a_command_have_precedence() -> None:
     policy = over.policy("crm", presets=True)
     assert (policy.max_inline_chars, policy.max_inline_bytes, policy.max_texts) == (7, 6, 2)
     assert "download_workbook" in policy.tool_fields
-    with pytest.raises(UsageError, match=r"^--routing\.max_text: unknown; do you mean max_texts"):
+    with pytest.raises(UsageError, match=r"^--routing\.max_text: unknown; did you mean max_texts"):
         config.with_options({"max_text": 1}, "--routing")

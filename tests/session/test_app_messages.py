@@ -5,6 +5,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,7 +99,7 @@ async def test_a_progress_callback_that_raises_breaks_no_call(app_of: Connect, i
 async def test_a_slow_progress_callback_blocks_no_call(
     app_of: Connect, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_dispatch, "_CALLBACK_GRACE", 0.05)
+    monkeypatch.setattr(event_dispatch, "LIMITS", replace(event_dispatch.LIMITS, callback=0.05))
     release, before = threading.Event(), asyncio.all_tasks()
 
     def slow(progress: Progress) -> None:
@@ -243,7 +244,7 @@ async def test_every_notification_before_the_end_of_the_session_reaches_the_call
 async def test_a_blocked_notification_callback_holds_up_no_call_and_no_other_callback(
     app_of: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_dispatch, "_CALLBACK_GRACE", 0.05)
+    monkeypatch.setattr(event_dispatch, "LIMITS", replace(event_dispatch.LIMITS, callback=0.05))
     release, received = threading.Event(), list[Progress]()
 
     async def both(params: Mapping[str, object], call: Call) -> object:
@@ -262,9 +263,8 @@ async def test_a_blocked_notification_callback_holds_up_no_call_and_no_other_cal
 
 
 async def test_a_notification_callback_may_make_calls(app_of: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        event_dispatch, "_CALLBACK_GRACE", FOREVER
-    )  # a call that waited for its own callback would hang
+    # a call that waited for its own callback would hang
+    monkeypatch.setattr(event_dispatch, "LIMITS", replace(event_dispatch.LIMITS, callback=FOREVER))
     answers: list[object] = []
 
     async def call_back(notification: Notification) -> None:

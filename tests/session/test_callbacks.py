@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -252,7 +253,7 @@ async def test_the_result_of_a_thread_that_nobody_waits_for_is_dropped(caplog: p
 async def test_a_callback_that_is_too_far_behind_loses_the_oldest_values_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "MAX_VALUES_WAITING", 10)
+    monkeypatch.setattr(module, "LIMITS", replace(module.LIMITS, values=10))
     callbacks, entered, release = Callbacks(), threading.Event(), threading.Event()
     seen: list[int] = []
 

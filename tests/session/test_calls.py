@@ -418,11 +418,11 @@ async def test_arguments_of_a_wrong_kind_are_said(app_of: Connect) -> None:
 async def test_an_id_of_a_call_under_way_is_not_given_twice(app_of: Connect) -> None:
     async with app_of({"hang": hang}) as app:
         first, second = [await app.start("hang", call_id="x") for _ in range(2)]
-        with pytest.raises(UsageError, match="the id 'x' is under way; give each call a call_id= of its own"):
+        with pytest.raises(UsageError, match="the id 'x' is running; call_id= must be unique"):
             await second.result()
         assert await first.status() == "working"
         async with app.events() as events:
-            with pytest.raises(UsageError, match="is under way"):
+            with pytest.raises(UsageError, match="is running"):
                 await app.call("hang", call_id="x")
             await first.cancel()
             assert isinstance(await anext(events), CallFinished)  # of the first alone

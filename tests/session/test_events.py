@@ -134,7 +134,7 @@ async def test_a_listener_that_is_10_000_events_behind_loses_the_oldest_with_one
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     streams = EventStreams(Owner("session"))
-    async with streams.stream() as stream:
+    async with EventStream(streams) as stream:
         for n in range(10_003):
             streams.emit(Progress(progress=n))
         assert caplog.text.count("10000 events behind and loses the oldest") == 1
@@ -315,7 +315,7 @@ async def test_a_call_that_fails_after_a_question_that_nobody_answered_says_so(a
     async def answer(_: ElicitationRequest) -> dict[str, object]:
         return {"success": True, "data": {"confirmed": False}}
 
-    asked = "; the app asked (elicitation/confirm), which nobody answered: give on_elicitation="
+    asked = "; the app asked (elicitation/confirm), but there is no handler for questions: give on_elicitation="
     async with app_of({"ask": ask}) as app:
         with pytest.raises(CapabilityError) as caught:
             await app.call("ask", {"default": None})

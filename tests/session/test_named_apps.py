@@ -127,7 +127,7 @@ async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog
     (folder / "abp.toml").write_text(described("127.0.0.1:9"))
     with pytest.raises(UsageError, match=r"found, not named, and may come from someone else.*abp mcp --trust"):
         connect("crm", store="memory:")
-    with pytest.raises(UsageError, match=r"there is no app 'crn'; .*abp\.toml describes crm, but was found, not named"):
+    with pytest.raises(UsageError, match=r"unknown app 'crn'; .*abp\.toml describes crm, but was found, not named"):
         connect("crn", store="memory:")
     connect("ws://127.0.0.1:9/abp", store="memory:")
     assert "ignored secrets.CRM" in caplog.text
@@ -136,20 +136,20 @@ async def test_a_file_that_was_only_found_describes_nothing(folder: Path, caplog
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[apps.crm]\nurl = "ws://a.test/"\nstorage = "x"', r"apps\.crm\.storage: unknown; do you mean storage_st"),
-        ('[apps.crm]\nur = "ws://a.test/"', r"team\.toml: apps\.crm\.ur: unknown; do you mean url\?"),
-        ('[secrets.X]\nenv = "A"\norigin = ["http://a.test"]', r"secrets\.X\.origin: unknown; do you mean origins\?"),
+        ('[apps.crm]\nurl = "ws://a.test/"\nstorage = "x"', r"apps\.crm\.storage: unknown; did you mean storage_st"),
+        ('[apps.crm]\nur = "ws://a.test/"', r"team\.toml: apps\.crm\.ur: unknown; did you mean url\?"),
+        ('[secrets.X]\nenv = "A"\norigin = ["http://a.test"]', r"secrets\.X\.origin: unknown; did you mean origins\?"),
         ('[apps.crm]\ntransport = "auto"', r"team\.toml: apps\.crm\.url: Field required"),
         ('[apps.crm]\nurl = "ws://a.test/${SECRET:X}"', r"crm\.url: messages show the address; put the secret into"),
         ('[apps.crm]\nurl = "ws://a.test/"\nheaders = {a = "${SECRET:NO}"}', r"crm: there is no table \[secrets\.NO"),
         ('[apps.crm]\nurl = "ws://a.test/"\nevidence = "film"', r"crm\.evidence: 'film' is not understood"),
         ('[apps."a b"]\nurl = "ws://a.test/"', r"team\.toml: apps\.a b"),
         ('[secrets.X]\nenv = "A"', r"secrets\.X\.origins: Field required"),
-        ('[secrets.X]\nenv = "A"\nfile = "b"\norigins = ["http://a.test"]', r"secrets\.X: give one of env, file"),
+        ('[secrets.X]\nenv = "A"\nfile = "b"\norigins = ["http://a.test"]', r"secrets\.X: set exactly one of env"),
         ('[secrets.X]\nenv = "A"\norigins = ["a.test"]', r"secrets\.X\.origins: 'a\.test' is not an origin"),
         ('[secrets.X]\nenv = "A"\norigins = ["http://a.test/b"]', r"'http://a\.test/b' is not an origin"),
         ('[apps.crm]\nurl = "ws://a.test/"\nstorage_state = "no.json"', r"crm is not signed in; .*abp login crm"),
-        ('[apps.crn]\nurl = "ws://a.test/"', r"there is no app 'crm'; do you mean crn\?"),
+        ('[apps.crn]\nurl = "ws://a.test/"', r"unknown app 'crm'; did you mean crn\?"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place(folder: Path, text: str, said: str) -> None:

@@ -52,12 +52,12 @@ def test_what_is_not_set_is_no_limit_unless_retention_is_enabled(monkeypatch: py
 @pytest.mark.parametrize(
     ("options", "variable", "toml", "message"),
     [
-        ({"tll_seconds": "1h"}, None, "", "--retention tll_seconds: unknown; do you mean ttl_seconds?"),
-        ({"ttl_seconds": "soon"}, None, "", "--retention ttl_seconds: 'soon' is not a time; give 90s, 30m"),
+        ({"tll_seconds": "1h"}, None, "", "--retention tll_seconds: unknown; did you mean ttl_seconds?"),
+        ({"ttl_seconds": "soon"}, None, "", "--retention ttl_seconds: 'soon' is not a time; use 90s, 30m"),
         ({}, ("MAX_TRACE_BYTES", "-1"), "", "ABP_RETENTION_MAX_TRACE_BYTES: "),
         ({}, ("CLEANUP_STRATEGY", "random"), "", "ABP_RETENTION_CLEANUP_STRATEGY: "),
         ({}, None, "ttl_seconds = -1", "own.toml: retention.ttl_seconds: "),
-        ({}, None, "ttl_second = 1", "own.toml: retention.ttl_second: unknown; do you mean ttl_seconds?"),
+        ({}, None, "ttl_second = 1", "own.toml: retention.ttl_second: unknown; did you mean ttl_seconds?"),
     ],
 )
 def test_a_bad_value_names_its_place(

@@ -139,7 +139,7 @@ async def test_a_secret_is_for_its_origin_and_its_users(folder: Path) -> None:
     for user, url, said, code in (
         ("ann", "http://other.test:80/http://app.test", "CRM may not be sent to http://other", "PERMISSION_DENIED"),
         ("ann", None, "CRM may not be sent to an app without an address", "PERMISSION_DENIED"),
-        ("bob", App.url, "there is no secret 'CRM' ", "INVALID_PARAMS"),
+        ("bob", App.url, "unknown secret 'CRM';", "INVALID_PARAMS"),
     ):
         app = App()
         app.url = url  # where the page is now

@@ -244,9 +244,9 @@ def test_a_target_that_is_almost_one_is_told_what_was_meant(tmp_path: Path) -> N
 
 def test_an_unknown_or_unfit_transport_is_refused() -> None:
     for address, transport, message in (
-        ("http://h/", "carrier-pigeon", "no transport is called 'carrier-pigeon'; for http:// there is 'playwright'"),
-        ("http://h/", "websocket", "'websocket' takes addresses that begin with ws:// or wss://; for http:// there is"),
-        ("ws://h/", "playwright", "'playwright' takes addresses that begin with http:// or https://; for ws:// there"),
+        ("http://h/", "carrier-pigeon", "unknown transport 'carrier-pigeon'; for http:// use 'playwright'"),
+        ("http://h/", "websocket", "'websocket' takes addresses that begin with ws:// or wss://; for http:// use"),
+        ("ws://h/", "playwright", "'playwright' takes addresses that begin with http:// or https://; for ws:// use"),
     ):
         with pytest.raises(UsageError) as caught:
             connect(address, transport=transport)

@@ -11,8 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from transports.routing import RoutingPolicy
 from transports.routing._policy import AGENT_NAMES, DETECTION_NAMES, POLICY_NAMES, RULE_NAMES
-from transports.session._app_tables import AppEntry, AppTables, SecretEntry
-from transports.session._retention_fields import RetentionFields
+from transports.session._app_tables import AppEntry, AppTables, RetentionFields, SecretEntry
 from transports.session._settings import TABLES
 from transports.surfaces.mcp._options import Options
 

@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -259,8 +260,8 @@ def test_every_notification_before_an_answer_reaches_a_plain_function_in_order(c
 
 
 def test_a_plain_notification_callback_may_make_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("_CALLBACK_GRACE", "_CALLBACK_LIMIT"):  # a call that waited for its own callback would hang
-        monkeypatch.setattr(event_dispatch, limit, 30.0)
+    # a call that waited for its own callback would hang
+    monkeypatch.setattr(event_dispatch, "LIMITS", replace(event_dispatch.LIMITS, callback=30.0, callbacks=30.0))
     answers: list[object] = []
 
     def call_back(notification: Notification) -> None:
@@ -416,7 +417,7 @@ def test_closing_is_idempotent_and_a_closed_session_refuses_calls(app_of: App) -
         with pytest.raises(Disconnected):
             app.call("echo")
     app.close()
-    with pytest.raises(UsageError, match="opened once"), app:
+    with pytest.raises(UsageError, match="opened only once"), app:
         pass
 
 

@@ -16,8 +16,6 @@ from ..protocol.schema import is_file
 Schema: TypeAlias = dict[str, object]
 #: Levels of objects and lists in which files are looked for.
 _MAX_DEPTH = 16
-#: Formats of texts that hold content in base64.
-_BASE64 = ("byte", "binary", "base64")
 #: Beginning of the URI of an artifact.
 URI = "artifact://"
 _BASE64_TEXT = "Base64, or the URI of a file that a tool has produced (artifact://…)."
@@ -66,16 +64,27 @@ def given_files(schema: Mapping[str, object], value: object, place: Place = ()) 
 
 def _is_base64(schema: Mapping[str, object]) -> bool:
     """Return whether a parameter is a text in base64, as MCP servers take files."""
-    encoded = schema.get("contentEncoding") == "base64" or schema.get("format") in _BASE64
-    return encoded and schema.get("type") == "string"
+    if schema.get("type") != "string":
+        return False
+    return schema.get("contentEncoding") == "base64" or schema.get("format") in ("byte", "binary", "base64")
 
 
-#: Levels of objects, and properties, of a strict schema: limits of OpenAI's structured outputs.
-_MAX_LEVELS, _MAX_PROPERTIES = 10, 5000
 _SIMPLE = ("string", "number", "integer", "boolean", "null")
 #: Keywords that make a schema impossible to write strictly.
-_OPEN = ("allOf", "not", "if", "dependentSchemas", "dependencies", "dependentRequired", "patternProperties", "$ref",
-         "$dynamicRef", "prefixItems", "propertyNames", "unevaluatedProperties")  # fmt: skip
+_OPEN = (
+    "allOf",
+    "not",
+    "if",
+    "dependentSchemas",
+    "dependencies",
+    "dependentRequired",
+    "patternProperties",
+    "$ref",
+    "$dynamicRef",
+    "prefixItems",
+    "propertyNames",
+    "unevaluatedProperties",
+)
 
 
 class _NotStrict(Exception):
@@ -95,15 +104,18 @@ def strict_schema(schema: Mapping[str, object]) -> Schema | None:
         strict = _strict(schema, 1)
     except _NotStrict:
         return None
-    if _count_properties(strict) > _MAX_PROPERTIES:
+    if _count_properties(strict) > 5000:  # the limit of OpenAI's structured outputs
         return None
     return strict
 
 
 def _strict(schema: object, level: int) -> Schema:
-    if not isinstance(schema, Mapping) or level > _MAX_LEVELS or any(key in schema for key in _OPEN):
+    max_level = 10  # of OpenAI's structured outputs
+    if not isinstance(schema, Mapping) or level > max_level or any(key in schema for key in _OPEN):
         raise _NotStrict
-    about: Schema = {key: schema[key] for key in ("description",) if key in schema}
+    about: Schema = {}
+    if "description" in schema:
+        about["description"] = schema["description"]
     branches = schema.get("anyOf", schema.get("oneOf"))
     if isinstance(branches, list):
         return {**about, "anyOf": [_strict_branch(branch, level) for branch in branches]}

@@ -73,9 +73,8 @@ _SCHEMA = {
 }
 #: Maximum number of files that one call gives to an app.
 _MAX_GIVEN = 16
-#: Limits of the images in one answer, and of its other files: bytes of each and of all.
+#: Limits of the images in one answer: bytes of each and of all.
 _IMAGES = ImageLimits(each=500_000, total=2_000_000)
-_MAX_FILE, _MAX_FILES = 5_000_000, 10_000_000
 _MARKS = {"readOnlyHint": "changes nothing", "destructiveHint": "may delete or overwrite"}
 _REFERENCE = "A file: the id of one that a tool has produced (artifact://…)"
 _ADVICE = Advice(
@@ -226,7 +225,8 @@ class AppTools:
     def _reference(self) -> str:
         if not self._roots:
             return f"{_REFERENCE}."
-        return f"{_REFERENCE}, or the path of one below {', '.join(map(str, self._roots[:5]))}."
+        roots = ", ".join(map(str, self._roots[:5]))
+        return f"{_REFERENCE}, or the path of one below {roots}."
 
     def _tool(
         self, name: str, description: str, schema: dict[str, object], capability: str | None, hints: dict[str, bool]
@@ -304,15 +304,15 @@ class AppTools:
         pictures = await read_pictures(chosen, self.app.store, _IMAGES)
         attached = [attachment(picture) for picture in pictures.shown]
         notes = [pictures.note] if pictures.note else []
-        left = _MAX_FILES
+        room = 10_000_000  # bytes of all other files
         too_large = 0
         for ref in chosen:
             if ref.mime_type.startswith("image/"):
                 continue
-            if ref.size_bytes > min(_MAX_FILE, left):
+            if ref.size_bytes > min(5_000_000, room):
                 too_large += 1
                 continue
-            left -= ref.size_bytes
+            room -= ref.size_bytes
             attached.append(Attachment(await self.app.store.get(ref), ref.mime_type, ref.filename, ref.filename))
         if too_large:
             notes.append(f"Files: {too_large} too large to be shown")

@@ -510,7 +510,7 @@ def _changed(base: RoutingPolicy, settings: Mapping[str, object], where: str) ->
     names = {item.name for item in fields(RoutingPolicy)} - {"transformer"}
     for key in table.keys() - names:
         close = difflib.get_close_matches(key, [*names, _PRESET], n=1)
-        raise UsageError(f"{where}.{key}: unknown" + (f"; do you mean {close[0]}?" if close else ""))
+        raise UsageError(f"{where}.{key}: unknown" + (f"; did you mean {close[0]}?" if close else ""))
     from pydantic import ValidationError  # late: most programs have no such table
 
     readable = _readable(table, where)

@@ -1,8 +1,8 @@
 """One connection to one app: connect, handshake, calls, events, resources.
 
 * :mod:`._connect` — :func:`~._connect.connect`; :mod:`._targets` — the transport for a target, own or of a plug-in.
-* :mod:`._settings` — environment variables, the settings file ``abp.toml`` and its trust; :mod:`._retention_fields`.
-* :mod:`._apps`, :mod:`._app_tables` — apps of the settings file; :mod:`._secrets` — its secrets, guarded in a session.
+* :mod:`._settings` — environment variables, the settings file ``abp.toml`` and its trust; :mod:`._app_tables` — models.
+* :mod:`._named_apps` — apps of the settings file; :mod:`._secrets` — its secrets, guarded in a session.
 * :mod:`._session` — :class:`~._session.Session`, the connected app.
 * :mod:`._connection` — the handshake, the manifest, changes of capabilities, reconnection.
 * :mod:`._call`, :mod:`._attempts`, :mod:`._results` — a call, how it is sent, and where its answer is stored.

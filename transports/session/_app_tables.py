@@ -1,24 +1,32 @@
-"""Models of the tables ``[apps.NAME]`` and ``[secrets.NAME]`` of ``abp.toml`` (docs/team.md).
+"""Models of the tables ``[apps.NAME]``, ``[secrets.NAME]`` and ``[retention]`` of ``abp.toml`` (docs/team.md).
 
-:mod:`._named_apps` and :mod:`._secrets` use them. They are a module of their own because pydantic loads slowly."""
+They are a module of their own because pydantic loads slowly."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from .._internal.privacy._secrets import placeholders
 from ..errors import UsageError
 from ..protocol._plain_text import origin_of
-from ..protocol._times import MAX_TIMEOUT
+from ..protocol._times import MAX_TIMEOUT, parse_duration
 from ._evidence import checked_evidence
-from ._settings import settings_error
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 SecretName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -108,7 +116,7 @@ class SecretEntry(_Entry):
     @model_validator(mode="after")
     def _require_one_source(self) -> SecretEntry:
         if sum(source is not None for source in (self.env, self.file, self.command)) != 1:
-            raise ValueError("give one of env, file and command")
+            raise ValueError("set exactly one of env, file and command")
         return self
 
 
@@ -158,8 +166,61 @@ def _table_error(error: ValidationError, file: Path) -> UsageError:
         *table, key = map(str, fault["loc"])
         keys = (AppEntry if table[:1] == ["apps"] else SecretEntry).model_fields
         similar = difflib.get_close_matches(key, keys, n=1)
-        hint = f"do you mean {similar[0]}?" if similar else f"there is {', '.join(keys)}"
+        hint = f"did you mean {similar[0]}?" if similar else f"use one of {', '.join(keys)}"
         return UsageError(f"{file}: {'.'.join((*table, key))}: unknown; {hint}")
     first = faults[0]
     where = ".".join(str(step) for step in first["loc"] if step != "[key]")
     return settings_error(error, lambda _: f"{file}: {where}")
+
+
+def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:
+    """Return the error for settings that a model refused.
+
+    ``setting`` returns the user's name of a field: a variable, or a file and a key. It is not called for a rule that
+    concerns several fields."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = setting(str(first["loc"][0])) if first["loc"] else "the settings"
+    return UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}")
+
+
+class RetentionFields(BaseModel):
+    """Fields of :class:`~transports.Retention` as settings, and ``enabled``.
+
+    ``enabled`` false keeps everything; true gives unset limits the defaults of docs/requirements.md R2-7.1."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    enabled: bool | None = None
+    ttl_seconds: float | None = Field(default=None, ge=0)
+    max_artifact_bytes: ByteSize | None = None
+    max_session_bytes: ByteSize | None = None
+    max_trace_bytes: ByteSize | None = None
+    max_artifacts_per_trace: int | None = Field(default=None, ge=0)
+    max_artifacts_per_session: int | None = Field(default=None, ge=0)
+    cleanup_strategy: Literal["lru", "fifo", "none"] = "lru"
+    cleanup_on_session_end: bool = False
+
+    @field_validator("ttl_seconds", mode="before")
+    @classmethod
+    def _read_duration(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        seconds = parse_duration(value)
+        if seconds is None:
+            raise ValueError(f"{value!r} is not a time; use 90s, 30m, 1h, 7d, or none for no limit")
+        return seconds
+
+    @field_validator(  # before _read_duration: pydantic calls the last one first
+        "ttl_seconds",
+        "max_artifact_bytes",
+        "max_session_bytes",
+        "max_trace_bytes",
+        "max_artifacts_per_trace",
+        "max_artifacts_per_session",
+        mode="before",
+    )
+    @classmethod
+    def _read_no_limit(cls, value: object) -> object:
+        if isinstance(value, str) and value.strip().lower() in ("none", "off"):
+            return None
+        return value

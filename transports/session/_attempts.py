@@ -27,12 +27,6 @@ from ._events import Retrying
 
 logger = logging.getLogger("transports")
 
-#: Seconds that the app gets to answer ``capabilities/cancel``.
-_CANCEL_TIMEOUT = 1.0
-#: Seconds that the app gets to answer it when the session ends.
-_CANCEL_TIMEOUT_AT_CLOSE = 0.1
-#: Attempts of one call that the app itself refuses, at most. Lost connections do not count: the deadline bounds those.
-_MAX_ATTEMPTS = 4
 #: Codes for a session that the app has forgotten: the handshake is repeated before the call is sent again.
 SESSION_LOST = {"NOT_INITIALIZED", "SESSION_EXPIRED", "SESSION_INVALID"}
 #: Codes of an app that refused before it ran anything. After any other error the call may have run.
@@ -139,14 +133,18 @@ class Attempts:
         idempotent = repeats == "idempotent"
         if isinstance(error, Disconnected):
             may_repeat = idempotent or error.sent is False
-            return 0.0 if may_repeat and self._transport.features.reconnects else None
-        if repeats == "never" or not error.retryable or attempt >= _MAX_ATTEMPTS:
+            if may_repeat and self._transport.features.reconnects:
+                return 0.0
+            return None
+        if repeats == "never" or not error.retryable or attempt >= 4:  # the deadline alone bounds lost connections
             return None
         if not idempotent and error.code not in NOT_RUN:
             return None
         if error.retry_after is not None:
             return min(error.retry_after, MAX_DELAY)
-        return 0.0 if error.code in SESSION_LOST else backoff_delay(attempt)
+        if error.code in SESSION_LOST:
+            return 0.0
+        return backoff_delay(attempt)
 
     async def _initialize_once(self, handshakes: int, deadline: float) -> None:
         """Repeat the handshake, unless another call has repeated it since the count was ``handshakes``."""
@@ -172,12 +170,12 @@ class Attempts:
 
     async def _request_cancellation(self, message: Message) -> None:
         with contextlib.suppress(ABPError):
-            await self._transport.request(message, timeout=_CANCEL_TIMEOUT)
+            await self._transport.request(message, timeout=1.0)
 
     async def aclose(self) -> None:
         """Give pending cancellations a moment (0.1 s) to be sent, then drop them."""
         if self._cancellations:
-            await asyncio.wait(self._cancellations, timeout=_CANCEL_TIMEOUT_AT_CLOSE)
+            await asyncio.wait(self._cancellations, timeout=0.1)
             await cancel_and_wait(self._cancellations)
 
 
@@ -195,8 +193,7 @@ def _is_of_deadline(error: ABPError, deadline: float) -> bool:
 def _annotate_params(params: object, content: Sequence[Found]) -> None:
     """Add the parameters of a call to the current span, as JSON without secrets and with long texts cut.
 
-    The rules are those for the ``source`` of an artifact (:func:`.readable_copy`). Each file in ``content`` becomes
-    ``<content>``."""
+    Each file in ``content`` becomes ``<content>``."""
     if not is_tracing():
         return
     plain = replace_places(params, {item.path: "<content>" for item in content})

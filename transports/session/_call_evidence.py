@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports")
 
-#: Trace of the evidence within the scope of the session: it has limits of its own.
-_TRACE = "evidence"
-
 
 class EventLog:
     """Log of a session's events during one call, for apps without a page; it is the ``console`` evidence.
@@ -55,7 +52,6 @@ class EventLog:
         streams.open.append(self)
 
     def add(self, event: Event) -> None:
-        """Add one event; called by :class:`~._events.EventStreams`."""
         self._lines.add(partial(_line, event))
 
     def wake(self) -> None:
@@ -80,7 +76,6 @@ class EventLog:
         path.write_text(self._lines.text(secrets), encoding="utf-8", errors="replace")
 
     def discard(self) -> None:
-        """Remove the file of the log."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -130,16 +125,20 @@ class EvidenceOfCalls:
         self._page: PageEvidence | None = None
         self._ending: set[asyncio.Task[None]] = set()
         if isinstance(store, NoneStore):
-            raise UsageError(f"{spelled('evidence=')} needs a store that keeps files; give another than none:")
-        has_own_trace = (
-            not store.scope.trace
-        )  # in a trace of the store's owner, limits would count the owner's files, too
-        self._store = store.scoped(Scope(trace=_TRACE)) if has_own_trace else store
+            raise UsageError(f"{spelled('evidence=')} needs a store that keeps files, not none:")
+        self._store = store
+        #: View of the store that enforces the limits of the evidence.
         self._limits: ArtifactStore | None = None
-        if has_own_trace and (evidence.max_files is not None or evidence.max_age is not None):
-            self._limits = store.scoped(Scope(trace=_TRACE))
+        if store.scope.trace:  # of the store's owner: limits would count the owner's files, too
+            return
+        trace = Scope(trace="evidence")
+        self._store = store.scoped(trace)
+        if evidence.max_files is not None or evidence.max_age is not None:
+            self._limits = store.scoped(trace)
             self._limits.retention = Retention.only(
-                max_artifacts_per_trace=evidence.max_files, ttl_seconds=evidence.max_age, cleanup_strategy="fifo"
+                max_artifacts_per_trace=evidence.max_files,
+                ttl_seconds=evidence.max_age,
+                cleanup_strategy="fifo",
             )
 
     async def __aenter__(self) -> Self:
@@ -147,7 +146,8 @@ class EvidenceOfCalls:
         kinds = self._evidence.kinds()
         source = page_of(self._transport)
         if source is None:
-            if unavailable := sorted(kinds - {"console"}):
+            unavailable = sorted(kinds - {"console"})
+            if unavailable:
                 raise UsageError(
                     f"evidence: {', '.join(unavailable)} need an app in a page; this one is reached by "
                     f"{self._transport.name}, for which there is only the console: the app's events during a call"

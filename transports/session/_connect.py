@@ -136,7 +136,8 @@ def connect(target: str, **options: Unpack[ConnectOptions]) -> Session:
     on_progress, on_notification = options.pop("on_progress", None), options.pop("on_notification", None)
     requested_capabilities = options.pop("requested_capabilities", ())
     settings = Settings.load()
-    if (accept_compression := options.pop("accept_compression", None)) is not None:
+    accept_compression = options.pop("accept_compression", None)
+    if accept_compression is not None:
         settings = replace(settings, accept_compression=accept_compression)
     use_global_providers()
     file = read_config(settings.config if config is None else Path(config))
@@ -218,7 +219,7 @@ def _transport(
             rest.pop(name, None)
         request_options: dict[str, Any] = {name: rest.pop(name) for name in ("headers", "auth") if name in rest}
         if isinstance(transport, Transport):
-            reject_options(rest | request_options, "a transport that is made already; give them to it")
+            reject_options(rest | request_options, "a transport instance; pass them to it")
             return transport
         return transport_for(
             target,
@@ -255,7 +256,9 @@ def _transport(
 def _routing(routing: RoutingPolicy | RoutingConfig | str | None, file: ConfigFile) -> RoutingPolicy | RoutingConfig:
     if routing is None:
         return routing_of(file)
-    return named_preset(routing) if isinstance(routing, str) else routing
+    if isinstance(routing, str):
+        return named_preset(routing)
+    return routing
 
 
 def _open_store(store: object, settings: Settings) -> ArtifactStore:

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports")
 
-#: Seconds that the manifest may still take once the app is initialized; then the session opens without it.
-_MANIFEST_WAIT = 1.0
-
 
 class Handshake:
     """Handshake with an app, and the app's description of itself.
@@ -89,20 +86,21 @@ class Handshake:
             declared = Capabilities().merge(initialized.capabilities).merge(listed)
             return self._generate(declared.with_manifest(self._in_manifest))
 
-        self.capabilities = await _run(read, apart=is_long(initialized.capabilities) or is_long(listed))
+        self.capabilities = await _run(read, in_thread=is_long(initialized.capabilities) or is_long(listed))
 
     async def apply_manifest(self, discovery: asyncio.Future[Discovery]) -> None:
         """Add the manifest's capabilities to those that the app gave at run time (docs/protocol.md 7.5)."""
-        await asyncio.wait((discovery,), timeout=_MANIFEST_WAIT)
+        await asyncio.wait((discovery,), timeout=1.0)
         if not discovery.done():  # a slow web server must not hold up a session that is connected already
             await cancel_and_wait((discovery,))
             return
 
         discovered = discovery.result()
-        if discovered.manifest is None and self._transport.features.undeclared:
-            return
-        if discovered.manifest is None:  # many apps have none: a warning of the session, but not a line in every log
-            self.warnings = (f"connected without a manifest: {discovered.reason.message if discovered.reason else ''}",)
+        if discovered.manifest is None:
+            if not self._transport.features.undeclared:
+                # many apps have none: a warning of the session, but not a line in every log
+                reason = discovered.reason.message if discovered.reason else ""
+                self.warnings = (f"connected without a manifest: {reason}",)
             return
         self._in_manifest = discovered.manifest.capabilities
         declared = discovered.manifest.app.model_dump(exclude_defaults=True)
@@ -129,11 +127,12 @@ class Handshake:
             capabilities = before
             for change in changes:
                 capabilities = capabilities.apply_change(change)
-            if now := Capabilities().merge(listed):
-                capabilities = capabilities.merge(listed).only(now)
+            current = Capabilities().merge(listed)
+            if current:
+                capabilities = capabilities.merge(listed).only(current)
             return self._generate(capabilities.with_manifest(self._in_manifest))
 
-        self.capabilities = await _run(read, apart=len(before) > MANY or is_long(listed))
+        self.capabilities = await _run(read, in_thread=len(before) > MANY or is_long(listed))
 
     def check_params(self, capability: Capability, params: object, content: Sequence[Found]) -> list[str]:
         """Check the parameters of a call against the capability's ``inputSchema``, and return warnings.
@@ -148,7 +147,8 @@ class Handshake:
         try:
             notes = check_params(capability.name, capability.input_schema, params, places)
         except UsageError:
-            if not (unresolved := list(placeholder_paths(params))):
+            unresolved = list(placeholder_paths(params))
+            if not unresolved:
                 raise
             # the app checks the value itself; this side has only its name
             notes = check_params(capability.name, capability.input_schema, params, places + unresolved)
@@ -166,15 +166,11 @@ class Handshake:
         return reply.payload
 
 
-async def _run(work: Callable[[], Capabilities], *, apart: bool) -> Capabilities:
-    """Run work on lists of capabilities, in a thread if it is to be ``apart`` from the event loop."""
-    return await asyncio.to_thread(work) if apart else work()
-
-
-#: Seconds that a call waits for the list of the page that its tool navigated to.
-_RELIST_WAIT = 5.0
-#: Changes of the capabilities that are queued while a list is read. More drop the oldest; the next list has them.
-_MAX_CHANGES = 1000
+async def _run(work: Callable[[], Capabilities], *, in_thread: bool) -> Capabilities:
+    """Run work on lists of capabilities."""
+    if in_thread:
+        return await asyncio.to_thread(work)
+    return work()
 
 
 class Connection:
@@ -196,7 +192,8 @@ class Connection:
         #: Reason of the last loss of the connection.
         self.reason = ""
         self._losses = 0
-        self._changes: deque[object] = deque(maxlen=_MAX_CHANGES)
+        # Changes that arrive while a list is read. More drop the oldest; the next list has them.
+        self._changes: deque[object] = deque(maxlen=1000)
         self._refreshing = False
         self._refreshed = asyncio.Event()
         self._handshake = handshake
@@ -213,9 +210,8 @@ class Connection:
                 await self.ready.wait()
         except TimeoutError:
             lost = self.reason.partition("; ")[0] or "the connection was lost"  # without its advice
-            raise Disconnected(
-                f"{lost}, and the app was not back within {format_seconds(timeout)}", sent=False
-            ) from None
+            message = f"{lost}, and the app was not back within {format_seconds(timeout)}"
+            raise Disconnected(message, sent=False) from None
 
     def lost(self, reason: str) -> None:
         """Hold calls back until the connection is restored."""
@@ -273,12 +269,15 @@ class Connection:
     async def relist(self) -> None:
         """Read the list of capabilities again and wait for it, for five seconds at most."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_RELIST_WAIT):
+            async with asyncio.timeout(5.0):
                 await self.capabilities_changed({})
                 await self._refreshed.wait()
 
     async def _emit_difference(self, before: Capabilities) -> None:
         now = self._handshake.capabilities
-        change = await asyncio.to_thread(now.diff, before) if len(now) > MANY else now.diff(before)
+        if len(now) > MANY:
+            change = await asyncio.to_thread(now.diff, before)
+        else:
+            change = now.diff(before)
         if change.added or change.removed or change.changed:
             self._emit(change)

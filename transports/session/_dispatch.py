@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import inspect
 import logging
@@ -17,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
@@ -40,10 +40,29 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-#: Values that wait for one callback at most; each further value drops the oldest.
-MAX_VALUES_WAITING = 100_000
-#: Seconds between two checks of a queue that :meth:`_Queue.wait` waits for.
-_POLL = 0.05
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of what an app sends on its own, times in seconds."""
+
+    #: Values that wait for one callback; each further value drops the oldest.
+    values: int = 100_000
+    #: For a callback with one value. The end of a call or session does not wait any longer for it.
+    callback: float = 0.5
+    #: For all callbacks together at the end of a call or session.
+    callbacks: float = 5.0
+    #: Questions that a handler answers at the same time: a plain function needs a thread for each.
+    questions: int = 32
+    #: Questions that wait for the handler; further questions are declined.
+    waiting_questions: int = 256
+    #: Refused answers of the elicitation handler that one call reports.
+    refused: int = 5
+    #: Ended attempts that are remembered, so that their late progress is not attributed to another call.
+    ended_attempts: int = 1000
+    #: Within this time, the same change of capabilities in the protocol's other form is the same event.
+    duplicate: float = 1.0
+
+
+LIMITS = Limits()
 
 #: The queue whose callback runs in this context: a callback must not wait for its own queue, which would never end.
 _current: contextvars.ContextVar[_Queue | None] = contextvars.ContextVar("abp_callback_queue", default=None)
@@ -52,8 +71,8 @@ _current: contextvars.ContextVar[_Queue | None] = contextvars.ContextVar("abp_ca
 class Callbacks:
     """Queues of values for callbacks, one queue each; values are delivered one after the other, in order.
 
-    A slow callback delays only itself. If it is :data:`MAX_VALUES_WAITING` values behind, it loses the oldest, and a
-    warning is logged. An exception of a callback is logged, and the next value is delivered.
+    A slow callback delays only itself. If it is ``Limits.values`` behind, it loses the oldest, and a warning is logged.
+    An exception of a callback is logged, and the next value is delivered.
     """
 
     def __init__(self) -> None:
@@ -90,7 +109,7 @@ class Callbacks:
             await asyncio.gather(*(queue.wait(stalled, deadline) for queue in queues))
 
     async def aclose(self) -> None:
-        """Drop all queues and cancel coroutine callbacks. A plain function that still runs in a thread goes on."""
+        """Drop all queues and cancel coroutine callbacks. A plain function that runs in a thread continues."""
         queues = tuple(self._queues.values())
         for queue in queues:
             if queue.values:
@@ -121,7 +140,7 @@ class _Queue:
 
     def __init__(self, callback: Callable[..., object]) -> None:
         self.callback = callback
-        self.values: deque[object] = deque(maxlen=MAX_VALUES_WAITING)
+        self.values: deque[object] = deque(maxlen=LIMITS.values)
         self._submitted = self._dropped = 0  # counted in the event loop
         self._delivered = 0  # counted where the callback runs
         self._begun = time.monotonic()
@@ -141,13 +160,12 @@ class _Queue:
     async def wait(self, stalled: float, deadline: float) -> None:
         target = self._submitted
         while self._delivered + self._dropped < target:
-            poll = min(_POLL, stalled, max(deadline - time.monotonic(), 0))
+            poll = min(0.05, stalled, max(deadline - time.monotonic(), 0))
             done, _ = await asyncio.wait((self.task,), timeout=poll)
             if done or (now := time.monotonic()) >= deadline or now - self._begun >= stalled:
                 return
 
     async def deliver_awaiting(self) -> None:
-        """Deliver one value to a coroutine function."""
         self._begun = time.monotonic()
         try:
             await invoke(self.callback, self.values.popleft())
@@ -224,18 +242,12 @@ async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 
 OnElicitation: TypeAlias = Callable[["ElicitationRequest"], "Mapping[str, object] | Awaitable[Mapping[str, object]]"]
 
-#: Questions that a handler answers at the same time: a plain function needs a thread for each.
-_MAX_AT_ONCE = 32
-#: Questions that wait for the handler; further questions are declined.
-_MAX_WAITING = 256
-
 
 class Questions:
     """Answers to elicitation requests, by the user's handler or, without one, by default.
 
-    32 questions are answered concurrently and 256 wait; further questions are declined at once. The timeout of a
-    question includes its waiting. A plain function that is too late goes on in its thread, and keeps its slot until it
-    has returned.
+    Questions over the limits are declined at once. The timeout of a question includes its waiting. A plain function
+    that is too late continues in its thread, and keeps its slot until it has returned.
 
     ``on_refused`` gets the reason if an answer of the handler does not fit its question; it returns whether a call will
     report the reason, which is logged otherwise. ``on_unanswered`` gets a question that was declined for lack of a
@@ -251,7 +263,7 @@ class Questions:
         self._handler = handler
         self._on_refused = on_refused
         self._on_unanswered = on_unanswered
-        self._slots = asyncio.Semaphore(_MAX_AT_ONCE)
+        self._slots = asyncio.Semaphore(LIMITS.questions)
         self._waiting = 0
 
     async def answer(self, request: ElicitationRequest) -> Mapping[str, object]:
@@ -264,8 +276,8 @@ class Questions:
             if answer.get("success") is not True:
                 self._on_unanswered(request)
             return answer
-        if self._waiting >= _MAX_WAITING:
-            logger.warning("declined %s: %d questions wait already", request.method, _MAX_WAITING)
+        if self._waiting >= LIMITS.waiting_questions:
+            logger.warning("declined %s: %d questions wait already", request.method, self._waiting)
             return DECLINED
         try:
             async with asyncio.timeout(request.timeout / 1000 if request.timeout else None):
@@ -309,15 +321,11 @@ class Questions:
         return await invoke(ask, request)
 
 
-#: Seconds between two reports of one file at least; its beginning and its end are always reported.
-_INTERVAL = 0.1
-
-
 class DownloadProgress:
     """Downloads of one call as progress of the call (docs/protocol.md 10.6).
 
     ``stage`` is ``download``, ``status`` the place of the file in the answer, ``progress`` and ``total`` count bytes.
-    ``report`` is called at most ten times a second for each file. Never raises."""
+    ``report`` is called at most ten times a second for each file, and at its beginning and its end. Never raises."""
 
     def __init__(self, report: Callable[[Progress], None], call: str) -> None:
         self._report = report
@@ -328,28 +336,22 @@ class DownloadProgress:
     def __call__(self, place: str, received: int, expected: int | None) -> None:
         """Report that ``received`` of ``expected`` bytes of the file at ``place`` have arrived."""
         now = time.monotonic()
-        if place == self._place and received != expected and now - self._last < _INTERVAL:
+        if place == self._place and received != expected and now - self._last < 0.1:
             return
         self._place, self._last = place, now
         self._report(
             protocol.Progress(
-                call=self._call, stage="download", status=place or None, progress=received, total=expected
+                call=self._call,
+                stage="download",
+                status=place or None,
+                progress=received,
+                total=expected,
             )
         )
 
 
 OnNotification: TypeAlias = Callable[["Notification"], object]
 
-#: Seconds that a callback may spend on one value; after that, the end of a call or session does not wait for it.
-_CALLBACK_GRACE = 0.5
-#: Seconds that the end of a call or of the session waits for callbacks at most.
-_CALLBACK_LIMIT = 5.0
-#: Ended attempts that are remembered, so that their late progress is not attributed to another call.
-_ENDED_ATTEMPTS = 1000
-#: Refused answers of the elicitation handler that one call reports at most.
-_MAX_REFUSED = 5
-#: Seconds within which the same change of capabilities, sent in the protocol's other form, is the same event.
-_DUPLICATE_WINDOW = 1.0
 _LIST_CHANGED = "notifications/capabilities/list_changed"
 
 
@@ -382,7 +384,7 @@ class EventDispatcher:
         #: Running calls by id.
         self._calls: dict[str, Call] = {}
         self._attempts: dict[str, Call] = {}
-        self._ended: deque[str] = deque(maxlen=_ENDED_ATTEMPTS)
+        self._ended: deque[str] = deque(maxlen=LIMITS.ended_attempts)
         self._asking = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_change: tuple[str, object, float] | None = None
@@ -398,7 +400,7 @@ class EventDispatcher:
         await asyncio.sleep(0)  # for events that arrived in this turn of the loop
         await cancel_and_wait(self._tasks)
         self.streams.close()
-        await self._callbacks.wait(stalled=_CALLBACK_GRACE, timeout=_CALLBACK_LIMIT)
+        await self._callbacks.wait(stalled=LIMITS.callback, timeout=LIMITS.callbacks)
         await self._callbacks.aclose()
 
     def begin_call(self, call: Call) -> None:
@@ -406,19 +408,17 @@ class EventDispatcher:
 
         Raises :class:`~transports.errors.UsageError` for the id of a running call."""
         if call.id in self._calls:
-            raise UsageError(f"a call with the id {call.id[:80]!r} is under way; give each call a call_id= of its own")
+            raise UsageError(f"a call with the id {call.id[:80]!r} is running; call_id= must be unique")
         self._calls[call.id] = call
         if self.streams.open:  # without a stream, making an event is a waste
             self.emit(CallStarted(call.id, call.capability))
 
     def end_call(self, call: Call) -> None:
-        """Forget a call and emit :class:`CallFinished`."""
         del self._calls[call.id]
         if self.streams.open:
             self.emit(CallFinished(call.id, call.capability, call.duration * 1000, call.result, call.error))
 
     def begin_attempt(self, attempt: str, call: Call) -> None:
-        """Register an attempt of ``call``, whose progress has the id ``attempt``."""
         self._attempts[attempt] = call
 
     def end_attempt(self, attempt: str) -> None:
@@ -437,7 +437,7 @@ class EventDispatcher:
 
     def _note_refused(self, reason: str) -> bool:
         call = self._lone_call()
-        if call is None or len(call.refused) == _MAX_REFUSED:
+        if call is None or len(call.refused) == LIMITS.refused:
             return False
         call.refused.append(reason)
         return True
@@ -445,22 +445,20 @@ class EventDispatcher:
     def _note_unanswered(self, request: ElicitationRequest) -> None:
         if (call := self._lone_call()) is not None:
             remedy = spelled("give on_elicitation=")
-            call.unanswered = f"the app asked ({request.method}), which nobody answered: {remedy}"
+            call.unanswered = f"the app asked ({request.method}), but there is no handler for questions: {remedy}"
 
     async def wait_for_callbacks(self, on_progress: OnProgress | None) -> None:
         """Wait until the callbacks of an ended call and of the session have the events that came before the answer.
 
         Waits for five seconds at most, and not for a callback that spends more than half a second on one event."""
         callbacks = (on_progress, self._on_progress, self._on_notification)
-        await self._callbacks.wait(callbacks, stalled=_CALLBACK_GRACE, timeout=_CALLBACK_LIMIT)
+        await self._callbacks.wait(callbacks, stalled=LIMITS.callback, timeout=LIMITS.callbacks)
 
     @property
     def has_callbacks_waiting(self) -> bool:
-        """True if events wait for any callback."""
         return self._callbacks.busy
 
     def emit(self, event: Event) -> None:
-        """Add an event to every stream; a change of the connection goes to the notification callback as well."""
         self.streams.emit(event)
         if isinstance(event, ConnectionChanged):
             name = "connection/restored" if event.connected else "connection/lost"
@@ -475,7 +473,7 @@ class EventDispatcher:
         if running is self._loop:
             self.emit(event)
         elif self._loop is not None:
-            with contextlib.suppress(RuntimeError):
+            with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.emit, event)
 
     async def _read_events(self) -> None:
@@ -492,7 +490,7 @@ class EventDispatcher:
 
     def _stop_reading(self, error: BaseException) -> None:
         """Tell the listeners, who wait for events, that the transport has none any more."""
-        self.emit(ConnectionChanged(False, f"events of the app cannot be read any more: {error!r}"))
+        self.emit(ConnectionChanged(False, f"events of the app can no longer be read: {error!r}"))
 
     def _dispatch(self, message: Message) -> None:
         payload = message.payload
@@ -521,10 +519,13 @@ class EventDispatcher:
 
     def _dispatch_capabilities(self, form: str, notification: Notification) -> None:
         """Deliver a change of the capabilities once: many apps send it in both forms (docs/protocol.md 4.6)."""
-        last, self._last_change = self._last_change, (form, notification.data, time.monotonic())
-        if last and last[0] != form and last[1] == notification.data and time.monotonic() - last[2] < _DUPLICATE_WINDOW:
-            self._last_change = None
-            return
+        now = time.monotonic()
+        if self._last_change is not None:
+            last_form, last_data, last_time = self._last_change
+            if last_form != form and last_data == notification.data and now - last_time < LIMITS.duplicate:
+                self._last_change = None
+                return
+        self._last_change = (form, notification.data, now)
         self._dispatch_notification(notification)
         spawn(self._connection.capabilities_changed(notification.data), self._tasks)
 
@@ -566,7 +567,7 @@ class EventDispatcher:
         await self._respond(request_id, answer)
 
     async def _respond(self, request_id: str | None, answer: Mapping[str, object]) -> None:
-        with contextlib.suppress(TransportError):
+        with suppress(TransportError):
             await self._transport.notify(Message("elicitation/response", answer, id=request_id))
 
     def _refuse(self, request_id: str | None, error: BaseException) -> None:

@@ -121,7 +121,6 @@ class EventStreams:
         self.closed = False
 
     def emit(self, event: Event) -> None:
-        """Add ``event`` to every open stream."""
         for stream in self.open:
             stream.add(event)
 
@@ -130,10 +129,6 @@ class EventStreams:
         self.closed = True
         for stream in self.open:
             stream.wake()
-
-    def stream(self) -> EventStream:
-        """Return a new stream, which collects nothing until it is entered."""
-        return EventStream(self)
 
 
 class EventStream:
@@ -189,5 +184,4 @@ class EventStream:
         self.wake()
 
     def wake(self) -> None:
-        """Let a waiting listener check the queue and the session's state."""
         self._changed.set()

@@ -18,11 +18,13 @@ T = TypeVar("T")
 
 #: Mode of a kind of evidence: the calls of which it is kept. ``True`` and ``False`` are ``"on"`` and ``"off"``.
 EvidenceMode: TypeAlias = Literal["off", "on", "on-failure"]
-#: Prefixes of targets whose apps are not in a page.
-_WITHOUT_PAGE = ("ws://", "wss://", "mcp:", "mcp+", "replay:")
 _MODES: Mapping[object, EvidenceMode] = {
-    "off": "off", "on": "on", "on-failure": "on-failure", False: "off", True: "on"
-}  # fmt: skip
+    "off": "off",
+    "on": "on",
+    "on-failure": "on-failure",
+    False: "off",
+    True: "on",
+}
 
 
 @checked_fields
@@ -107,18 +109,22 @@ class GeneralEvidence:
 
 
 def evidence_for(chosen_here: Evidence | GeneralEvidence | None, entry: str, target: str) -> Evidence | None:
-    """Return the evidence to keep of the app at ``target``. ``own`` is the choice of its entry in the settings file.
+    """Return the evidence to keep of the app at ``target``. ``entry`` is the choice of its entry in the settings file.
 
-    A choice ``given`` for this session is returned unchanged, so that opening raises if the app cannot give it. Any
-    other choice is reduced to the kinds that the app can give: without a page, the console."""
+    A choice for this session alone is returned unchanged, so that opening raises if the app cannot give it. Any other
+    choice is reduced to the kinds that the app can give: without a page, the console."""
     if isinstance(chosen_here, Evidence):
         return chosen_here
-    if not entry and chosen_here is None:
+    if entry:
+        chosen = read_evidence(entry)
+    elif chosen_here is not None:
+        chosen = chosen_here.choice
+    else:
         return None
-    chosen = chosen_here.choice if chosen_here is not None and not entry else read_evidence(entry)
-    if not target.lower().startswith(_WITHOUT_PAGE):
-        return chosen
-    return replace(chosen, trace="off", video="off", har="off", screenshot="off")
+    without_page = ("ws://", "wss://", "mcp:", "mcp+", "replay:")
+    if target.lower().startswith(without_page):
+        return replace(chosen, trace="off", video="off", har="off", screenshot="off")
+    return chosen
 
 
 def keeping(connect: Callable[P, T], text: str) -> Callable[P, T]:

@@ -60,14 +60,18 @@ def read_manifest(body: bytes) -> tuple[protocol.Manifest, list[str]]:
     if not document.keys() & {"abp", "app", "capabilities"}:
         raise ProtocolError("it is a JSON object, but has none of abp, app and capabilities")
     warnings: list[str] = []
-    manifest = _one(protocol.Manifest, {"abp": document.get("abp")}, "its abp version", warnings) or protocol.Manifest()
-    if not warnings:
+    manifest = _parse_part(protocol.Manifest, {"abp": document.get("abp")}, "its abp version", warnings)
+    if manifest is None:
+        manifest = protocol.Manifest()
+    else:
         warnings += _version_warnings(manifest.abp)
-    app = _one(protocol.AppInfo, document.get("app") or {}, "its app", warnings)
-    if app is not None:
+    app = _parse_part(protocol.AppInfo, document.get("app") or {}, "its app", warnings)
+    if app is None:
+        app = protocol.AppInfo()
+    else:
         missing = [f"app.{name}" for name in ("id", "name", "version") if not getattr(app, name)]
-        warnings += [f"the manifest names no {', '.join(missing)}"] if missing else []
-    app = app or protocol.AppInfo()
+        if missing:
+            warnings.append(f"the manifest names no {', '.join(missing)}")
     listed = document.get("capabilities")
     if not isinstance(listed, list):
         warnings.append("the manifest has no list of capabilities")
@@ -78,7 +82,7 @@ def read_manifest(body: bytes) -> tuple[protocol.Manifest, list[str]]:
     return manifest.model_copy(update={"app": app, "capabilities": capabilities}), warnings
 
 
-def _one(model: type[_M], value: object, what: str, warnings: list[str]) -> _M | None:
+def _parse_part(model: type[_M], value: object, what: str, warnings: list[str]) -> _M | None:
     try:
         return protocol.parse(model, value, what)
     except ProtocolError as error:
@@ -96,7 +100,7 @@ def _version_warnings(version: str) -> list[str]:
         return ["the manifest names no ABP version"]
     if ours is not None and int(theirs[1]) > int(ours[1]):
         return [
-            f"the manifest is for ABP {one_line(version, 40)}, newer than {PROTOCOL_VERSION}; it is tried all the same"
+            f"the manifest is for ABP {one_line(version, 40)}, newer than {PROTOCOL_VERSION}; parts of it may not work"
         ]
     return []
 
@@ -142,17 +146,10 @@ _LABEL = re.compile(
     r"utf-?8|utf-16(?:le|be)?|us-ascii|ascii|latin-?1|iso-?8859-\d{1,2}|windows-125\d|koi8-[ru]"
     r"|shift_jis|euc-(?:jp|kr)|gbk|gb2312|gb18030|big5",
 )
-_LATIN = {
-    "us-ascii",
-    "ascii",
-    "latin1",
-    "latin-1",
-    "iso-8859-1",
-    "iso8859-1",
-}  # read as windows-1252, as in every browser
+#: Encodings that are read as windows-1252, as in every browser.
+_LATIN = {"us-ascii", "ascii", "latin1", "latin-1", "iso-8859-1", "iso8859-1"}
 #: Elements whose content is text, not markup; <noscript> too in a browser that runs scripts.
 _RAW = {"iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "xmp"}
-_LONGEST_TITLE = 1000
 
 
 class PageHead:
@@ -169,7 +166,6 @@ class PageHead:
 
     @property
     def ended(self) -> bool:
-        """True once the head is over and no more bytes are needed."""
         return self._tags.ended
 
     @property
@@ -212,23 +208,31 @@ def _charset(start: bytes, declared: str | None, last: bool) -> str | None:
             return name
     if len(start) < 3 and not last:
         return None
-    if charset := _codec(declared or ""):
+    charset = _codec(declared or "")
+    if charset:
         return charset
     visible = _COMMENT.sub(b"", start[:_PRESCAN])
-    if match := _META_CHARSET.search(visible):
-        charset = _codec(match[1].decode("ascii", "replace"))
-        # the declaration was readable as ASCII, so the page is not UTF-16
-        return charset if charset and not charset.startswith("utf-16") else "utf-8"
-    return "utf-8" if last or len(start) >= _PRESCAN or _HEAD_ENDS.search(visible) else None
+    declaration = _META_CHARSET.search(visible)
+    if declaration:
+        charset = _codec(declaration[1].decode("ascii", "replace"))
+        if charset is None or charset.startswith("utf-16"):  # it was readable as ASCII, so the page is not UTF-16
+            return "utf-8"
+        return charset
+    if last or len(start) >= _PRESCAN or _HEAD_ENDS.search(visible):
+        return "utf-8"
+    return None
 
 
 def _codec(label: str) -> str | None:
     label = label.strip().lower()
     if not _LABEL.fullmatch(label):
         return None
-    name = "cp1252" if label in _LATIN else "utf-16-le" if label == "utf-16" else label
+    if label in _LATIN:
+        label = "cp1252"
+    elif label == "utf-16":
+        label = "utf-16-le"
     try:
-        return codecs.lookup(name).name
+        return codecs.lookup(label).name
     except LookupError:
         return None
 
@@ -242,16 +246,17 @@ class _Tags(HTMLParser):
         self.href: str | None = None
         self.base: str | None = None
         self.title: list[str] = []
-        self._room = _LONGEST_TITLE
+        self._room = 1000  # characters of the title
         self._templates = 0
         self._title: bool | None = None  # None before it, True inside it, False after it
 
     def parse_html_declaration(self, i: int) -> int:
         """Skip ``<![…>``, a comment in HTML; the base class expects SGML there and fails on anything else."""
-        return self.parse_bogus_comment(i) if self.rawdata.startswith("<![", i) else super().parse_html_declaration(i)
+        if self.rawdata.startswith("<![", i):
+            return self.parse_bogus_comment(i)
+        return super().parse_html_declaration(i)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Handle a link, a base, a title, or the end of the head."""
         if tag in _RAW:
             self.set_cdata_mode(tag)
         if self.ended or self._title:
@@ -276,7 +281,6 @@ class _Tags(HTMLParser):
         self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
-        """End a title, a template or the head."""
         if self._title:
             self._title = tag != "title"
         elif tag == "template":
@@ -285,16 +289,12 @@ class _Tags(HTMLParser):
             self.ended = True
 
     def handle_data(self, data: str) -> None:
-        """Collect the text of the title, up to a limit."""
         if self._title and not self.ended and self._room:
             self.title.append(data[: self._room])
             self._room -= len(self.title[-1])
 
 
 _DIRECTIVE = re.compile(r"""([!#$%&'*+.^_`|~0-9A-Za-z-]+)(?:\s*=\s*("(?:[^"\\]|\\.)*"|[^\s,]*))?""")
-_SECONDS = re.compile(r"[0-9]{1,18}")
-_FOREVER = 2**31  # seconds (RFC 9111 §1.2.2)
-_PER_RESPONSE = ("Age", "Date")
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +328,6 @@ class ManifestCache:
         self._lock = threading.Lock()
 
     def get(self, url: URL) -> CachedResponse | None:
-        """Return the stored response of a URL, fresh or stale."""
         with self._lock:
             if cached := self._responses.pop(url, None):
                 self._responses[url] = cached  # now the most recently used
@@ -347,7 +346,7 @@ class ManifestCache:
     def update(self, url: URL, cached: CachedResponse, headers: CIMultiDictProxy[str], requested_at: float) -> None:
         """Update a stored response from the headers of a 304 (RFC 9111 §4.3.4)."""
         merged = cached.headers.copy()
-        for name in (*_PER_RESPONSE, *headers):
+        for name in ("Age", "Date", *headers):
             merged.popall(name, None)
         merged.extend(headers)
         self._put(url, cached.body, merged, requested_at)
@@ -392,7 +391,9 @@ def _age(headers: CIMultiDict[str], requested_at: float, now: float) -> float:
 
 def _seconds(text: str) -> float:
     text = text.strip()
-    return min(int(text), _FOREVER) if _SECONDS.fullmatch(text) else 0
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        return 0
+    return min(int(text), 2**31)  # RFC 9111 §1.2.2
 
 
 #: Bytes of a page in which the link is searched (docs/protocol.md 7.1, 7.2).
@@ -476,8 +477,12 @@ async def _read_head(page: RedirectedGet) -> tuple[PageHead, str]:
             if not head.ended:
                 head.feed(b"", last=True)
             kind = normalise_mime(response.headers.get("Content-Type"))
-            of = "" if kind in (None, "text/html", "application/xhtml+xml") else f" of what it calls {kind}"
-            return head, f"in its head ({size} bytes{of})" if head.ended else f"in the first {size} bytes{of}"
+            of_kind = ""
+            if kind not in (None, "text/html", "application/xhtml+xml"):
+                of_kind = f" of what it calls {kind}"
+            if head.ended:
+                return head, f"in its head ({size} bytes{of_kind})"
+            return head, f"in the first {size} bytes{of_kind}"
 
 
 def _manifest_target(page: RedirectedGet, head: PageHead, extent: str) -> Target:

@@ -22,8 +22,6 @@ from ._targets import takes_browser
 if TYPE_CHECKING:
     from ._app_tables import AppEntry, AppTables
 
-#: Characters of a host that is too short to be hidden: it is part of too many words.
-_SHORT = 3
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -65,7 +63,9 @@ def _spellings_of(target: str) -> Iterator[str]:
         with suppress(ValueError):
             parts = urlsplit(target)
             host = parts.hostname or ""
-            yield from (parts.netloc, parts.netloc.rpartition("@")[2], host if len(host) > _SHORT else "")
+            yield from (parts.netloc, parts.netloc.rpartition("@")[2])
+            if len(host) > 3:  # a shorter one is part of too many words
+                yield host
 
 
 def is_app_name(target: str) -> bool:
@@ -79,8 +79,8 @@ def shares_browser(
     """Return whether sessions with ``target``, an address or the name of an app, can share a running browser.
 
     An app of the settings file can if its page needs no browser of its own and no other value of ``headless``. Without
-    ``new_context``, an app with a ``storage_state`` cannot. ``config`` is the settings file; an invalid file is
-    reported by :func:`~transports.connect`, not here."""
+    ``new_context``, an app with a ``storage_state`` cannot. An invalid settings file is reported by
+    :func:`~transports.connect`, not here."""
     if not is_app_name(target):
         return takes_browser(target)
     try:
@@ -117,15 +117,15 @@ def find_app(file: ConfigFile, target: str, user: str | None) -> NamedApp | None
     if not entries:
         return None
     similar = difflib.get_close_matches(target, entries, n=1)
-    hint = f"do you mean {similar[0]}?" if similar else f"there is {', '.join(sorted(entries)[:20])}"
-    raise UsageError(f"there is no app {target!r}; {hint}", code="NOT_FOUND")
+    hint = f"did you mean {similar[0]}?" if similar else f"use one of {', '.join(sorted(entries)[:20])}"
+    raise UsageError(f"unknown app {target!r}; {hint}", code="NOT_FOUND")
 
 
 def _reject_untrusted_app(file: ConfigFile, target: str) -> None:
     names = [name for name in file.table("apps") if is_app_name(name)]
     similar = difflib.get_close_matches(target, names, n=1)
     if similar:
-        unknown = "" if target in names else f"there is no app {target!r}; "
+        unknown = "" if target in names else f"unknown app {target!r}; "
         raise UsageError(
             f"{unknown}{file.path} describes {similar[0]}, but {found_file_advice(file.path)}",
             code="PERMISSION_DENIED",

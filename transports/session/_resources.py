@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports")
 
-#: Results that are cached at most; the least recently used is dropped first.
-_SIZE = 1000
-_UPDATED = "notifications/resources/updated"
-
 
 class ResourceCache:
     """Cache of results by the URI that was read; a result is valid only while all its artifacts are in the store.
@@ -49,7 +45,6 @@ class ResourceCache:
         self.changes = 0
 
     async def get(self, uri: str) -> Result | None:
-        """Return the cached result for ``uri``, or ``None``."""
         if uri not in self._results:
             return None
         result, expires = self._results[uri]
@@ -68,17 +63,16 @@ class ResourceCache:
         seconds = float(ttl) if isinstance(ttl, int | float) else math.inf
         if seconds > 0 and changes == self.changes:
             self._results[uri] = result, time.monotonic() + seconds
-            if len(self._results) > _SIZE:
-                self._results.popitem(last=False)
+            if len(self._results) > 1000:
+                self._results.popitem(last=False)  # the least recently used
 
     def discard(self, uri: str) -> None:
-        """Drop the result for ``uri``."""
         self._results.pop(uri, None)
 
     def on_notification(self, notification: Notification) -> None:
         """Drop the resource that ``notifications/resources/updated`` names, and the resources below that URI."""
         data = notification.data
-        if notification.event == _UPDATED and isinstance(data, Mapping):
+        if notification.event == "notifications/resources/updated" and isinstance(data, Mapping):
             self.changes += 1
             uri = str(data.get("uri", ""))
             below = uri.rstrip("/") + "/"
@@ -86,7 +80,6 @@ class ResourceCache:
                 del self._results[cached]
 
     def clear(self) -> None:
-        """Drop all results, since notifications of changes may have been missed."""
         self.changes += 1
         self._results.clear()
 
@@ -95,8 +88,6 @@ class ResourceCache:
 READ_HINT = "not read; resources.read reads it, with this uri"
 #: Pages of a list that are read at most; the list of a faulty server may never end.
 _MAX_PAGES = 1000
-_MAX_SHOWN = 200  # characters of an address in a message
-_METHOD_NOT_FOUND = -32601  # JSON-RPC 2.0 §5.1
 
 #: Method and key of the list that a capability returns.
 _LISTS = {
@@ -205,7 +196,7 @@ class Resources:
         try:
             answer = await self._ask("resources/read", {"uri": uri}, call.timeout)
         except CapabilityError as error:  # many servers do not say which one
-            raise error.located(plain_line(redact_url(uri), _MAX_SHOWN)) from None
+            raise error.located(plain_line(redact_url(uri), 200)) from None
         contents = answer.get("contents")
         if not isinstance(contents, list):
             raise ProtocolError("the server's answer to resources/read has no contents")
@@ -241,9 +232,12 @@ class Resources:
 
     def with_generated(self, capabilities: Capabilities) -> Capabilities:
         """Return the app's capabilities and the generated ones, each unless the app has a tool of the same name."""
-        generated = [entry for entry in _GENERATED if entry["name"] not in capabilities] if self.available else []
+        if not self.available:
+            self.names = frozenset()
+            return capabilities
+        generated = [entry for entry in _GENERATED if entry["name"] not in capabilities]
         self.names = frozenset(str(entry["name"]) for entry in generated)
-        return capabilities.merge(generated) if generated else capabilities
+        return capabilities.merge(generated)
 
     async def call(self, call: Call, params: Mapping[str, Any]) -> Result:
         """Call a generated capability, and return its result."""
@@ -269,7 +263,12 @@ class Resources:
             if not isinstance(block, dict) or block.get("type") != "resource_link":
                 continue
             uri, size = block.get("uri"), block.get("size")
-            if not (isinstance(uri, str) and isinstance(size, int) and self._is_read_at_once(size)):
+            if not (
+                self.available
+                and isinstance(uri, str)
+                and isinstance(size, int)
+                and size < self.policy.auto_read_if_size_under_bytes
+            ):
                 hint = {"hint": READ_HINT} if self.available else {}
                 places["content", index] = {**block, "fetched": False, **hint}
                 continue
@@ -289,11 +288,7 @@ class Resources:
         data = cast(JSONValue, replace(result.data, places))
         return changed(result, data=data, artifacts=artifacts, steps=tuple(steps), inline_fields=inline_fields)
 
-    def _is_read_at_once(self, size: int) -> bool:
-        return self.available and size < self.policy.auto_read_if_size_under_bytes
-
     def on_notification(self, notification: Notification) -> None:
-        """Drop a changed resource from the cache, before any listener can read it again."""
         self._cache.on_notification(notification)
 
     async def resubscribe(self) -> None:
@@ -324,11 +319,14 @@ class Resources:
         try:
             page = await self._ask(method, {"cursor": cursor}, timeout)
         except CapabilityError as error:
-            if error.details.get("code") == _METHOD_NOT_FOUND:  # many servers have one kind and not the other
+            method_not_found = -32601  # JSON-RPC 2.0 §5.1
+            if error.details.get("code") == method_not_found:  # many servers have one kind and not the other
                 return [], None
             raise
         items = page.get(key)
-        return (items if isinstance(items, list) else []), page.get("nextCursor")
+        if not isinstance(items, list):
+            items = []
+        return items, page.get("nextCursor")
 
     async def _all(self, model: type[_T], capability: str, timeout: float | None) -> tuple[_T, ...]:
         if not self.available:

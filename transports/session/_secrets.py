@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports")
 
-#: Timeout in seconds of a command that prints a secret, and size limit of a secret in bytes.
-_COMMAND_TIMEOUT, _MAX_BYTES = 30.0, 64 * 1024
+#: Size limit of a secret in bytes.
+_MAX_BYTES = 64 * 1024
 
 
 class Secrets:
@@ -84,7 +84,7 @@ class Secrets:
         """
         names = sorted(names)
         self.origins(names, url)
-        return {name: await _read(name, self._entries[name], self.user) for name in names}
+        return {name: await _read_secret(name, self._entries[name], self.user) for name in names}
 
     def origins(self, names: Iterable[str], url: str | None) -> frozenset[str]:
         """Return the origins that may receive all of these secrets, the origin of ``url`` among them.
@@ -94,7 +94,7 @@ class Secrets:
         for name in sorted(names):
             entry = self._entries.get(name)
             if entry is None or not entry.is_for(self.user):
-                raise UsageError(f"there is no secret {name!r} (for you); correct the name, or ask the operator")
+                raise UsageError(f"unknown secret {name!r}; correct the name, or ask the operator for access")
             if origin not in entry.origins:
                 raise misdirected(url, name)
             allowed.append(frozenset(entry.origins))
@@ -109,20 +109,21 @@ class Secrets:
         for name, entry in self._entries.items():
             if origin in entry.origins and entry.command is None and entry.is_for(self.user):
                 with contextlib.suppress(ABPError):
-                    await _read(name, entry, self.user)
+                    await _read_secret(name, entry, self.user)
 
 
-async def _read(name: str, entry: SecretEntry, user: str | None) -> str:
+async def _read_secret(name: str, entry: SecretEntry, user: str | None) -> str:
     if entry.env is not None:
         value, where = os.environ.get(entry.env), f"the variable {entry.env}"
     elif entry.file is not None:
-        value, where = await asyncio.to_thread(_content, name, entry.file), "its file"
+        value, where = await asyncio.to_thread(_read_secret_file, name, entry.file), "its file"
     else:
-        value, where = await _printed(name, entry.command or ()), "the output of its command"
+        value, where = await _run_secret_command(name, entry.command or ()), "the output of its command"
     value = (value or "").rstrip("\r\n")
     if len(value.encode("utf-8", "surrogatepass")) > _MAX_BYTES:
         raise UsageError(f"the secret {name} cannot be used: {where} has more than {_MAX_BYTES:,} bytes")
-    if (fault := is_guessable(value)) is not None:
+    fault = is_guessable(value)
+    if fault is not None:
         raise UsageError(
             f"the secret {name} cannot be used: {where} has {fault}; a masked value can be found by guessing, so a "
             "secret must be hard to guess"
@@ -131,7 +132,7 @@ async def _read(name: str, entry: SecretEntry, user: str | None) -> str:
     return value
 
 
-def _content(name: str, file: Path) -> str:
+def _read_secret_file(name: str, file: Path) -> str:
     try:
         with open_regular(file) as opened:
             return opened.read(_MAX_BYTES + 1).decode()
@@ -140,7 +141,7 @@ def _content(name: str, file: Path) -> str:
         raise UsageError(f"the secret {name} cannot be read from its file; the operator's log has more") from None
 
 
-async def _printed(name: str, command: tuple[str, ...]) -> str:
+async def _run_secret_command(name: str, command: tuple[str, ...]) -> str:
     reason = "it did not end in time"
     process = None
     try:
@@ -151,7 +152,7 @@ async def _printed(name: str, command: tuple[str, ...]) -> str:
             stderr=asyncio.subprocess.DEVNULL,
         )
         assert process.stdout is not None
-        async with asyncio.timeout(_COMMAND_TIMEOUT):
+        async with asyncio.timeout(30.0):
             text = await process.stdout.read(_MAX_BYTES + 1)
             while more := await process.stdout.read(_MAX_BYTES):
                 text = (text + more)[: _MAX_BYTES + 1]
@@ -172,8 +173,6 @@ async def _printed(name: str, command: tuple[str, ...]) -> str:
     raise UsageError(f"the secret {name} cannot be read: its command failed; the operator's log has more")
 
 
-#: JSON values of a payload above which it is searched in a thread.
-_MANY = 1000
 P = TypeVar("P")
 R = TypeVar("R")
 
@@ -218,7 +217,9 @@ class Guard:
             error.message = error.message.replace(sign_in_advice(), advice)
         error.args = (error.message,)
         error = self.known.error(error)
-        return self._for_user(error, settings) if self.name is not None and self.hidden else error
+        if self.name is not None and self.hidden:
+            return self._for_user(error, settings)
+        return error
 
     def without_reason(self, message: Message) -> Message:
         """Return an event of the transport; a change of the connection without its reason, if that must be hidden."""
@@ -226,10 +227,10 @@ class Guard:
         if not is_about_connection or self.name is None or not self.hidden:
             return message
         logger.warning("%s: %s", self.name, KNOWN_SECRETS.tree(message.payload))
-        return replace(message, payload={"reason": _said(Disconnected(""), self.name, settings=False)})
+        return replace(message, payload={"reason": _message_for_user(Disconnected(""), self.name, settings=False)})
 
     def _for_user(self, error: ABPError, settings: bool) -> ABPError:
-        replacement = _said(error, self.name, settings)
+        replacement = _message_for_user(error, self.name, settings)
         if replacement is not None and replacement not in error.message:
             logger.warning("%s: %s", self.name, error)
             error.message = replacement
@@ -245,7 +246,7 @@ class Guard:
 
 _OPERATOR = "the operator's log says why"
 #: Messages for the user of a server in the place of transport errors; the first class that fits an error counts.
-_SAID: Sequence[tuple[type[ABPError], str]] = (
+_USER_MESSAGES: Sequence[tuple[type[ABPError], str]] = (
     (BrowserNotFound, "its browser cannot be started"),
     (ProfileInUse, "its profile is open in another browser; try again later"),
     (ConnectFailed, "it cannot be reached"),
@@ -254,24 +255,28 @@ _SAID: Sequence[tuple[type[ABPError], str]] = (
     (OutcomeUnknown, "its page navigated during the call, which may have run: look at the app before you call again"),
     (ProtocolError, "its answer is not valid ABP"),
     (Disconnected, "the connection to it is lost"),
-    (TransportError, "the way to it failed"),
+    (TransportError, "the connection failed"),
     (DownloadFailed, "a file of its answer cannot be fetched"),
     (BinaryError, "a file of its answer differs from its declaration"),
 )
 
 
-def _said(error: ABPError, name: str | None, settings: bool) -> str | None:
+def _message_for_user(error: ABPError, name: str | None, settings: bool) -> str | None:
     """Return the message that replaces that of an error, or ``None``.
 
     ``None`` is for errors that reveal nothing of how the app is reached: its answers, mistakes of the caller."""
     if error.code == "PERMISSION_REQUIRED":
-        asks = f"{name} asks to sign in: the operator does that with `abp login {name}`"
-        return None if isinstance(error, UsageError) else asks
+        if isinstance(error, UsageError):
+            return None
+        return f"{name} asks to sign in: the operator does that with `abp login {name}`"
     if isinstance(error, CallTimeout) and error.message.startswith("no answer"):
         return None  # the kit's own text, which names the timeout to raise
     if isinstance(error, UsageError) and settings and error.code != "LIMIT_REACHED":
         return f"{name}: its entry in the settings cannot be used; {_OPERATOR}"
-    return next((f"{name}: {words}; {_OPERATOR}" for kind, words in _SAID if isinstance(error, kind)), None)
+    for kind, words in _USER_MESSAGES:
+        if isinstance(error, kind):
+            return f"{name}: {words}; {_OPERATOR}"
+    return None
 
 
 def _without(node: object, hidden: Sequence[str]) -> object:
@@ -300,11 +305,9 @@ class Guarded(WrappedTransport):
         self._counted = False
 
     def clean(self, error: ABPError) -> ABPError:
-        """Clean an error of the session; see :meth:`Guard.clean`."""
         return self._guard.clean(error)
 
     def use_store(self, store: ArtifactStore) -> None:
-        """Give the wrapped transport the store of the session."""
         self._store = store
         super().use_store(store)
 
@@ -333,7 +336,6 @@ class Guarded(WrappedTransport):
             await guard.secrets.know(self.url)
 
     async def aclose(self) -> None:
-        """Close the wrapped transport."""
         if self._counted:
             self._counted = False
             assert self._guard.name is not None
@@ -359,12 +361,10 @@ class Guarded(WrappedTransport):
             await super().notify(message)
 
     async def events(self) -> AsyncIterator[Message]:
-        """Yield the events of the wrapped transport with values masked."""
         async for message in super().events():
             yield await self._cleaned_message(self._guard.without_reason(message))
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Fetch content with the wrapped transport."""
         with self._cleaned():
             await super().save(handle, path, timeout=timeout)
 
@@ -374,7 +374,8 @@ class Guarded(WrappedTransport):
         Messages of the kit itself hold no secrets. The result must be sent at once, before its receiver can change."""
         if message.type not in ("capabilities/call", "elicitation/response"):
             return message
-        if not (names := await _run(placeholders, message.payload)):
+        names = await _run(placeholders, message.payload)
+        if not names:
             return message
         secrets = self._guard.secrets
         values = await secrets.values(names, self.receiver(message))
@@ -384,7 +385,9 @@ class Guarded(WrappedTransport):
 
     async def _cleaned_message(self, message: Message) -> Message:
         secrets = self._guard.known
-        return await _run(partial(_masked, secrets), message, of=message.payload) if secrets else message
+        if not secrets:
+            return message
+        return await _run(partial(_masked, secrets), message, of=message.payload)
 
     @contextmanager
     def _cleaned(self, *, settings: bool = False) -> Iterator[None]:
@@ -420,7 +423,7 @@ def _masked(secrets: KnownSecrets, message: Message) -> Message:
 
 
 async def _run(work: Callable[[P], R], argument: P, *, of: object = None) -> R:
-    """Run ``work`` on a payload, in a thread if the payload is large."""
-    if is_larger(argument if of is None else of, _MANY):
+    """Run ``work``, in a thread if the argument, or the payload ``of`` it, has more than 1,000 JSON values."""
+    if is_larger(argument if of is None else of, 1000):
         return await asyncio.to_thread(work, argument)
     return work(argument)

@@ -48,6 +48,7 @@ from ._attempts import Attempts
 from ._call import Call, CallHandle, OnProgress, Repeats, timeout_seconds
 from ._connection import Connection, Handshake
 from ._dispatch import EventDispatcher, OnElicitation, OnNotification
+from ._events import EventStream
 from ._resources import Resources
 from ._results import Results
 from ._settings import Settings
@@ -61,14 +62,8 @@ if TYPE_CHECKING:
     from ._evidence import Evidence
 
 
-#: Names of capabilities, and warnings, that a notebook shows.
-_MAX_NAMES = 8
 #: Errors of transports, which do not know the capability.
 _WITHOUT_PLACE = (CallTimeout, Disconnected, ProtocolError, TooLarge)
-#: Timeout in seconds of one request by HTML that is printed.
-_FETCH_TIMEOUT = 30.0
-#: Seconds that sending ``shutdown`` may take.
-_SHUTDOWN_TIMEOUT = 1.0
 
 #: Seconds that a transport has to begin to open before imports take the interpreter's lock.
 _LEAD = 0.03
@@ -238,12 +233,19 @@ class Session(OpenedHere):
     def _html_rows(self) -> list[tuple[str, object]]:
         rows: list[tuple[str, object]] = [("state", self._state), ("transport", self.transport.name)]
         if self._state == "open":
-            capabilities = self.capabilities
-            named = ", ".join(islice(capabilities, _MAX_NAMES)) + (", …" if len(capabilities) > _MAX_NAMES else "")
-            rows += [("version", self.info.version)] if self.info.version else []
-            rows.append(("capabilities", f"{len(capabilities):,}: {named}" if capabilities else "none"))
-            rows += [("warning", warning) for warning in self.warnings[:_MAX_NAMES]]
+            if self.info.version:
+                rows.append(("version", self.info.version))
+            rows.append(("capabilities", self._named_capabilities()))
+            rows += [("warning", warning) for warning in self.warnings[:8]]
         return rows
+
+    def _named_capabilities(self) -> str:
+        total = len(self.capabilities)
+        if total == 0:
+            return "none"
+        names = ", ".join(islice(self.capabilities, 8))
+        more = ", …" if total > 8 else ""
+        return f"{total:,}: {names}{more}"
 
     def _html_pictures(self) -> list[ArtifactRef]:
         """Return the files of which a notebook shows the first picture."""
@@ -255,7 +257,7 @@ class Session(OpenedHere):
     @short_traceback
     async def __aenter__(self) -> Self:
         if self._state != "new":
-            raise UsageError("a session is opened once; make another with connect()")
+            raise UsageError("a session can be opened only once; make another with connect()")
         self._state = "closed"  # until all is open: a session that failed to open cannot be used
         self._owner.take()
         deadline = time.monotonic() + self._connect_timeout
@@ -283,7 +285,7 @@ class Session(OpenedHere):
 
     async def _shut_down(self) -> None:
         with contextlib.suppress(ABPError, TimeoutError):
-            async with asyncio.timeout(_SHUTDOWN_TIMEOUT):
+            async with asyncio.timeout(1.0):
                 await self.transport.notify(Message("shutdown", {"reason": "the client is done"}))
 
     def _clean_error(self, _: object, error: BaseException | None, __: object) -> None:
@@ -350,7 +352,9 @@ class Session(OpenedHere):
         self._require_open()
         seconds = self._timeout_or_default(timeout)
         repeats: Repeats = "idempotent" if idempotent else "not run"
-        call = Call(call_id or new_id(), capability, seconds, on_progress, "never" if once else repeats)
+        if once:
+            repeats = "never"
+        call = Call(call_id or new_id(), capability, seconds, on_progress, repeats)
         async with self._running(call, params):
             await self._prepare(call, params or {})
             if capability in self.resources.names:
@@ -517,7 +521,7 @@ class Session(OpenedHere):
         return await fetch_public(
             url,
             accept=accept,
-            timeout=_FETCH_TIMEOUT,
+            timeout=30.0,  # of one request by the HTML
             max_bytes=max_bytes,
             allow_private=self._settings.allow_private_addresses,
         )
@@ -555,7 +559,7 @@ class Session(OpenedHere):
         closes. Any number of streams may be open; a listener that is 10,000 events behind loses the oldest, which is
         logged.
         """
-        return self._events.streams.stream()
+        return EventStream(self._events.streams)
 
 
 def _caused_by_refusal(error: ABPError, call: Call) -> ABPError:

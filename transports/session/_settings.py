@@ -24,8 +24,6 @@ from ..protocol._strict_json import parser_limits
 from ..protocol._times import MAX_TIMEOUT, is_timeout
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
-
     from ..artifacts._retention import Retention
 
 
@@ -139,7 +137,7 @@ _VARIABLES = {_PREFIX + setting.name.upper(): setting for setting in fields(Sett
 
 def settings_variables() -> set[str]:
     """Return the names of the variables that every part of the kit reads, with those of the retention."""
-    from ._retention_fields import RetentionFields
+    from ._app_tables import RetentionFields
 
     return {*_VARIABLES, *(_RETENTION_PREFIX + name.upper() for name in RetentionFields.model_fields)}
 
@@ -166,7 +164,7 @@ def unknown_variables(known: Callable[[], Collection[str]], prefix: str = _PREFI
     for name in others:
         if name.upper() not in names:
             similar = difflib.get_close_matches(name.upper(), names, n=1, cutoff=0.75)
-            unknown[name] = similar[0] if similar else None
+            unknown[name] = next(iter(similar), None)
     return unknown
 
 
@@ -184,16 +182,6 @@ def require_known(prefix: str, names: Collection[str]) -> None:
     unknown = unknown_variables(lambda: {prefix + name.upper() for name in names}, prefix)
     for name, meant in unknown.items():
         raise UsageError(unread(name, meant))
-
-
-def settings_error(error: ValidationError, setting: Callable[[str], str]) -> UsageError:
-    """Return the error for settings that a model refused.
-
-    ``setting`` returns the user's name of a field: a variable, or a file and a key. It is not called for a rule that
-    concerns several fields."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = setting(str(first["loc"][0])) if first["loc"] else "the settings"
-    return UsageError(f"{where}: {first['msg'].removeprefix('Value error, ')}")
 
 
 def is_trusted(file: Path, content: bytes) -> bool:
@@ -239,8 +227,6 @@ def _trust_record(file: Path, content: bytes) -> Path:
 
 #: The file in the working folder that is read if no other is named.
 _FILE = "abp.toml"
-#: Size limit of a file in bytes: many commands read it.
-_MAX_BYTES = 1 << 20
 #: Tables that a file may have.
 TABLES = ("apps", "mcp", "retention", "routing", "secrets")
 
@@ -266,12 +252,8 @@ class ConfigFile:
     def warn_ignored(self, keys: Collection[str]) -> None:
         """Log that these keys are ignored, and how to trust the file."""
         if keys:
-            logger.warning(
-                "%s: ignored %s: this file %s",
-                self.path,
-                ", ".join(sorted(keys)),
-                found_file_advice(self.path),
-            )
+            ignored = ", ".join(sorted(keys))
+            logger.warning("%s: ignored %s: this file %s", self.path, ignored, found_file_advice(self.path))
 
 
 def read_config(named: Path | None = None) -> ConfigFile:
@@ -287,7 +269,7 @@ def read_config(named: Path | None = None) -> ConfigFile:
     import tomllib  # late: most programs have no such file
 
     try:
-        content = read_regular(file, _MAX_BYTES)
+        content = read_regular(file, 1 << 20)  # bytes; many commands read it
         with parser_limits():
             document = tomllib.loads(content.decode())
     except (OSError, ValueError) as error:
@@ -322,9 +304,7 @@ _RETENTION_PREFIX = "ABP_RETENTION_"
 
 
 def retention_settings(
-    *,
-    options: Mapping[str, object] | None = None,
-    file: ConfigFile | None = None,
+    *, options: Mapping[str, object] | None = None, file: ConfigFile | None = None
 ) -> Retention | None:
     """Return the configured retention; ``None`` keeps everything.
 
@@ -339,23 +319,28 @@ def retention_settings(
     if not file.trusted:
         file.warn_ignored([f"retention.{key}" for key in table])
         table = {}
-    variables = {name.upper() for name, text in os.environ.items() if text}
+    variables = {name.upper(): text for name, text in os.environ.items() if text}
     if not options and not table and not any(name.startswith(_RETENTION_PREFIX) for name in variables):
         return None
     from pydantic import ValidationError  # late: most programs set nothing
 
     from ..artifacts._retention import Retention
-    from ._retention_fields import RetentionFields
+    from ._app_tables import RetentionFields, settings_error
 
     table = {key: value for key, value in table.items() if _RETENTION_PREFIX + key.upper() not in variables}
+    environment = {
+        key: variables[_RETENTION_PREFIX + key.upper()]
+        for key in RetentionFields.model_fields
+        if _RETENTION_PREFIX + key.upper() in variables
+    }
     sources = {key: f"{file.path}: retention.{key}" for key in table}
     sources |= {key: f"--retention {key}" for key in options}
     for key in sources.keys() - RetentionFields.model_fields.keys():
         similar = difflib.get_close_matches(key, RetentionFields.model_fields, n=1)
-        advice = f"; do you mean {similar[0]}?" if similar else ""
+        advice = f"; did you mean {similar[0]}?" if similar else ""
         raise UsageError(f"{sources[key]}: unknown{advice}")
     try:
-        settings = RetentionFields(**{**table, **options})  # type: ignore[arg-type]
+        settings = RetentionFields(**{**table, **environment, **options})  # type: ignore[arg-type]
     except ValidationError as error:
         raise settings_error(error, lambda key: sources.get(key, _RETENTION_PREFIX + key.upper())) from error
     limits = {key: getattr(settings, key) for key in settings.model_fields_set - {"enabled"}}

@@ -34,7 +34,9 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
     entry = app.entry
     place = entry.storage_state or entry.profile
     if not is_page(entry.url) or entry.cdp_url is not None:
-        raise UsageError(f"{app.name} is not a page in a browser of ours; sign in to it with headers, or where it runs")
+        raise UsageError(
+            f"{app.name} is not a page in a browser that abp starts; sign in to it with headers, or where it runs"
+        )
     if place is None:
         raise UsageError(f'[apps.{app.name}] has no `storage_state`; add storage_state = "{app.name}.json"')
 

@@ -32,14 +32,10 @@ _TRANSPORTS = {"http": _PAGE, "https": _PAGE, "ws": ("websocket",), "wss": ("web
 _REPLAY = "replay:"
 #: An address whose scheme was left out: a host with a port, or this machine.
 _HOST_AND_PORT = re.compile(r"(?:[\w.-]+:\d{1,5}|localhost|127\.0\.0\.1)(?:[/?#]|$)")
-#: What may be meant as the name of an app.
-_WORD = re.compile(r"[\w-]{1,64}")
 #: Beginning of the path of a folder.
 _FOLDER = re.compile(r"(?:\.{1,2}|~)?/|\.{1,2}$")
 #: Schemes of MCP servers (:mod:`transports.mcp._servers`).
 _MCP = ("mcp", "mcp+stdio", "mcp+http", "mcp+https")
-#: Options of a browser that a session with an MCP server takes, for the views of its tools.
-_FOR_VIEWS = "browser", "context", "cdp_url", "browser_server"
 
 
 def make_transport(name: str, target: str, *, timeout: float) -> Transport | None:
@@ -114,9 +110,7 @@ def transport_for(
         request_options = _only(request_options, "auth")
     reject_options(request_options, f"a page; sign in with {spelled('storage_state=')} or {spelled('profile=')}")
     if chosen == "postmessage":
-        reject_options(
-            _only(browser_options, "page", "extension_page", "adapter"), "an app that is embedded in a page of ours"
-        )
+        reject_options(_only(browser_options, "page", "extension_page", "adapter"), "an embedded app")
         from ..postmessage._transport import PostMessageTransport
 
         return PostMessageTransport(target, headless=headless, timeout=seconds, **browser_options)
@@ -148,13 +142,10 @@ async def _discover(target: str, settings: Settings) -> Discovery:
 
 
 def _pages_for_views(
-    browser_options: Mapping[str, Any],
-    request_options: Mapping[str, Any],
-    headless: bool,
-    whose: str,
+    browser_options: Mapping[str, Any], request_options: Mapping[str, Any], headless: bool, whose: str
 ) -> playwright.PageSource:
     """Return the source of pages for the views of an MCP server. Raises for options that such pages do not take."""
-    options: dict[str, Any] = _only(browser_options, *_FOR_VIEWS)
+    options: dict[str, Any] = _only(browser_options, "browser", "context", "cdp_url", "browser_server")
     others = {name: value for name, value in browser_options.items() if name not in options} | {**request_options}
     reject_options(others, f"{whose}, whose views have pages of their own")
     return playwright.PageSource(**options, headless=headless)
@@ -171,7 +162,7 @@ def takes_browser(target: str, transport: str = "auto") -> bool:
 def reject_options(options: Mapping[str, object], reason: str) -> None:
     """Raise :class:`~transports.errors.UsageError` that names the ``options``, unless they are empty."""
     if options:
-        raise UsageError(f"{', '.join(spelled(f'{option}=') for option in options)} cannot go with {reason}")
+        raise UsageError(f"{', '.join(spelled(f'{option}=') for option in options)} cannot be combined with {reason}")
 
 
 def _only(options: Mapping[str, object], *names: str) -> dict[str, object]:
@@ -189,12 +180,14 @@ def _mcp_transport(target: str, seconds: float, settings: Settings, **options: A
 
 def _plugin_transport(target: str, name: str, seconds: float) -> Transport | None:
     """Return a plug-in's transport by ``name``, or by the scheme for ``auto``; ``None`` for names of this kit."""
-    scheme = target.partition("://")[0].lower() if "://" in target else ""
     if name == "auto":
-        plugin = "" if scheme in _TRANSPORTS else scheme
-    else:
-        plugin = "" if any(name in names for names in _TRANSPORTS.values()) else name
-    return make_transport(plugin, target, timeout=seconds) if plugin else None
+        scheme, separator, _ = target.lower().partition("://")
+        if not scheme or not separator or scheme in _TRANSPORTS:
+            return None
+        return make_transport(scheme, target, timeout=seconds)
+    if any(name in names for names in _TRANSPORTS.values()):
+        return None
+    return make_transport(name, target, timeout=seconds)
 
 
 def _transport_names(target: str) -> tuple[str, ...]:
@@ -217,7 +210,9 @@ def _target_advice(target: str) -> str:
     if meant:
         return meant
     plugins = "".join(f", or a target of {plugin.name}" for plugin in installed_plugins(GROUP))
-    no_app = f"; no app is called {target!r} in the settings file ([apps.NAME])" if _WORD.fullmatch(target) else ""
+    no_app = ""
+    if re.fullmatch(r"[\w-]{1,64}", target):
+        no_app = f"; no app is called {target!r} in the settings file ([apps.NAME])"
     return (
         "give the app's address, such as http://127.0.0.1:8000/ or ws://127.0.0.1:8000/abp, the folder of a Chrome "
         f"extension, an MCP server (mcp+stdio:COMMAND), or replay:FILE{plugins}{no_app}"
@@ -227,11 +222,11 @@ def _target_advice(target: str) -> str:
 def _unfit_transport(target: str, name: str, names: tuple[str, ...]) -> str:
     """Return the message that ``name`` does not fit ``target``, for which there are the transports ``names``."""
     kind = f"{target.partition('://')[0]}://" if "://" in target else "this target"
-    advice = f"for {kind} there is {' or '.join(map(repr, names))}"
+    advice = f"for {kind} use {' or '.join(map(repr, names))}"
     prefixes = [f"{scheme}://" for scheme, transports in _TRANSPORTS.items() if name in transports]
     if prefixes:
         return f"the transport {name!r} takes addresses that begin with {' or '.join(prefixes)}; {advice}"
-    return f"no transport is called {name!r}; {advice}"
+    return f"unknown transport {name!r}; {advice}"
 
 
 def _meant_address(target: str) -> str:
@@ -245,7 +240,7 @@ def _meant_address(target: str) -> str:
         )
     if _FOLDER.match(target):
         return (
-            "a folder is one if it is a Chrome extension, with a manifest.json; a page in it has to be served: "
+            "a folder must be a Chrome extension with a manifest.json; a page in it has to be served: "
             f"`python -m http.server --bind 127.0.0.1 --directory {shlex.quote(target)}`, then give http://127.0.0.1:8000/"
         )
     if _HOST_AND_PORT.match(target):

@@ -28,9 +28,6 @@ from ._session import Session
 if TYPE_CHECKING:
     from playwright.async_api import Frame
 
-#: Violations of its policy that a notebook shows of a view.
-_MAX_VIOLATIONS = 5
-
 
 class ViewOptions(TypedDict, total=False):
     """Options of :meth:`Session.open_view <transports.Session.open_view>`.
@@ -121,10 +118,10 @@ class View(Session):
             )
         document = await server.document(uri, timeout=seconds)
         if _is_replayed(parent.transport) and REDACTED in document.html:
-            changed = (
-                f"the recording has {REDACTED} in the place of texts of the view, and its script may fail for that"
+            redacted = (
+                f"the recording has {REDACTED} in place of some texts of the view; its script may fail because of that"
             )
-            document = replace(document, warnings=(changed, *document.warnings))
+            document = replace(document, warnings=(redacted, *document.warnings))
         opened = server_calls[-1]
         return OpenedTool(opened.tool, opened.arguments, opened.result, document)
 
@@ -134,19 +131,23 @@ class View(Session):
 
     def _repr_html_(self) -> str:
         """Return the view for a notebook: a table of its tool and its state, its files, and its last picture."""
-        shown = super()._repr_html_()
-        return shown + files_table([("", ref) for ref in self._files], "files of the view") if self._files else shown
+        html = super()._repr_html_()
+        if self._files:
+            html += files_table([("", ref) for ref in self._files], "files of the view")
+        return html
 
     def _html_rows(self) -> list[tuple[str, object]]:
         rows: list[tuple[str, object]] = [("view", self._uri), ("tool", self._capability), ("host", self._profile.name)]
         if self._state == "open":
             rows.append(("requests to its host", f"{len(self.requests):,}"))
-            rows += [("forbidden by its policy", text) for text in self.violations[:_MAX_VIOLATIONS]]
+            rows += [("forbidden by its policy", text) for text in self.violations[:5]]
         return [*rows, *super()._html_rows()]
 
     def _html_pictures(self) -> list[ArtifactRef]:
-        answered = () if self._result is None else self._result.artifacts.values()
-        return [*super()._html_pictures(), *answered]
+        pictures = super()._html_pictures()
+        if self._result is not None:
+            pictures += self._result.artifacts.values()
+        return pictures
 
     @property
     def files(self) -> Sequence[ArtifactRef]:
@@ -186,11 +187,14 @@ class View(Session):
         host = self._view.host
         failed = [f"a script of the view failed: {error}" for error in self._view.diagnosis.script_errors]
         failed += self._view.diagnosis.load_failures
+        warnings = [*super().warnings]
+        if self._view.document is not None:
+            warnings += self._view.document.warnings
+        warnings += [*host.warnings, *failed]
         left_out = self._view.counts.get("left out", 0)
-        flood = [f"{left_out} notifications of the view were too many and were left out"] if left_out else []
-        document = self._view.document
-        declared = document.warnings if document is not None else ()
-        return (*super().warnings, *declared, *host.warnings, *failed, *flood)
+        if left_out:
+            warnings.append(f"{left_out} notifications of the view were too many and were left out")
+        return tuple(warnings)
 
     @short_traceback
     async def update(
@@ -205,8 +209,12 @@ class View(Session):
         """Change the surroundings of the view, which learns what has changed."""
         self._require_open()
         changes = {
-            "theme": theme, "locale": locale, "timezone": timezone, "display_mode": display_mode, "size": size
-        }  # fmt: skip
+            "theme": theme,
+            "locale": locale,
+            "timezone": timezone,
+            "display_mode": display_mode,
+            "size": size,
+        }
         before = self._view.host.context
         after = replace(before, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
         old, new = before.as_json({}, self._profile), after.as_json({}, self._profile)

@@ -34,8 +34,6 @@ logger = logging.getLogger("transports")
 
 #: Seconds that cancelled work may take to end: to send a cancellation to an app, to close a browser.
 _CANCEL_TIMEOUT = 10.0
-#: Seconds that the thread may take to end.
-_THREAD_END_TIMEOUT = 5.0
 
 
 class Closable(Protocol):
@@ -236,7 +234,7 @@ class _LoopThread(threading.Thread):
     def end(self) -> None:
         self._loop.call_soon_threadsafe(self._end_requested.set)
         if threading.current_thread() is not self:
-            self.join(_THREAD_END_TIMEOUT)
+            self.join(5.0)
 
     def begin_task(
         self,

@@ -350,5 +350,4 @@ def _runner(owner: Page | BrowserContext | None) -> Runner:
     """Return the loop of a page of ``playwright.sync_api``, whose work must run in its thread, or the shared loop."""
     if owner is None:
         return SHARED
-
     return browsers.PageRunner(owner)

@@ -47,9 +47,9 @@ def test_a_name_is_a_target_once_its_file_is_trusted(
     for args, said in (
         (("login", "bench"), "bench is not a page"),
         (("login", "page"), 'add storage_state = "page.json"'),
-        (("login", "pagf"), "do you mean page?"),
+        (("login", "pagf"), "did you mean page?"),
         (("login", "http://a.test/"), "'http://a.test/' is not the name of an app; `abp login` takes the name"),
-        (("call", "bensh", "x"), "do you mean bench?"),
+        (("call", "bensh", "x"), "did you mean bench?"),
         (("mcp", "--app", "foo"), "foo is not an address, and no app of the settings file has this name"),
     ):
         ran = abp(*args)

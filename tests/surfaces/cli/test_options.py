@@ -99,7 +99,7 @@ def test_a_token_and_headers_go_with_the_handshake(
         (("ws://127.0.0.1:9/", "--header", ": s3cret"), "a --header is not of the form 'NAME: VALUE'"),
         (("ws://127.0.0.1:9/", "--token", "@/no/s3cret"), "correct the file name after @"),
         (("ws://127.0.0.1:9/", "--token", "s3cret", "--header", "authorization: s3cret"), "are mutually exclusive"),
-        (("http://127.0.0.1:9/", "--token", "s3cret"), "--token or --header cannot go with a page"),
+        (("http://127.0.0.1:9/", "--token", "s3cret"), "--token or --header cannot be combined with a page"),
         (("http://127.0.0.1:9/", "--token", "s3cret"), "sign in with --storage-state or --profile"),
     ],
 )

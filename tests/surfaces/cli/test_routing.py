@@ -37,7 +37,7 @@ def test_settings_of_the_routing(
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("max_inline_char=10", "--routing.max_inline_char: unknown; do you mean max_inline_chars?"),
+        ("max_inline_char=10", "--routing.max_inline_char: unknown; did you mean max_inline_chars?"),
         ("max_inline_chars", "--routing 'max_inline_chars' is not of the form KEY=VALUE"),
         ("max_inline_chars=soon", "--routing.max_inline_chars: Input should be a valid integer"),
         ("agent=3", "--routing.agent"),

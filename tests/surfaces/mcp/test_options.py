@@ -92,7 +92,7 @@ def test_limits_of_files_have_the_names_of_the_document_too(folder: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[mcp]\nmax_sesions = 1", r"abp\.toml: mcp\.max_sesions: unknown; do you mean max_sessions\?"),
+        ("[mcp]\nmax_sesions = 1", r"abp\.toml: mcp\.max_sesions: unknown; did you mean max_sessions\?"),
         ("[mpc]\nmax_sessions = 1", r"abp\.toml: mpc: unknown"),
         ("mcp = 1", r"abp\.toml: mcp: must be a table"),
         ("[mcp", r"abp\.toml cannot be read"),
@@ -185,7 +185,7 @@ def test_what_is_trusted_is_printed_as_a_settings_file_has_it(folder: Path, abp:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ('[apps.crm]\nurl = "https://crm.example/"\ntransprot = "websocket"\n', "do you mean transport?"),
+        ('[apps.crm]\nurl = "https://crm.example/"\ntransprot = "websocket"\n', "did you mean transport?"),
         ('[mcp]\nap = ["crm"]\n', "mcp.ap"),
     ],
 )

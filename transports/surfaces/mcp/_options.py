@@ -16,8 +16,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from ...errors import UsageError
 from ...routing._given_files import FileLimits
 from ...routing._guard import MAX_BYTES
+from ...session._app_tables import settings_error
 from ...session._evidence import checked_evidence
-from ...session._settings import read_config, require_known, settings_error
+from ...session._settings import read_config, require_known
 from ..shared._apps import adapter_options
 from ..shared._listening import base_url
 
@@ -294,7 +295,7 @@ def _read_table(file: Path, table: Mapping[str, object], fields: Mapping[str, ob
         message = f"{file}: {_TABLE}.{key}: unknown"
         similar = difflib.get_close_matches(key, fields, n=1)
         if similar:
-            message += f"; do you mean {similar[0]}?"
+            message += f"; did you mean {similar[0]}?"
         raise UsageError(message)
     for key in settings.keys() & {"roots", "export_roots"}:
         folders = settings[key]

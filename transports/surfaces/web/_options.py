@@ -6,8 +6,9 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from ...artifacts._ref import Scope
+from ...session._app_tables import settings_error
 from ...session._evidence import checked_evidence
-from ...session._settings import require_known, settings_error
+from ...session._settings import require_known
 from ..shared._listening import base_url
 
 _MIN_SECRET = 16
