@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 import platform
@@ -13,7 +12,7 @@ import psutil
 import pytest
 
 from tests.support.local_store import run_script
-from transports.artifacts._files import ExportFile
+from transports.artifacts._files import replacing
 from transports.batch.ledger._schema import SqliteDatabase
 from transports.errors import ProfileInUse
 from transports.mcp import _stdio as stdio, _streams as streams
@@ -142,9 +141,8 @@ def test_a_file_that_is_open_elsewhere_for_a_moment_is_replaced_all_the_same(
 
     monkeypatch.setattr(Path, "replace", refused_once)
     _write_state(tmp_path / "state.json", "{}")
-    copy = ExportFile(tmp_path / "copy", artifact_id="a", size=0, sha256=hashlib.sha256().hexdigest(), original=None)
-    copy.open()
-    copy.commit()
+    with replacing(tmp_path / "copy"):
+        pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "state.json"] and tries == 4
 
 

@@ -15,6 +15,7 @@ from pyarrow import json as rows_of_json, parquet
 
 import transports.sync
 from tests.conftest import Connect
+from tests.support.limits import change_limits
 from transports import ArtifactRef, MemoryTransport, Result, UsageError, artifacts, open_store
 from transports.artifacts import _arrow
 from transports.errors import Corrupt, NotATable, StoreError, TooLarge
@@ -202,7 +203,7 @@ def wide(columns: int) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("mime_type", wide(1))
 async def test_a_table_has_so_many_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mime_type: str) -> None:
-    monkeypatch.setattr(_arrow, "MAX_COLUMNS", 100)
+    change_limits(monkeypatch, _arrow, columns=100)
     assert result(file=await put(tmp_path, wide(100)[mime_type], mime_type)).table().num_columns == 100
     with pytest.raises(TooLarge, match="more than 100 columns") as caught:
         result(file=await put(tmp_path, wide(101)[mime_type], mime_type)).table()
@@ -210,7 +211,7 @@ async def test_a_table_has_so_many_columns(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_the_limit_of_columns_is_ten_thousand_and_a_header_beyond_it_is_not_parsed(tmp_path: Path) -> None:
-    assert _arrow.MAX_COLUMNS == 10_000
+    assert _arrow.LIMITS.columns == 10_000
     ref = await put(tmp_path, b"a," * 400_000 + b"a\n", "text/csv")  # a minute and 4 GB in pyarrow
     with pytest.raises(TooLarge):
         result(file=ref).table()
@@ -218,7 +219,7 @@ async def test_the_limit_of_columns_is_ten_thousand_and_a_header_beyond_it_is_no
 
 @pytest.mark.parametrize("mime_type", ["application/json", "application/x-ndjson", "application/vnd.apache.parquet"])
 async def test_a_table_has_so_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mime_type: str) -> None:
-    monkeypatch.setattr(_arrow, "MAX_CELLS", 1000)
+    change_limits(monkeypatch, _arrow, cells=1000)
 
     def content(count: int) -> bytes:
         """Twice as many rows of JSON, each with one field of two."""
@@ -233,25 +234,25 @@ async def test_a_table_has_so_many_cells(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 async def test_rows_and_files_have_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (_arrow.MAX_BYTES, _arrow.MAX_CELLS) == (1 << 32, 1 << 29)
+    assert (_arrow.LIMITS.bytes, _arrow.LIMITS.cells) == (1 << 32, 1 << 29)
     kind = "application/vnd.apache.parquet"
     repeated = in_parquet(pyarrow.table({"a": [7] * 1000}))  # some hundred bytes, whose footer promises as much
     assert len(repeated) < 1_000
     ref = await put(tmp_path, repeated, kind)
     size = result(file=ref).table().nbytes
-    monkeypatch.setattr(_arrow, "MAX_BYTES", size)
+    change_limits(monkeypatch, _arrow, bytes=size)
     assert result(file=ref).table().nbytes == size
-    monkeypatch.setattr(_arrow, "MAX_BYTES", size - 1)
+    change_limits(monkeypatch, _arrow, bytes=size - 1)
     with pytest.raises(TooLarge, match=r"rows take more than [0-9,]+ bytes of memory"):
         result(file=ref).table()
     for mime_type, content in (("text/csv", b"a\n" + b"1\n" * 1000), ("application/json", b'[{"a": 1}]' + b" " * size)):
-        monkeypatch.setattr(_arrow, "MAX_BYTES", len(content) - 1)
+        change_limits(monkeypatch, _arrow, bytes=len(content) - 1)
         with pytest.raises(TooLarge, match=f"it has {len(content):,} bytes"):
             result(file=await put(tmp_path, content, mime_type)).table()
 
 
 async def test_a_line_has_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_arrow, "_MAX_LINE", 20)
+    change_limits(monkeypatch, _arrow, line_bytes=20)
     fits = b'{"a": "012345678"}\n'
     assert len(fits) == 19
     for content, good in ((fits[:-1] + b" \n", True), (fits[:-1] + b"  \n", False)):
@@ -271,7 +272,7 @@ async def test_a_file_of_parquet_that_unfolds_is_left_in_the_middle(
     column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 1_000_000, pyarrow.int32()), text)
     content = in_parquet(pyarrow.table({"a": column}).cast(pyarrow.schema({"a": column.type})), store_schema=False)
     assert len(content) < 200_000
-    monkeypatch.setattr(_arrow, "MAX_BYTES", 50_000_000)
+    change_limits(monkeypatch, _arrow, bytes=50_000_000)
     before = pyarrow.default_memory_pool().max_memory()
     with pytest.raises(TooLarge):
         result(file=await put(tmp_path, content, "application/vnd.apache.parquet")).table()

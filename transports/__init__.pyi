@@ -1,6 +1,6 @@
 from ._internal.notebook._progress import ProgressBar as ProgressBar
 from .artifacts._base import ArtifactStore as ArtifactStore
-from .artifacts._none import NoneStore as NoneStore
+from .artifacts._memory import NoneStore as NoneStore
 from .artifacts._opening import open_store as open_store
 from .artifacts._ref import ArtifactRef as ArtifactRef, Scope as Scope
 from .artifacts._retention import Retention as Retention

@@ -12,8 +12,10 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.support.clock import Clock
+from tests.support.limits import change_limits
 from tests.support.needs import missing
 from transports.artifacts import LocalStore, open_store
+from transports.artifacts.objects import _catalog
 from transports.artifacts.objects._store import ObjectStore
 
 #: Opens an object store with an index, or with the address that is given; ``None`` is none.
@@ -40,7 +42,7 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 async def open_indexed(index: str, memory_bucket: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OpenIndexed]:
     """Opens the store as another program would; each look at all artifacts looks for what the index lacks."""
-    monkeypatch.setattr("transports.artifacts.objects._catalog._INTERVAL", 0.0)
+    change_limits(monkeypatch, _catalog, interval=0.0)
     monkeypatch.setattr("transports.artifacts.objects._index._PAUSE", 0.0)
     stores: list[ObjectStore] = []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import logging
 import os
 import stat
 import subprocess
@@ -24,10 +23,7 @@ from tests.support.portable_way import portable_way
 from transports.artifacts import (
     ArtifactRef,
     ArtifactStore,
-    LocalStore,
     MemoryStore,
-    NoneStore,
-    PutOptions,
     Query,
     Removal,
     Retention,
@@ -136,16 +132,6 @@ async def test_bytes_text_stream_and_file(store: ArtifactStore, tmp_path: Path) 
     assert len(await store.list()) == 5
 
 
-@pytest.mark.requirement("R2-5.2b", "R2-5.2c", "R2-5.3c")
-async def test_the_keywords_of_the_store_protocol(store: ArtifactStore) -> None:
-    """docs/requirements.md R2-5.2b: MIME type, name, namespace and metadata, each of which may be left open."""
-    keywords: PutOptions = {"mime_type": None, "filename": None, "namespace": None, "meta": None}
-    ref = await store.put_bytes(PDF, **keywords)
-    assert ref.id == f"artifact_{sha(PDF)[:12]}" and ref.mime_type == "application/pdf"
-    text = await store.put_text("a", mime_type="text/csv", filename="a.csv", namespace="x.y", meta={"run": 1})
-    assert text.id.startswith("x_y_") and text.filename == "a.csv" and text.source["run"] == 1
-
-
 async def test_a_stream_that_fails_leaves_nothing(store: ArtifactStore) -> None:
     async def stream() -> AsyncIterator[bytes]:
         yield b"x" * 2_000_000
@@ -166,6 +152,7 @@ async def test_empty_content(store: ArtifactStore) -> None:
     async with store.stage() as staged:
         with pytest.raises(StoreError, match="nothing was written"):
             await staged.commit()
+        assert (await staged.commit(size=0)).size_bytes == 0
 
 
 async def test_somebody_else_writes_the_staged_file(store: ArtifactStore) -> None:
@@ -173,12 +160,16 @@ async def test_somebody_else_writes_the_staged_file(store: ArtifactStore) -> Non
     async with store.stage() as staged:
         assert not staged.path.exists()
         staged.path.write_bytes(data)
-        with pytest.raises(SizeMismatch):
-            await staged.commit(size=5)
+        for declared in (len(data) - 1, len(data) + 1, 0):
+            with pytest.raises(SizeMismatch) as caught:
+                await staged.commit(size=declared)
+            assert caught.value.details == {"declared": declared, "actual": len(data)}
         ref = await staged.commit(size=len(data))
         path = staged.path
         with pytest.raises(UsageError):
             await staged.commit()
+        with pytest.raises(UsageError):
+            await staged.write(b"more")
     assert not path.exists() and await store.get(ref.id) == data
 
 
@@ -232,6 +223,17 @@ async def test_limits(opened: Open, tmp_path: Path) -> None:
         with pytest.raises(TooLarge):
             await staged.commit()
     assert len(await store.list()) == 1
+    async with store.stage() as staged:
+        await staged.write(b"y" * 499)
+        with pytest.raises(TooLarge, match="500 bytes"):
+            await staged.write(b"yy")
+        with pytest.raises(UsageError):  # half of it must not become an artifact
+            await staged.commit()
+        await staged.reset()
+        assert staged.size == 0
+        await staged.write(b"y" * 500)
+        ref = await staged.commit()
+    assert await store.get(ref.id) == b"y" * 500
 
 
 @pytest.mark.requirement("R2-5.3b")
@@ -251,8 +253,6 @@ async def test_names_types_and_hostile_names(store: ArtifactStore) -> None:
         ref = await store.put_bytes(PDF, filename=wanted)
         assert "/" not in ref.filename and not ref.filename.startswith((".", "-")) and len(ref.filename.encode()) < 256
         assert ref.id == f"artifact_{sha(PDF)[:12]}"
-    lie = await store.put_bytes(b"<!doctype html><p>", mime_type="image/png", filename="a.png")
-    assert lie.mime_type == "text/html" and lie.source["declared_mime_type"] == "image/png"
 
 
 @pytest.mark.parametrize(
@@ -326,13 +326,22 @@ async def test_ranges(store: ArtifactStore) -> None:
             await store.get(ref.id, **bad)
 
 
+@pytest.mark.fault(42)
 @pytest.mark.requirement("R2-5.2d", "R2-5.2e", "R2-5.2f")
-@pytest.mark.parametrize("bad", ["", "nothing_0123456789ab", "../x", "a\0b", "x" * 5000, "a_0123456789ab-xyz"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *("", "nothing_0123456789ab", "..", "../x", "a/b_0123456789ab", "a_0123456789ab\n", "a\0b", "x" * 5000),
+        *("a_0123456789ab-xyz", "é_0123456789ab"),
+    ],
+)
 async def test_unknown_ids(bad: str, store: ArtifactStore) -> None:
+    ref = await store.put_bytes(PDF)
     with pytest.raises(ArtifactNotFound):
         await store.stat(bad)
     assert await store.get(bad) is None and await store.get(bad, offset=1, length=1) is None
     assert await store.exists(bad) is False and await store.delete(bad) is False
+    assert await store.list() == [ref]
 
 
 @pytest.mark.requirement("R2-5.2e", "R2-5.2f")
@@ -572,20 +581,6 @@ async def test_the_end_of_a_session(opened: Open) -> None:
     assert await opened().scoped(Scope(session="o")).end_session() == 0  # no retention, nothing to do
 
 
-@pytest.mark.requirement("R2-6.0a", "R2-7.1a", "R2-7.1b", "R2-7.1c", "R2-7.1d", "R2-7.1e", "R2-7.1f", "R2-7.1g")
-def test_a_retention_makes_sense() -> None:
-    for bad in ({"ttl_seconds": -1}, {"max_session_bytes": -5}, {"cleanup_strategy": "random"}):
-        with pytest.raises(UsageError):
-            Retention(**bad)
-    defaults = Retention()
-    assert (defaults.ttl_seconds, defaults.max_artifact_bytes, defaults.max_session_bytes) == (
-        3600,
-        50 << 20,
-        500 << 20,
-    )
-    assert (defaults.max_artifacts_per_trace, defaults.max_artifacts_per_session) == (100, 1000)
-
-
 # --- the audit log ----------------------------------------------------------------------------------------------------
 
 
@@ -690,22 +685,6 @@ def test_processes_share_an_audit_log(tmp_path: Path) -> None:
 # --- which store ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("R2-5.2i", "R2-6.0c", "R2-6.4d", "R2-7.4a", "R2-7.4d")
-async def test_the_none_store_warns_once_and_never_fails(caplog: pytest.LogCaptureFixture) -> None:
-    store = NoneStore()
-    with caplog.at_level(logging.WARNING):
-        refs = [await store.put_bytes(PDF), await store.scoped(Scope(session="s")).put_text("x")]
-        refs.append(await store.put_file(__file__))
-    assert len(caplog.records) == 1
-    assert all(ref.id.startswith("truncated_") and ref.source["truncated"] is True for ref in refs)
-    assert refs[1].scope == Scope(session="s")
-    assert await store.list() == [] and not await store.exists(refs[0].id) and await store.gc() == []
-    assert (await store.fsck()).problems == ()
-    assert await store.get(refs[0].id) is None
-    with pytest.raises(ArtifactNotFound):
-        await store.get(refs[0])
-
-
 @pytest.mark.requirement("R2-5.2h")
 async def test_a_store_is_found_on_its_host() -> None:
     store = MemoryStore()
@@ -734,36 +713,3 @@ async def test_a_store_is_found_on_its_host() -> None:
         assert await store.get(ref.id) == PDF
     host.artifact_store = object()
     assert discover_store(host) is None
-
-
-def test_addresses(tmp_path: Path) -> None:
-    assert isinstance(open_store("memory:"), MemoryStore) and open_store("memory:").url == "memory:"
-    assert isinstance(open_store("none:"), NoneStore) and isinstance(open_store(tmp_path), LocalStore)
-    for bad in ("memory:x", "s3://", "s3://user:pw@bucket/x", "s3://bucket/x?sig=1", "s3://bucket/a/../b", "s4://b"):
-        with pytest.raises(UsageError, match="s3://bucket/prefix"):
-            open_store(bad)
-    pytest.importorskip("obstore")
-    azure = open_store("abfs://container@account.dfs.core.windows.net/x")
-    assert repr(azure).startswith("ObjectStore(") and azure.url.startswith("abfs://container@account")
-    with pytest.raises(UsageError, match="Account"):
-        open_store("az://container/x")
-
-
-@pytest.mark.load
-def test_an_object_store_says_what_it_needs() -> None:
-    script = """
-import sys
-import time
-sys.modules["obstore"] = None
-from transports.artifacts import open_store
-from transports.errors import ABPError
-try:
-    open_store("s3://bucket/prefix")
-except ABPError as error:
-    print(error.code, error.message)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert "INVALID_PARAMS" in done.stdout and "pip install 'abp-transports[cloud]'" in done.stdout, done.stderr
-    script = "from transports.artifacts import *\nopen_store('memory:')\nimport sys; print('obstore' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "False\n"

@@ -13,7 +13,7 @@ import pytest
 from tests.artifacts.test_contract import kind, opened, store
 from tests.support.local_store import PDF, PNG
 from transports.artifacts import ArtifactRef, ArtifactStore, LocalStore, NoneStore, Retention, Scope
-from transports.artifacts._files import ExportFile
+from transports.artifacts._verified import ExportFile
 from transports.errors import ArtifactNotFound, Corrupt, StoreError, StoreFull, UsageError
 
 __all__ = ["kind", "opened", "store"]
@@ -70,8 +70,8 @@ async def test_damaged_content_is_not_exported(tmp_path: Path) -> None:
     assert not folder.exists() or names(folder) == []
 
 
-def test_an_export_that_is_closed_twice_closes_no_other_file(tmp_path: Path) -> None:
-    file = ExportFile(tmp_path / "a", artifact_id="a", size=1, sha256="", original=None)
+async def test_an_export_that_is_closed_twice_closes_no_other_file(tmp_path: Path) -> None:
+    file = ExportFile(tmp_path / "a", await NoneStore().put_bytes(PDF))
     closed: list[int] = []
     close = os.close
 

@@ -20,9 +20,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.clock import Clock
+from tests.support.limits import change_limits
 from tests.support.local_store import PDF, inner, visible
 from tests.support.object_server import BUCKET, SECRET, Proxy, SeaweedFS
 from transports.artifacts import ArtifactRef, LocalStore, Retention, Scope
+from transports.artifacts.local import _index
 from transports.artifacts.objects._store import ObjectStore
 from transports.errors import ArtifactNotFound, Corrupt, StoreFull, StoreUnavailable, UsageError
 
@@ -65,7 +67,7 @@ KEEPS = Retention(ttl_seconds=None, max_artifact_bytes=None)
 async def test_a_lost_or_broken_index_is_made_anew(
     damage: str, live: bool, root: Path, held: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.artifacts.local._index._PAUSE", 0.0)
+    change_limits(monkeypatch, _index, pause=0.0)
     store = LocalStore(root, retention=KEEPS if live else None)  # one that stays open, or that is opened when asked
     refs = await put(store, 50)
     assert await store.list() == refs
@@ -161,7 +163,7 @@ async def test_an_index_that_cannot_be_written_holds_up_nobody(store: LocalStore
     with closing(database(root)) as db:
         db.execute("BEGIN IMMEDIATE")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("transports.artifacts.local._index._WAIT", 0.05)
+            change_limits(patch, _index, wait=0.05)
             fresh = LocalStore(root)
             mine = await fresh.put_bytes(b"mine")
             assert await fresh.get(mine.id) == b"mine"
@@ -172,7 +174,7 @@ async def test_an_index_that_cannot_be_written_holds_up_nobody(store: LocalStore
 async def test_a_row_that_could_not_be_removed_is_not_taken_for_that_of_a_new_file_with_the_same_inode(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.artifacts.local._index._WAIT", 0.05)
+    change_limits(monkeypatch, _index, wait=0.05)
     store = LocalStore(root, retention=KEEPS)
     old = await store.put_bytes(b"same", filename="old.txt")
     assert await store.list() == [old]

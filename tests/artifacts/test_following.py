@@ -167,3 +167,23 @@ async def test_a_follower_ends_with_its_file_whatever_became_of_it(tmp_path: Pat
     assert not followers()
     await staged.write(b"written")
     assert (await staged.commit()).size_bytes == 7
+
+
+async def test_a_file_whose_follower_fails_unexpectedly_is_read_again(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    staged = await stage(store)
+    add = Meter.add
+
+    def failing(meter: Meter, chunk: memoryview) -> None:
+        add(meter, chunk[:1000])  # half of the piece is counted
+        raise KeyError("half")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Meter, "add", failing)
+        staged.follow()
+        staged.path.write_bytes(DATA)
+        await eventually(lambda: "could not be measured" in caplog.text)
+    ref = await staged.commit(size=len(DATA))
+    await staged.aclose()
+    assert ref.sha256 == sha(DATA) and await store.get(ref.id) == DATA

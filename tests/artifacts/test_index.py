@@ -11,6 +11,7 @@ import pytest
 
 from tests.artifacts.conftest import OpenIndexed
 from tests.support.clock import Clock
+from tests.support.limits import change_limits
 from transports.artifacts import (
     ArtifactRef,
     ArtifactStore,
@@ -22,6 +23,7 @@ from transports.artifacts import (
     open_store,
     reindex,
 )
+from transports.artifacts.objects import _catalog
 from transports.errors import ArtifactNotFound, StoreUnavailable, UsageError
 
 
@@ -162,7 +164,7 @@ async def test_an_index_that_is_deleted_while_stores_use_it_is_made_anew(
     one, file = open_indexed(), Path(index.removeprefix("sqlite://"))
     library, bucket = one._bucket._obstore, pytest.importorskip("obstore").store.MemoryStore()
     monkeypatch.setattr("transports.artifacts.objects._bucket._library", lambda: (library, lambda *_, **__: bucket))
-    monkeypatch.setattr("transports.artifacts.objects._catalog._INTERVAL", 3600.0)  # the first question looks, no other
+    change_limits(monkeypatch, _catalog, interval=3600.0)  # the first question looks, no other
     two = open_store(f"s3://memory/two?index={index}")
     ours, theirs = [await one.put_bytes(b"ours")], [await two.put_bytes(b"theirs")]
     assert await one.list() == ours and await two.list() == theirs

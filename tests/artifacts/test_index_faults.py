@@ -14,7 +14,9 @@ import pytest
 
 from tests.artifacts.conftest import OpenIndexed
 from tests.support.clock import Clock
+from tests.support.limits import change_limits
 from transports.artifacts import LocalStore, Query, Retention, Scope, find, open_store, reindex
+from transports.artifacts.objects import _catalog
 from transports.artifacts.objects._catalog import IndexedCatalog
 from transports.artifacts.objects._index import StoreIndex
 from transports.artifacts.objects._store import ObjectStore
@@ -149,7 +151,7 @@ async def test_an_outage_is_noted_where_other_machines_find_it(open_indexed: Ope
     assert sorted(noted) == sorted(f"unindexed/{ref.id}" for ref in (first, second))
     assert await store.list() == [second]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transports.artifacts.objects._catalog._GIVEN_UP", -1.0)
+        change_limits(patch, _catalog, given_up=-1.0)
         await store.list()
     assert not [one async for one in cut_off._bucket.list("unindexed/")]
 
@@ -272,7 +274,7 @@ async def test_killed_writers_leave_an_index_that_heals(
     bucket: str, postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real S3 server, a real PostgreSQL, and SIGKILL at any moment."""
-    monkeypatch.setattr("transports.artifacts.objects._catalog._INTERVAL", 0.0)
+    change_limits(monkeypatch, _catalog, interval=0.0)
     address = f"{bucket}?index={postgres}"
     for turns in (1, 3, 6):
         process = await asyncio.create_subprocess_exec(

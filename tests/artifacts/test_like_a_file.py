@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import fsspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from transports.sync import ArtifactStore, open_store
+from transports.sync import open_store
 
 CONTENT = b"one\ntwo\r\n\nlast line without an end" + bytes(range(256)) * 4
 _Step: TypeAlias = tuple[str, tuple[Any, ...]]
@@ -88,31 +84,3 @@ def test_steps_have_the_outcome_that_they_have_with_a_file(openers: tuple[_Open,
         for file in files:
             with suppress(ValueError):  # it is detached
                 file.close()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[ArtifactStore]:
-    with open_store(tmp_path / "store") as opened:
-        yield opened
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"a,b\n1,2\n", b"PK\x05\x06", CONTENT], ids=["empty", "CSV", "short", "other"]
-)
-def test_programs_that_try_a_file_find_that_it_is_no_archive(store: ArtifactStore, content: bytes) -> None:
-    ref = store.put_bytes(content, filename="x.csv")
-    with ref.open() as file:
-        assert not zipfile.is_zipfile(file)
-        file.seek(0)
-        assert not tarfile.is_tarfile(file) or content == b""  # nothing is an archive of nothing
-        file.seek(0)
-        assert io.TextIOWrapper(file, "latin-1", newline="").read().encode("latin-1") == content
-
-
-def test_an_archive_is_read_from_an_artifact(store: ArtifactStore) -> None:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr("a.txt", CONTENT)
-    ref = store.put_bytes(packed.getvalue(), filename="x.zip")
-    with ref.open() as file, zipfile.ZipFile(file) as archive:
-        assert archive.read("a.txt") == CONTENT

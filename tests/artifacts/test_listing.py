@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.limits import change_limits
 from transports.artifacts import LocalStore, Scope
 from transports.artifacts._ref import Metadata
-from transports.artifacts.local import _catalog as catalog
+from transports.artifacts.local import _index
 from transports.artifacts.local._index import Index
 
 
@@ -30,7 +31,7 @@ class Folder:
             return scandir(path)
 
         patch.setattr(os, "scandir", counted)
-        patch.setattr(catalog, "_SETTLED", 0)
+        change_limits(patch, _index, settled=0)
 
     def settle(self) -> None:
         """Wait until a change would give the folder another time of change."""
@@ -99,7 +100,7 @@ async def test_a_change_just_now_leaves_the_names_to_be_read_again(
 ) -> None:
     await store.put_bytes(b"1")
     folder = Folder(root, monkeypatch)
-    monkeypatch.setattr(catalog, "_SETTLED", 1 << 62)  # no time is long enough on this clock
+    change_limits(monkeypatch, _index, settled=float("inf"))  # no time is long enough on this clock
     for reads in (1, 2):
         await store.list()
         assert folder.reads == reads
@@ -174,7 +175,7 @@ async def test_a_long_list_of_an_unchanged_store_asks_the_index_once(
 ) -> None:
     refs = [await store.put_bytes(b"%d" % number) for number in range(4)]
     folder = Folder(root, monkeypatch)
-    monkeypatch.setattr(catalog, "_FEW", 2)
+    change_limits(monkeypatch, _index, few=2)
     folder.settle()
     assert await store.list() == refs
     asked: list[Scope] = []

@@ -15,8 +15,9 @@ from tests.support.local_store import PDF, PNG, inner, refuse_links, sha, visibl
 from tests.support.portable_way import portable_way
 from transports.artifacts import LocalStore, _files as system
 from transports.artifacts._ref import OtherCase
-from transports.artifacts.local._blobs import BlobStore, read_metadata
-from transports.artifacts.local._tree import PosixFolder
+from transports.artifacts.local._blobs import BlobStore
+from transports.artifacts.local._index import read_metadata
+from transports.artifacts.local._tree import Folder
 from transports.errors import Corrupt, StoreError
 
 
@@ -49,7 +50,7 @@ async def test_damaged_content_that_cannot_be_moved_is_not_said_to_be_in_quarant
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     with monkeypatch.context() as patch:
-        patch.setattr(PosixFolder, "move", refused)
+        patch.setattr(Folder, "move", refused)
         with pytest.raises(Corrupt) as caught:
             await store.get(ref.id)
     assert "quarantine" not in str(caught.value) and inner(root, "quarantine") == []
@@ -62,9 +63,9 @@ async def test_a_retried_commit_measures_the_file_again(
     replaced: bool, store: LocalStore, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuse_links(monkeypatch)
-    move = PosixFolder.move
+    move = Folder.move
 
-    def broken(folder: PosixFolder, name: str, target: PosixFolder, new: str) -> None:
+    def broken(folder: Folder, name: str, target: Folder, new: str) -> None:
         if new.endswith(".json"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         move(folder, name, target, new)
@@ -72,7 +73,7 @@ async def test_a_retried_commit_measures_the_file_again(
     async with store.stage() as staged:
         await staged.write(PDF)
         with monkeypatch.context() as patch:
-            patch.setattr(PosixFolder, "move", broken)
+            patch.setattr(Folder, "move", broken)
             with pytest.raises(StoreError):
                 await staged.commit()
         if replaced:

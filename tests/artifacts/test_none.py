@@ -13,7 +13,7 @@ from transports.errors import ArtifactNotFound, SizeMismatch, StoreError, TooLar
 from transports.routing import Router
 
 
-@pytest.mark.requirement("R2-6.0c", "R2-7.4a", "R2-7.4b", "R2-7.4c", "R2-7.4d", "R2-7.4e")
+@pytest.mark.requirement("R2-5.2i", "R2-6.0c", "R2-6.4d", "R2-7.4a", "R2-7.4b", "R2-7.4c", "R2-7.4d", "R2-7.4e")
 async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixture) -> None:
     store = NoneStore(max_bytes=1000)
     ref = await store.put_bytes(PDF, size=len(PDF), filename="../a.pdf", meta={"capability": "c"})
@@ -22,7 +22,8 @@ async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixtur
     assert ref.source["truncated"] is True and ref.source["original_size"] == len(PDF)
     assert ref.source["warning"] == "Content not stored (no ArtifactStore configured)"
     assert ref.source["capability"] == "c" and ref.source["verified"] is True
-    await store.put_bytes(PNG)
+    view = store.scoped(Scope(session="s"))
+    assert (await view.put_text("x")).scope == view.scope and not await store.exists(ref.id)
     assert len(caplog.records) == 1
     with pytest.raises(SizeMismatch):
         await store.put_bytes(PDF, size=1)
@@ -32,7 +33,10 @@ async def test_none_store_verifies_and_describes(caplog: pytest.LogCaptureFixtur
         await store.stat(ref.id)
     with pytest.raises(ArtifactNotFound):
         await anext(store.open(ref.id))
-    assert await store.list() == [] and await store.delete(ref.id) is False
+    with pytest.raises(ArtifactNotFound):
+        await store.get(ref)
+    assert await store.get(ref.id) is None and await store.list() == [] and await store.delete(ref.id) is False
+    assert await store.gc() == [] and (await store.fsck()).problems == ()
 
 
 @pytest.mark.requirement("R2-7.4g")
@@ -59,7 +63,8 @@ async def test_a_text_that_is_not_kept_has_a_preview_of_500_characters(tmp_path:
         refs.append(await staged.commit(mime_type="text/markdown"))
     assert [ref.as_dict()["preview"] for ref in refs] == [text[:500]] * 3
     assert (await store.put_text("short")).as_dict()["preview"] == "short"
-    assert "preview" not in (await store.put_bytes(PNG)).as_dict()
+    for content in (PNG, b"\xff\xfe\xfd"):
+        assert "preview" not in (await store.put_bytes(content, mime_type="text/plain")).as_dict()
 
 
 @pytest.mark.requirement("R2-7.4h")

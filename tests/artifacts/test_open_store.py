@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from transports.artifacts import LocalStore, NoneStore, open_store
+from tests.support.local_store import run_script
+from transports.artifacts import LocalStore, MemoryStore, NoneStore, open_store
 from transports.errors import UsageError
 
 
@@ -28,22 +29,42 @@ def test_open_store_defaults_and_refusals(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert (
         isinstance(default, LocalStore) and default.root == tmp_path / "abp-mcp-bridge" and default.max_bytes == 1 << 30
     )
-    assert isinstance(open_store("none:"), NoneStore) and open_store("none:").url == "none:"
+    for url, kind in (("none:", NoneStore), ("memory:", MemoryStore)):
+        assert isinstance(open_store(url), kind) and open_store(url).url == url
     monkeypatch.chdir(tmp_path)
     relative = open_store("sub/out")
     assert isinstance(relative, LocalStore) and relative.root == tmp_path / "sub/out"
     secret = "hunter2"
     for bad in (
-        f"s3://user:{secret}@bucket/x?sig={secret}",
-        "ftp:x",
-        "file:relative",
-        "file://host/x",
-        "file:///x?y",
-        "",
-        "a\0b",
-        "none:x",
+        *(f"s3://user:{secret}@bucket/x?sig={secret}", "s3://", "s3://bucket/x?sig=1", "s3://bucket/a/../b", "s4://b"),
+        *("ftp:x", "file:relative", "file://host/x", "file:///x?y", "", "a\0b", "none:x", "memory:x"),
     ):
         with pytest.raises(UsageError, match=r"file:///.*none:") as caught:
             open_store(bad)
         assert secret not in caught.value.message
     assert list(tmp_path.iterdir()) == []
+
+
+def test_open_store_takes_other_clouds() -> None:
+    pytest.importorskip("obstore")
+    azure = open_store("abfs://container@account.dfs.core.windows.net/x")
+    assert repr(azure).startswith("ObjectStore(") and azure.url.startswith("abfs://container@account")
+    with pytest.raises(UsageError, match="Account"):
+        open_store("az://container/x")
+
+
+@pytest.mark.load
+def test_an_object_store_says_what_it_needs() -> None:
+    script = """
+import sys
+import time
+sys.modules["obstore"] = None
+from transports.artifacts import open_store
+from transports.errors import ABPError
+try:
+    open_store("s3://bucket/prefix")
+except ABPError as error:
+    print(error.code, error.message)
+"""
+    printed = run_script(script)
+    assert "INVALID_PARAMS" in printed and "pip install 'abp-transports[cloud]'" in printed

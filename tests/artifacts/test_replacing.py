@@ -9,19 +9,16 @@ import pytest
 
 from tests.support.local_store import run_script
 from transports.artifacts import _files as module
-from transports.artifacts._files import ExportFile, Replacement, remove_left, replacing, try_lock
+from transports.artifacts._files import Replacement, remove_left, replacing, try_lock
 
 _COPY = """
-import hashlib, os, sys
+import os, sys
 from pathlib import Path
-from transports.artifacts._files import ExportFile
-path, data, end = Path(sys.argv[1]), b"content", sys.argv[2]
-file = ExportFile(path, artifact_id="a", size=7, sha256=hashlib.sha256(data).hexdigest(), original=None)
-file.open()
-file.write(data)
-if end == "killed":
-    os._exit(0)
-file.commit()
+from transports.artifacts._files import replacing
+with replacing(Path(sys.argv[1])) as file:
+    file.write(b"content")
+    if sys.argv[2] == "killed":
+        os._exit(0)
 """
 
 
@@ -41,8 +38,7 @@ def test_what_a_killed_copy_left_goes_with_the_next_one_to_its_folder(tmp_path: 
     others = [".abp-mine", f"{left}.txt"]
     for name in others:
         (tmp_path / name).touch()
-    file = ExportFile(tmp_path / "b", artifact_id="a", size=1, sha256="", original=None)
-    file.open()
+    file = Replacement(tmp_path / "b")
     (written,) = set(names(tmp_path)) - set(others)
     assert written != left
     # a copy by another process: which ids, hosts and containers the two have does not count

@@ -7,9 +7,13 @@ from ._hosts import (
     HostStore as HostStore,
     StoreForHost as StoreForHost,
 )
-from ._memory import MemoryStore as MemoryStore
-from ._none import NoneStore as NoneStore
-from ._opening import discover_store as discover_store, open_store as open_store
+from ._memory import MemoryStore as MemoryStore, NoneStore as NoneStore
+from ._opening import (
+    discover_store as discover_store,
+    open_store as open_store,
+    reindex as reindex,
+    sweeping as sweeping,
+)
 from ._query import Page as Page, Query as Query
 from ._ref import (
     ArtifactRef as ArtifactRef,
@@ -20,5 +24,4 @@ from ._ref import (
 )
 from ._retention import Removal as Removal, Retention as Retention
 from ._search import find as find, is_named as is_named, search as search, versions as versions
-from ._sweeping import reindex as reindex, sweeping as sweeping
 from .local._store import LocalStore as LocalStore

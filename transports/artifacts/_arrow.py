@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import BufferedReader
 from itertools import islice
 from typing import Any
@@ -15,19 +16,20 @@ from ..errors import NotATable, TooLarge, first_line
 from ..protocol._strict_json import MAX_JSON_DEPTH, OverLimit, has_more_levels, parser_limits
 from ._ref import ArtifactRef
 
-#: Most columns: a header of 400,000 names, less than a megabyte, takes pyarrow a minute and 4 GB.
-MAX_COLUMNS = 10_000
-#: Most bytes of a file, and of a table in memory.
-MAX_BYTES = 4 << 30
-#: Most cells, present or not: a cell takes 8 bytes.
-MAX_CELLS = MAX_BYTES // 8
-#: Rows that are converted at a time.
-_ROWS = 10_000
-#: Rows of a Parquet file that are decoded before their size is known.
-_BATCH = 1_000
-#: Bytes of a line that are read at most.
-_MAX_LINE = 64 << 20
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a table. The content comes from an app, and its headers are not believed."""
+
+    columns: int = 10_000  # pyarrow takes a minute and 4 GB for a header of 400,000 names, less than a megabyte
+    bytes: int = 4 << 30  # of a file, and of a table in memory
+    cells: int = (4 << 30) // 8  # present or not: each takes 8 bytes of memory
+    line_bytes: int = 64 << 20  # of a line of JSON, or the header of a CSV file
+    rows_at_once: int = 10_000  # that are converted before their memory is counted
+    batch_rows: int = 1_000  # of a Parquet file that are decoded before their memory is counted
+
+
+LIMITS = Limits()
 #: What readers raise for content that they cannot read. An :class:`OSError` is pyarrow's, of a damaged Parquet file:
 #: those of the disk are errors of the store already.
 _UNREADABLE = (msgspec.MsgspecError, ValueError, OSError)
@@ -38,14 +40,14 @@ def read(ref: ArtifactRef, kind: str) -> pyarrow.Table:
 
     Raises :class:`~transports.errors.NotATable` for content that cannot be read, and
     :class:`~transports.errors.TooLarge` over a limit."""
-    if ref.size_bytes > MAX_BYTES:
-        raise _too_large(ref, f"it has {ref.size_bytes:,} bytes, more than {MAX_BYTES:,}", MAX_BYTES)
+    if ref.size_bytes > LIMITS.bytes:
+        raise _too_large(ref, f"it has {ref.size_bytes:,} bytes, more than {LIMITS.bytes:,}", LIMITS.bytes)
     with ref.open() as file:
         try:
             with parser_limits():
                 return _READERS[kind](file, ref)
         except OverLimit as error:
-            raise _too_large(ref, str(error), error.limit or MAX_BYTES) from error
+            raise _too_large(ref, str(error), error.limit or LIMITS.bytes) from error
         except (*_UNREADABLE, pyarrow.ArrowException) as error:
             raise NotATable(
                 f"{ref.filename} cannot be read as {kind.upper()}: {first_line(error)[:300]}; "
@@ -62,22 +64,24 @@ def _too_large(ref: ArtifactRef, what: str, limit: int) -> TooLarge:
 
 
 def _check_shape(ref: ArtifactRef, rows: int, columns: int) -> None:
-    if columns > MAX_COLUMNS:
-        raise _too_large(ref, f"it has more than {MAX_COLUMNS:,} columns", MAX_COLUMNS)
-    if rows * max(columns, 1) > MAX_CELLS:
-        raise _too_large(ref, f"{rows:,} rows of {columns:,} columns are more than {MAX_CELLS:,} cells", MAX_CELLS)
+    if columns > LIMITS.columns:
+        raise _too_large(ref, f"it has more than {LIMITS.columns:,} columns", LIMITS.columns)
+    if rows * max(columns, 1) > LIMITS.cells:
+        raise _too_large(
+            ref, f"{rows:,} rows of {columns:,} columns are more than {LIMITS.cells:,} cells", LIMITS.cells
+        )
 
 
 def _check_memory(ref: ArtifactRef, size: int) -> None:
-    if size > MAX_BYTES:
-        raise _too_large(ref, f"its rows take more than {MAX_BYTES:,} bytes of memory", MAX_BYTES)
+    if size > LIMITS.bytes:
+        raise _too_large(ref, f"its rows take more than {LIMITS.bytes:,} bytes of memory", LIMITS.bytes)
 
 
 # --- CSV --------------------------------------------------------------------------------------------------------------
 
 
 def _csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> pyarrow.Table:
-    head = file.readline(_MAX_LINE).partition(b"\r")[0]
+    head = file.readline(LIMITS.line_bytes).partition(b"\r")[0]
     _check_shape(ref, 0, head.count(delimiter.encode()) + 1)
     file.seek(0)
     # a name or a text with a line break stands in quotes, which pyarrow looks for only if it is asked to
@@ -109,9 +113,9 @@ def _json_lines(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
 
 
 def _lines(file: BufferedReader, ref: ArtifactRef) -> Iterator[bytes]:
-    while line := file.readline(_MAX_LINE + 1):
-        if len(line) > _MAX_LINE:
-            raise _too_large(ref, f"a line has more than {_MAX_LINE:,} bytes", _MAX_LINE)
+    while line := file.readline(LIMITS.line_bytes + 1):
+        if len(line) > LIMITS.line_bytes:
+            raise _too_large(ref, f"a line has more than {LIMITS.line_bytes:,} bytes", LIMITS.line_bytes)
         if line.strip():
             yield line
 
@@ -131,7 +135,7 @@ def _of_texts(texts: Iterable[bytes | memoryview], ref: ArtifactRef) -> pyarrow.
     names: dict[str, None] = {}
     tables: list[pyarrow.Table] = []
     rows = size = 0
-    while some := [_decode_row(text) for text in islice(texts, _ROWS)]:
+    while some := [_decode_row(text) for text in islice(texts, LIMITS.rows_at_once)]:
         for row in some:
             names.update(dict.fromkeys(row))
         rows += len(some)
@@ -156,14 +160,13 @@ def _of_rows(rows: Sequence[Mapping[str, object]], names: Sequence[str]) -> pyar
 
 
 def _parquet(file: BufferedReader, ref: ArtifactRef) -> pyarrow.Table:
-    """Read a file whose footer is not believed: rows and memory are counted while they come."""
     with parquet.ParquetFile(file) as opened:
         _check_shape(ref, opened.metadata.num_rows, opened.metadata.num_columns)
         groups = range(opened.metadata.num_row_groups)
         _check_memory(ref, sum(opened.metadata.row_group(number).total_byte_size for number in groups))
         schema, tables, rows, size = opened.schema_arrow, [], 0, 0
-        batches = opened.iter_batches(batch_size=_BATCH)
-        while some := [*islice(batches, _ROWS // _BATCH)]:
+        batches = opened.iter_batches(batch_size=LIMITS.batch_rows)
+        while some := [*islice(batches, LIMITS.rows_at_once // LIMITS.batch_rows)]:
             table = pyarrow.Table.from_batches(some, schema=schema).combine_chunks()
             tables.append(table)
             rows, size = rows + table.num_rows, size + table.nbytes

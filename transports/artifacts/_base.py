@@ -1,8 +1,6 @@
 """The :class:`ArtifactStore` contract (docs/requirements.md R2-5.2): verified content, and small references to it.
 
-:class:`ArtifactStore` has the public methods of all stores, with scopes, retention and the audit log; each kind of
-store implements only the abstract methods at its end. Around it: staged files (:class:`Staged`, :class:`StagedFile`)
-and eviction (:class:`Evictor`).
+Each kind of store implements only the abstract methods at the end of :class:`ArtifactStore`.
 """
 
 from __future__ import annotations
@@ -21,10 +19,11 @@ from .._internal.telemetry._instruments import ARTIFACT_BYTES, record, span
 from ..errors import ABPError, ArtifactNotFound, Corrupt, StoreError, StoreUnavailable, TooLarge, UsageError
 from ._audit import AuditLog
 from ._content import Description, Meter, PutOptions, as_bytes, describe, encode_text, nothing_written
-from ._files import PIECE, read_pieces, write_out
+from ._files import PIECE, read_pieces
 from ._query import Page, Query, page_of
-from ._ref import Ages, ArtifactRef, CheckReport, Problem, Scope, artifact_id, export_file, id_of, not_found, now
+from ._ref import Ages, ArtifactRef, CheckReport, Problem, Scope, artifact_id, id_of, not_found, now
 from ._retention import Entry, Incoming, Removal, Retention
+from ._verified import ExportFile, write_out
 
 logger = logging.getLogger("transports.artifacts")
 
@@ -89,7 +88,6 @@ class StagedFile(Staged):
         self._start()
 
     def _start(self) -> None:
-        """Start without any content."""
         self._meter = Meter(self._store.max_bytes)
         self._written = False
         self._usable = True
@@ -185,7 +183,6 @@ class Evictor:
         return policy.expired(time_now - self._ages.of(artifact_id, stored), time_now, scope)
 
     def expired(self, policy: Retention, entries: Sequence[Entry]) -> set[str]:
-        """Return the ids of the expired entries."""
         return {entry.id for entry in entries if self.is_expired(policy, entry.id, entry.stored, entry.scope)}
 
     async def without_expired(self, store: ArtifactStore, refs: list[ArtifactRef]) -> list[ArtifactRef]:
@@ -197,7 +194,6 @@ class Evictor:
         return [ref for ref in refs if ref.id not in expired]
 
     def _plan(self, policy: Retention, entries: Sequence[Entry], incoming: Incoming | None = None) -> Sequence[Removal]:
-        """Return the plan of :meth:`.Retention.plan`, by the ages of the artifacts."""
         time_now = now()
         aged = [entry._replace(stored=time_now - self._ages.of(entry.id, entry.stored)) for entry in entries]
         return policy.plan(aged, time_now, incoming)
@@ -234,7 +230,6 @@ class Evictor:
         return plan if dry_run else await self._evict(store, plan, entries)
 
     async def remove_all(self, store: ArtifactStore, reason: str) -> Sequence[Removal]:
-        """Remove everything in the view."""
         entries = await store._list_entries(store.scope)
         plan = [Removal("artifact", entry.id, entry.size, reason) for entry in entries]
         return await self._evict(store, plan, entries)
@@ -255,7 +250,6 @@ class Evictor:
 
 
 def _report(policy: Retention | None, removal: Removal) -> None:
-    """Call the callback of a retention for a removed artifact."""
     if policy is None or policy.on_removal is None:
         return
     try:
@@ -453,7 +447,7 @@ class ArtifactStore(ABC):
         :class:`~transports.errors.StoreError` if the file cannot be written.
         """
         ref = artifact if isinstance(artifact, ArtifactRef) else await self.stat(id_of(artifact))
-        return await write_out(self.open(ref.id), export_file(ref, path))
+        return await write_out(self.open(ref.id), ExportFile(path, ref))
 
     async def change_token(self) -> object:
         """Return a value that changes when any process stores or removes an artifact, to be compared with ``==``;
@@ -555,8 +549,7 @@ class ArtifactStore(ABC):
     # --- implemented by each kind of store ----------------------------------------------------------------------------
 
     @abstractmethod
-    async def _new_staged(self) -> StagedFile:
-        """Return a new staged file."""
+    async def _new_staged(self) -> StagedFile: ...
 
     @abstractmethod
     async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
@@ -589,9 +582,7 @@ class ArtifactStore(ABC):
         return await self._list_entries(scope)
 
     async def _find_page(self, query: Query) -> Page:
-        """Return a page of the artifacts of the view."""
         return page_of(query, await self.list())
 
     async def _sweep_leftovers(self, *, dry_run: bool) -> Sequence[Removal]:
-        """Remove content without metadata."""
         return ()

@@ -1,8 +1,4 @@
-"""Measuring, verifying and describing content before it is stored.
-
-:class:`Meter` measures what is written; :class:`Follower` measures a file while another program writes it;
-:func:`describe` decides on the MIME type and the file name. The only I/O is reading an open file.
-"""
+"""Measuring, verifying and describing content before it is stored."""
 
 from __future__ import annotations
 
@@ -47,7 +43,6 @@ REDACTOR = Redactor(known=NO_SECRETS)
 
 
 def too_large(limit: int) -> TooLarge:
-    """Return the error for content of more than ``limit`` bytes."""
     return TooLarge(
         f"the content is over the limit of {limit:,} bytes; to keep it, raise ABP_MAX_ARTIFACT_BYTES (max_bytes=)",
         details={"limit": limit},
@@ -282,7 +277,6 @@ class Follower:
             self._meter = Meter(self._limit)  # the old one may have counted half of a piece
 
     def _read_new(self) -> bool:
-        """Read the new bytes. Return ``False`` if there are none."""
         if self._fd < 0:
             self._fd = self._open_file()
             if self._fd < 0:

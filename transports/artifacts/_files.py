@@ -1,30 +1,22 @@
-"""File primitives of all stores: safe opening, locks, atomic replacement, errors, and exports out of a store.
-
-* :func:`map_os_errors` — errors of the disk as errors of this library, with advice.
-* :func:`open_file`, :func:`replace_file`, :func:`try_lock`, ``read_at`` … — calls that differ on POSIX and Windows.
-* :class:`Replacement` — a file that takes its name only when it is complete; :class:`ExportFile` — such a copy of an
-  artifact, verified. :func:`read_pieces` reads a file that is put into a store.
-"""
+"""File primitives of all stores: safe opening, locks, atomic replacement and errors, on POSIX and Windows."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import secrets
 import stat
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing, closing, contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from functools import lru_cache
 from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import TypeVar
 
-from .._internal.files import open_regular
 from .._internal.tasks import in_thread
-from ..errors import Corrupt, StoreError, StoreFull, UsageError, spelled
+from ..errors import StoreError, StoreFull, spelled
 
 #: Advice by the number of an error; ``{other}`` stands for the words that name another place.
 _ADVICE = {
@@ -42,7 +34,6 @@ _ADVICE = {
 
 
 def other_folder() -> str:
-    """Return advice to keep files elsewhere."""
     return f"name another folder with ABP_OUTPUT_DIR or {spelled('store=')}"
 
 
@@ -154,7 +145,6 @@ def patiently(work: Callable[[], T]) -> T:
 
 
 def replace_file(source: Path, target: Path) -> None:
-    """Rename a file over another one, with retries (:func:`patiently`) if open files cannot be renamed."""
     if OPEN_FILES_MOVE:
         source.replace(target)
     else:
@@ -234,7 +224,6 @@ def foreign_owner(path: Path) -> str | None:
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user, or ``uid N`` if the system knows none."""
     try:
         import pwd  # POSIX only
 
@@ -374,128 +363,3 @@ async def pieces_of(opened: FileIO) -> AsyncGenerator[bytes, None]:
         if not piece:
             return
         yield piece
-
-
-class ExportFile:
-    """A copy of an artifact on its way out of the store. Every method blocks.
-
-    The bytes go to a temporary file in the folder of the destination (:class:`Replacement`). :meth:`commit` compares
-    them with the artifact's size and SHA-256 and then renames the file, so the destination holds either all of the
-    content or its old content. Missing folders are made, an existing file is replaced and keeps its mode, and a symlink
-    is followed: its target is replaced.
-
-    Every method raises :class:`~transports.errors.StoreError` if the disk refuses.
-    """
-
-    def __init__(
-        self, path: str | os.PathLike[str], *, artifact_id: str, size: int, sha256: str, original: Path | None
-    ) -> None:
-        """``size`` is in bytes, ``sha256`` in hex; ``original`` is the artifact's own file, which is never written to.
-        Nothing on the disk is touched."""
-        self._path = Path(path)
-        self._names_folder = os.fspath(path).endswith(("/", os.sep))  # Path drops a final slash
-        self._id = artifact_id
-        self._size = size
-        self._sha256 = sha256
-        self._original = original
-        self._new: Replacement | None = None
-        self._written = 0
-        self._digest = hashlib.sha256()
-
-    def open(self) -> None:
-        """Make the folders and the temporary file.
-
-        Raises :class:`~transports.errors.UsageError` if the destination is not a regular file, or is the artifact's own
-        file.
-        """
-        with self._map_errors():
-            self._path = self._path.resolve()
-            if self._names_folder:
-                raise UsageError(f"cannot save to {self._path}{os.sep}: it is a folder; name a file in it")
-            mode = self._existing_mode()
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._new = Replacement(self._path)
-            if mode is not None and hasattr(os, "fchmod"):
-                os.fchmod(self._new.fd, mode)
-
-    def _existing_mode(self) -> int | None:
-        try:
-            status = self._path.stat()
-        except FileNotFoundError:
-            return None
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a folder; name a file in it" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise UsageError(f"cannot save to {self._path}: it is {kind}")
-        if self._original is not None and self._original.exists() and self._original.samefile(self._path):
-            raise UsageError(f"cannot save to {self._path}: it is the artifact's own file; choose another name")
-        return stat.S_IMODE(status.st_mode)
-
-    def write(self, chunk: bytes) -> None:
-        """Append to the temporary file."""
-        assert self._new is not None
-        with self._map_errors():
-            write_all(self._new.fd, memoryview(chunk))
-        self._written += len(chunk)
-        self._digest.update(chunk)
-
-    def commit(self) -> Path:
-        """Verify the copy, make it visible, and return its absolute path.
-
-        Raises :class:`~transports.errors.Corrupt` if the copy is not the content of the artifact.
-        """
-        if self._written != self._size or self._digest.hexdigest() != self._sha256:
-            raise Corrupt(
-                f"artifact {self._id} is damaged: {self._written:,} bytes were read that do not match its size "
-                f"({self._size:,} bytes) and hash; nothing was written to {self._path}",
-                details={"id": self._id, "size": self._size, "actual": self._written},
-            )
-        assert self._new is not None
-        with self._map_errors():
-            self._new.commit()
-        return self._path
-
-    def close(self) -> None:
-        """Remove the temporary file unless it was committed; idempotent."""
-        if self._new is not None:
-            self._new.close()
-
-    @contextmanager
-    def _map_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            message = f"cannot write {self._path}: {error.strerror or error}; choose another path"
-            details: dict[str, object] = {"path": str(self._path)}
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise StoreFull(message, details=details) from error
-            raise StoreError(message, details=details) from error
-
-
-async def write_out(chunks: AsyncGenerator[bytes, None], file: ExportFile) -> Path:
-    """Copy a stream to ``file`` and return the path. Nothing stays on the disk after an error or a cancellation."""
-    async with aclosing(chunks):
-        chunk = await anext(chunks, b"")  # before the file is opened: a missing artifact must leave nothing on the disk
-        try:
-            await in_thread(file.open)
-            while chunk:
-                await in_thread(file.write, chunk)
-                chunk = await anext(chunks, b"")
-            return await in_thread(file.commit)
-        finally:
-            await in_thread(file.close)
-
-
-def copy_out(source: Path, file: ExportFile) -> Path:
-    """Copy a local file to ``file`` and return the path; it blocks. Nothing stays on the disk after an error."""
-    with map_os_errors("read an artifact", source.parent):
-        opened = open_regular(source)
-    with opened, closing(file):
-        file.open()
-        while chunk := _read_piece(opened, source):
-            file.write(chunk)
-        return file.commit()
-
-
-def _read_piece(opened: FileIO, source: Path) -> bytes:
-    with map_os_errors("read an artifact", source.parent):
-        return opened.read(PIECE)

@@ -114,7 +114,6 @@ def is_host_store(value: object) -> bool:
 
 
 def is_facade(value: object) -> TypeGuard[HostFacade]:
-    """Return whether ``value`` is a facade and not a store."""
     return _has_methods(value, _FACADE) and not _has_methods(value, _STORE)
 
 
@@ -200,7 +199,6 @@ def text_of(ref: object, name: str) -> str | None:
 
 
 def size_of(ref: object) -> int | None:
-    """Return the size in bytes in a host's reference; ``None`` without one."""
     size = _field(ref, "size_bytes")
     return size if isinstance(size, int) else None
 
@@ -226,6 +224,7 @@ class FacadeStore:
 
     def __init__(self, facade: HostFacade) -> None:
         self._facade = facade
+        self.put_bytes = self.put_text = facade.upload
         self.get = facade.download
         self.get_ref = facade.get_metadata
         self.exists = facade.exists
@@ -236,32 +235,7 @@ class FacadeStore:
 
     @property
     def upload_scope(self) -> Scope:
-        """Owner of everything that is stored."""
         return scope_from_host(self._facade.scope)
-
-    async def put_bytes(
-        self,
-        data: bytes,
-        *,
-        mime_type: str | None = None,
-        filename: str | None = None,
-        namespace: str | None = None,
-        meta: dict[str, object] | None = None,
-    ) -> object:
-        """Upload bytes."""
-        return await self._facade.upload(data, mime_type=mime_type, filename=filename, namespace=namespace, meta=meta)
-
-    async def put_text(
-        self,
-        text: str,
-        *,
-        mime_type: str = "text/plain",
-        filename: str | None = None,
-        namespace: str | None = None,
-        meta: dict[str, object] | None = None,
-    ) -> object:
-        """Upload text."""
-        return await self._facade.upload(text, mime_type=mime_type, filename=filename, namespace=namespace, meta=meta)
 
 
 class HostedStore(ArtifactStore):
@@ -284,7 +258,7 @@ class HostedStore(ArtifactStore):
         # Any: optional methods and arguments of a host are beyond what a type can say
         self._host = cast(Any, FacadeStore(host) if is_facade(host) else host)
         put: Callable[..., object] = self._host.put_bytes
-        self._takes_scope = "scope" in (keywords_of(put) or ())
+        self._takes_scope = not isinstance(self._host, FacadeStore) and "scope" in (keywords_of(put) or ())
         self._make_scope = scope_class(put)
         self._remembered: OrderedDict[str, dict[Scope, ArtifactRef]] = OrderedDict()  # shared by all views
 
@@ -482,7 +456,6 @@ class _Staged(BufferedFile):
 
 
 def _namespace_of_scope(namespace: str, scope: Scope) -> str:
-    """Return ``namespace`` with a suffix for one scope."""
     return f"{namespace}_{_sha256(json.dumps(scope.items()).encode())[:8]}"
 
 

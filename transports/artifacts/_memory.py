@@ -1,18 +1,25 @@
-"""The ``memory:`` store, in the memory of this process: for tests and for programs that leave nothing behind."""
+"""The stores that write nothing to the disk: ``memory:`` and ``none:``."""
 
 from __future__ import annotations
 
+import codecs
+import logging
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
+from typing import Unpack
 
 from .._internal.arguments import checked
-from ..errors import Corrupt
+from .._internal.telemetry._instruments import ARTIFACT_BYTES, record, span
+from ..errors import ArtifactNotFound, Corrupt, UsageError, spelled
+from ..protocol._media import is_binary_mime
 from ._audit import AuditLog
 from ._base import DEFAULT_MAX_BYTES, ArtifactStore, StagedFile
-from ._content import Description, Meter
-from ._ref import ArtifactRef, Metadata, Scope, candidate_ids, not_found, stamp
+from ._content import Description, Meter, PutOptions, as_bytes, describe
+from ._ref import ArtifactRef, Metadata, Scope, artifact_id, candidate_ids, not_found, stamp
 from ._retention import Entry, Retention
-from ._spool import BufferedFile
+from ._spool import HASHED_AT_ONCE, BufferedFile, SpooledFile
+
+logger = logging.getLogger("transports.artifacts")
 
 
 @dataclass(slots=True)
@@ -44,10 +51,9 @@ class MemoryStore(ArtifactStore):
         return f"MemoryStore({len(self._contents.metadata)} artifacts)"
 
     async def _new_staged(self) -> StagedFile:
-        return _Staged(self)
+        return _MemoryFile(self)
 
-    def publish(self, meter: Meter, description: Description, data: bytes, scope: Scope) -> ArtifactRef:
-        """Publish measured content as an artifact of ``scope``."""
+    def _publish(self, meter: Meter, description: Description, data: bytes, scope: Scope) -> ArtifactRef:
         contents = self._contents
         digest = meter.sha256
         for key in candidate_ids(description.namespace, digest, scope):
@@ -103,8 +109,132 @@ class MemoryStore(ArtifactStore):
         return True
 
 
-class _Staged(BufferedFile):
+class _MemoryFile(BufferedFile):
     _store: MemoryStore
 
     async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
-        return self._store.publish(meter, description, await self.read_all(), self._store.scope)
+        return self._store._publish(meter, description, await self.read_all(), self._store.scope)
+
+
+class NoneStore(ArtifactStore):
+    """A store that verifies, measures and describes content, then drops it.
+
+    A reference has no ``path``, an id ``truncated_<12 hex digits>``, and in its ``source`` the keys ``truncated``,
+    ``warning``, ``original_size`` (in bytes) and, for text in UTF-8, ``preview`` with its first ``max_inline_preview``
+    characters, at most 1,000. The first content is logged as a warning, unless ``warns`` is false: whoever asked for
+    such a store by its URL knows.
+    """
+
+    url = "none:"
+
+    @checked
+    def __init__(
+        self,
+        *,
+        max_inline_preview: int = 500,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        audit: AuditLog | None = None,
+        warns: bool = True,
+    ) -> None:
+        # the head of content has 4,096 bytes, and a character at most four
+        if not 0 <= max_inline_preview <= 1000:
+            raise UsageError(f"max_inline_preview is from 0 to 1,000 characters, not {max_inline_preview!r}")
+        super().__init__(max_bytes=max_bytes, audit=audit)
+        self._max_inline_preview = max_inline_preview
+        self._warned = [] if warns else [True]  # a list, because all views of the store share it
+
+    def __repr__(self) -> str:
+        return "NoneStore()"
+
+    def warn_once(self) -> None:
+        """Log once that nothing is kept."""
+        if not self._warned:
+            self._warned.append(True)
+            logger.warning("no artifact store is configured: binary content is checked and not kept; set ABP_STORE")
+
+    def describe(
+        self, data: bytes | memoryview, *, now: float | None = None, **options: Unpack[PutOptions]
+    ) -> ArtifactRef:
+        """Return the reference that :meth:`put_bytes` would have returned at ``now``, in Unix seconds. Raises the same
+        errors; nothing is logged."""
+        with span("abp.verify", {}):
+            meter = Meter(self.max_bytes)
+            meter.add(as_bytes(data))
+            description = describe(meter, now=now, **options)
+        return self._reference(meter, description)
+
+    async def put_bytes(self, data: bytes | memoryview, **options: Unpack[PutOptions]) -> ArtifactRef:
+        """Store bytes as :meth:`.ArtifactStore.put_bytes` does. Small content is described without a staged file."""
+        if self.audit or memoryview(data).nbytes > HASHED_AT_ONCE:
+            return await super().put_bytes(data, **options)
+        ref = self.describe(data, **options)
+        with span("abp.commit", {"abp.artifact.size": ref.size_bytes}):
+            self.warn_once()
+        record(ARTIFACT_BYTES, ref.size_bytes)
+        return ref
+
+    def _reference(self, meter: Meter, description: Description) -> ArtifactRef:
+        digest = meter.sha256
+        key = artifact_id("truncated", digest)
+        notes: dict[str, object] = {
+            "truncated": True,
+            "warning": "Content not stored (no ArtifactStore configured)",
+            "original_size": meter.size,
+        }
+        if not is_binary_mime(description.mime_type):
+            preview = _beginning(meter.head, self._max_inline_preview)
+            if preview:
+                notes["preview"] = preview
+        return ArtifactRef(
+            id=key,
+            uri=f"artifact://{key}",
+            local_path=None,
+            filename=description.name,
+            mime_type=description.mime_type,
+            size_bytes=meter.size,
+            sha256=digest,
+            source=description.source | notes,
+            scope=self.scope,
+        )
+
+    async def _new_staged(self) -> StagedFile:
+        return _DroppedFile(self)
+
+    async def _stat_artifact(self, artifact_id: str) -> tuple[ArtifactRef, float]:
+        raise _not_kept(artifact_id)
+
+    async def _list_artifacts(self, scope: Scope) -> list[ArtifactRef]:
+        return []
+
+    async def _read_range(self, ref: ArtifactRef, start: int, end: int, chunk_size: int) -> AsyncGenerator[bytes, None]:
+        raise _not_kept(ref.id)
+        yield b""  # makes this a generator, so that the error comes at the first step
+
+    async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
+        return False
+
+
+def _not_kept(artifact_id: str) -> ArtifactNotFound:
+    return ArtifactNotFound(
+        f"artifact {artifact_id[:200]!r} was not kept: there is no artifact store; "
+        f"set {spelled('store=')} or ABP_STORE to a folder"
+    )
+
+
+def _beginning(head: bytes, chars: int) -> str:
+    """Return the first characters of UTF-8 text; empty if it is not UTF-8. ``head`` may end inside a character."""
+    try:
+        return codecs.utf_8_decode(head[: 4 * chars])[0][:chars]  # a character has 4 bytes at most
+    except UnicodeDecodeError:
+        return ""
+
+
+class _DroppedFile(SpooledFile):
+    _store: NoneStore
+
+    def _store_chunk(self, chunk: memoryview) -> None:
+        pass
+
+    async def _publish(self, meter: Meter, description: Description) -> ArtifactRef:
+        self._store.warn_once()
+        return self._store._reference(meter, description)

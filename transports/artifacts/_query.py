@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..errors import UsageError
 from ..protocol._times import iso_utc
-from ._ref import ArtifactRef
+from ._ref import ArtifactRef, Scope
 
 
 class Page(NamedTuple):
@@ -108,3 +108,10 @@ def page_of(query: Query, oldest_first: Sequence[ArtifactRef]) -> Page:
 
 def _iso_text(time: datetime | None) -> str | None:
     return None if time is None else iso_utc(time.timestamp())
+
+
+def scope_condition(scope: Scope) -> tuple[str, list[str]]:
+    """Return the SQL condition for the artifacts that ``scope`` covers, to follow another, and its values."""
+    fields = scope.items()
+    # quoted, because "user" is reserved in PostgreSQL
+    return "".join(f' AND "{name}" = ?' for name, _ in fields), [value for _, value in fields]

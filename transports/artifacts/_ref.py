@@ -1,9 +1,4 @@
-"""References to artifacts, their scopes, ids and metadata, and the reports of checks.
-
-* :class:`ArtifactRef` and :class:`Scope` — public reference and owner; :class:`CheckReport`, :class:`ReindexReport`.
-* :class:`Metadata` — the record that a store keeps beside the content, with its strict decoding.
-* :func:`artifact_id`, :func:`candidate_ids` — ids from content and scope; :class:`Ages` — ages despite a changed clock.
-"""
+"""References to artifacts, their scopes, ids and metadata, and the reports of checks."""
 
 from __future__ import annotations
 
@@ -28,8 +23,7 @@ from ..errors import ArtifactNotFound, Corrupt, UsageError
 from ..protocol._media import is_binary_mime
 from ..protocol._strict_json import encode_json, parser_limits
 from ._content import Description, Meter
-from ._files import ExportFile, copy_out
-from ._verified import open_verified
+from ._verified import ExportFile, copy_out, open_verified
 
 #: Longest value of a field of a scope, in characters.
 MAX_SCOPE_CHARS = 200
@@ -193,7 +187,7 @@ class ArtifactRef:
                 f"artifact {self.id} has no file on this machine; copy it out of its store with "
                 "`await app.save(ref, path)` or `await store.export(ref, path)`"
             )
-        return copy_out(self.path, export_file(self, path))
+        return copy_out(self.path, ExportFile(path, self))
 
     def open(self) -> BufferedReader:
         """Open the local file for reading, as bytes. It blocks.
@@ -243,11 +237,6 @@ def id_of(artifact: ArtifactRef | str) -> str:
         return artifact
     kind = type(artifact).__name__
     raise UsageError(f"a {kind} is not an artifact; give a reference, such as result.artifact(), or its id")
-
-
-def export_file(ref: ArtifactRef, path: str | os.PathLike[str]) -> ExportFile:
-    """Return an :class:`ExportFile` for a copy of an artifact at ``path``. Nothing on the disk is touched."""
-    return ExportFile(path, artifact_id=ref.id, size=ref.size_bytes, sha256=ref.sha256, original=ref.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +373,6 @@ def not_found(artifact_id: str) -> ArtifactNotFound:
 
 
 def damaged_metadata(artifact_id: str, error: ValueError) -> Corrupt:
-    """Return the error for metadata that :meth:`Metadata.decode` cannot read."""
     return Corrupt(
         f"the metadata of artifact {artifact_id} is damaged ({error}); delete the artifact or store it again",
         details={"id": artifact_id},
@@ -448,7 +436,6 @@ class Metadata(msgspec.Struct, frozen=True):
 
     @property
     def age_key(self) -> tuple[str, str]:
-        """Key that sorts metadata by age, the oldest first."""
         return str(self.source.get("created", "")), self.id
 
     def ref(self, path: Path | None = None) -> ArtifactRef:
@@ -466,7 +453,6 @@ class Metadata(msgspec.Struct, frozen=True):
         )
 
     def encode(self) -> bytes:
-        """Return the metadata as the JSON of its file."""
         return msgspec.json.format(
             encode_json(
                 {
@@ -524,8 +510,6 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 class _MetadataFile(msgspec.Struct):
-    """Schema of the file of :meth:`Metadata.encode`."""
-
     version: Literal[1]
     id: str
     sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
-from contextlib import aclosing
+import sqlite3
+from collections.abc import Iterator, Sequence, Set
+from contextlib import aclosing, closing, contextmanager, suppress
 
+from .._internal.database._sqlite import open_sqlite, sqlite_transaction
 from .._internal.tasks import in_thread
-from ..errors import ArtifactNotFound, Corrupt, UsageError
+from ..errors import ArtifactNotFound, Corrupt, StoreError, UsageError
 from ..protocol._media import is_binary_mime
 from ._base import ArtifactStore
 from ._query import Page, Query
 from ._ref import ArtifactRef, Scope
-from .local._index import TextIndex
 from .local._store import LocalStore
+from .local._tree import Tree, remove_files
 
 #: Bytes at the beginning of a text that are searched.
 _MAX_BYTES = 1 << 20
-#: Texts added to an index at a time.
-_BATCH = 50
 
 
 async def find(store: ArtifactStore, query: Query) -> Page:
@@ -68,8 +70,8 @@ async def search(store: ArtifactStore, words: str) -> list[ArtifactRef]:
     if not searched:
         raise UsageError("search for one word or more, of letters and digits")
     refs = [ref for ref in await store.list() if not is_binary_mime(ref.mime_type)]
-    if isinstance(store, LocalStore) and store.text_index is not None:
-        matching = await _search_index(store, store.text_index, searched)
+    if isinstance(store, LocalStore) and store.search_index:
+        matching = await _search_index(store, searched)
         return [ref for ref in refs if ref.id in matching]
     return [ref for ref in refs if _contains(await _read_text(store, ref), searched)]
 
@@ -93,11 +95,90 @@ async def _read_text(store: ArtifactStore, ref: ArtifactRef) -> str:
     return data.decode("utf-8", "replace")
 
 
-async def _search_index(store: LocalStore, index: TextIndex, searched: list[str]) -> set[str]:
+async def _search_index(store: LocalStore, searched: list[str]) -> set[str]:
     """Bring the index up to date with the store, and return the ids of the texts of any scope that match."""
+    index = TextIndex(store._tree)
     refs = {ref.id: ref for ref in await store._list_artifacts(Scope()) if not is_binary_mime(ref.mime_type)}
     missing = await in_thread(index.missing, refs.keys())
-    for start in range(0, len(missing), _BATCH):
-        batch = missing[start : start + _BATCH]
+    batch_size = 50
+    for start in range(0, len(missing), batch_size):
+        batch = missing[start : start + batch_size]
         await in_thread(index.add, [(key, await _read_text(store, refs[key])) for key in batch])
     return await in_thread(index.find, searched)
+
+
+class TextIndex:
+    """The full-text index of a local store, ``.abp/text.sqlite``, opened for each query. Every method blocks.
+
+    Methods raise :class:`~transports.errors.StoreError` if the file cannot be used, or SQLite has no full-text search.
+    """
+
+    _FILE = "text.sqlite"
+    _SCHEMA = """
+        CREATE TABLE IF NOT EXISTS artifacts (number INTEGER PRIMARY KEY, id TEXT UNIQUE);
+        CREATE VIRTUAL TABLE IF NOT EXISTS texts
+            USING fts5(text, tokenize='unicode61 remove_diacritics 0');
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def missing(self, keys: Set[str]) -> list[str]:
+        """Drop the texts of all artifacts but ``keys``, and return those of ``keys`` that are not in the index."""
+        with self._transaction() as db:
+            numbers = dict(db.execute("SELECT id, number FROM artifacts"))
+            gone = [(numbers[key],) for key in numbers.keys() - keys]
+            db.executemany("DELETE FROM texts WHERE rowid = ?", gone)
+            db.executemany("DELETE FROM artifacts WHERE number = ?", gone)
+        return sorted(keys - numbers.keys())
+
+    def add(self, texts: Sequence[tuple[str, str]]) -> None:
+        """Add texts, each with the id of its artifact. A text that is already there stays."""
+        with self._transaction() as db:
+            for key, text in texts:
+                added = db.execute("INSERT OR IGNORE INTO artifacts (id) VALUES (?)", (key,))
+                if added.rowcount:
+                    db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (added.lastrowid, text))
+
+    def find(self, words: Sequence[str]) -> set[str]:
+        """Return the ids of the texts with all of ``words``; the last one may be the beginning of a word."""
+        query = " AND ".join(f'"{word}"' for word in words) + "*"
+        with self._transaction() as db:
+            rows = db.execute(
+                "SELECT id FROM artifacts JOIN texts ON texts.rowid = number WHERE texts MATCH ?", (query,)
+            )
+            return {key for (key,) in rows}
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Open the file for one transaction. A damaged file is replaced."""
+        try:
+            try:
+                db = self._connect()
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError:
+                remove_files(self._tree, [self._FILE, f"{self._FILE}-wal", f"{self._FILE}-shm"])
+                db = self._connect()
+            with closing(db), sqlite_transaction(db):
+                yield db
+        except sqlite3.DatabaseError as error:
+            path = self._tree.root / ".abp" / self._FILE
+            raise StoreError(f"the text index cannot be used ({error}); delete {path} and search again") from error
+
+    def _connect(self) -> sqlite3.Connection:
+        with self._tree.folder(".abp", create=True) as folder:
+            with suppress(FileExistsError):
+                # made here, with our mode and never through a symlink
+                os.close(folder.create(self._FILE))
+            if not folder.file_status(self._FILE):
+                raise sqlite3.OperationalError(f"{self._FILE} is not a regular file")
+        db = open_sqlite(self._tree.root / ".abp" / self._FILE, wait=10.0)
+        try:
+            db.execute("PRAGMA journal_mode=WAL").fetchone()
+            db.execute("PRAGMA secure_delete=ON").fetchone()  # no text of a removed artifact stays in the file
+            db.executescript(self._SCHEMA)
+        except BaseException:
+            db.close()
+            raise
+        return db

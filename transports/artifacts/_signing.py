@@ -1,7 +1,4 @@
-"""Signed values that expire: links to an artifact, tokens for a scope, cookies.
-
-Also their key in the user's state folder, and the registry of running servers, by which other processes make links.
-"""
+"""Signed values that expire, their key, and the registry of running servers by which others make links."""
 
 from __future__ import annotations
 
@@ -46,7 +43,6 @@ class Signer:
         self._cookies = URLSafeSerializer(key, salt="abp.cookie")
 
     def link_path(self, artifact_id: str, expires_at: float) -> str:
-        """Return the path and query that open an artifact until ``expires_at``."""
         return f"/artifacts/{artifact_id}?link={self._links.dumps([artifact_id, int(expires_at)])!s}"
 
     def link_opens(self, signed: str, artifact_id: str) -> bool:

@@ -1,7 +1,4 @@
-"""Staged files of stores without a folder: in memory, or wherever the store puts the chunks.
-
-A temporary folder is made only when ``path`` is read.
-"""
+"""Staged files of stores without a folder. A temporary folder is made only when ``path`` is read."""
 
 from __future__ import annotations
 
@@ -60,8 +57,7 @@ class SpooledFile(StagedFile):
         self._store_chunk(chunk)
 
     @abstractmethod
-    def _store_chunk(self, chunk: memoryview) -> None:
-        """Store a chunk. It must be copied: the caller may change its buffer afterwards."""
+    def _store_chunk(self, chunk: memoryview) -> None: ...
 
     async def _measure_external_file(self) -> bool:
         return self._folder is not None and await in_thread(self._read_external_file)
@@ -96,8 +92,6 @@ class SpooledFile(StagedFile):
 
 
 class BufferedFile(SpooledFile):
-    """A staged file with its chunks in memory."""
-
     def _start(self) -> None:
         super()._start()
         self._chunks: list[bytes] = []

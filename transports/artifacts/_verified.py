@@ -1,7 +1,7 @@
-"""Blocking files of artifacts, which give no byte that differs from the stored hash.
+"""Reading and copying the files of artifacts, which give no byte that differs from the stored hash.
 
 :class:`Pieces` remembers the hash of each piece of some content, and :class:`VerifiedFile` reads by it. So a reader may
-seek, and a file that is changed after it was opened is noticed.
+seek, and a file that is changed after it was opened is noticed. :class:`ExportFile` is a copy out of a store.
 """
 
 from __future__ import annotations
@@ -11,32 +11,33 @@ import hashlib
 import io
 import operator
 import os
+import stat
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, closing, contextmanager
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from .._internal.files import regular_file
-from ..errors import Corrupt
-from ._files import PIECE, map_os_errors, open_file, read_at
+from .._internal.files import open_regular, regular_file
+from .._internal.tasks import in_thread
+from ..errors import Corrupt, StoreError, StoreFull, UsageError
+from ._files import PIECE, Replacement, map_os_errors, open_file, read_at, write_all
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 
 class Described(Protocol):
-    """Protocol of a reference, for this module below :class:`transports.ArtifactRef`."""
+    """A reference, for this module below :class:`transports.ArtifactRef`."""
 
     @property
-    def id(self) -> str:
-        """Id of the artifact."""
-
+    def id(self) -> str: ...
     @property
-    def size_bytes(self) -> int:
-        """Size of the content in bytes."""
-
+    def size_bytes(self) -> int: ...
     @property
-    def sha256(self) -> str:
-        """SHA-256 of the content, in hex."""
+    def sha256(self) -> str: ...
+    @property
+    def path(self) -> Path | None: ...
 
 
 class Pieces:
@@ -49,7 +50,6 @@ class Pieces:
         self._digests: list[bytes] = []
 
     def add(self, chunk: ReadableBuffer) -> None:
-        """Add a chunk of any size."""
         view = memoryview(chunk)
         self._whole.update(view)
         while len(view):
@@ -91,12 +91,10 @@ class VerifiedFile(io.RawIOBase):
         self._held = -1, b""  # index and content of the last piece
 
     def readable(self) -> bool:
-        """Return ``True``."""
         self._require_open()
         return True
 
     def seekable(self) -> bool:
-        """Return ``True``."""
         self._require_open()
         return True
 
@@ -149,7 +147,6 @@ class VerifiedFile(io.RawIOBase):
         return self._held[1]
 
     def close(self) -> None:
-        """Close the file; idempotent."""
         self._held = -1, b""
         self._file.close()
         super().close()
@@ -193,6 +190,123 @@ def open_verified(ref: Described, path: Path) -> BufferedReader:
         file.close()
         raise
     return verified(file, ref, pieces)
+
+
+class ExportFile:
+    """A copy of an artifact on its way out of the store. Every method blocks.
+
+    The bytes go to a temporary file in the folder of the destination (:class:`Replacement`). :meth:`commit` compares
+    them with the artifact's size and SHA-256 and then renames the file, so the destination holds either all of the
+    content or its old content. Missing folders are made, an existing file is replaced and keeps its mode, and a symlink
+    is followed: its target is replaced.
+
+    Every method raises :class:`~transports.errors.StoreError` if the disk refuses.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], ref: Described) -> None:
+        """Nothing on the disk is touched."""
+        self._path = Path(path)
+        self._names_folder = os.fspath(path).endswith(("/", os.sep))  # Path drops a final slash
+        self._ref = ref
+        self._new: Replacement | None = None
+        self._written = 0
+        self._digest = hashlib.sha256()
+
+    def open(self) -> None:
+        """Make the folders and the temporary file.
+
+        Raises :class:`~transports.errors.UsageError` if the destination is not a regular file, or is the artifact's own
+        file.
+        """
+        with self._map_errors():
+            self._path = self._path.resolve()
+            if self._names_folder:
+                raise UsageError(f"cannot save to {self._path}{os.sep}: it is a folder; name a file in it")
+            mode = self._existing_mode()
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._new = Replacement(self._path)
+            if mode is not None and hasattr(os, "fchmod"):
+                os.fchmod(self._new.fd, mode)
+
+    def _existing_mode(self) -> int | None:
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder; name a file in it" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+            raise UsageError(f"cannot save to {self._path}: it is {kind}")
+        original = self._ref.path
+        if original is not None and original.exists() and original.samefile(self._path):
+            raise UsageError(f"cannot save to {self._path}: it is the artifact's own file; choose another name")
+        return stat.S_IMODE(status.st_mode)
+
+    def write(self, chunk: bytes) -> None:
+        assert self._new is not None
+        with self._map_errors():
+            write_all(self._new.fd, memoryview(chunk))
+        self._written += len(chunk)
+        self._digest.update(chunk)
+
+    def commit(self) -> Path:
+        """Verify the copy, make it visible, and return its absolute path.
+
+        Raises :class:`~transports.errors.Corrupt` if the copy is not the content of the artifact.
+        """
+        ref = self._ref
+        if self._written != ref.size_bytes or self._digest.hexdigest() != ref.sha256:
+            raise Corrupt(
+                f"artifact {ref.id} is damaged: {self._written:,} bytes were read that do not match its size "
+                f"({ref.size_bytes:,} bytes) and hash; nothing was written to {self._path}",
+                details={"id": ref.id, "size": ref.size_bytes, "actual": self._written},
+            )
+        assert self._new is not None
+        with self._map_errors():
+            self._new.commit()
+        return self._path
+
+    def close(self) -> None:
+        if self._new is not None:
+            self._new.close()
+
+    @contextmanager
+    def _map_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            message = f"cannot write {self._path}: {error.strerror or error}; choose another path"
+            details: dict[str, object] = {"path": str(self._path)}
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StoreFull(message, details=details) from error
+            raise StoreError(message, details=details) from error
+
+
+async def write_out(chunks: AsyncGenerator[bytes, None], file: ExportFile) -> Path:
+    """Copy a stream to ``file`` and return the path. Nothing stays on the disk after an error or a cancellation."""
+    async with aclosing(chunks):
+        chunk = await anext(chunks, b"")  # before the file is opened: a missing artifact must leave nothing on the disk
+        try:
+            await in_thread(file.open)
+            while chunk:
+                await in_thread(file.write, chunk)
+                chunk = await anext(chunks, b"")
+            return await in_thread(file.commit)
+        finally:
+            await in_thread(file.close)
+
+
+def copy_out(source: Path, file: ExportFile) -> Path:
+    """Copy a local file to ``file`` and return the path; it blocks. Nothing stays on the disk after an error."""
+    with map_os_errors("read an artifact", source.parent):
+        opened = open_regular(source)
+    with opened, closing(file):
+        file.open()
+        while True:
+            with map_os_errors("read an artifact", source.parent):
+                chunk = opened.read(PIECE)
+            if not chunk:
+                return file.commit()
+            file.write(chunk)
 
 
 def _damaged(ref: Described) -> Corrupt:

@@ -23,7 +23,7 @@ from ..artifacts._base import ArtifactStore, Staged
 from ..artifacts._content import Durability, PutOptions
 from ..artifacts._files import map_os_errors
 from ..artifacts._hosts import HostFacade, HostStore
-from ..artifacts._none import NoneStore
+from ..artifacts._memory import NoneStore
 from ..artifacts._opening import discover_store
 from ..artifacts._ref import ArtifactRef
 from ..errors import ABPError, BinaryError, UsageError

@@ -19,7 +19,7 @@ from .._internal.privacy._redaction import SecretValues
 from .._internal.privacy._secrets import KnownSecrets, known_to
 from .._internal.tasks import finished, in_thread, spawn
 from ..artifacts._base import ArtifactStore
-from ..artifacts._none import NoneStore
+from ..artifacts._memory import NoneStore
 from ..artifacts._ref import ArtifactRef, Scope
 from ..artifacts._retention import Retention
 from ..base import Transport

@@ -31,38 +31,14 @@ from io import FileIO
 from ...errors import ABPError, StoreError
 from .._content import Description, Meter, measure_file
 from .._files import PIECE, TO_SYNC, write_all
-from .._ref import LONGEST, Metadata, Name, OtherCase, Scope, candidate_ids, digest_prefix
-from ._index import Index
-from ._tree import SYMLINK, Folder, StoreFolders, Tree, temporary_name
+from .._ref import Metadata, Name, OtherCase, Scope, candidate_ids, digest_prefix
+from ._index import Index, read_metadata
+from ._tree import Folder, StoreFolders, Tree, temporary_name
 
 logger = logging.getLogger("transports.artifacts")
 
 #: Error numbers for a file system without hard links, or with no more links for this file.
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
-
-
-def read_metadata(meta: Folder, key: str) -> Metadata:
-    """Return the metadata of an artifact; ``meta`` is its folder. Raises :class:`FileNotFoundError`, or
-    :class:`ValueError` if the file is damaged."""
-    return read_with_inode(meta, key)[0]
-
-
-def read_with_inode(meta: Folder, key: str) -> tuple[Metadata, int]:
-    """Return the metadata of an artifact as :func:`read_metadata` does, and the inode of its file."""
-    try:
-        fd = meta.open(f"{key}.json")
-    except OSError as error:
-        if error.errno in SYMLINK:
-            raise ValueError("it is a symlink") from error
-        raise
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is not a regular file")
-        data = os.read(fd, min(status.st_size, LONGEST) + 1)
-        return Metadata.decode(data, key), status.st_ino
-    finally:
-        os.close(fd)
 
 
 class BlobStore:
@@ -148,7 +124,6 @@ class BlobStore:
             return not keys_of(folders, digest) and folders.blobs.discard(digest)
 
     def open(self, digest: str) -> int:
-        """Return a descriptor to read a blob from. Raises :class:`FileNotFoundError`."""
         with self._tree.folder(".abp", "blobs") as blobs:
             return blobs.open(digest)
 

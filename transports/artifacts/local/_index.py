@@ -1,4 +1,4 @@
-"""The SQLite indexes of a local store: :class:`Index` of the metadata files, :class:`TextIndex` of texts.
+"""The metadata files of a local store, and their SQLite index. Everything here blocks.
 
 ``.abp/index.sqlite`` is a searchable copy of the metadata files. The files are the truth: their folder defines the
 existing artifacts, and the index only saves reading each file. A row is valid for the file that it was made of,
@@ -6,8 +6,6 @@ identified by its inode, because metadata is never written in place. So the inde
 time: missing rows are read again, superfluous ones are dropped, and a file that SQLite cannot read is replaced. The
 names in the folder are read as well, unless its time of change is still that of the last full comparison: then nothing
 was stored or removed since. WAL mode; any number of processes and threads may use the file.
-
-``.abp/text.sqlite`` is the full-text index of a store with ``search_index``.
 """
 
 from __future__ import annotations
@@ -15,21 +13,25 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
+import stat
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from ..._internal.database._sqlite import open_sqlite, sqlite_transaction
-from ...errors import StoreError
-from ...protocol._strict_json import encode_json
-from .._ref import ArtifactRef, Metadata, Scope, stamp
+from ...protocol._strict_json import encode_json, without_collection
+from .._query import scope_condition
+from .._ref import ID, LONGEST, ArtifactRef, Metadata, Scope, stamp
 from .._retention import Entry
-from ._tree import Tree
+from ._tree import SYMLINK, Folder, Tree, remove_files
 
 logger = logging.getLogger("transports.artifacts")
 
@@ -37,8 +39,6 @@ logger = logging.getLogger("transports.artifacts")
 Row: TypeAlias = tuple[str, str, int, str, bytes, bytes, int, str | None, str | None, str | None, str | None]
 T = TypeVar("T")
 _FILES = ("index.sqlite", "index.sqlite-wal", "index.sqlite-shm")
-_WAIT = 2.0  # seconds of waiting for another process that writes
-_PAUSE = 30.0  # seconds for which the index is not used after an error
 _VERSION = 2  # an index of another version is replaced
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS artifacts (
@@ -51,16 +51,23 @@ INSERT OR IGNORE INTO compared VALUES (1, 0, NULL, 0);
 PRAGMA user_version={_VERSION};
 """
 _CHANGED = "UPDATE compared SET changes = changes + 1, folder = NULL"
-_TEXT_FILE = "text.sqlite"
-_TEXT_SCHEMA = """
-CREATE TABLE IF NOT EXISTS artifacts (number INTEGER PRIMARY KEY, id TEXT UNIQUE);
-CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(text, tokenize='unicode61 remove_diacritics 0');
-"""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Times of the index in seconds, and the number of artifacts from which a whole folder is read at once."""
+
+    wait: float = 2.0  # for another process that writes
+    pause: float = 30.0  # in which the index is not used after an error
+    interval: float = 60.0  # between two comparisons with the files, for answers that need not be exact
+    settled: float = 2.5  # more than the time resolution of any file system
+    few: int = 1000  # up to this number, looking names up one by one is faster
+
+
+LIMITS = Limits()
 
 
 class IndexRow(NamedTuple):
-    """A row of the table ``artifacts``."""
-
     id: str
     sha256: str
     size: int
@@ -129,15 +136,6 @@ def ref_from_row(
     )
 
 
-def where(scope: Scope) -> tuple[str, list[str]]:
-    """Return the SQL condition for the artifacts of ``scope``, and its values."""
-    if not scope:
-        return "", []
-    fields = scope.items()
-    conditions = " AND ".join(f'"{name}" = ?' for name, _ in fields)  # quoted, because "user" is reserved in PostgreSQL
-    return f"WHERE {conditions}", [value for _, value in fields]
-
-
 class Index:
     """The index of the metadata files. Every method blocks.
 
@@ -189,12 +187,10 @@ class Index:
         return self._query(insert, changed=[row.id for row in rows]) or 0
 
     def forget(self, keys: Iterable[str]) -> None:
-        """Remove the rows of these ids, if there is an index."""
         gone = list(keys)
         self._query(lambda db: _delete_rows(db, gone), create=False, changed=gone)
 
     def touch(self, key: str) -> None:
-        """Record the use of an artifact."""
         self._query(lambda db: db.execute("UPDATE artifacts SET used = ? WHERE id = ?", (stamp(), key)))
 
     def inodes(self) -> tuple[dict[str, int], int] | None:
@@ -220,10 +216,10 @@ class Index:
     def rows(self, scope: Scope, folder: str | None = None) -> list[Row] | None:
         """Return the rows of ``scope``, oldest first, for :func:`ref_from_row`. With ``folder``, return ``None`` unless
         the rows are marked as complete for this state of the folder (:meth:`agree`)."""
-        condition, values = where(scope)
+        condition, values = scope_condition(scope)
         query = (
             "SELECT id, sha256, size, mime, names, source, inode, tenant, user, session, trace "
-            f"FROM artifacts {condition} ORDER BY created, id"
+            f"FROM artifacts WHERE true{condition} ORDER BY created, id"
         )
         same = "SELECT folder = ? AND count = (SELECT count(*) FROM artifacts) FROM compared"
 
@@ -235,9 +231,8 @@ class Index:
         return self._query(select, create=folder is None)
 
     def entries(self, scope: Scope) -> list[Entry] | None:
-        """Return the entries of ``scope``, the input of a retention."""
-        condition, values = where(scope)
-        query = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts {condition}"
+        condition, values = scope_condition(scope)
+        query = f"SELECT id, size, stored, used, tenant, user, session, trace FROM artifacts WHERE true{condition}"
         return self._query(
             lambda db: [Entry(row[0], row[1], row[2], row[3], Scope(*row[4:])) for row in db.execute(query, values)]
         )
@@ -282,7 +277,7 @@ class Index:
             except (OSError, OverflowError, sqlite3.Error) as error:  # busy, full, read-only, a vast inode
                 self.incomplete = True
                 self._outdated.update(changed)
-                self._pause = time.monotonic() + _PAUSE
+                self._pause = time.monotonic() + LIMITS.pause
                 self._close_index()
                 if isinstance(error, PermissionError):  # of another user, or read-only: nothing is wrong with it
                     logger.info("the store %s is read-only; listing reads every file", self._tree.root)
@@ -308,7 +303,7 @@ class Index:
         except sqlite3.DatabaseError as error:
             logger.warning("the index of %s is damaged (%s) and is replaced", self._tree.root, error)
             self._close_index()
-            _remove_files(self._tree, _FILES)
+            remove_files(self._tree, _FILES)
             return work(self._open_index(create=True))
 
     def _open_index(self, create: bool) -> sqlite3.Connection:
@@ -331,7 +326,7 @@ class Index:
         if is_emptied:  # SQLite never leaves this state; it would wait for a lock that is never freed
             raise sqlite3.DatabaseError("it is empty")
         self._close_index()
-        db = open_sqlite(path, wait=_WAIT)
+        db = open_sqlite(path, wait=LIMITS.wait)
         try:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version != _VERSION:
@@ -362,12 +357,6 @@ def _delete_rows(db: sqlite3.Connection, keys: Iterable[str]) -> None:
         db.execute(_CHANGED)
 
 
-def _remove_files(tree: Tree, files: Iterable[str]) -> None:
-    with tree.folder(".abp") as folder:
-        for name in files:
-            folder.unlink(name)
-
-
 def _only_row(cursor: sqlite3.Cursor) -> tuple[int, ...]:
     row: tuple[int, ...] | None = cursor.fetchone()
     if row is None:
@@ -385,71 +374,182 @@ def _close_connection(db: sqlite3.Connection, process: int) -> None:
 _inherited: list[sqlite3.Connection] = []
 
 
-class TextIndex:
-    """The full-text index of one store, opened for each query. Every method blocks.
+# --- the metadata files -----------------------------------------------------------------------------------------------
 
-    Methods raise :class:`~transports.errors.StoreError` if the file cannot be used, or SQLite has no full-text search.
-    """
 
-    def __init__(self, tree: Tree) -> None:
+def read_metadata(meta: Folder, key: str) -> Metadata:
+    """Return the metadata of an artifact; ``meta`` is its folder. Raises :class:`FileNotFoundError`, or
+    :class:`ValueError` if the file is damaged."""
+    return read_with_inode(meta, key)[0]
+
+
+def read_with_inode(meta: Folder, key: str) -> tuple[Metadata, int]:
+    """Return the metadata of an artifact as :func:`read_metadata` does, and the inode of its file."""
+    try:
+        fd = meta.open(f"{key}.json")
+    except OSError as error:
+        if error.errno in SYMLINK:
+            raise ValueError("it is a symlink") from error
+        raise
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is not a regular file")
+        data = os.read(fd, min(status.st_size, LONGEST) + 1)
+        return Metadata.decode(data, key), status.st_ino
+    finally:
+        os.close(fd)
+
+
+def _mark(times: os.stat_result) -> str:
+    """Return a mark of the state of a folder. It uses ``ctime``, which programs cannot set."""
+    return f"{times.st_dev}:{times.st_ino}:{times.st_ctime_ns}"
+
+
+class Catalog:
+    """The artifacts of one store. Methods raise :class:`OSError`."""
+
+    def __init__(self, tree: Tree, index: Index) -> None:
         self._tree = tree
+        self.index = index
+        self._compared = -LIMITS.interval  # when the index was compared with the metadata (monotonic)
 
-    def missing(self, keys: Set[str]) -> list[str]:
-        """Drop the texts of all artifacts but ``keys``, and return those of ``keys`` that are not in the index."""
-        with self._transaction() as db:
-            numbers = dict(db.execute("SELECT id, number FROM artifacts"))
-            gone = [(numbers[key],) for key in numbers.keys() - keys]
-            db.executemany("DELETE FROM texts WHERE rowid = ?", gone)
-            db.executemany("DELETE FROM artifacts WHERE number = ?", gone)
-        return sorted(keys - numbers.keys())
+    def load(self, key: str) -> Metadata:
+        """Return the metadata of an artifact. Raises :class:`FileNotFoundError`, or :class:`ValueError` if it is
+        damaged."""
+        with self._tree.folder(".abp", "meta") as meta:
+            return read_metadata(meta, key)
 
-    def add(self, texts: Sequence[tuple[str, str]]) -> None:
-        """Add texts, each with the id of its artifact. A text that is already there stays."""
-        with self._transaction() as db:
-            for key, text in texts:
-                added = db.execute("INSERT OR IGNORE INTO artifacts (id) VALUES (?)", (key,))
-                if added.rowcount:
-                    db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (added.lastrowid, text))
+    def keys(self) -> dict[str, int]:
+        """Return the ids of all metadata files, readable or not, and the inode of each."""
+        return self._list_files()[1]
 
-    def find(self, words: Sequence[str]) -> set[str]:
-        """Return the ids of the texts with all of ``words``; the last one may be the beginning of a word."""
-        query = " AND ".join(f'"{word}"' for word in words) + "*"
-        with self._transaction() as db:
-            rows = db.execute(
-                "SELECT id FROM artifacts JOIN texts ON texts.rowid = number WHERE texts MATCH ?", (query,)
-            )
-            return {key for (key,) in rows}
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open the file for one transaction. A damaged file is replaced."""
+    def _list_files(self) -> tuple[str | None, dict[str, int]]:
+        """Return the mark of the metadata folder (``None`` if it changed within seconds), and :meth:`keys`."""
         try:
-            try:
-                db = self._connect()
-            except sqlite3.OperationalError:
-                raise
-            except sqlite3.DatabaseError:
-                _remove_files(self._tree, [_TEXT_FILE, f"{_TEXT_FILE}-wal", f"{_TEXT_FILE}-shm"])
-                db = self._connect()
-            with closing(db), sqlite_transaction(db):
-                yield db
-        except sqlite3.DatabaseError as error:
-            path = self._tree.root / ".abp" / _TEXT_FILE
-            raise StoreError(f"the text index cannot be used ({error}); delete {path} and search again") from error
+            with self._tree.folder(".abp", "meta") as meta:
+                times = meta.times()  # before the names are read: a later change must not look compared
+                mark = None
+                if times and time.time_ns() - times.st_ctime_ns > LIMITS.settled * 1e9:
+                    mark = _mark(times)
+                with meta.scan() as files:
+                    return mark, {file.name[:-5]: file.inode() for file in files if file.name.endswith(".json")}
+        except FileNotFoundError:
+            return None, {}
 
-    def _connect(self) -> sqlite3.Connection:
-        with self._tree.folder(".abp", create=True) as folder:
-            with suppress(FileExistsError):
-                # made here, with our mode and never through a symlink
-                os.close(folder.create(_TEXT_FILE))
-            if not folder.file_status(_TEXT_FILE):
-                raise sqlite3.OperationalError(f"{_TEXT_FILE} is not a regular file")
-        db = open_sqlite(self._tree.root / ".abp" / _TEXT_FILE, wait=10.0)
+    def read_all(self, keys: Iterable[str]) -> Iterator[tuple[Metadata, int]]:
+        """Yield the readable metadata of these ids with the inode of each file. Unreadable files are logged."""
+        with self._tree.folder(".abp", "meta") as meta:
+            for key in keys:
+                if not ID.fullmatch(key):
+                    continue
+                try:
+                    yield read_with_inode(meta, key)
+                except FileNotFoundError:
+                    continue  # deleted meanwhile
+                except (OSError, ValueError) as error:
+                    logger.warning("the metadata of artifact %s is skipped: %s", key, error)
+
+    def all_metadata(self) -> list[Metadata]:
+        keys = self.keys()
+        if not keys:
+            return []
+        return [metadata for metadata, _ in self.read_all(keys)]
+
+    def refs(self, scope: Scope) -> list[ArtifactRef]:
+        """Return the references that ``scope`` covers, oldest first."""
+        rows = self._unchanged_rows(scope)
+        if rows is None:
+            mark, keys = self._list_files()
+            if not keys:
+                return []
+            with self.index.kept_open():
+                if self._sync_index(keys, mark):
+                    rows = self.index.rows(scope)
+            if rows is None:
+                covered = [metadata for metadata in self.all_metadata() if scope.covers(metadata.scope)]
+                covered.sort(key=lambda metadata: metadata.age_key)
+                return [metadata.ref(self.path(metadata)) for metadata in covered]
+            rows = [row for row in rows if row[0] in keys]
+        with without_collection() if len(rows) > LIMITS.few else nullcontext():
+            return self._refs_from_rows(rows)
+
+    def _unchanged_rows(self, scope: Scope) -> list[Row] | None:
+        """Return the rows of ``scope``, each compared with its file, if nothing was stored or removed since the index
+        was compared with the metadata; ``None`` otherwise."""
         try:
-            db.execute("PRAGMA journal_mode=WAL").fetchone()
-            db.execute("PRAGMA secure_delete=ON").fetchone()  # no text of a removed artifact stays in the file
-            db.executescript(_TEXT_SCHEMA)
-        except BaseException:
-            db.close()
-            raise
-        return db
+            with self._tree.folder(".abp", "meta") as meta:
+                times = meta.times()
+                if times is None:
+                    return None
+                rows = self.index.rows(scope, _mark(times))
+                if rows is None:
+                    return None
+                if len(rows) > LIMITS.few:
+                    inodes = self.keys()
+                else:
+                    files = ((row[0], meta.file_status(f"{row[0]}.json")) for row in rows)
+                    inodes = {key: status.st_ino for key, status in files if status}
+        except FileNotFoundError:
+            return None
+        if any(inodes.get(row[0]) != row[6] for row in rows):
+            return None
+        return rows
+
+    def _refs_from_rows(self, rows: list[Row]) -> list[ArtifactRef]:
+        scopes: dict[tuple[str | None, ...], Scope] = {}
+        with self._tree.folder() as root:
+            names = set(root.names()) if len(rows) > LIMITS.few else None
+
+            def exists(name: str) -> bool:
+                return root.file_status(name) is not None if names is None else name in names
+
+            return [ref_from_row(row, f"{self._tree.root}/", exists, scopes) for row in rows]
+
+    def entries(self, scope: Scope) -> list[Entry]:
+        """Return the entries of ``scope``, the input of a retention. They may be a minute old."""
+        is_current = not self.index.incomplete and time.monotonic() - self._compared < LIMITS.interval
+        if is_current or self._sync_index(self.keys(), None):
+            entries = self.index.entries(scope)
+            if entries is not None:
+                return entries
+        return [
+            Entry(metadata.id, metadata.size_bytes, metadata.stored, metadata.stored, metadata.scope)
+            for metadata in self.all_metadata()
+            if scope.covers(metadata.scope)
+        ]
+
+    def _sync_index(self, keys: dict[str, int], mark: str | None) -> bool:
+        """Bring the index up to date with the metadata files, and write the ``mark`` of their folder to it. Return
+        ``False`` if the index cannot be used, or there are no files."""
+        if not keys:
+            return False
+        state = self.index.inodes()
+        if state is None:
+            return False
+        indexed, changes = state
+        self.index.incomplete = False
+        missing = [key for key, inode in keys.items() if indexed.get(key) != inode]
+        if len(indexed) + len(missing) != len(keys):
+            gone = indexed.keys() - keys.keys()
+            if gone:
+                self.index.forget(gone)
+                changes += 1
+        read = 0
+        unread = self.read_all(sorted(missing)) if missing else iter(())  # sorted as the table is
+        with without_collection() if len(missing) > LIMITS.few else nullcontext():
+            while batch := list(islice(unread, 5000)):  # a longer transaction would hold up other writers
+                read += self.index.put(batch)
+                changes += 1
+        if mark is not None and read == len(missing):  # otherwise the next call tries unreadable files again
+            self.index.agree(mark, changes)
+        self._compared = time.monotonic()
+        return True
+
+    def path(self, metadata: Metadata) -> Path | None:
+        """Return the readable file of an artifact: the newest name that still exists, or ``None``."""
+        with self._tree.folder() as root:
+            for name in reversed(metadata.names):
+                if root.file_status(name.name):
+                    return self._tree.root / name.name
+        return None

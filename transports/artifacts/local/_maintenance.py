@@ -12,8 +12,8 @@ from typing import NamedTuple
 from .._files import may_be_running
 from .._ref import ID, Ages, Problem, now
 from .._retention import Removal
-from ._blobs import BlobStore, is_name_of, keys_of, read_metadata
-from ._catalog import Catalog
+from ._blobs import BlobStore, is_name_of, keys_of
+from ._index import Catalog, read_metadata
 from ._tree import Folder, StoreFolders, Tree
 
 logger = logging.getLogger("transports.artifacts")

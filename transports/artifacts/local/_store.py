@@ -1,7 +1,4 @@
-"""The default store: artifacts as files in a folder on this machine.
-
-:class:`LocalStore` is the store, and :class:`LocalStaged` a staged file of it.
-"""
+"""The default store: artifacts as files in a folder on this machine."""
 
 from __future__ import annotations
 
@@ -31,8 +28,7 @@ from .._files import PIECE, TO_SYNC, foreign_owner, map_os_errors, other_folder,
 from .._ref import ID, ArtifactRef, CheckReport, Metadata, Problem, Scope, damaged_metadata, not_found
 from .._retention import Entry, Removal, Retention
 from ._blobs import BlobStore
-from ._catalog import Catalog
-from ._index import Index, TextIndex
+from ._index import Catalog, Index
 from ._maintenance import Maintenance
 from ._tree import Tree, temporary_name
 
@@ -46,8 +42,6 @@ _TICK = 0.1  # seconds, longer than the time resolution of a file system
 
 
 class LocalStaged(StagedFile):
-    """A staged file below ``.abp/staging``. The file is made when the first bytes are written."""
-
     _store: LocalStore
 
     def __init__(self, store: LocalStore) -> None:
@@ -88,7 +82,6 @@ class LocalStaged(StagedFile):
         self._write_collected(chunk)
 
     def _write_collected(self, *more: memoryview) -> None:
-        """Write what was collected, and ``more``, to the file, which is made first."""
         collected, self._collected = self._collected, bytearray()
         if self._file is None or self._file.closed:
             self._file = self._open_own_file()
@@ -266,8 +259,8 @@ class LocalStore(ArtifactStore):
         self._blobs = BlobStore(self._tree, index)
         self._catalog = Catalog(self._tree, index)
         self._maintenance = Maintenance(self._tree, self._blobs, self._catalog)
-        #: Full-text index for :func:`transports.artifacts.search`, if there is one.
-        self.text_index = TextIndex(self._tree) if search_index else None
+        #: True if :func:`transports.artifacts.search` may keep a full-text index in the root.
+        self.search_index = search_index
 
     def __repr__(self) -> str:
         return f"LocalStore({str(self.root)!r})"
@@ -360,7 +353,6 @@ class LocalStore(ArtifactStore):
             reader.close()
 
     async def _delete_artifact(self, artifact_id: str, stored: float | None = None) -> bool:
-        """Remove an artifact with all its readable names."""
         if not ID.fullmatch(artifact_id):
             return False
         return await self._use_disk("delete an artifact", self._blobs.remove, artifact_id, stored)
@@ -415,7 +407,6 @@ class _Reader:
 
     @property
     def done(self) -> bool:
-        """True at the end of the range."""
         return self._position >= self._end
 
     @property

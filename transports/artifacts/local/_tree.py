@@ -1,8 +1,7 @@
 """The folders of a store, opened so that no symlink can redirect an access, and its locks.
 
-Every access below a store's root goes through :class:`Folder` objects, opened one by one without following symlinks: by
-descriptor (:class:`PosixFolder`) or by path (:class:`PortableFolder`). :class:`Tree` opens them, and
-:func:`open_beneath` opens a user's file below permitted roots.
+Every access below a store's root goes through :class:`Folder` objects, opened one by one without following symlinks.
+:class:`Tree` opens them, and :func:`open_beneath` opens a user's file below permitted roots.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ import os
 import secrets
 import stat
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -23,72 +21,98 @@ from ..._internal.files import regular_file
 from ...errors import StoreError, UsageError, spelled
 from .._files import is_link, open_file, other_folder, patiently, try_lock, user_name, write_all
 
+_SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _SAFE
+_FILE = _SAFE | getattr(os, "O_NONBLOCK", 0)
 
-class Folder(ABC):
-    """An open folder, until :meth:`close`. ``name`` is always the name of a file in the folder, never a path. Symlinks
-    are not followed. Every method blocks and raises :class:`OSError`."""
 
-    __slots__ = ()
+class Folder:
+    """An open folder, by its descriptor, until :meth:`close`.
 
-    @abstractmethod
+    ``name`` is always the name of a file in the folder, never a path. Symlinks are not followed. Every method blocks
+    and raises :class:`OSError`.
+    """
+
+    __slots__ = ("fd",)
+
     def __init__(self, path: str, parent: Self | None = None) -> None:
         """Open a folder by its path, or by its name in ``parent``. A symlink raises ``ELOOP`` or ``ENOTDIR``, a file
         ``ENOTDIR``."""
+        self.fd: int = os.open(path, _FOLDER, dir_fd=None if parent is None else parent.fd)
 
-    @abstractmethod
+    @staticmethod
+    def is_possible() -> bool:
+        """Return whether this system has all the needed calls by descriptor."""
+        calls = (os.open, os.mkdir, os.unlink, os.link, os.rename, os.stat)
+        return os.supports_dir_fd.issuperset(calls) and hasattr(os, "O_NOFOLLOW") and hasattr(os, "O_DIRECTORY")
+
     def make_folder(self, name: str) -> None:
         """Create a folder with access for this user alone."""
+        os.mkdir(name, 0o700, dir_fd=self.fd)
 
-    @abstractmethod
     def close(self) -> None:
-        """Close the folder."""
+        with suppress(OSError):  # the descriptor is closed even after an error
+            os.close(self.fd)
 
-    @abstractmethod
     def open(self, name: str, flags: int = os.O_RDONLY) -> int:
         """Return a descriptor of a file, for bytes, without waiting for the writer of a pipe. A symlink raises
         ``ELOOP`` or ``EMLINK``. ``flags`` may create a file, with access for this user alone."""
+        return os.open(name, flags | _FILE, 0o600, dir_fd=self.fd)
 
-    @abstractmethod
     def stat(self, name: str) -> os.stat_result:
         """Return the status of a file, folder or symlink."""
+        return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
 
-    @abstractmethod
     def unlink(self, name: str) -> bool:
         """Remove a file. Return ``False`` if it was gone."""
+        try:
+            os.unlink(name, dir_fd=self.fd)
+        except FileNotFoundError:
+            return False
+        return True
 
-    @abstractmethod
+    def discard(self, name: str) -> bool:
+        """Remove a file without retries: a file that a program has open on Windows is left to a sweep. Return ``False``
+        if the file was gone, or stays."""
+        return self.unlink(name)
+
     def link(self, name: str, target: Self, new: str) -> None:
         """Make a hard link in ``target``. Raises :class:`FileExistsError`, or an error of
         :data:`~._blobs.NO_LINKS`."""
+        os.link(name, new, src_dir_fd=self.fd, dst_dir_fd=target.fd, follow_symlinks=False)
 
-    @abstractmethod
     def move(self, name: str, target: Self, new: str) -> None:
         """Rename a file into ``target``, and replace a file of the new name there. Both files must be closed."""
+        os.rename(name, new, src_dir_fd=self.fd, dst_dir_fd=target.fd)
 
-    @abstractmethod
     def names(self) -> list[str]:
-        """Return the names of everything in the folder."""
+        return os.listdir(self.fd)  # noqa: PTH208 - a descriptor
 
-    @abstractmethod
     def scan(self) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
         """Return an iterator over the entries of the folder, as :func:`os.scandir`."""
+        return os.scandir(self.fd)
 
-    @abstractmethod
     def sync(self) -> None:
-        """Sync the names in the folder to the disk, if the file system can."""
+        """Sync the names in the folder. SMB, FUSE and other file systems refuse that, which is ignored."""
+        try:
+            os.fsync(self.fd)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
 
-    @abstractmethod
     def times(self) -> os.stat_result | None:
         """Return a status whose times change with every change of the names; ``None`` if there are no such times."""
+        return os.fstat(self.fd)
 
-    @abstractmethod
     def owner(self) -> int | None:
         """Return the uid of the folder's owner; ``None`` if that is the user of this process, or unknown."""
+        uid = os.fstat(self.fd).st_uid
+        return None if uid == os.geteuid() else uid
 
     @staticmethod
-    @abstractmethod
     def changed(status: os.stat_result) -> float:
         """Return the time when a file got or lost a name, in seconds since 1970; an estimate if the system has none."""
+        return status.st_ctime
 
     def file_status(self, name: str) -> os.stat_result | None:
         """Return the status of a regular file, or ``None`` if no regular file has the name."""
@@ -97,11 +121,6 @@ class Folder(ABC):
         except FileNotFoundError:
             return None
         return status if stat.S_ISREG(status.st_mode) else None
-
-    def discard(self, name: str) -> bool:
-        """Remove a file without retries: a file that a program has open on Windows is left to a sweep. Return ``False``
-        if the file was gone, or stays."""
-        return self.unlink(name)
 
     def create(self, name: str) -> int:
         """Create an empty file and return its descriptor, for writing and reading. Raises :class:`FileExistsError`."""
@@ -123,7 +142,7 @@ class Folder(ABC):
 
 
 class PortableFolder(Folder):
-    """A folder by its path, for systems without descriptors of folders."""
+    """A folder by its path, for systems without descriptors of folders. It overrides every method that uses one."""
 
     __slots__ = ("_path",)
 
@@ -197,81 +216,10 @@ class PortableFolder(Folder):
         return os.path.join(self._path, name)  # noqa: PTH118
 
 
-_SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _SAFE
-_FILE = _SAFE | getattr(os, "O_NONBLOCK", 0)
-
-
-class PosixFolder(Folder):
-    """A folder by its descriptor."""
-
-    __slots__ = ("fd",)
-
-    def __init__(self, path: str, parent: Self | None = None) -> None:
-        self.fd: int = os.open(path, _FOLDER, dir_fd=None if parent is None else parent.fd)
-
-    @staticmethod
-    def is_possible() -> bool:
-        """Return whether this system has all the needed calls by descriptor."""
-        calls = (os.open, os.mkdir, os.unlink, os.link, os.rename, os.stat)
-        return os.supports_dir_fd.issuperset(calls) and hasattr(os, "O_NOFOLLOW") and hasattr(os, "O_DIRECTORY")
-
-    def make_folder(self, name: str) -> None:
-        os.mkdir(name, 0o700, dir_fd=self.fd)
-
-    def close(self) -> None:
-        with suppress(OSError):  # the descriptor is closed even after an error
-            os.close(self.fd)
-
-    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
-        return os.open(name, flags | _FILE, 0o600, dir_fd=self.fd)
-
-    def stat(self, name: str) -> os.stat_result:
-        return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-
-    def unlink(self, name: str) -> bool:
-        try:
-            os.unlink(name, dir_fd=self.fd)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def link(self, name: str, target: Self, new: str) -> None:
-        os.link(name, new, src_dir_fd=self.fd, dst_dir_fd=target.fd, follow_symlinks=False)
-
-    def move(self, name: str, target: Self, new: str) -> None:
-        os.rename(name, new, src_dir_fd=self.fd, dst_dir_fd=target.fd)
-
-    def names(self) -> list[str]:
-        return os.listdir(self.fd)  # noqa: PTH208 - a descriptor
-
-    def scan(self) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
-        return os.scandir(self.fd)
-
-    def sync(self) -> None:
-        """Sync the folder. SMB, FUSE and other file systems refuse that, which is ignored."""
-        try:
-            os.fsync(self.fd)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
-                raise
-
-    def times(self) -> os.stat_result | None:
-        return os.fstat(self.fd)
-
-    def owner(self) -> int | None:
-        uid = os.fstat(self.fd).st_uid
-        return None if uid == os.geteuid() else uid
-
-    @staticmethod
-    def changed(status: os.stat_result) -> float:
-        return status.st_ctime
-
-
 #: Error numbers for a symlink that is not followed.
 SYMLINK = (errno.ELOOP, errno.EMLINK)
 #: The kind of folders that this system supports.
-_way: type[Folder] = PosixFolder if PosixFolder.is_possible() else PortableFolder
+_way: type[Folder] = Folder if Folder.is_possible() else PortableFolder
 
 
 class StoreFolders(NamedTuple):
@@ -376,6 +324,13 @@ def _not_a_folder(path: Path) -> StoreError:
             f"({path.resolve()}) with ABP_OUTPUT_DIR or {spelled('store=')}"
         )
     return StoreError(f"{path} is not a folder; remove it, or {other_folder()}")
+
+
+def remove_files(tree: Tree, files: Iterable[str]) -> None:
+    """Remove files of a store in ``.abp/``."""
+    with tree.folder(".abp") as folder:
+        for name in files:
+            folder.unlink(name)
 
 
 def temporary_name() -> str:

@@ -1,7 +1,4 @@
-"""A bucket of an object store (S3, GCS, Azure) through ``obstore``: a few operations with time limits and typed errors.
-
-``obstore`` is imported only here, when a bucket is first opened.
-"""
+"""A bucket of an object store (S3, GCS, Azure) through ``obstore``, which is imported only when one is opened."""
 
 from __future__ import annotations
 
@@ -143,7 +140,6 @@ class Bucket:
             await self._call(self._obstore.delete_async(self._store, key), f"delete {key}", self._timeout)
 
     async def move(self, key: str, new: str) -> None:
-        """Rename an object."""
         await self._call(self._obstore.rename_async(self._store, key, new), f"move {key}", self._timeout)
 
     async def _call(self, work: Awaitable[T], action: str, seconds: float) -> T:

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from ...errors import Corrupt, StoreUnavailable
@@ -23,17 +24,22 @@ from ._index import Indexed, NotBuilt, StoreIndex
 logger = logging.getLogger("transports.artifacts")
 
 T = TypeVar("T")
-#: Seconds between two searches for changes that the index lacks, and the age from which an announcement is followed up.
-_INTERVAL = 60.0
-#: Seconds after which the writer of an announced change is certain to have ended.
-_GIVEN_UP = 900.0
-_INDEX_PAGE = 5000  # artifacts of one page of a full listing
 _UNINDEXED = "unindexed/"
 
 
-class Listed(NamedTuple):
-    """A metadata object in a listing."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Times of an index in seconds, and the size of its pages."""
 
+    interval: float = 60.0  # between two searches for changes that it lacks; also the age of a change that is looked up
+    given_up: float = 900.0  # after which the writer of an announced change is certain to have ended
+    page: int = 5000  # artifacts of a full listing that are read at once
+
+
+LIMITS = Limits()
+
+
+class Listed(NamedTuple):
     key: str
     e_tag: str
 
@@ -59,8 +65,7 @@ class Catalog:
         self._metadata: dict[str, Indexed] = {}
         self._used: dict[str, float] = {}
 
-    async def aclose(self) -> None:
-        """Close open connections."""
+    async def aclose(self) -> None: ...
 
     # --- one artifact -------------------------------------------------------------------------------------------------
 
@@ -138,7 +143,6 @@ class Catalog:
         return record is not None and e_tag != "" and record.e_tag == e_tag
 
     async def entries(self, scope: Scope) -> list[Entry]:
-        """Return the entries of ``scope``, the input of a retention."""
         entries = []
         for metadata in await self.all(scope):
             used = max(metadata.stored, self._used.get(metadata.id, 0.0))
@@ -165,7 +169,6 @@ class Catalog:
         return Compared(len(readable), [], unreadable)
 
     async def contents(self) -> set[str]:
-        """Return the keys of all content with metadata."""
         return {metadata.blob for metadata in await self.all(Scope())}
 
     async def _listing(self) -> AsyncIterator[list[Listed]]:
@@ -211,12 +214,11 @@ class IndexedCatalog(Catalog):
     def __init__(self, bucket: Bucket, index: StoreIndex) -> None:
         super().__init__(bucket)
         self._index = index
-        self._caught_up = -_INTERVAL  # monotonic
+        self._caught_up = -LIMITS.interval  # monotonic
         self._catching_up = asyncio.Lock()
         self._missed: set[str] = set()  # ids of changes that did not reach the index
 
     async def aclose(self) -> None:
-        """Close the connection to the index; the next query opens another one."""
         await self._index.aclose()
 
     # --- one artifact -------------------------------------------------------------------------------------------------
@@ -235,11 +237,9 @@ class IndexedCatalog(Catalog):
         await self._update_index(key, self._index.remove(key, announced))
 
     async def differs(self, key: str) -> None:
-        """Correct the row of an artifact."""
         await self._correct([key], always=True)
 
     async def touch(self, key: str) -> None:
-        """Record the use of an artifact in the index, if the index can be reached."""
         with suppress(StoreUnavailable):
             await self._index.touch(key)
 
@@ -268,21 +268,18 @@ class IndexedCatalog(Catalog):
     # --- all artifacts ------------------------------------------------------------------------------------------------
 
     async def all(self, scope: Scope, unreadable: list[str] | None = None) -> list[Metadata]:
-        """Return the metadata that ``scope`` covers, oldest first."""
         newest_first: list[Metadata] = []
         cursor: str | None = None
         while True:
-            page, cursor = await self.find(scope, Query(limit=_INDEX_PAGE, cursor=cursor))
+            page, cursor = await self.find(scope, Query(limit=LIMITS.page, cursor=cursor))
             newest_first += page
             if cursor is None:
                 return newest_first[::-1]
 
     async def find(self, scope: Scope, query: Query) -> tuple[Sequence[Metadata], str | None]:
-        """Return the artifacts of one page, the newest first, and the cursor of the next one."""
         return await self._query_index(lambda: self._index.find(scope, query))
 
     async def entries(self, scope: Scope) -> list[Entry]:
-        """Return the entries of ``scope``, the input of a retention."""
         return await self._query_index(lambda: self._index.entries(scope))
 
     async def candidates(self, scope: Scope, policy: Retention) -> list[Entry]:
@@ -290,7 +287,6 @@ class IndexedCatalog(Catalog):
         return await self._query_index(lambda: self._index.candidates(scope, policy))
 
     async def change_token(self) -> int:
-        """Return the change counter of the index."""
         return await self._query_index(self._index.change_token)
 
     async def compare(self) -> Compared:
@@ -327,8 +323,8 @@ class IndexedCatalog(Catalog):
         Returns the ids without an object. Ids whose object cannot be read are added to ``unreadable``.
         """
         gone: list[str] = []
-        for start in range(0, len(keys), _INDEX_PAGE):
-            part = keys[start : start + _INDEX_PAGE]
+        for start in range(0, len(keys), LIMITS.page):
+            part = keys[start : start + LIMITS.page]
             e_tags = await self._index.e_tags(part)
             records = await self._read_all(part, unreadable)
             read = {record.metadata.id for record in records}
@@ -349,7 +345,7 @@ class IndexedCatalog(Catalog):
             try:
                 return await query()
             except NotBuilt:
-                self._caught_up = -_INTERVAL
+                self._caught_up = -LIMITS.interval
         raise StoreUnavailable("the index keeps disappearing; find out what deletes it, and try again", retryable=True)
 
     async def _catch_up(self) -> None:
@@ -366,15 +362,15 @@ class IndexedCatalog(Catalog):
             if not is_built:
                 logger.info("the index of %s is built from its metadata, which takes a while", self._bucket.url)
                 await self.compare()
-            await self._correct([*missed, *await self._index.announced(_INTERVAL)])
-            await self._index.give_up(_GIVEN_UP)
+            await self._correct([*missed, *await self._index.announced(LIMITS.interval)])
+            await self._index.give_up(LIMITS.given_up)
             notes = [note async for note in self._bucket.list(_UNINDEXED)]
             await self._correct([note.key.removeprefix(_UNINDEXED) for note in notes])
             for note in notes:
-                if time.time() - note.modified.timestamp() > _GIVEN_UP:
+                if time.time() - note.modified.timestamp() > LIMITS.given_up:
                     await self._bucket.delete(note.key)
             self._caught_up = began
             self._missed.difference_update(missed)
 
     def _is_due(self) -> bool:
-        return bool(self._missed) or time.monotonic() - self._caught_up >= _INTERVAL
+        return bool(self._missed) or time.monotonic() - self._caught_up >= LIMITS.interval

@@ -1,9 +1,4 @@
-"""The index of an object store: a searchable copy of its metadata in PostgreSQL or SQLite.
-
-:class:`IndexTables` makes the tables and runs transactions; :class:`StoreIndex` holds the rows of one store, and the
-announced changes that the rows may lack. :func:`open_index` opens the database at the URL of an index, which follows
-``?index=`` in the URL of a store. The other functions make rows and SQL conditions for both databases.
-"""
+"""The index of an object store: a searchable copy of its metadata in PostgreSQL or SQLite."""
 
 from __future__ import annotations
 
@@ -24,10 +19,9 @@ from ..._internal.database._sqlite import SqliteConnection
 from ..._internal.database._transactions import Connection, Cursor, Transactions, Value, without_nul
 from ...errors import StoreUnavailable, UsageError
 from ...protocol._plain_text import redact_url
-from .._query import Query
+from .._query import Query, scope_condition
 from .._ref import ID, Metadata, OtherCase, Scope, now, stamp
 from .._retention import Entry, Retention
-from ..local._index import where
 
 logger = logging.getLogger("transports.artifacts")
 
@@ -51,8 +45,6 @@ _ENTRY = 'SELECT id, size, stored, used, tenant, "user", session, trace FROM abp
 
 
 class Indexed(NamedTuple):
-    """Metadata and the ETag of its object."""
-
     metadata: Metadata
     e_tag: str
 
@@ -92,7 +84,6 @@ def tables(text: str) -> tuple[str, ...]:
 
 
 def row_of(indexed: Indexed) -> tuple[Value, ...]:
-    """Return the row of an artifact."""
     metadata = indexed.metadata
     capability = metadata.source.get("capability")
     app = metadata.source.get("app")
@@ -132,15 +123,10 @@ def metadata_of(text: Value, key: Value) -> Metadata | None:
         return None
 
 
-def scope_condition(scope: Scope) -> tuple[str, list[Value]]:
-    """Return the SQL condition for the artifacts that ``scope`` covers, to follow another, and its values."""
-    conditions, values = where(scope)
-    return conditions.replace("WHERE", " AND", 1), [*values]
-
-
 def condition(scope: Scope, query: Query) -> tuple[str, list[Value]]:
     """Return the SQL condition for artifacts of ``scope`` that match ``query``, to follow another, and its values."""
-    text, values = scope_condition(scope)
+    text, scope_values = scope_condition(scope)
+    values: list[Value] = [*scope_values]
     since, until = query.times
     filters: list[tuple[str, Value]] = [
         ("created >= ?", since),
@@ -185,7 +171,6 @@ class IndexTables:
         self._failed: tuple[float, str] | None = None
 
     async def aclose(self) -> None:
-        """Close the connection. The next transaction opens another one."""
         transactions, self._transactions = self._transactions, None
         if transactions is not None:
             await transactions.aclose()
@@ -272,7 +257,6 @@ class StoreIndex:
         self._run = self._tables.run
 
     async def aclose(self) -> None:
-        """Close the connection. The next method opens another one."""
         await self._tables.aclose()
 
     # --- changes ------------------------------------------------------------------------------------------------------
@@ -336,7 +320,6 @@ class StoreIndex:
             await self._run(work)
 
     async def touch(self, key: str) -> None:
-        """Record the use of an artifact."""
         sql = "UPDATE abp_artifacts_1 SET used = ? WHERE store = ? AND id = ? AND used < ?"
         used = stamp()
         await self._run(lambda cursor, store: cursor.execute(sql, (used, store, key, used)))
@@ -360,7 +343,6 @@ class StoreIndex:
         return cast(int, number), built is not None
 
     async def mark_built(self, number: int) -> None:
-        """Mark the index of this number as compared with all metadata."""
         sql = f"UPDATE abp_artifact_stores_1 SET built = {self._database.now} WHERE number = ?"
         await self._run(lambda cursor, _: cursor.execute(sql, (number,)))
 
@@ -394,7 +376,6 @@ class StoreIndex:
     # --- queries ------------------------------------------------------------------------------------------------------
 
     async def find(self, scope: Scope, query: Query) -> tuple[list[Metadata], str | None]:
-        """Return the artifacts of one page, the newest first, and the cursor of the next one."""
         text, values = condition(scope, query)
         sql = f"SELECT metadata, id, created FROM abp_artifacts_1 WHERE store = ?{text} ORDER BY created DESC, id DESC"
         if query.limit is not None:
@@ -414,7 +395,6 @@ class StoreIndex:
         return await self._run(work, write=False, built=True)
 
     async def entries(self, scope: Scope) -> list[Entry]:
-        """Return the entries of ``scope``, the input of a retention."""
         text, values = scope_condition(scope)
         return [_entry_of_row(row) for row in await self._select(f"{_ENTRY}{text}", *values, built=True)]
 

@@ -1,7 +1,4 @@
-"""The store in a bucket: Amazon S3 and compatible servers, Google Cloud Storage, Azure.
-
-:class:`ObjectStaged` stages content on this machine; :class:`Maintenance` sweeps and checks the bucket.
-"""
+"""The store in a bucket: Amazon S3 and compatible servers, Google Cloud Storage, Azure."""
 
 from __future__ import annotations
 
@@ -138,7 +135,6 @@ class Maintenance:
 
 
 def _content_prefix(key: str) -> str:
-    """Return the prefix of the keys of the content of an id."""
     return f"content/{digest_prefix(key)}"
 
 
@@ -194,7 +190,6 @@ class ObjectStore(ArtifactStore):
         return f"ObjectStore({self.url!r})"
 
     async def aclose(self) -> None:
-        """Close the connection to the index, if there is one."""
         await self._catalog.aclose()
 
     async def _new_staged(self) -> StagedFile:

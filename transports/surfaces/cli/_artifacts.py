@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...artifacts._opening import reindex as reindex_store
 from ...artifacts._query import Query
 from ...artifacts._retention import Retention
 from ...artifacts._search import find as find_page, is_named, search, versions
-from ...artifacts._sweeping import reindex as reindex_store
 from ...errors import ABPError, ArtifactNotFound, StoreError, UsageError
 from ...protocol._plain_text import plain_text
 from ...protocol._times import parse_duration

@@ -24,7 +24,7 @@ import typer
 from ...artifacts._opening import open_store
 from ...artifacts._ref import Scope
 from ...artifacts.local._store import LocalStore
-from ...artifacts.local._tree import PosixFolder
+from ...artifacts.local._tree import Folder
 from ...errors import ABPError, BinaryError, StoreError
 from ...playwright._find import find_browser, find_ffmpeg, no_ffmpeg
 from ...protocol._plain_text import redact_url
@@ -230,7 +230,7 @@ def _find_plugins() -> list[dict[str, str | None]]:
 async def _check_system(facts: Facts) -> None:
     name = platform.system()
     state = _SYSTEMS.get(name, "not run; please report what fails")
-    links = PosixFolder.is_possible()
+    links = Folder.is_possible()
     facts["system"] = Fact(f"{name}: {state}", {"name": name, "tested": name == "Linux", "hard_links": links})
 
 

@@ -84,7 +84,7 @@ async def proxy(
         upstream = None
         if http is None:
             upstream = await stack.enter_async_context(aclosing(await _open_server(server)))
-        from ...artifacts._sweeping import sweeping  # late: all of this is imported while the server starts
+        from ...artifacts._opening import sweeping  # late: all of this is imported while the server starts
         from ...routing._policy import ABP, named_preset
         from ..mcp.proxy._running import ProxyOptions, run_http, run_stdio
         from ..mcp.proxy._stats import Stats, log_file

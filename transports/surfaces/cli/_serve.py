@@ -86,7 +86,7 @@ async def serve(
     as_json: Annotated[bool, typer.Option("--json", help="Print address and token as one line of JSON.")] = False,
 ) -> None:
     """Serve artifacts and the gallery over HTTP, until Ctrl-C."""
-    from ...artifacts._sweeping import sweeping  # late, like all that the help does not need
+    from ...artifacts._opening import sweeping  # late, like all that the help does not need
     from ...session._connect import connect
     from ...session._named_apps import app_entries
     from ..shared._apps import adapter_options, pooled
@@ -159,7 +159,7 @@ def mcp(
         return _trust_and_print()
 
     async def work() -> int:
-        from ...artifacts._sweeping import sweeping
+        from ...artifacts._opening import sweeping
         from ...session._connect import connect
         from ...session._named_apps import app_entries
         from ..shared._apps import pooled

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from ..._internal.tasks import begin, cancel_and_wait
-from ...artifacts._none import NoneStore
+from ...artifacts._memory import NoneStore
 from ...base import Transport
 from ...errors import ABPError, BinaryError, ProtocolError, TransportError, UnsupportedBinary
 from ...protocol._declarations import parse
