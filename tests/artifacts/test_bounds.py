@@ -26,7 +26,7 @@ from transports.artifacts import (
 from transports.artifacts._base import ArtifactStore, Evictor
 from transports.artifacts._content import Meter, clean_namespace, describe
 from transports.artifacts._opening import sweeping
-from transports.artifacts._ref import ArtifactRef as Ref, Metadata
+from transports.artifacts._ref import ArtifactRef as Ref
 from transports.artifacts._retention import Entry
 from transports.artifacts.local import _maintenance as maintenance
 
@@ -77,40 +77,6 @@ def test_32_kib_of_what_is_said_of_a_content_are_kept() -> None:
 
 
 # --- metadata ---------------------------------------------------------------------------------------------------------
-
-
-def decoded(size: int = 0, **other: object) -> Metadata:
-    names = [["a.bin", ""]]
-    fields = {"version": 1, "id": "a_1", "sha256": HASH, "size_bytes": 1, "mime_type": "a/b", "names": names}
-    data = json.dumps({**fields, "source": {}, "stored": 5, **other}).encode()
-    return Metadata.decode(data + b" " * (size - len(data)), "a_1")
-
-
-def nested(levels: int) -> object:
-    value: object = 1
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
-def test_metadata_has_a_length_a_depth_and_a_time() -> None:
-    assert decoded(1_048_576).id == "a_1"
-    with pytest.raises(ValueError, match="longer than 1,048,576 bytes"):
-        decoded(1_048_577)
-    assert decoded(source={"a": nested(498)}).source
-    with pytest.raises(ValueError, match="nested more than 500 levels deep"):
-        decoded(source={"a": nested(499)})
-    assert decoded(stored=253402300800.0).stored == 253402300800.0  # the end of the year 9999
-    assert decoded(stored=0).stored == 0
-    for stored in (253402300800.5, -0.5):
-        with pytest.raises(ValueError, match="the time is out of range"):
-            decoded(stored=stored)
-
-
-def test_a_file_name_in_metadata_has_255_bytes() -> None:
-    assert decoded(names=[["ä" * 127 + "x", ""]]).names[0].name == "ä" * 127 + "x"
-    with pytest.raises(ValueError, match="a file name is not valid"):
-        decoded(names=[["ä" * 128, ""]])
 
 
 async def test_ten_names_of_one_content_are_remembered() -> None:
@@ -215,7 +181,9 @@ async def test_a_staged_file_of_a_dead_writer_stays_an_hour(
         staged.touch()
         at = staged.stat().st_mtime + seconds
         monkeypatch.setattr(clock, "now", lambda: at)
+        assert await store.scoped(Scope(session="s")).gc() == []
         assert [one.kind for one in await store.gc(dry_run=True)] == ["staged"] * removed
+        assert staged.exists() and len(await store.gc()) == removed
 
 
 @pytest.mark.parametrize("beyond", [0.0, 0.5])

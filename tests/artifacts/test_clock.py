@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.clock import Clock
-from tests.support.local_store import PDF, PNG, inner
+from tests.support.local_store import PDF
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope
-from transports.artifacts.local import _maintenance as maintenance
 
 DAY, HOUR = 86400.0, 3600.0
 
@@ -81,25 +80,3 @@ async def test_a_program_that_starts_after_the_clock_was_set_back_counts_from_it
         assert list(await store.gc()) == [] and await store.exists(ref.id)
         clock.passes(20)
         assert [one.id for one in await store.gc()] == [ref.id]
-
-
-@pytest.mark.parametrize("jump", [DAY, -DAY])
-async def test_damaged_content_is_kept_for_a_day_and_leftovers_for_an_hour(
-    jump: float, root: Path, clock: Clock
-) -> None:
-    async with LocalStore(root) as store:
-        damaged, orphan = await store.put_bytes(PDF), await store.put_bytes(PNG)
-        assert damaged.path and orphan.path
-        damaged.path.write_bytes(b"spoilt")
-        (root / ".abp/meta" / f"{orphan.id}.json").unlink()
-        assert "content" in {one.kind for one in (await store.fsck()).problems}
-        assert inner(root, "quarantine") == [damaged.sha256]
-        clock.jumps(jump)
-        assert list(await store.gc()) == []
-        clock.passes(maintenance._MAX_AGE + 10)
-        assert {(one.kind, one.id) for one in await store.gc()} == {
-            ("name", orphan.filename),
-            ("content", orphan.sha256),
-        }
-        clock.passes(DAY - HOUR)
-        assert {(one.kind, one.id) for one in await store.gc()} == {("quarantine", damaged.sha256)}

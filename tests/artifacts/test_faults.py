@@ -240,26 +240,6 @@ async def test_fsck_names_what_is_wrong(store: LocalStore, root: Path, tmp_path:
     assert await store.get(good.id) == b"3"
 
 
-async def test_gc_leaves_what_is_young_or_named(store: LocalStore, root: Path) -> None:
-    ref = await store.put_bytes(PDF)
-    orphan = hashlib.sha256(b"orphan").hexdigest()
-    place = root / ".abp/blobs" / orphan
-    place.write_bytes(b"orphan")
-    damaged = await store.put_bytes(b"damaged", filename="damaged.txt")
-    (root / "damaged.txt").write_bytes(b"DAMAGED")
-    with pytest.raises(Corrupt):
-        await store.get(damaged.id)
-    assert await store.gc() == []
-    with later(2 * HOUR):
-        assert [(one.kind, one.id, one.size_bytes) for one in await store.gc(dry_run=True)] == [("content", orphan, 6)]
-        assert place.exists()
-        assert await store.scoped(Scope(session="s")).gc() == []
-        assert len(await store.gc()) == 1 and not place.exists()
-    with later(25 * HOUR):
-        assert [(one.kind, one.reason) for one in await store.gc()] == [("quarantine", "expired")]
-    assert await store.get(ref.id) == PDF and inner(root, "quarantine") == []
-
-
 WRITERS_AND_EVICTERS = """
 import asyncio, os, sys
 from pathlib import Path

@@ -18,7 +18,6 @@ from transports.artifacts import (
     HostFacade,
     HostStore,
     MemoryStore,
-    NoneStore,
     Query,
     Scope,
     StoreForHost,
@@ -112,12 +111,13 @@ class FullRef(SmallRef):
     namespace: str | None = None
 
 
-class FullHost:
+class FullHost(FiveMethods):
     """A store that knows scopes, describes and lists. Like public ones it merges equal content of one namespace and
     then answers with the reference that was first."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, tuple[FullRef, bytes]] = {}
+        super().__init__()
+        self.kept: dict[str, FullRef] = {}
 
     async def put_bytes(
         self,
@@ -129,31 +129,22 @@ class FullHost:
         scope: Owner | None = None,
         meta: dict[str, Any] | None = None,
     ) -> FullRef:
-        digest = hashlib.sha256(data).hexdigest()
-        ref = FullRef(
-            f"{namespace}_{digest[:12]}", mime_type, len(data), filename, digest, meta or {}, scope, namespace
-        )
-        return self.kept.setdefault(ref.id, (ref, data))[0]
+        plain = await super().put_bytes(data, mime_type=mime_type, filename=filename, namespace=namespace, meta=meta)
+        return self.kept.setdefault(plain.id, FullRef(**vars(plain), scope=scope, namespace=namespace))
 
     async def put_text(self, text: str, *, scope: Owner | None = None, **about: Any) -> FullRef:
         return await self.put_bytes(text.encode(), scope=scope, **about)
 
-    async def get(self, artifact_id: str) -> bytes | None:
-        return self.kept[artifact_id][1] if artifact_id in self.kept else None
-
     async def get_ref(self, artifact_id: str) -> FullRef | None:
-        return self.kept[artifact_id][0] if artifact_id in self.kept else None
+        return self.kept.get(artifact_id)
 
     async def delete(self, artifact_id: str) -> bool:
-        return self.kept.pop(artifact_id, None) is not None
-
-    async def exists(self, artifact_id: str) -> bool:
-        return artifact_id in self.kept
+        self.kept.pop(artifact_id, None)
+        return await super().delete(artifact_id)
 
     async def list(self, *, scope: Owner | None = None) -> list[FullRef]:
         wanted = {name: value for name, value in vars(scope or Owner()).items() if value is not None}
-        refs = [ref for ref, _ in self.kept.values()]
-        return [ref for ref in refs if wanted.items() <= vars(ref.scope or Owner()).items()]
+        return [ref for ref in self.kept.values() if wanted.items() <= vars(ref.scope or Owner()).items()]
 
 
 class Facade:
@@ -185,13 +176,6 @@ class Facade:
 
     async def list(self) -> list[FullRef]:
         return await self._store.list(scope=Owner(session_id=self.scope.session_id))
-
-
-class WithStore:
-    """A host that has a store."""
-
-    def __init__(self, **attributes: object) -> None:
-        vars(self).update(attributes)
 
 
 async def _report(_call: object, params: object) -> object:
@@ -240,15 +224,17 @@ async def test_a_router_takes_a_host() -> None:
 def test_a_store_of_a_host_is_found() -> None:
     five, full = FiveMethods(), FullHost()
     facade = Facade(full, Owner())
-    hosts: list[object] = [five, full, facade, WithStore(artifact_store=five), WithStore(artifacts=facade)]
+    hosts: list[object] = [five, full, facade, SimpleNamespace(artifact_store=five), SimpleNamespace(artifacts=facade)]
     for host in hosts:
         found = discover_store(host, max_bytes=7)
         assert isinstance(found, HostedStore) and found.max_bytes == 7
     ours = MemoryStore()
-    for host in [StoreForHost(ours, FullRef), WithStore(artifact_store=StoreForHost(ours, FullRef))]:
+    for host in [StoreForHost(ours, FullRef), SimpleNamespace(artifact_store=StoreForHost(ours, FullRef))]:
         assert discover_store(host) is ours
     assert discover_store(FiveMethods) is None  # a class is no store
-    assert discover_store(WithStore(artifact_store=object(), artifacts={})) is None
+    assert discover_store(SimpleNamespace(artifact_store=object(), artifacts={})) is None
+    assert isinstance(five, HostStore) and not isinstance(five, HostFacade)
+    assert isinstance(facade, HostFacade) and not isinstance(facade, HostStore)
 
 
 # --- a host's store with our contract ---------------------------------------------------------------------------------
@@ -343,7 +329,7 @@ async def test_what_a_host_does_not_say_is_read_from_the_content() -> None:
     assert (ref.mime_type, ref.size_bytes, ref.filename) == ("application/pdf", len(PDF), "x-1.pdf")
     assert ref.sha256 == hashlib.sha256(PDF).hexdigest()
     full = FullHost()
-    full.kept["y"] = (FullRef("y", filename="../../etc/x.pdf", scope=Owner(session_id="s")), PDF)
+    full.kept["y"], full.contents["y"] = FullRef("y", filename="../../etc/x.pdf", scope=Owner(session_id="s")), PDF
     (listed,) = await HostedStore(full).list()
     assert listed.filename == "x.pdf" and listed.scope == Scope(session="s") and listed.size_bytes == len(PDF)
 
@@ -421,14 +407,6 @@ def ours(request: pytest.FixtureRequest, tmp_path: Path) -> ArtifactStore:
     return open_store(address or request.getfixturevalue("bucket"))
 
 
-def test_a_host_is_recognised_by_its_protocols() -> None:
-    facade = SimpleNamespace(scope=None, upload=print, download=print, get_metadata=print, exists=print, delete=print)
-    assert isinstance(FiveMethods(), HostStore) and not isinstance(FiveMethods(), HostFacade)
-    assert isinstance(facade, HostFacade) and not isinstance(facade, HostStore)
-    assert isinstance(StoreForHost(MemoryStore(), SmallRef), HostStore)
-    assert not isinstance(object(), HostStore) and not isinstance(Path(), HostFacade)
-
-
 @pytest.mark.requirement("R2-5.2d")
 async def test_each_store_of_ours_serves_a_host(ours: ArtifactStore) -> None:
     host = StoreForHost(ours, FullRef)
@@ -455,11 +433,6 @@ async def test_what_a_reference_has_no_field_for_goes_into_its_source() -> None:
     host = StoreForHost(MemoryStore(), SmallRef)
     ref = await host.put_bytes(PDF, namespace="tool", scope=Owner(session_id="s"))
     assert ref.source["scope"] == {"session": "s"} and ref.source["namespace"] == "tool"
-
-
-async def test_a_store_that_keeps_nothing_says_so_to_a_host() -> None:
-    ref = await StoreForHost(NoneStore(), FullRef).put_bytes(PDF)
-    assert ref.source["truncated"] is True and ref.size_bytes == len(PDF)
 
 
 async def test_a_session_writes_into_the_store_that_a_host_got() -> None:

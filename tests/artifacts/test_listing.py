@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
@@ -13,7 +12,6 @@ import pytest
 
 from tests.support.limits import change_limits
 from transports.artifacts import LocalStore, Scope
-from transports.artifacts._ref import Metadata
 from transports.artifacts.local import _index
 from transports.artifacts.local._index import Index
 
@@ -104,70 +102,6 @@ async def test_a_change_just_now_leaves_the_names_to_be_read_again(
     for reads in (1, 2):
         await store.list()
         assert folder.reads == reads
-
-
-FIELDS: dict[str, object] = {
-    "version": 1,
-    "id": "a_0123456789ab",
-    "sha256": "0123456789abcdef" * 4,
-    "size_bytes": 5,
-    "mime_type": "text/plain",
-    "names": [["a.txt", ""], ["b.txt", "b.txt"]],
-    "source": {"created": "2026-01-01T00:00:00Z", "verified": True, "x": None, "warnings": ["w"]},
-    "scope": {"session": "s", "tenant": "t"},
-    "stored": 12.5,
-    "blob": "",
-}
-VALID: dict[str, list[object]] = {
-    "size_bytes": [0, (1 << 63) - 1],
-    "mime_type": ["", "ä/b"],
-    "names": [[["é", ""]]],
-    "source": [{}, {"n": 1.5}, {"a": [[1]]}, {"a": {"b": 1}}, {"a": "é\\"}],
-    "scope": [{}, {"session": None}],
-    "stored": [0, 3, None],
-    "blob": ["x"],
-    "more": [1],
-}
-INVALID: dict[str, list[object]] = {
-    "version": [2, "1"],
-    "id": ["b_0123456789ab", 1],
-    "sha256": ["0" * 63, "G" * 64, "0" * 64 + "\n", None],
-    "size_bytes": [-1, True, 5.0, 1 << 63, "5"],
-    "mime_type": ["a\nb", 1],
-    "names": [[], [["a"]], [["a", "", ""]], [["..", ""]], [["a/b", ""]], [["x" * 256, ""]], {}, [[1, ""]]],
-    "source": [[], {"n": 1 << 70}, {"n": [{"m": -(1 << 70)}]}],
-    "scope": [{"other": "x"}, {"session": ""}, {"session": 1}, []],
-    "stored": [-1, 1e300, float("nan"), "1"],
-    "blob": [1, None],
-}
-
-
-def decoded(fields: dict[str, object], *, ascii_only: bool = True) -> Metadata:
-    return Metadata.decode(json.dumps(fields, ensure_ascii=ascii_only).encode(), "a_0123456789ab")
-
-
-@pytest.mark.parametrize("ascii_only", [True, False])
-def test_metadata_is_read_as_it_was_written(ascii_only: bool) -> None:
-    whole = decoded(FIELDS, ascii_only=ascii_only)
-    assert Metadata.decode(whole.encode(), whole.id) == whole
-    assert json.loads(whole.encode()) == FIELDS
-    for name, values in VALID.items():
-        for value in values:
-            metadata = decoded({**FIELDS, name: value}, ascii_only=ascii_only)
-            assert Metadata.decode(metadata.encode(), metadata.id) == metadata
-    for name in ("scope", "stored", "blob"):
-        decoded({key: value for key, value in FIELDS.items() if key != name})
-    assert decoded({**FIELDS, "stored": None}).stored == 1767225600.0
-
-
-def test_metadata_with_a_wrong_field_is_refused() -> None:
-    for name, values in INVALID.items():
-        for value in values:
-            with pytest.raises(ValueError):
-                decoded({**FIELDS, name: value})
-    for name in ("version", "id", "sha256", "size_bytes", "mime_type", "names", "source"):
-        with pytest.raises(ValueError, match="missing"):
-            decoded({key: value for key, value in FIELDS.items() if key != name})
 
 
 async def test_a_long_list_of_an_unchanged_store_asks_the_index_once(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
-import logging
 import os
 import stat
 import subprocess
@@ -55,34 +53,6 @@ async def test_damaged_copy_is_not_taken_for_new_content(store: LocalStore, root
     await store.delete(ref.id)
     assert_empty(root)
     assert inner(root, "quarantine") == []
-
-
-BAD_FIELDS = ['{"names": [["../../x", ""]]}', '{"version": 2}', '{"id": "other_0123456789ab"}', '{"sha256": "../x"}']
-
-
-@pytest.mark.fault(46)
-@pytest.mark.parametrize(
-    "content",
-    ["", '{"version": 1, "id', "[]", "null", '{"version":1}', "\xff", "[" * 100_000, *BAD_FIELDS],
-)
-async def test_unreadable_metadata_breaks_only_itself(
-    content: str, store: LocalStore, root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    good, bad = await store.put_bytes(PNG), await store.put_bytes(PDF)
-    meta = root / ".abp/meta" / f"{bad.id}.json"
-    if content in BAD_FIELDS:
-        content = json.dumps(json.loads(meta.read_text()) | json.loads(content))
-    meta.write_text(content, encoding="latin-1")
-    (root / ".abp/index.sqlite").unlink(missing_ok=True)  # what is listed must be read again
-    with caplog.at_level(logging.WARNING):
-        assert await store.list() == [good]
-    assert bad.id in caplog.text
-    with pytest.raises(Corrupt, match=bad.id):
-        await store.stat(bad.id)
-    assert await store.get((await store.put_bytes(PDF)).id) == PDF  # storing again repairs it
-    meta.write_text(content, encoding="latin-1")
-    assert await store.delete(bad.id) is True
-    assert await store.list() == [good]
 
 
 @pytest.mark.fault(46)
@@ -157,14 +127,11 @@ def test_two_users_of_one_machine_have_a_default_folder_each() -> None:
         assert (top / "abp-mcp-bridge-nobody" / "x.txt").read_bytes() == b"x"
         assert done.stdout == "" and done.stderr.count("\n") == 1
         assert f"{top}/abp-mcp-bridge belongs to root; files go to {top}/abp-mcp-bridge-nobody" in done.stderr
-        code = AS_NOBODY.replace(
-            'error.details["errno"], error.code, "ABP_OUTPUT_DIR" in error.message', "error.message"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code, top / "abp-mcp-bridge"], capture_output=True, text=True, check=True, timeout=60
-        )
-        assert "the folder belongs to root; name another folder with ABP_OUTPUT_DIR" in done.stdout
-        assert "staged" not in done.stderr
+        told = "the folder belongs to root; name another folder with ABP_OUTPUT_DIR"
+        assert told in run_script(AS_NOBODY, top / "abp-mcp-bridge")
+        (top / "abp-mcp-bridge").chmod(0o777)
+        told = "the store in it belongs to root, who alone can use it; share it with `abp serve`, or name another"
+        assert told in run_script(AS_NOBODY, top / "abp-mcp-bridge")
 
 
 # --- disks that refuse -----------------------------------------------------------------------------------------------
@@ -244,7 +211,7 @@ async def main():
     try:
         await store.put_bytes(b"x", filename="x.txt")
     except StoreError as error:
-        print(error.details["errno"], error.code, "ABP_OUTPUT_DIR" in error.message)
+        print(error.details["errno"], error.code, error.message)
 asyncio.run(main())
 """
 
@@ -263,7 +230,8 @@ def test_folder_without_permission(closed: str) -> None:
         top.chmod(0o755)
         before = sorted(top.rglob("*"))
         (top / closed).chmod(0o555)
-        assert run_script(AS_NOBODY, place) == "EACCES STORE_ERROR True\n"
+        printed = run_script(AS_NOBODY, place)
+        assert printed.startswith("EACCES STORE_ERROR ") and "ABP_OUTPUT_DIR" in printed
         (top / closed).chmod(0o755)
         after = [path for path in sorted(top.rglob("*")) if path.is_file() and path.parent.name != "locks"]
         assert after == [path for path in before if path.is_file() and path.parent.name != "locks"]

@@ -291,14 +291,6 @@ async def test_descriptors_go_back_to_the_baseline(store: LocalStore) -> None:
     assert fds() == before
 
 
-async def test_many_at_once(store: LocalStore, root: Path) -> None:
-    contents = [os.urandom(1000) for _ in range(60)]
-    refs = await asyncio.gather(*(store.put_bytes(data, filename="same.bin") for data in contents))
-    assert len({ref.path for ref in refs}) == 60
-    for data, ref in zip(contents, refs, strict=True):
-        assert Path(str(ref.path)).read_bytes() == data == await store.get(ref.id)
-
-
 def test_one_store_object_in_several_loops(root: Path) -> None:
     store = LocalStore(root)
     ref = asyncio.run(store.put_bytes(PDF))

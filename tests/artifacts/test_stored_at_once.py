@@ -19,7 +19,7 @@ from transports.errors import StoreError, StoreUnavailable
 
 
 async def put(store: LocalStore, data: bytes) -> ArtifactRef:
-    return await store.put_bytes(data, namespace="a", durability="process")
+    return await store.put_bytes(data, namespace="a", durability="process", filename="same.bin")
 
 
 async def test_an_answer_that_waits_for_a_lock_holds_up_no_other(store: LocalStore, root: Path) -> None:
@@ -46,7 +46,9 @@ async def test_an_answer_that_fails_fails_alone(store: LocalStore, root: Path, m
     monkeypatch.setattr(os, "link", failing)
     found = await asyncio.gather(*(put(store, b"%d" % number) for number in range(20)), return_exceptions=True)
     assert [number for number, one in enumerate(found) if isinstance(one, StoreError)] == [7]
-    assert len(await store.list()) == 19 and not any((root / ".abp/staging").iterdir())
+    refs = await store.list()
+    assert len({ref.path for ref in refs}) == 19 and not any((root / ".abp/staging").iterdir())
+    assert {ref.path.read_bytes() for ref in refs if ref.path} == {b"%d" % number for number in range(20)} - {b"7"}
 
 
 async def test_a_cancelled_answer_is_waited_for(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
