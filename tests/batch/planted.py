@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -141,9 +142,12 @@ class World:
         self.free = 1 << 40
         patch.setattr("transports.batch.pool._pool.Browser", lambda **_: Browser(self))
         patch.setattr("transports.batch.pool._pool.free_memory", lambda: self.free)
-        patch.setattr("transports.batch.pool._pool._MEASURED_FOR", -1.0)
-        patch.setattr(fleet, "_TICK", 0.01)
-        patch.setattr(fleet, "_CHECK_INTERVAL", 0.01)
+        patch.setattr("transports.batch.pool._pool.FreeMemory.max_age", -1.0)
+        self._patch = patch
+        self.set_times(tick=0.01, check_interval=0.01)
+
+    def set_times(self, **seconds: float) -> None:
+        self._patch.setattr(fleet, "TIMES", replace(fleet.TIMES, **seconds))
 
     def running(self) -> list[Browser]:
         return [browser for browser in self.browsers if not browser.closed and browser.alive]

@@ -13,7 +13,7 @@ from tests.support.eventually import eventually
 from transports import Disconnected, TransportError, UsageError
 from transports.artifacts import MemoryStore
 from transports.batch import Job
-from transports.batch.pool import _fleet as fleet, _leases as leases
+from transports.batch.pool import _leases as leases
 from transports.errors import BrowserNotFound
 from transports.playwright._browser import BrowserLender
 from transports.surfaces.shared._apps import pooled
@@ -41,11 +41,11 @@ async def test_borrowers_and_calls_share_browsers_and_slots(world: World) -> Non
 
 
 async def test_without_room_a_borrower_is_told_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "_MEMORY_PATIENCE", 0.05)
+    world.set_times(memory_patience=0.05)
     async with world.pool(1, 1) as pool:
         async with pool.lend():
             with monkeypatch.context() as patch:
-                patch.setattr(leases, "_GRACE", 0.05 - pool._leases._open_timeout)
+                patch.setattr(leases, "GRACE", 0.05 - pool._leases._open_timeout)
                 with pytest.raises(TransportError, match="are taken") as raised:
                     async with pool.lend():
                         pass

@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 from tests.support.measured import Measured, measuring
 from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
 from transports.batch import Endpoint, Job, Outcome, Pool, State
-from transports.batch.pool import _fleet as fleet, _fleet as slots, _leases as leases
+from transports.batch.pool import _leases as leases
 from transports.batch.pool._fleet import Latency
 from transports.errors import BrowserNotFound, ConnectFailed
 
@@ -106,7 +106,7 @@ async def test_sessions_of_other_targets_make_room(world: World) -> None:
 
 
 async def test_a_call_that_waits_long_is_not_overtaken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "_MAX_OVERTAKEN", 0.0)
+    world.set_times(max_overtaken=0.0)
     async with world.pool(1, 1) as pool:
         held = asyncio.ensure_future(pool.call("http://a/", "wait"))
         await eventually(lambda: world.waiting)
@@ -240,7 +240,7 @@ async def test_calls_in_a_browser_that_dies_are_unknown_and_the_others_go_on(wor
 
 
 async def test_the_end_of_a_browser_is_noticed_without_a_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "_CHECK_INTERVAL", 1000)
+    world.set_times(check_interval=1000)
     async with world.pool(1, 1) as pool:
         await pool.call(PAGE, "work")
         await world.browsers[0].die()
@@ -292,7 +292,7 @@ async def test_a_browser_is_replaced(
         for _ in range(2 if reason == "calls" else 0):
             await pool.call(PAGE, "work")
         await eventually(lambda: pool.stats().recycled.get(reason) == 1 and world.browsers[0].closed)
-        monkeypatch.setattr(fleet, "_CHECK_INTERVAL", 1000)
+        world.set_times(check_interval=1000)
         assert data(await pool.run(next(jobs(1))))["browser"] >= 1
         assert Counter(one["reason"] for one in measured.labels("abp.browser.restarts")) == pool.stats().recycled
 
@@ -365,7 +365,7 @@ async def test_a_call_that_is_cancelled_twice_gives_its_session_back(world: Worl
 
 
 async def test_a_lease_ends_even_if_the_driver_ignores_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "_GRACE", 0.05)
+    monkeypatch.setattr(leases, "GRACE", 0.05)
     monkeypatch.setattr("transports._internal.tasks._GRACE", 0.02)
     for target in (PAGE, SOCKET):
         world.go_on.clear()
@@ -373,11 +373,11 @@ async def test_a_lease_ends_even_if_the_driver_ignores_it(world: World, monkeypa
             with pytest.raises(CallTimeout, match="lease"):
                 await pool.call(target, "stubborn", timeout=0.01)
             assert world.ignored
-            monkeypatch.setattr(leases, "_GRACE", 15.0)
+            monkeypatch.setattr(leases, "GRACE", 15.0)
             assert (await pool.call(target, "work")).data
             assert pool.stats().recycled == ({"lease": 1} if target == PAGE else {})
             world.go_on.set()
-        monkeypatch.setattr(leases, "_GRACE", 0.05)
+        monkeypatch.setattr(leases, "GRACE", 0.05)
 
 
 # --- memory, weights, the end -----------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ async def test_a_new_session_waits_for_memory_and_a_warm_one_does_not(world: Wor
 
 @pytest.mark.parametrize("target", [PAGE, SOCKET])
 async def test_a_call_that_finds_no_memory_says_so(world: World, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
-    monkeypatch.setattr(fleet, "_MEMORY_PATIENCE", 0.05)
+    world.set_times(memory_patience=0.05)
     world.free = 0
     async with world.pool() as pool:
         with pytest.raises(TransportError, match="min_free_memory") as raised:

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from tests.support.eventually import eventually
-from transports.batch import Pool, RunOptions
+from transports.batch import Pool, RunOptions, _ray_engine
 from transports.batch._jobs import Job, Outcome, State
-from transports.batch._ray_engine import RayCluster, RayEngine
+from transports.batch._ray_engine import Limits, RayCluster, RayEngine
 from transports.batch._runner import Rate
 from transports.batch.ledger._ledger import open_ledger
 from transports.batch.ledger._schema import Counts
@@ -138,8 +138,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr("transports.batch._ray_engine.RayCluster", Cluster)
-    for name, seconds in {"_LOOK": 0.01, "_CHECK": 0.0, "_START": 0.05, "_ROOM": 0.1}.items():
-        monkeypatch.setattr(f"transports.batch._ray_engine.{name}", seconds)
+    monkeypatch.setattr(_ray_engine, "LIMITS", Limits(look=0.01, check=0.0, start=0.05, room=0.1))
     monkeypatch.setattr("transports.batch._ray_engine.backoff_delay", lambda _: 0.0)
     return Bench(tmp_path)
 
@@ -349,12 +348,12 @@ async def test_a_cluster_that_gave_no_answer_is_asked_nothing_more(monkeypatch: 
     ray = ModuleType("ray")
     ray.__dict__.update(init=lambda **_: None, shutdown=go_on.set, nodes=go_on.wait)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr("transports.batch._ray_engine._ANSWER", 0.05)
+    monkeypatch.setattr(_ray_engine, "LIMITS", Limits(answer=0.05))
     async with RayCluster("auto", 1) as cluster:
         for _ in range(2):
             with pytest.raises(ConnectFailed, match=r"gave no answer within 0.05 s; look at `ray status`, then"):
-                await cluster.machines()
-            monkeypatch.setattr("transports.batch._ray_engine._ANSWER", 1000.0)
+                await cluster.is_elsewhere()
+            monkeypatch.setattr(_ray_engine, "LIMITS", Limits(answer=1000.0))
     assert not go_on.is_set()
     go_on.set()
 

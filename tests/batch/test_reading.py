@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processor import peak_memory
+from transports.batch import _reading
 from transports.batch._jobs import Job, job_document, parse_job
 from transports.batch._outputs import input_notes, write_parquet
 from transports.batch._reading import EXAMPLE, fingerprint, read_jobs, spool_jobs, spool_stream
@@ -175,7 +176,7 @@ def test_a_long_input_is_read_in_little_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["jobs.jsonl", "jobs.csv"])
 def test_large_jobs_make_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr("transports.batch._reading._BATCH_BYTES", 10_000)
+    monkeypatch.setattr(_reading, "LIMITS", _reading.Limits(batch_bytes=10_000))
     sizes = [6000, 6000, 10, 10, 20_000, 10]
     if name == "jobs.csv":
         lines = ["capability,params.text", *(f"do,{'x' * size}" for size in sizes)]

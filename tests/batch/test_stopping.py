@@ -248,9 +248,8 @@ async def test_jobs_begin_however_slowly_the_ledger_answers(tmp_path: Path, monk
             await asyncio.sleep(0.1)
             return answer
 
-        monkeypatch.setattr("transports.batch._runner._MAX_WAIT", 0.05)
         monkeypatch.setattr(ledger, "settle_and_lease", slow)
-        assert await Runner(ledger, Driver(), RunOptions()).run() is Ended.DONE
+        assert await Runner(ledger, Driver(), RunOptions(), max_wait=0.05).run() is Ended.DONE
         assert await states(ledger) == ["succeeded"] * 3
 
 

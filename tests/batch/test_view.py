@@ -10,6 +10,7 @@ import pytest
 
 from tests.batch.test_ledger import REF, done, filled, jobs
 from transports.batch._jobs import Job, State
+from transports.batch.ledger import _reads
 from transports.batch.ledger._ledger import open_view
 from transports.batch.ledger._reads import FINAL, JobQuery, LedgerView
 from transports.errors import LedgerError, UsageError
@@ -98,7 +99,7 @@ async def test_a_look_costs_as_much_in_a_long_run_as_in_a_short_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted are the steps of SQLite's virtual machine."""
-    monkeypatch.setattr("transports.batch.ledger._reads._WINDOW", 100)
+    monkeypatch.setattr(_reads, "LIMITS", _reads.Limits(window=100))
     steps: dict[int, list[int]] = {}
     for count in (500, 20_000):
         folder = tmp_path / str(count)

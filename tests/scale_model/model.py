@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 
 from tests.scale_model.events import Bell, Clock, Process, Resource
-from transports.batch._runner import _LATEST, _SHORT
+from transports.batch._runner import LIMITS
 
 __all__ = ["Costs", "Run", "Setup", "simulate"]
 
@@ -109,7 +109,7 @@ class _Worker:
     def _ahead(self) -> int:
         """Jobs that are leased beyond those that run, while jobs are short and no limit counts leases."""
         setup = self._world.setup
-        return setup.sessions if self._job_seconds < _SHORT and setup.slots is None else 0
+        return setup.sessions if self._job_seconds < LIMITS.short and setup.slots is None else 0
 
     def loop(self) -> Process:
         """What :meth:`transports.batch._runner.Runner.run` does."""
@@ -132,7 +132,7 @@ class _Worker:
                 self._begin()
             if not self._ended or self._waiting > self._ahead // 8:
                 if self._ended:
-                    self._wake.ring_in(_LATEST)
+                    self._wake.ring_in(LIMITS.latest)
                 elif self._running < setup.sessions:
                     self._wake.ring_in(min(costs.idle * 2.0 ** min(self._found_nothing, 10), costs.idle_most))
                 yield self._wake
@@ -180,7 +180,7 @@ class _Worker:
         if self._waiting <= self._ahead // 8:
             self._wake.ring()
         elif self._ended == 1:
-            self._wake.ring_in(_LATEST)
+            self._wake.ring_in(LIMITS.latest)
 
     def _compute(self, seconds: float) -> Process:
         """In the one thread of Python that has the event loop."""

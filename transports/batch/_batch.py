@@ -1,7 +1,4 @@
-"""Entry points of a batch: open or run it, add input, export the files of its jobs.
-
-:func:`run` connects the parts of this package: input, ledger, pool, worker and outputs.
-"""
+"""Entry points of a batch: open or run it, add input, export the files of its jobs."""
 
 from __future__ import annotations
 
@@ -39,8 +36,6 @@ _FIELDS = ("id", "key", "capability", "field")
 _FIELD = r"\{([^{}]*)\}"
 #: Digits of a key that make the names of two jobs' files unique.
 _DIGITS = 16
-#: Bytes of a name before its unique part and its extension.
-_MAX_BYTES = 80
 
 
 def open_run(out: str | os.PathLike[str], *, read_only: bool = False) -> Ledger:
@@ -86,11 +81,12 @@ def ignore(_: Settlement) -> None:
     """Ignore an outcome."""
 
 
-def telling(counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> OnSettled:
+def _reporting(counts: Counts, on_settled: OnSettled, on_progress: OnProgress) -> OnSettled:
     """Return an ``on_settled`` that also counts the jobs that ended, from ``counts`` on, for ``on_progress``."""
     from ..protocol._payloads import Progress  # late, as it loads pydantic
 
-    ended, failed = counts.total - counts.open, counts[State.FAILED] + counts[State.UNKNOWN]
+    ended = counts.total - counts.open
+    failed = counts[State.FAILED] + counts[State.UNKNOWN]
 
     def report() -> None:
         status = f"{failed} failed" if failed else None
@@ -144,9 +140,8 @@ async def run(
     consent = None
     if isinstance(jobs, str | os.PathLike):
         await in_thread(require_input, Path(jobs))  # before the folder is made
-        consent = Consent(
-            allow_programs, target, Path(files_from or Path(jobs).parent).absolute(), files_from is not None
-        )
+        files = Path(files_from or Path(jobs).parent).absolute()
+        consent = Consent(allow_programs, target, files, any_target=files_from is not None)
     async with AsyncExitStack() as stack:
         ledger = await stack.enter_async_context(open_ledger(folder))
         await add_input(ledger, jobs, folder, target=target, extend=extend, consent=consent)
@@ -155,7 +150,7 @@ async def run(
             browsers, sessions = pool_size(options.concurrency)
             pool = await stack.enter_async_context(Pool(browsers, sessions, store=folder / "files"))
         if on_progress is not None:
-            on_settled = telling(await ledger.counts(), on_settled, on_progress)
+            on_settled = _reporting(await ledger.counts(), on_settled, on_progress)
         await Runner(ledger, pool, options, on_settled).run()
         return await export_run(ledger, folder)
 
@@ -233,7 +228,8 @@ async def export_files(ledger: Ledger, store: ArtifactStore, folder: Path, name:
                 name_hash = hash(chosen.casefold())  # it takes eight bytes, a name many more
                 if name_hash not in used:
                     used.add(name_hash)
-                    await _put(store, ref, folder / chosen)
+                    if ref.path is None or not await in_thread(_link, ref, ref.path, folder / chosen):
+                        await store.export(ref, folder / chosen)
                     made += 1
                     break
             else:
@@ -265,12 +261,8 @@ def _stem(name: str, row: Row, file: Mapping[str, JSONValue]) -> str:
     stem = re.sub(_FIELD, lambda match: str(values.get(match[1], "")), name)
     if len(row.artifacts) > 1 and field and "{field}" not in name:
         stem += f"-{field}"
-    return re.sub(r"[/\\]", "_", stem).encode(errors="replace")[:_MAX_BYTES].decode(errors="ignore")
-
-
-async def _put(store: ArtifactStore, ref: ArtifactRef, path: Path) -> None:
-    if ref.path is None or not await in_thread(_link, ref, ref.path, path):
-        await store.export(ref, path)
+    # 80 bytes leave room for a unique part and an extension
+    return re.sub(r"[/\\]", "_", stem).encode(errors="replace")[:80].decode(errors="ignore")
 
 
 def _link(ref: ArtifactRef, file: Path, path: Path) -> bool:

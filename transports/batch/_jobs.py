@@ -39,9 +39,6 @@ from ..routing._result import Result
 from ..session._attempts import NOT_RUN
 from ..session._named_apps import is_app_name
 
-#: Characters of a path that a message shows.
-_MAX_SHOWN = 200
-
 _canonical = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -128,14 +125,16 @@ def _digest(place: str, path: Path) -> str:
 def shown_path(path: Path) -> str:
     """Return a path for a message: shortened if long, with unprintable characters escaped."""
     text = str(path)
-    if len(text) > _MAX_SHOWN:
-        text = f"{text[: _MAX_SHOWN // 2]}…{text[-_MAX_SHOWN // 2 :]}"
-    return text if text.isprintable() else ascii(text)
+    if len(text) > 200:
+        text = f"{text[:100]}…{text[-100:]}"
+    if not text.isprintable():
+        return ascii(text)
+    return text
 
 
 #: Fields of one line, row or object, both the kit's own and carried ones. Each carried field becomes a column.
 MAX_FIELDS = 1000
-_OWN = ("capability", "params", "target", "id", "files", "timeout", "idempotent")
+_JOB_FIELDS = ("capability", "params", "target", "id", "files", "timeout", "idempotent")
 _BOOLEANS: Mapping[object, bool] = {True: True, False: False, "true": True, "false": False, "1": True, "0": False}
 
 
@@ -175,7 +174,7 @@ def parse_job(document: Mapping[str, object], *, target: str | None = None, fold
             set_path(params, place.split("."), _json_or_text(value))
         elif dot and place and field == "files":
             files[place] = value
-        elif name not in _OWN:
+        elif name not in _JOB_FIELDS:
             carried[name] = cast(JSONValue, value)
     if is_deeper([params, carried], MAX_DEPTH):
         raise UsageError(f"params are nested deeper than {MAX_DEPTH} levels")
@@ -214,7 +213,7 @@ def _object_field(fields: Mapping[str, object], name: str) -> Mapping[str, JSONV
 
 def _misspelt(name: str, fields: Mapping[str, object]) -> str:
     """Return a hint at the field that was probably meant to be ``name``; empty without one."""
-    others = {other.lower(): other for other in fields if other not in _OWN}
+    others = {other.lower(): other for other in fields if other not in _JOB_FIELDS}
     for match in difflib.get_close_matches(name, others, n=1):
         return f'there is "{others[match]}": did you mean "{name}"?'
     return ""
@@ -263,9 +262,6 @@ def _boolean(value: object) -> bool:
 #: Argument of the :class:`asyncio.CancelledError` of a job that was cancelled before any part of it was sent.
 NOT_SENT = "nothing of the job was sent"
 
-#: Errors of an answer: the call has run, but its results are not in the store.
-_UNUSABLE = (BinaryError, ProtocolError, StoreError)
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -309,7 +305,8 @@ class Outcome:
             return cls(job, state, None, "INTERNAL_ERROR", text, attempts, milliseconds)
         if not isinstance(error, CapabilityError):  # details written by an app prove that it received the call
             sent = sent and error.sent is not False
-        is_lost = may_have_run(error) or (isinstance(error, _UNUSABLE) and not job.idempotent)
+        is_unusable = isinstance(error, BinaryError | ProtocolError | StoreError)  # the call ran, its result is lost
+        is_lost = may_have_run(error) or (is_unusable and not job.idempotent)
         is_refused = isinstance(error, CapabilityError) and error.code in NOT_RUN
         may_pass = error.retryable or isinstance(error, ConnectFailed)
         stored = error.result.artifacts.values() if error.result is not None else ()

@@ -1,7 +1,4 @@
-"""Output files of a run: manifest (JSON Lines and Parquet), failed jobs as a new input, and report.
-
-Also the notes about an added input, such as duplicate lines and columns probably meant as parameters.
-"""
+"""Output of a run: notes about its input, manifest (JSON Lines and Parquet), failed jobs as a new input, and report."""
 
 from __future__ import annotations
 
@@ -27,15 +24,8 @@ from .ledger._schema import Added, Row
 
 logger = logging.getLogger("transports")
 
-#: Maximum number of names in hints.
-_MOST = 10
-#: Codes of apps for parameters that are missing.
-_MISSING = ("INVALID_PARAMS", "MISSING_PARAM")
-#: Points of the throughput over time, and the percentiles of a report.
-_POINTS = 60
-_PERCENTILES = (50, 90, 95, 99)
-#: Rows per write.
-_CHUNK = 500
+#: Names in the hints of one message.
+_MAX_HINTS = 10
 
 
 async def write_parquet(manifest: Path, path: Path) -> bool:
@@ -53,8 +43,7 @@ def input_notes(added: Added, path: Path) -> list[str]:
     """Return notes for the user about an added input.
 
     They report lines without a new job. If most lines are duplicates or the first jobs have no parameters, they also
-    report columns or fields that may be meant as parameters. An input that became unreadable meanwhile gets no such
-    note, since its jobs are in the run already."""
+    report columns or fields that may be meant as parameters."""
     before = added.lines - added.jobs - added.copies
     notes = []
     if added.copies:
@@ -68,36 +57,21 @@ def input_notes(added: Added, path: Path) -> list[str]:
         notes.append(f"{lines_are} replaced by one of the same id")
     if not added.known:
         first: list[Job] = []
-        with suppress(ABPError):
+        with suppress(ABPError):  # the input may have become unreadable; its jobs are in the run
             first = first_jobs(path)
         if added.copies * 2 > added.lines or not any(job.params or job.files for job in first):
             notes += _hints(name for job in first for name in job.carried)
     return notes
 
 
-class CarriedParameters:
-    """Names of carried fields reported by apps as missing parameters."""
-
-    def __init__(self) -> None:
-        self._names: set[str] = set()
-
-    def look(self, row: Row) -> None:
-        """Collect the names from one job."""
-        if row.error_code in _MISSING and len(self._names) < _MOST:
-            words = set(re.findall(r"\w+", row.error or ""))
-            self._names |= {name for name in row.job.carried if _place(name) in words - row.job.params.keys()}
-
-    def hints(self) -> list[str]:
-        """Return a hint for each name."""
-        return _hints(self._names)
-
-
 def _hints(names: Iterable[str]) -> list[str]:
-    some = sorted(set(names))[:_MOST]
-    return [f"{name} is carried along, not a parameter; name it params.{_place(name)} if it is one" for name in some]
+    return [
+        f"{name} is carried along, not a parameter; name it params.{_parameter(name)} if it is one"
+        for name in sorted(set(names))[:_MAX_HINTS]
+    ]
 
 
-def _place(name: str) -> str:
+def _parameter(name: str) -> str:
     """Return the name without a misspelt prefix ``params.``, such as ``Params .``."""
     return re.sub(r"^\s*params\s*\.", "", name, flags=re.IGNORECASE).strip()
 
@@ -141,23 +115,18 @@ async def export_run(ledger: Ledger, folder: Path, extra: Mapping[str, JSONValue
     is installed. Return the report including ``extra``.
 
     Each file replaces its older version atomically. Raises :class:`~transports.errors.LedgerError`."""
-    times = Times()
+    statistics = _Statistics()
     try:
         await in_thread(folder.mkdir, parents=True, exist_ok=True)
     except OSError as error:
         raise LedgerError(f"{folder} cannot be made ({error.strerror}); name another folder with --out") from error
     async with _replacing(folder / "manifest.jsonl") as manifest, _replacing(folder / "failed.jsonl") as failed:
-        waiting: list[bytes] = []
         async for row in ledger.rows():
-            times.add(row)
-            waiting.append(encode_json(manifest_line(row)) + b"\n")
+            statistics.add(row)
+            manifest.write(encode_json(manifest_line(row)) + b"\n")
             if row.state is State.FAILED:
                 failed.write(encode_json(job_document(row.job)) + b"\n")
-            if len(waiting) >= _CHUNK:
-                manifest.write(b"".join(waiting))
-                waiting.clear()
-        manifest.write(b"".join(waiting))
-    report = Report({**times.report(), "replaced": await ledger.replaced(), **(extra or {})}, folder)
+    report = Report({**statistics.report(), "replaced": await ledger.replaced(), **(extra or {})}, folder)
     async with _replacing(folder / "report.json") as file:
         file.write(encode_json(dict(report)) + b"\n")
     await write_parquet(folder / "manifest.jsonl", folder / "manifest.parquet")
@@ -166,7 +135,6 @@ async def export_run(ledger: Ledger, folder: Path, extra: Mapping[str, JSONValue
 
 @asynccontextmanager
 async def _replacing(path: Path) -> AsyncIterator[IO[bytes]]:
-    """Open a new file that replaces ``path`` at the end of the block."""
     try:
         with replacing(path) as file:
             yield file
@@ -201,7 +169,7 @@ def manifest_line(row: Row) -> dict[str, JSONValue]:
     return line | carried
 
 
-class Times:
+class _Statistics:
     """Statistics of a run for its report, in 16 bytes per job."""
 
     def __init__(self) -> None:
@@ -211,11 +179,14 @@ class Times:
         self._finished = array("d")
         self._first = float("inf")
         self._copies = 0
-        self._carried = CarriedParameters()
+        #: Carried fields that apps report as missing parameters.
+        self._missing: set[str] = set()
 
     def add(self, row: Row) -> None:
         """Count one line of the manifest. Copies have a count of their own: their job counts once."""
-        self._carried.look(row)
+        if row.error_code in ("INVALID_PARAMS", "MISSING_PARAM") and len(self._missing) < _MAX_HINTS:
+            words = set(re.findall(r"\w+", row.error or ""))
+            self._missing |= {name for name in row.job.carried if _parameter(name) in words - row.job.params.keys()}
         if row.copy:
             self._copies += 1
             return
@@ -229,18 +200,16 @@ class Times:
             self._milliseconds.append(row.milliseconds)
 
     def report(self) -> dict[str, JSONValue]:
-        """Return the statistics: counts of lines, copies and jobs, jobs by state and by error code, hints at carried
-        parameters, percentiles of the succeeded jobs in milliseconds, and the throughput over time."""
         ordered = sorted(self._milliseconds)
         percentiles: dict[str, JSONValue] = {}
         if ordered:
-            percentiles = {f"p{p}": round(ordered[(len(ordered) - 1) * p // 100], 1) for p in _PERCENTILES}
+            percentiles = {f"p{p}": round(ordered[(len(ordered) - 1) * p // 100], 1) for p in (50, 90, 95, 99)}
         jobs = sum(self._states.values())
         return {
             "lines": jobs + self._copies,
             "copies": self._copies,
             "jobs": jobs,
-            "hints": list[JSONValue](self._carried.hints()),
+            "hints": list[JSONValue](_hints(self._missing)),
             "states": {state.value: self._states[state] for state in State},
             "codes": dict(self._codes.most_common()),
             "milliseconds": percentiles,
@@ -251,7 +220,7 @@ class Times:
         if not self._finished:
             return {}
         last = max(self._finished)
-        step = max((last - self._first) / _POINTS, 1.0)
+        step = max((last - self._first) / 60, 1.0)
         counts = [0] * (int((last - self._first) / step) + 1)
         for finished in self._finished:
             counts[int((finished - self._first) / step)] += 1

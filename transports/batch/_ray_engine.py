@@ -1,8 +1,4 @@
-"""Engine on Ray: actors with one browser each, scaled with the ledger's backlog.
-
-:class:`RayCluster` is the connection to Ray, with all calls in one thread. :class:`RayWorker` is the class of the
-actors. :class:`RayEngine` starts, watches and replaces them.
-"""
+"""Engine on Ray: actors with one browser each, scaled with the ledger's backlog."""
 
 from __future__ import annotations
 
@@ -38,12 +34,6 @@ logger = logging.getLogger("transports.batch")
 
 T = TypeVar("T")
 
-#: Seconds for one answer of Ray, and for starting or finding a cluster.
-_ANSWER, _START_TIMEOUT = 30.0, 90.0
-#: Size of Ray's object store in bytes, the minimum that Ray accepts: it stays unused.
-_OBJECT_STORE = 80 << 20
-#: Maximum length of the path of Ray's folder in bytes: Ray appends the paths of its sockets, which have a limit.
-_LONGEST_FOLDER = 43
 #: Authentication token of local clusters. One per process, since Ray caches the first token that it reads.
 _TOKEN = secrets.token_hex(32)
 #: Environment of local clusters. The first variable makes the raylet end the orphans of a killed actor: its driver, and
@@ -53,16 +43,28 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-#: Seconds between two checks of the ledger and the actors.
-_LOOK = 0.5
-#: Maximum number of lost actors in a row while no job ends.
-_MAX_FAILURES = 5
-#: Seconds for the actors to settle their jobs after a request to stop.
-_STOP = 15.0
-#: Seconds for an actor to start on a free CPU, and for it to find a free CPU while no other actor works.
-_START, _ROOM = 90.0, 600.0
-#: Seconds between two checks of the cluster.
-_CHECK = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of the engine, times in seconds."""
+
+    #: For one answer of Ray, and for starting or finding a cluster.
+    answer: float = 30.0
+    open: float = 90.0
+    #: Between two checks of the ledger and the actors, and of the cluster.
+    look: float = 0.5
+    check: float = 5.0
+    #: For an actor to start on a free CPU, and for it to find a free CPU while no other actor works.
+    start: float = 90.0
+    room: float = 600.0
+    #: For the actors to settle their jobs after a request to stop.
+    stop: float = 15.0
+    #: Lost actors in a row while no job ends.
+    failures: int = 5
+
+
+LIMITS = Limits()
 
 
 def require_ray() -> Any:
@@ -77,10 +79,8 @@ def require_ray() -> Any:
 
 
 class RayCluster:
-    """Connection to Ray, opened by ``async with``.
-
-    It connects to the cluster at ``address`` (``auto`` is the cluster of this machine), or starts a local cluster for
-    ``actors`` actors and ends it with this process.
+    """Connection to the cluster at ``address`` (``auto`` is the cluster of this machine), or to a local cluster for
+    ``actors`` actors, which it starts and which ends with this process.
 
     Raises :class:`~transports.errors.UsageError` without Ray, and :class:`~transports.errors.ConnectFailed` for an
     unresponsive cluster.
@@ -96,7 +96,6 @@ class RayCluster:
 
     @property
     def is_own(self) -> bool:
-        """True if this process has started the cluster."""
         return self._address is None
 
     @property
@@ -107,7 +106,7 @@ class RayCluster:
 
     async def __aenter__(self) -> Self:
         try:
-            await self._do(self._connect, _START_TIMEOUT)
+            await self._do(self._connect, LIMITS.open)
             _take_signals_back()
         except BaseException:
             await self.aclose()
@@ -121,19 +120,20 @@ class RayCluster:
         """Disconnect from the cluster, and end it if this process started it. Never raises."""
         if not self._hangs:
             with contextlib.suppress(ConnectFailed):
-                await self._do(self._close, _ANSWER)
+                await self._do(self._close)
         self._thread.end()
 
     def _connect(self) -> None:
         logging.getLogger("ray").setLevel(logging.ERROR)
         # Despite `log_to_driver`, Ray would print lost processes of the cluster to stdout. This module logs them.
-        if inner := getattr(getattr(self._ray, "_private", None), "worker", None):
+        inner = getattr(getattr(self._ray, "_private", None), "worker", None)
+        if inner is not None:
             inner._worker_logs_enabled = False
         common: Mapping[str, object] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self._address is not None:
             self._ray.init(address=self._address, **common)
             return
-        folder = self._stack.enter_context(short_folder(_LONGEST_FOLDER))
+        folder = self._stack.enter_context(short_folder(43))  # Ray appends the paths of its sockets, which have a limit
         # Without a token, any local user could run code in the cluster. This token replaces the one that Ray would
         # store in the user's home, unless RAY_AUTH_MODE is set.
         self._stack.enter_context(_environment({**_ENVIRONMENT, "RAY_AUTH_TOKEN": _TOKEN}))
@@ -148,7 +148,7 @@ class RayCluster:
             address="local",
             num_cpus=self._actors,
             include_dashboard=False,
-            object_store_memory=_OBJECT_STORE,
+            object_store_memory=80 << 20,  # the minimum that Ray accepts: it stays unused
             _temp_dir=str(folder),
             **options,
         )
@@ -159,22 +159,19 @@ class RayCluster:
         finally:
             self._stack.close()
 
-    async def machines(self) -> set[str]:
-        """Return the host names of the cluster's machines."""
-        nodes = await self._do(self._ray.nodes, _ANSWER)
-        return {str(node["NodeManagerHostname"]) for node in nodes if node["Alive"]}
-
     async def is_elsewhere(self) -> bool:
         """Return whether an actor may be on another machine."""
-        return not self.is_own and await self.machines() != {socket.gethostname()}
+        if self.is_own:
+            return False
+        nodes = await self._do(self._ray.nodes)
+        return {str(node["NodeManagerHostname"]) for node in nodes if node["Alive"]} != {socket.gethostname()}
 
     async def cores(self) -> int:
         """Return the current number of CPUs of the cluster, at least 1."""
-        return max(int((await self._do(self._ray.cluster_resources, _ANSWER)).get("CPU", 0)), 1)
+        return max(int((await self._do(self._ray.cluster_resources)).get("CPU", 0)), 1)
 
     async def has_room(self) -> bool:
-        """Return whether a CPU of the cluster is free."""
-        return float((await self._do(self._ray.available_resources, _ANSWER)).get("CPU", 0)) >= 1
+        return float((await self._do(self._ray.available_resources)).get("CPU", 0)) >= 1
 
     async def is_lost(self) -> bool:
         """Return whether this process's node of the cluster has ended: actors do not start any more, and Ray reports no
@@ -184,40 +181,36 @@ class RayCluster:
             here = self._ray.get_runtime_context().get_node_id()
             return not any(node["Alive"] for node in self._ray.nodes() if node["NodeID"] == here)
 
-        return await self._do(look, _ANSWER)
+        return await self._do(look)
 
     async def reopen(self) -> None:
         """Reconnect, starting another cluster if the old one was local. The old actors are lost."""
-        await self._do(self._close, _ANSWER)
-        await self._do(self._connect, _START_TIMEOUT)
+        await self._do(self._close)
+        await self._do(self._connect, LIMITS.open)
         _take_signals_back()
 
     async def start(self, kind: type, method: str, *args: object) -> tuple[Any, Any, Any]:
-        """Start an actor of a class and call one of its methods. Ray does not restart the actor.
+        """Start an actor of a class, which Ray does not restart, and call one of its methods.
 
-        Return the actor and the pending answers of its method ``started`` and of the called method. A cluster with
-        autoscaling grows if it has no room for the actor."""
+        Return the actor and the pending answers of its method ``started`` and of the called method."""
 
         def start() -> tuple[Any, Any, Any]:
             remote = self._ray.remote(kind).options(num_cpus=1, max_restarts=0, max_task_retries=0)
             actor = remote.remote()
             return actor, actor.started.remote(), getattr(actor, method).remote(*args)
 
-        return await self._do(start, _ANSWER)
+        return await self._do(start)
 
     async def tell(self, actor: Any, method: str) -> None:
-        """Call a method of an actor and ignore its answer."""
-        await self._do(lambda: getattr(actor, method).remote(), _ANSWER)
+        await self._do(lambda: getattr(actor, method).remote())
 
     async def kill(self, actor: Any) -> None:
-        """End an actor at once."""
-        await self._do(lambda: self._ray.kill(actor), _ANSWER)
+        await self._do(lambda: self._ray.kill(actor))
 
     async def answered(self, answers: Sequence[Any]) -> list[Any]:
-        """Return the arrived answers."""
         if not answers:
             return []
-        ready, _ = await self._do(lambda: self._ray.wait([*answers], num_returns=len(answers), timeout=0), _ANSWER)
+        ready, _ = await self._do(lambda: self._ray.wait([*answers], num_returns=len(answers), timeout=0))
         return list(ready)
 
     async def result(self, answer: Any) -> object:
@@ -226,7 +219,7 @@ class RayCluster:
 
         def get() -> object:
             try:
-                return self._ray.get(answer, timeout=_ANSWER)
+                return self._ray.get(answer, timeout=LIMITS.answer)
             except errors.RayActorError as error:
                 lines = str(error).strip().splitlines() or [""]
                 reason = lines[0]
@@ -236,11 +229,14 @@ class RayCluster:
             except errors.RayTaskError as error:
                 return Disconnected(f"an actor on Ray failed: {first_line(error.cause or error)}")
 
-        return await self._do(get, _ANSWER)
+        return await self._do(get)
 
-    async def _do(self, work: Callable[[], T], seconds: float) -> T:
+    async def _do(self, work: Callable[[], T], seconds: float | None = None) -> T:
         """Run ``work`` in Ray's thread. Errors of Ray become errors of this package."""
-        where = "the Ray cluster" if self._address is None else f"the Ray cluster at {redact_url(self._address)}"
+        where = "the Ray cluster"
+        if self._address is not None:
+            where += f" at {redact_url(self._address)}"
+        seconds = seconds or LIMITS.answer
         if self._hangs:
             raise ConnectFailed(self._hangs)
         try:
@@ -265,7 +261,6 @@ class _RayThread:
         threading.Thread(target=self._serve, name="abp-ray", daemon=True).start()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Run ``work`` in the thread."""
         future: Future[T] = Future()
         self._work.put((future, work))
         return future
@@ -338,7 +333,6 @@ class RayWorker:
             return WorkReport()  # by stop()
 
     async def drain(self) -> None:
-        """Start no more jobs."""
         self._drained = True
         if self._engine is not None:
             self._engine.drain()
@@ -364,9 +358,8 @@ class RayEngine:
 
     ``place`` is the run's ledger as actors can reach it: its folder, or a ``postgresql://`` address. ``make_pool``
     makes the pool of an actor. ``browsers`` is the maximum number of actors, by default one per CPU of the cluster. The
-    limits of ``options`` apply to all actors together: ``concurrency`` and ``rate`` are divided among them. ``shared``
-    means that other machines can reach the ledger and the store. ``on_counts`` is called with the counts of the run's
-    jobs.
+    ``concurrency`` and the ``rate`` of ``options`` are divided among the actors. ``shared`` means that other machines
+    can reach the ledger and the store. ``on_counts`` is called with the counts of the run's jobs.
 
     Lost actors, actors that do not start and an ended local cluster are replaced. Jobs of lost actors are queued again
     or ``unknown``, as those of any lost worker. Raises :class:`~transports.errors.UsageError` without Ray.
@@ -397,11 +390,13 @@ class RayEngine:
         self._wake = asyncio.Event()
         self._calls = 0
         self._recycled: Counter[str] = Counter()
-        self._failures, self._not_before, self._open = 0, 0.0, 0
+        #: Losses in a row without an ended job; losses before ``_not_before`` count as one.
+        self._failures = 0
+        self._not_before = 0.0
+        self._open_jobs = 0
         self._checked = 0.0
 
     def drain(self) -> None:
-        """Start no more jobs."""
         self._stopped = True
         self._wake.set()
 
@@ -428,7 +423,7 @@ class RayEngine:
                     self._on_counts(counts)
                     await self._collect(counts)
                     waiting = await self._waiting()
-                    if time.monotonic() >= self._checked + _CHECK:
+                    if time.monotonic() >= self._checked + LIMITS.check:
                         self._checked = time.monotonic()
                         lost = await self._cluster.is_lost()  # without its head, Ray ends this process in a minute
                         if waiting and counts.open and not self._stopped:
@@ -437,7 +432,7 @@ class RayEngine:
                         return WorkReport(self._calls, dict(self._recycled))
                     await self._scale(shares, 0 if self._stopped else counts.open, end)
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(_LOOK):
+                        async with asyncio.timeout(LIMITS.look):
                             await self._wake.wait()
                     self._wake.clear()
             finally:
@@ -475,9 +470,9 @@ class RayEngine:
             backlog -= share.concurrency
 
     async def _collect(self, counts: Counts) -> None:
-        """Remove ended actors, and record their reports or errors."""
-        if counts.open != self._open:
-            self._open, self._failures = counts.open, 0
+        if counts.open != self._open_jobs:
+            self._open_jobs = counts.open
+            self._failures = 0
         ready = await self._cluster.answered([actor.answer for actor in self._actors.values()])
         for number, actor in [*self._actors.items()]:
             if actor.answer not in ready:
@@ -499,19 +494,18 @@ class RayEngine:
             await self._cluster.reopen()
             self._lost(Disconnected("the Ray cluster has ended, or its part on this machine"))
             return
-        late = [number for number, actor in waiting.items() if now >= actor.begun + _START]
+        late = [number for number, actor in waiting.items() if now >= actor.begun + LIMITS.start]
         if late and await self._cluster.has_room():
             for number in late:
                 await self._cluster.kill(self._actors.pop(number).handle)
-                self._lost(ConnectFailed(f"an actor on Ray did not start within {_START:g} s"))
-        elif len(waiting) == len(self._actors) and now >= min(actor.begun for actor in waiting.values()) + _ROOM:
+                self._lost(ConnectFailed(f"an actor on Ray did not start within {LIMITS.start:g} s"))
+        elif len(waiting) == len(self._actors) and now >= min(actor.begun for actor in waiting.values()) + LIMITS.room:
             raise ConnectFailed(
-                f"no actor found a free CPU on Ray within {_ROOM:g} s; end other work there, or add machines (`ray "
-                "status` shows both), then run the same command again"
+                f"no actor found a free CPU on Ray within {LIMITS.room:g} s; end other work there, or add machines "
+                "(`ray status` shows both), then run the same command again"
             )
 
     async def _waiting(self) -> dict[int, _Actor]:
-        """Return the actors not started yet."""
         waiting = {number: actor for number, actor in self._actors.items() if not actor.works}
         ready = await self._cluster.answered([actor.started for actor in waiting.values()])
         for actor in waiting.values():
@@ -524,7 +518,7 @@ class RayEngine:
         if time.monotonic() < self._not_before:  # actors lost with the same machine count as one failure
             return
         self._failures += 1
-        if self._failures >= _MAX_FAILURES:
+        if self._failures >= LIMITS.failures:
             if isinstance(error, TransportError):
                 raise type(error)(f"{error.message}, as {self._failures - 1} before it; {self._cluster.advice}")
             raise error
@@ -535,7 +529,7 @@ class RayEngine:
         with contextlib.suppress(ConnectFailed):
             for actor in self._actors.values():
                 await self._cluster.tell(actor.handle, "stop")
-            until = time.monotonic() + _STOP
+            until = time.monotonic() + LIMITS.stop
             waiting = await self._waiting()
             answers = [actor.answer for number, actor in self._actors.items() if number not in waiting]
             while len(await self._cluster.answered(answers)) < len(answers) and time.monotonic() < until:

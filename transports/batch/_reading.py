@@ -8,6 +8,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
@@ -21,14 +22,26 @@ from ._jobs import Consent, Job, job_document, parse_job, require_few_fields
 
 #: An example line of JSON Lines.
 EXAMPLE = '{"capability": "export.pdf", "params": {}}'
-#: Faults in a message, characters of each, and runs of lines with the same fault.
-_MOST, _MAX_CHARS, _RUNS = 20, 300, 10
-#: Columns in a message, and characters of each name.
-_COLUMNS, _COLUMN_CHARS = 20, 60
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
-_AGAIN = "correct it, and give the same command again"
-#: Jobs of one batch, and the bytes of input after which a smaller batch is yielded.
-_BATCH, _BATCH_BYTES = 500, 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of reading an input. Those of messages keep them readable."""
+
+    #: Faults in a message, characters of each, and runs of lines with the same fault.
+    faults: int = 20
+    fault_chars: int = 300
+    runs: int = 10
+    #: Columns in a message, and characters of each name.
+    columns: int = 20
+    column_chars: int = 60
+    #: Jobs of one batch, and the bytes of input after which a smaller batch is yielded.
+    batch: int = 500
+    batch_bytes: int = 16 << 20
+
+
+LIMITS = Limits()
 
 
 class Refused:
@@ -44,24 +57,24 @@ class Refused:
         self._count += 1
         kind, number = place.split()
         fault = " " * fault.startswith(" ") + " ".join(fault.split())
-        if len(fault) > _MAX_CHARS:
-            fault = fault[:_MAX_CHARS] + "…"
-        if fault in self._faults or len(self._faults) < _MOST:
+        if len(fault) > LIMITS.fault_chars:
+            fault = fault[: LIMITS.fault_chars] + "…"
+        if fault in self._faults or len(self._faults) < LIMITS.faults:
             self._faults.setdefault(fault, _Places(kind)).add(int(number))
 
     def check(self) -> None:
         """Raise :class:`~transports.errors.UsageError` if a line was refused."""
         faults = [f"{places}{places.joined(fault)}" for fault, places in self._faults.items()]
         if self._count == 1:
-            raise UsageError(f"{self._path}, {faults[0]}; nothing was run: {_AGAIN}")
+            raise UsageError(f"{self._path}, {faults[0]}; nothing was run: correct it, and give the same command again")
         if self._count:
             rest = self._count - sum(places.count for places in self._faults.values())
             if rest:
                 faults.append(f"and {rest} more")
             lines = "\n".join(faults)
-            again = _AGAIN.replace("it", "them", 1)
             raise UsageError(
-                f"{self._path} has {self._count} invalid lines; nothing was run: {again}\n{lines}",
+                f"{self._path} has {self._count} invalid lines; nothing was run: correct them, and give the same "
+                f"command again\n{lines}",
                 details={"refused": lines},
             )
 
@@ -79,13 +92,12 @@ class _Places:
         self.count += 1
         if self._runs and not self._left_out and number == self._runs[-1][1] + 1:
             self._runs[-1][1] = number
-        elif len(self._runs) < _RUNS:
+        elif len(self._runs) < LIMITS.runs:
             self._runs.append([number, number])
         else:
             self._left_out += 1
 
     def joined(self, fault: str) -> str:
-        """Return the fault as it follows these places."""
         if self.count == 1 or fault.startswith(":"):
             return fault
         return f": each{fault}"
@@ -98,18 +110,16 @@ class _Places:
 
 def require_columns(path: Path, names: Sequence[str], delimiter: str | None = None) -> None:
     """Raise :class:`~transports.errors.UsageError` for a table without a column ``capability``, or with more columns
-    than a job may have fields.
-
-    The message lists the columns of the table. ``delimiter`` is the separator of its columns."""
+    than a job may have fields. ``delimiter`` is the separator of its columns."""
     try:
         require_few_fields(names)
     except UsageError as error:
         raise UsageError(f"{path}: {error.message}") from None
     if "capability" in names or not names:
         return
-    shown = ", ".join(f'"{name[:_COLUMN_CHARS]}"' for name in names[:_COLUMNS])
-    if len(names) > _COLUMNS:
-        shown += f" and {len(names) - _COLUMNS} more"
+    shown = ", ".join(f'"{name[: LIMITS.column_chars]}"' for name in names[: LIMITS.columns])
+    if len(names) > LIMITS.columns:
+        shown += f" and {len(names) - LIMITS.columns} more"
     columns = f"the columns are {shown}" if len(names) > 1 else f"the only column is {shown}"
     alike = [name for name in names if name.strip().lower() == "capability"]
     if alike:
@@ -155,7 +165,6 @@ def spool_stream(stream: IO[bytes], path: Path) -> Path:
 
 
 def spool_jobs(jobs: Iterable[Job], path: Path) -> Path:
-    """Write jobs to ``path`` as JSON Lines, and return the path."""
     with _writing(path) as file:
         for job in jobs:
             file.write(encode_json(job_document(job)) + b"\n")
@@ -183,7 +192,8 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
     faults, and for an empty input.
     """
     batch: list[Job] = []
-    lines = batch_bytes = 0
+    lines = 0
+    batch_bytes = 0
     refused = Refused(path)
     is_empty = True
     for where, size, document in _documents(path, refused):
@@ -200,9 +210,10 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
         is_empty = False
         lines += 1
         batch_bytes += size
-        if lines >= _BATCH or batch_bytes >= _BATCH_BYTES:
+        if lines >= LIMITS.batch or batch_bytes >= LIMITS.batch_bytes:
             yield batch
-            batch, lines, batch_bytes = [], 0, 0
+            batch = []
+            lines = batch_bytes = 0
     refused.check()
     if is_empty:
         raise UsageError(f"{path} has no jobs; each line is one, such as {EXAMPLE}")
@@ -212,7 +223,7 @@ def read_jobs(path: Path, target: str | None = None, consent: Consent | None = N
 
 def first_jobs(path: Path) -> list[Job]:
     """Return the first jobs of a readable input, without reading their files."""
-    return [parse_job(document) for _, _, document in islice(_documents(path, Refused(path)), _BATCH)]
+    return [parse_job(document) for _, _, document in islice(_documents(path, Refused(path)), LIMITS.batch)]
 
 
 #: Position of an object in the input, its approximate size in bytes, and the object.
@@ -262,7 +273,7 @@ def _parquet(path: Path) -> Iterator[_Placed]:
             f"reading {path} needs pyarrow ({error}); install it: pip install 'abp-transports[parquet]'"
         ) from error
     check = partial(require_columns, path)
-    for number, size, row in _parquet_files.read_rows(path, batch_size=_BATCH, check=check):
+    for number, size, row in _parquet_files.read_rows(path, batch_size=LIMITS.batch, check=check):
         yield f"row {number}", size, _plain_row(row)
 
 

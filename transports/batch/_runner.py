@@ -1,9 +1,4 @@
-"""Worker of a run: leases jobs of a ledger, runs them with a driver and settles their outcomes.
-
-The :class:`Runner` is the loop. Its limits are here, too: :class:`RunOptions`, the :class:`Rate` of starts,
-:class:`HostPauses` (back-off requested by hosts), :class:`Retries` with their budget, and prefetched leases
-(:class:`Ahead`).
-"""
+"""Worker of a run: leases jobs of a ledger, runs them with a driver and settles their outcomes."""
 
 from __future__ import annotations
 
@@ -32,34 +27,34 @@ from .ledger._schema import Leased, Settlement, host_of
 
 logger = logging.getLogger("transports.batch")
 
-#: Maximum ``retry_after`` of an app in seconds. A job is not retried if the app asks for more.
-_MAX_RETRY_AFTER = 3600.0
-#: Retry budget of every run, and its increase per ended job.
-_FREE_RETRIES, _RETRIES_PER_JOB = 20, 0.2
-#: Refusals with a ``retry_after`` that count as one retry.
-_REFUSALS_PER_RETRY = 5
-#: Jobs with remembered refusals. Beyond that number, refusals of the oldest count as other retries.
-_MAX_REFUSED = 10_000
-#: Maximum of any other limit, within the range of the ledger's integers.
-_MOST = 1_000_000_000
-#: Maximum average duration of short jobs in seconds.
-_SHORT = 0.1
-#: Seconds that a prefetched job may wait here: another worker may be free.
-_MAX_WAIT = 1.0
-#: Part of a lease within which a job is started. Later, its lease might have expired.
-_SAFE = 0.5
-#: Seconds between two requests to a ledger without jobs for this worker. They double up to a quarter of a lease, since
-#: a thousand idle workers would keep the ledger busy.
-_IDLE = 0.4
-#: Seconds after which an ended job is written even if the batch of ended jobs is small.
-_LATEST = 0.02
-_ABANDON_TIMEOUT = 10.0
-_ABANDONED = "the run was stopped while the job ran; it may have run: look at the app before you send it again"
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a worker, times in seconds."""
+
+    #: A job is not retried if the app asks for a longer pause.
+    max_retry_after: float = 3600.0
+    #: Refusals with a ``retry_after`` that count as one retry: an app with a rate limit may refuse the same job of a
+    #: burst again and again.
+    refusals_per_retry: int = 5
+    #: Jobs with remembered refusals. Beyond that number, refusals of the oldest count as other retries.
+    max_refused: int = 10_000
+    #: Average duration below which jobs are prefetched.
+    short: float = 0.1
+    #: Of a prefetched job: another worker may be free.
+    max_wait: float = 1.0
+    #: Between two requests to a ledger without jobs for this worker. The time doubles up to a quarter of a lease, since
+    #: a thousand idle workers would keep the ledger busy.
+    idle: float = 0.4
+    #: Until an ended job is written even if the batch of ended jobs is small.
+    latest: float = 0.02
+
+
+LIMITS = Limits()
 
 
 class Rate:
-    """Rate limit of ``per_second`` starts, spread evenly: a burst is at most a tenth of a second's worth, or two.
-    ``None`` means no limit."""
+    """Rate limit of ``per_second`` starts, spread evenly: a burst is at most a tenth of a second's worth, or two."""
 
     def __init__(self, per_second: float | None) -> None:
         self._limiter: AsyncLimiter | None = None
@@ -70,7 +65,6 @@ class Rate:
             self._pause = max(1 / per_second, 0.001)
 
     def room(self, count: int) -> int:
-        """Return the number of starts allowed now, at most ``count``."""
         if self._limiter is None:
             return count
         low, high = 0, count
@@ -87,7 +81,6 @@ class Rate:
         return math.inf if self.room(1) else self._pause
 
     async def take(self, count: int) -> None:
-        """Count ``count`` starts."""
         if self._limiter is not None and count:
             await self._limiter.acquire(count)
 
@@ -100,11 +93,10 @@ class HostPauses:
 
     def pause(self, host: str, seconds: float) -> None:
         """Pause ``host`` for ``seconds``. A longer pause stays in force."""
-        until = time.monotonic() + min(seconds, _MAX_RETRY_AFTER)
+        until = time.monotonic() + min(seconds, LIMITS.max_retry_after)
         self._until[host] = max(until, self._until.get(host, 0.0))
 
     def closed(self) -> frozenset[str]:
-        """Return the currently paused hosts."""
         now = time.monotonic()
         self._until = {host: until for host, until in self._until.items() if until > now}
         return frozenset(self._until)
@@ -119,8 +111,7 @@ class Retries:
     """Retry policy: at most ``limit`` retries per job, within a budget of all jobs.
 
     The budget is a fifth of the ended jobs plus 20, so that an app that is down is not called ``limit`` times for each
-    job. A refusal with a ``retry_after`` does not use the budget, and five such refusals count as one of ``limit``: an
-    app with a rate limit may refuse the same job of a burst again and again."""
+    job. A refusal with a ``retry_after`` does not use the budget, and counts as a fifth of a retry."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -129,22 +120,18 @@ class Retries:
         #: Refusals of retried jobs by key, as far as this worker has seen them.
         self._refusals: dict[str, int] = {}
 
-    @property
-    def _budget(self) -> float:
-        return _FREE_RETRIES + _RETRIES_PER_JOB * self._ended
-
     def delay(self, outcome: Outcome, attempts: int) -> float | None:
         """Return the seconds until the job is retried, ``None`` if this outcome is final."""
         if outcome.retryable:
             key, wait = outcome.job.key, outcome.retry_after
             refused = self._refusals.pop(key, 0)
             if wait is not None:
-                if attempts <= self._limit * _REFUSALS_PER_RETRY and wait <= _MAX_RETRY_AFTER:
+                if attempts <= self._limit * LIMITS.refusals_per_retry and wait <= LIMITS.max_retry_after:
                     self._remember(key, refused + 1)
                     return max(wait, backoff_delay(1))  # not later than its host opens: older jobs go first
             else:
-                spent = attempts - refused + refused // _REFUSALS_PER_RETRY
-                if spent <= self._limit and self._spent < self._budget:
+                spent = attempts - refused + refused // LIMITS.refusals_per_retry
+                if spent <= self._limit and self._spent < 20 + self._ended / 5:
                     self._spent += 1
                     self._remember(key, refused)
                     return backoff_delay(spent)
@@ -156,7 +143,7 @@ class Retries:
     def _remember(self, key: str, refused: int) -> None:
         if refused:
             self._refusals[key] = refused
-            if len(self._refusals) > _MAX_REFUSED:  # a job leased by another worker stays here otherwise
+            if len(self._refusals) > LIMITS.max_refused:  # a job leased by another worker stays here otherwise
                 del self._refusals[next(iter(self._refusals))]
 
 
@@ -182,11 +169,12 @@ class RunOptions:
     consent: Consent | None = None
 
     def __post_init__(self) -> None:
+        most = 1_000_000_000  # within the range of the ledger's integers
         for name, value, minimum, maximum in (
-            ("concurrency", self.concurrency, 1, _MOST),
-            ("per_host", self.per_host, 1, _MOST),
-            ("retries", self.retries, 0, _MOST),
-            ("rate", self.rate, 1e-6, _MOST),
+            ("concurrency", self.concurrency, 1, most),
+            ("per_host", self.per_host, 1, most),
+            ("retries", self.retries, 0, most),
+            ("rate", self.rate, 1e-6, most),
             ("deadline", self.deadline, 1e-6, MAX_TIMEOUT),
             ("lease_seconds", self.lease_seconds, 1, MAX_TIMEOUT),
         ):
@@ -198,7 +186,7 @@ def pool_size(concurrency: int, browsers: int | None = None) -> tuple[int, int]:
     """Return the number of browsers of a pool, by default one per core, and the number of sessions of each browser, so
     that each of ``concurrency`` jobs has a session."""
     count = browsers or min(concurrency, os.cpu_count() or 1)
-    return count, -(-concurrency // count)
+    return count, math.ceil(concurrency / count)
 
 
 class Elapsed:
@@ -219,10 +207,11 @@ class Ahead:
     A worker does not prefetch while jobs are long, nor with ``rate`` or ``per_host``: those limits count leased jobs,
     so that other workers would get fewer jobs than they could run."""
 
-    def __init__(self, options: RunOptions) -> None:
+    def __init__(self, options: RunOptions, max_wait: float = LIMITS.max_wait) -> None:
         is_limited = options.rate is not None or options.per_host is not None
         self._max_size = 0 if is_limited else options.concurrency
-        self._safe = options.lease_seconds * _SAFE
+        self._max_wait = max_wait
+        self._safe = options.lease_seconds / 2  # later, the lease might have expired
         #: Each with the time since its lease was requested and since it arrived. The wait here excludes a slow ledger.
         self._jobs: deque[tuple[Leased, Elapsed, Elapsed]] = deque()
         self._average: float | None = None  # seconds of a job
@@ -233,13 +222,12 @@ class Ahead:
     @property
     def size(self) -> int:
         """Number of jobs to lease beyond the running ones."""
-        if self._average is None or self._average >= _SHORT:
+        if self._average is None or self._average >= LIMITS.short:
             return 0
         return self._max_size
 
     @property
     def is_low(self) -> bool:
-        """True if it is time to lease more jobs."""
         return len(self._jobs) <= self.size // 8
 
     @property
@@ -251,8 +239,7 @@ class Ahead:
         return self._seconds_left(requested, arrived)
 
     def _seconds_left(self, requested: Elapsed, arrived: Elapsed) -> float:
-        """Return the remaining waiting time of a job, given when its lease was requested and when it arrived."""
-        return max(min(_MAX_WAIT - arrived.seconds, self._safe - requested.seconds), 0.0)
+        return max(min(self._max_wait - arrived.seconds, self._safe - requested.seconds), 0.0)
 
     def add(self, jobs: Iterable[Leased], requested: Elapsed, others: Collection[str]) -> None:
         """Add jobs whose lease was ``requested`` then. Skip jobs that are here already and the ``others`` of the
@@ -262,7 +249,6 @@ class Ahead:
         self._jobs += ((leased, requested, arrived) for leased in jobs if leased.key not in present)
 
     def take(self) -> Leased:
-        """Remove and return the next job to start."""
         return self._jobs.popleft()[0]
 
     def drop(self, closed: Collection[str], *, stopped: bool) -> list[Leased]:
@@ -286,7 +272,7 @@ class Ahead:
         """Count a job's duration. ``None`` is a job that ends later or is retried: being older than the
         prefetched jobs, it would wait behind them."""
         if seconds is None:
-            self._average = max(self._average or 0.0, _SHORT * 10)
+            self._average = max(self._average or 0.0, LIMITS.short * 10)
         elif self._average is None:
             self._average = seconds
         else:
@@ -297,7 +283,7 @@ OnSettled: TypeAlias = Callable[[Settlement], object]
 
 
 class Driver(Protocol):
-    """Protocol for running one job, such as a :class:`~transports.batch.Pool`."""
+    """Runs one job, such as a :class:`~transports.batch.Pool`."""
 
     async def run(self, job: Job, /) -> Outcome:
         """Run a job and return its outcome.
@@ -319,10 +305,16 @@ class Ended(StrEnum):
 
 class Runner:
     """Worker for the jobs of a ledger, with one driver. ``on_settled`` is called with each outcome once it is in the
-    ledger."""
+    ledger. A prefetched job waits ``max_wait`` seconds at most."""
 
     def __init__(
-        self, ledger: Ledger, driver: Driver, options: RunOptions, on_settled: OnSettled = lambda _: None
+        self,
+        ledger: Ledger,
+        driver: Driver,
+        options: RunOptions,
+        on_settled: OnSettled = lambda _: None,
+        *,
+        max_wait: float = LIMITS.max_wait,
     ) -> None:
         self._ledger = ledger
         self._driver = driver
@@ -332,7 +324,7 @@ class Runner:
         self._retries = Retries(options.retries)
         self._pauses = HostPauses()
         self._running: dict[str, tuple[Leased, asyncio.Task[None]]] = {}
-        self._ahead = Ahead(options)
+        self._ahead = Ahead(options, max_wait)
         self._deadline = math.inf
         #: Settlements to write, and written settlements that ``on_settled`` has not seen yet.
         self._ended: list[Settlement] = []
@@ -388,7 +380,7 @@ class Runner:
 
     async def _keep_leases(self) -> None:
         """Renew the leases of this worker, and expire those of lost workers."""
-        interval = self._options.lease_seconds / 4 if self._holds else _IDLE
+        interval = self._options.lease_seconds / 4 if self._holds else LIMITS.idle
         if time.monotonic() - self._renewed < interval:
             return
         self._renewed = time.monotonic()
@@ -405,7 +397,9 @@ class Runner:
         self._give_back()
         self._wake.clear()
         room = self._room()
-        ended = self._take_ended()
+        ended, self._ended = self._ended, []
+        if self._latest is not None:
+            self._latest.cancel()
         if not ended and not room:
             return 0
         try:
@@ -425,14 +419,7 @@ class Runner:
         free = self._options.concurrency + self._ahead.size - len(self._running) - len(self._ahead)
         return max(self._rate.room(free), 0)
 
-    def _take_ended(self) -> list[Settlement]:
-        ended, self._ended = self._ended, []
-        if self._latest is not None:
-            self._latest.cancel()
-        return ended
-
     def _begin(self) -> None:
-        """Start as many leased jobs as may run."""
         self._give_back()
         while self._ahead and len(self._running) < self._options.concurrency:
             leased = self._ahead.take()
@@ -492,7 +479,8 @@ class Runner:
             elif leased.job.idempotent:
                 self._end(Settlement(leased.key, Outcome(leased.job, State.CANCELLED), 0.0))
             else:
-                lost = Outcome(leased.job, State.UNKNOWN, error_code="CANCELLED", error=_ABANDONED)
+                advice = "the run was stopped while the job ran; look at the app before you send it again"
+                lost = Outcome(leased.job, State.UNKNOWN, error_code="CANCELLED", error=advice)
                 self._end(Settlement(leased.key, lost))
             raise
         except Exception as error:  # noqa: BLE001 - a driver that breaks its contract costs one job
@@ -532,25 +520,22 @@ class Runner:
         if self._ahead.is_low:
             self._wake.set()
         elif len(self._ended) == 1:
-            self._latest = loop.call_later(_LATEST, self._wake.set)
+            self._latest = loop.call_later(LIMITS.latest, self._wake.set)
         if settlement.again_after:  # wake up shortly after the job is due, so that the ledger agrees
             loop.call_later(settlement.again_after + 0.01, self._wake.set)
 
     async def _wait(self) -> None:
         """Wait until a job ends or a time limit passes."""
-        seconds = self._options.lease_seconds / 4
+        longest = seconds = self._options.lease_seconds / 4
         if not self._stopped and len(self._running) < self._options.concurrency:
-            seconds = min(self._idle(), self._rate.seconds(), self._pauses.seconds() + 0.001)
+            idle = min(LIMITS.idle * 2.0 ** min(self._found_nothing, 10), longest) * random.uniform(0.5, 1.0)
+            seconds = min(idle, self._rate.seconds(), self._pauses.seconds() + 0.001)
         if not self._stopped:
             seconds = min(seconds, max(self._deadline - time.monotonic(), 0.0))
         seconds = min(seconds, self._ahead.seconds + 0.001)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
-
-    def _idle(self) -> float:
-        longest = self._options.lease_seconds / 4
-        return min(_IDLE * 2.0 ** min(self._found_nothing, 10), longest) * random.uniform(0.5, 1.0)
 
     async def _abandon(self) -> None:
         """Cancel running jobs, and write their outcomes."""
@@ -559,7 +544,7 @@ class Runner:
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=_ABANDON_TIMEOUT)
+            await asyncio.wait(tasks, timeout=10.0)  # a driver may ignore its cancellation
         self._ended += [_not_begun(leased) for leased, task in self._running.values() if task.done()]
         if self._ended or self._ahead:
             with contextlib.suppress(Exception):  # the error that ended the run is raised; leases end by themselves

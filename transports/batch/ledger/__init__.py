@@ -1,6 +1,4 @@
-"""Ledger of a run: the state and outcome of each job, in SQLite in the run's folder, or in PostgreSQL for workers on
-many machines.
+"""Ledger of a run: the state and outcome of each job, in SQLite or PostgreSQL.
 
-* :mod:`._ledger` — the :class:`Ledger` of a worker; :mod:`._reads` — :class:`LedgerView`: lists and statistics.
-* :mod:`._writes` — adding, leasing and settling jobs; :mod:`._schema` — records, databases and tables.
+:mod:`._ledger` is for workers, with the SQL of :mod:`._writes`; :mod:`._reads` is for pages and statistics.
 """

@@ -43,7 +43,6 @@ T = TypeVar("T")
 _MAX_LOST = 10
 #: Rows per page of an export, of any size.
 _PAGE = 100
-_LOST = "its worker was lost while it had the job, which may have run; look at the app before you send it again"
 
 
 class Ledger:
@@ -64,22 +63,21 @@ class Ledger:
         self.worker = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
     async def __aenter__(self) -> Self:
-        def look(cursor: Cursor) -> dict[str, str]:
+        def read_values(cursor: Cursor) -> dict[str, str]:
             return values_of(self._database, cursor, self._run)
 
         def begin(cursor: Cursor) -> dict[str, str]:
             make_tables(self._database, cursor)
             put_value(cursor, self._run, "schema", VERSION)
-            return look(cursor)
+            return read_values(cursor)
 
         try:
-            values = await self._transactions.run(look, write=False)
+            values = await self._transactions.run(read_values, write=False)
             if self._existing and not any(name.startswith(INPUT) for name in values):
-                name = f" {self._run!r}" if self._run else ""
-                advice = "correct run=, or " if self._run else ""
-                raise LedgerError(
-                    f"the run{name} has no jobs; {advice}begin it with `abp batch run`, at the same place"
-                )
+                fault, advice = "the run has no jobs", ""
+                if self._run:
+                    fault, advice = f"the run {self._run!r} has no jobs", "correct run=, or "
+                raise LedgerError(f"{fault}; {advice}begin it with `abp batch run`, at the same place")
             if "schema" not in values:
                 values = await self._transactions.run(begin)
             version = values["schema"]
@@ -195,6 +193,9 @@ class Ledger:
                 cursor.execute(f"SELECT DISTINCT worker FROM abp_jobs WHERE run = ? AND {LEASED}", (self._run,))
                 others = [str(worker) for (worker,) in cursor.fetchall() if worker != self.worker]
             again = unknown = 0
+            error = (
+                "its worker was lost while it had the job, which may have run; look at the app before sending it again"
+            )
             may_run_again = "(idempotent = 1 AND attempts < ?)"  # in both statements: a lease may expire between them
             for ended, values in (
                 (f"lease_until < (SELECT {self._database.now})", ()),  # evaluated once, so that the index can be used
@@ -209,7 +210,7 @@ class Ledger:
                 cursor.execute(
                     f"UPDATE abp_jobs SET state = ?, finished = {self._database.now}, error_code = ?, error = ?, "
                     f"lease = NULL, lease_until = NULL WHERE run = ? AND {LEASED} AND {ended} AND NOT {may_run_again}",
-                    (State.UNKNOWN.value, "LEASE_EXPIRED", _LOST, self._run, *values, _MAX_LOST),
+                    (State.UNKNOWN.value, "LEASE_EXPIRED", error, self._run, *values, _MAX_LOST),
                 )
                 unknown += cursor.rowcount
             if again:
@@ -264,8 +265,8 @@ class Ledger:
 
     async def is_done(self) -> bool:
         """Return whether every job has a final state."""
-        still = "SELECT 1 FROM abp_jobs WHERE run = ? AND state IN ('queued', 'leased') LIMIT 1"
-        return not await self._query(still, self._run)
+        is_open = "SELECT 1 FROM abp_jobs WHERE run = ? AND state IN ('queued', 'leased') LIMIT 1"
+        return not await self._query(is_open, self._run)
 
     async def _query(self, sql: str, *values: Value) -> Sequence[tuple[Value, ...]]:
         def work(cursor: Cursor) -> Sequence[tuple[Value, ...]]:
@@ -285,15 +286,17 @@ class Ledger:
         while True:
 
             def work(cursor: Cursor, after: tuple[int, str] = after) -> list[Row]:
-                page = "position >= ? AND (position > ? OR key > ?)", "ORDER BY position, key LIMIT ?"
+                is_later = "position >= ? AND (position > ? OR key > ?)"
                 values: Sequence[Value] = (self._run, after[0], *after, *chosen, _PAGE)
                 cursor.execute(
-                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND {page[0]} AND {in_states} {page[1]}", values
+                    f"SELECT {COLUMNS} FROM abp_jobs WHERE run = ? AND {is_later} AND {in_states} "
+                    "ORDER BY position, key LIMIT ?",
+                    values,
                 )
                 rows = [row_from(*cells) for cells in cursor.fetchall()]
                 cursor.execute(
                     f"SELECT {COPY_COLUMNS} FROM (SELECT run, position, key, job FROM abp_copies WHERE run = ? "
-                    f"AND {page[0]}) c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key WHERE {in_states} "
+                    f"AND {is_later}) c JOIN abp_jobs j ON j.run = c.run AND j.key = c.key WHERE {in_states} "
                     "ORDER BY c.position, c.key LIMIT ?",
                     values,
                 )

@@ -1,7 +1,6 @@
 """Read-only view of a run: pages of jobs with filters, and incremental statistics.
 
-The cost of a page and of an update of the statistics does not grow with the run: both use indexes, and the statistics
-only count recently ended jobs.
+The cost of both does not grow with the run: they use indexes, and the statistics only count recently ended jobs.
 """
 
 from __future__ import annotations
@@ -13,33 +12,45 @@ from typing import TypeAlias, TypeVar, cast
 
 from ..._internal.database._transactions import Cursor, Transactions, Value, without_nul
 from ...errors import ABPError, LedgerError, UsageError, first_line
-from ...protocol._strict_json import decode_json, encode_json
+from ...protocol._strict_json import decode_json
 from .._jobs import State
-from ._schema import COLUMNS, INPUT, VERSION, Database, Row, row_from, values_of
+from ._schema import COLUMNS, INPUT, VERSION, Database, Row, encoded, number_from, row_from, values_of
 
 #: Sort key of a job in a list: the time of its end, or its host; then its place in the input.
 _Position: TypeAlias = "tuple[float | str, int]"
-#: Jobs that are searched for one page.
-_WINDOW = 2000
-#: Jobs that are found by the id of a copy, and listed copies of a job.
-_MAX_FOUND, _MAX_COPIES = 100, 20
-#: Range of places in the input that a database accepts.
-_POSITIONS = range(-(2**63), 2**63)
-#: Maximum characters of a job and of its files' references in a page. Longer values are replaced by placeholders.
-_MAX_JOB, _MAX_FILES = 256 << 10, 64 << 10
-_SHORT_COLUMNS = COLUMNS.replace(
-    "job,", f'CASE WHEN length(job) <= {_MAX_JOB} THEN job ELSE \'{{"capability":"(large)"}}\' END,'
-).replace("artifacts", f"CASE WHEN length(artifacts) <= {_MAX_FILES} THEN artifacts ELSE '[]' END")
 FINAL = tuple(state for state in State if state.is_final)
-#: Seconds after which the count of ended jobs is permanent: by then the transactions with earlier ends are committed.
-_SETTLING = 10.0
-#: Minimum interval of full recounts in seconds, and as a multiple of a recount's duration.
-_RECOUNT, _RECOUNT_FACTOR = 30.0, 200.0
-#: Points of the throughput over time.
-_POINTS = 100
-#: Maximum number of distinct codes, characters of each, and number of latest errors whose codes are counted.
-_CODES, _CODE_CHARS, _CODED = 50, 100, 100_000
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of what one look at a run costs."""
+
+    #: Jobs that are searched for one page.
+    window: int = 2000
+    #: Jobs that are found by the id of a copy, and listed copies of a job.
+    found: int = 100
+    copies: int = 20
+    #: Characters of a job and of its files' references in a page. Longer values are replaced by placeholders.
+    job: int = 256 << 10
+    files: int = 64 << 10
+    #: Seconds after which the count of ended jobs is permanent: by then, transactions with earlier ends are committed.
+    settling: float = 10.0
+    #: Seconds between full recounts, and the same as a multiple of a recount's duration.
+    recount: float = 30.0
+    recount_factor: float = 200.0
+    #: Points of the throughput over time.
+    points: int = 100
+    #: Distinct codes of errors, as apps may invent any number; characters of each, and latest errors that are counted.
+    codes: int = 50
+    code_chars: int = 100
+    coded: int = 100_000
+
+
+LIMITS = Limits()
+_SHORT_COLUMNS = COLUMNS.replace(
+    "job,", f'CASE WHEN length(job) <= {LIMITS.job} THEN job ELSE \'{{"capability":"(large)"}}\' END,'
+).replace("artifacts", f"CASE WHEN length(artifacts) <= {LIMITS.files} THEN artifacts ELSE '[]' END")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +86,25 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
     place = "finished" if ended else "host"
     order = f"ORDER BY {place} DESC, position DESC" if ended else f"ORDER BY {place}, position"
     beyond, within = ("<", ">=") if ended else (">", "<=")
-    where, values = f"run = ? AND state = ? AND {place} IS NOT NULL", _position(query.after, ended=ended)
+    where = f"run = ? AND state = ? AND {place} IS NOT NULL"
+    values = _position(query.after, ended=ended)
     if values:
         where += f" AND ({place}, position) {beyond} (?, ?)"
     copies = _keys_of_copies(cursor, run, query.text)
     condition, bounds = _condition(query, copies)
     end: _Position | None = None
     if condition:
+        furthest = max if ended else min
         for state in query.states:
             cursor.execute(
-                f"SELECT {place}, position FROM abp_jobs WHERE {where} {order} LIMIT 1 OFFSET {_WINDOW - 1}",
+                f"SELECT {place}, position FROM abp_jobs WHERE {where} {order} LIMIT 1 OFFSET {LIMITS.window - 1}",
                 (run, state.value, *values),
             )
-            ends = [cast(_Position, position) for position in cursor.fetchall()]
-            end = (max if ended else min)([*ends, *([end] if end else [])], default=None)
+            for position in cast("list[_Position]", cursor.fetchall()):
+                end = position if end is None else furthest(end, position)
         if end is not None:
-            where, values = f"{where} AND ({place}, position) {within} (?, ?)", (*values, *end)
+            where += f" AND ({place}, position) {within} (?, ?)"
+            values = (*values, *end)
     rows: list[tuple[Value, ...]] = []
     for state in query.states:
         cursor.execute(
@@ -101,16 +115,7 @@ def list_jobs(cursor: Cursor, run: str, query: JobQuery) -> JobPage:
     rows.sort(key=lambda row: cast(_Position, row[:2]), reverse=ended)
     last = rows[query.limit - 1][:2] if len(rows) > query.limit else end
     page = tuple(row_from(*row[1:]) for row in rows[: query.limit])
-    return JobPage(page, None if last is None else encode_json(last).decode(), frozenset(copies))
-
-
-def list_copies(cursor: Cursor, run: str, key: str) -> list[tuple[int, str | None]]:
-    """Return the places in the input and the ids of the first 20 copies of a job."""
-    cursor.execute(
-        f"SELECT position, id FROM abp_copies WHERE run = ? AND key = ? ORDER BY position LIMIT {_MAX_COPIES}",
-        (run, key),
-    )
-    return [cast("tuple[int, str | None]", copy) for copy in cursor.fetchall()]
+    return JobPage(page, None if last is None else encoded(last), frozenset(copies))
 
 
 def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
@@ -118,7 +123,7 @@ def _keys_of_copies(cursor: Cursor, run: str, text: str | None) -> list[str]:
         return []
     cursor.execute(
         "SELECT DISTINCT key FROM abp_copies WHERE run = ? AND substr(id, 1, 100) = substr(?, 1, 100) AND id = ? "
-        f"LIMIT {_MAX_FOUND}",
+        f"LIMIT {LIMITS.found}",
         (run, without_nul(text), without_nul(text)),
     )
     return [str(key) for (key,) in cursor.fetchall()]
@@ -129,9 +134,10 @@ def _condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tuple[str, 
     condition = ""
     values: tuple[str, ...] = ()
     if query.code is not None:
-        condition, values = "AND coalesce(error_code, '') = ?", (query.code,)
+        condition = "AND coalesce(error_code, '') = ?"
+        values = (query.code,)
     if query.text:
-        text = encode_json(query.text.lower()).decode()[1:-1]  # escaped as in the job's JSON
+        text = encoded(query.text.lower())[1:-1]  # escaped as in the job's JSON
         for character in "!%_":
             text = text.replace(character, f"!{character}")
         is_copied = f" OR key IN ({', '.join('?' * len(copies))})" if copies else ""
@@ -143,11 +149,12 @@ def _condition(query: JobQuery, copies: Sequence[str]) -> tuple[str, tuple[str, 
 def _position(after: str | None, *, ended: bool) -> tuple[Value, ...]:
     if not after:
         return ()
+    positions = range(-(2**63), 2**63)  # that a database accepts
     try:
         match decode_json(after):
-            case [float() | int() as place, int(position)] if ended and position in _POSITIONS:
+            case [float() | int() as place, int(position)] if ended and position in positions:
                 return float(place), position
-            case [str(place), int(position)] if not ended and position in _POSITIONS:
+            case [str(place), int(position)] if not ended and position in positions:
                 return place, position
     except (ABPError, OverflowError):
         pass
@@ -204,13 +211,15 @@ class _Ended:
             if first is None:
                 continue
             if self.began is None:
-                self.began = self._first(cursor, run)
-            while (cast(float, last) - self.began) / self.step >= _POINTS:
-                self._widen()
+                self.began = self._first_end(cursor, run)
+            while (cast(float, last) - self.began) / self.step >= LIMITS.points:
+                self._double_step()
             times = self.succeeded if state is State.SUCCEEDED else self.others
             # round() of x - 0.5 instead of a cast, since databases differ in their casts
-            cursor.execute(f"SELECT round((finished - ?) / ? - 0.5), count(*) {where} GROUP BY 1",
-                           (self.began, self.step, *range_))  # fmt: skip
+            cursor.execute(
+                f"SELECT round((finished - ?) / ? - 0.5), count(*) {where} GROUP BY 1",
+                (self.began, self.step, *range_),
+            )
             for part, count in cursor.fetchall():
                 times[max(int(cast(float, part)), 0)] += cast(int, count)
                 self.states[state] += cast(int, count)
@@ -219,24 +228,21 @@ class _Ended:
 
     def _add_codes(self, cursor: Cursor, where: str, range_: tuple[str | float, ...]) -> None:
         cursor.execute(
-            f"SELECT substr(coalesce(code, ''), 1, {_CODE_CHARS}), count(*) FROM (SELECT error_code AS code {where} "
-            f"ORDER BY finished DESC LIMIT {_CODED}) AS latest GROUP BY 1 ORDER BY 2 DESC LIMIT {_CODES}",
+            f"SELECT substr(coalesce(code, ''), 1, {LIMITS.code_chars}), count(*) FROM (SELECT error_code AS code "
+            f"{where} ORDER BY finished DESC LIMIT {LIMITS.coded}) AS latest GROUP BY 1 ORDER BY 2 DESC "
+            f"LIMIT {LIMITS.codes}",
             range_,
         )
         for code, count in cursor.fetchall():
-            if str(code) in self.codes or len(self.codes) < 2 * _CODES:  # apps may invent any number of codes
+            if str(code) in self.codes or len(self.codes) < 2 * LIMITS.codes:
                 self.codes[str(code)] += cast(int, count)
 
-    def _first(self, cursor: Cursor, run: str) -> float:
-        firsts = []
-        for state in FINAL:
-            cursor.execute(
-                "SELECT min(finished) FROM abp_jobs WHERE run = ? AND state = ? AND finished > 0", (run, state.value)
-            )
-            firsts.append(cursor.fetchall()[0][0])
-        return min(float(first) for first in firsts if first is not None)
+    def _first_end(self, cursor: Cursor, run: str) -> float:
+        first = "SELECT min(finished) FROM abp_jobs WHERE run = ? AND state = ? AND finished > 0"
+        ends = [number_from(cursor, first, run, state.value) for state in FINAL]
+        return min(end for end in ends if end)
 
-    def _widen(self) -> None:
+    def _double_step(self) -> None:
         self.step *= 2
         for times in (self.succeeded, self.others):
             halved = Counter[int]()
@@ -264,30 +270,33 @@ class Tally:
         """Return the statistics of the run. Call it in a transaction."""
         values = values_of(database, cursor, self._run)
         inputs = frozenset(name for name in values if name.startswith(INPUT))
-        now = _number(cursor, f"SELECT {database.now}")
+        now = number_from(cursor, f"SELECT {database.now}")
         recounting = inputs != self._inputs or now >= self._recount_at
         if recounting:
-            self._inputs, self._ended, self._until = inputs, _Ended(), 0.0
-            self._total = int(_number(cursor, "SELECT count(*) FROM abp_jobs WHERE run = ?", self._run))
-        if (until := now - _SETTLING) > self._until:
+            self._inputs = inputs
+            self._ended = _Ended()
+            self._until = 0.0
+            self._total = int(number_from(cursor, "SELECT count(*) FROM abp_jobs WHERE run = ?", self._run))
+        until = now - LIMITS.settling
+        if until > self._until:
             self._ended.add(cursor, self._run, self._until, until)
             self._until = until
         ended = self._ended.copy()
         before = ended.states.total()
-        ended.add(cursor, self._run, self._until, now + _SETTLING)
-        leased = int(_number(cursor, "SELECT count(*) FROM abp_jobs WHERE run = ? AND state = ?",
-                             self._run, State.LEASED.value))  # fmt: skip
+        ended.add(cursor, self._run, self._until, now + LIMITS.settling)
+        in_state = "SELECT count(*) FROM abp_jobs WHERE run = ? AND state = ?"
+        leased = int(number_from(cursor, in_state, self._run, State.LEASED.value))
         queued = self._total - leased - ended.states.total()
         if recounting:
-            cost = _number(cursor, f"SELECT {database.now}") - now
-            self._recount_at = now + max(_RECOUNT, cost * _RECOUNT_FACTOR)
+            cost = number_from(cursor, f"SELECT {database.now}") - now
+            self._recount_at = now + max(LIMITS.recount, cost * LIMITS.recount_factor)
         elif queued < 0:  # jobs were queued again
             self._recount_at = 0.0
         parts = range(max([*ended.succeeded, *ended.others], default=-1) + 1)
         return Overview(
             states={**{s: ended.states[s] for s in State}, State.LEASED: leased, State.QUEUED: max(queued, 0)},
             cancelled="cancelled" in values,
-            codes=dict(ended.codes.most_common(_CODES)),
+            codes=dict(ended.codes.most_common(LIMITS.codes)),
             began=ended.began,
             step=ended.step,
             succeeded=tuple(ended.succeeded[part] for part in parts),
@@ -295,11 +304,6 @@ class Tally:
             recent=ended.states.total() - before,
             now=now,
         )
-
-
-def _number(cursor: Cursor, sql: str, *values: str) -> float:
-    cursor.execute(sql, values)
-    return cast(float, cursor.fetchall()[0][0])
 
 
 class LedgerView:
@@ -316,7 +320,6 @@ class LedgerView:
         self._tally = Tally(run)
 
     async def aclose(self) -> None:
-        """Close the connection. Idempotent."""
         await self._transactions.aclose()
 
     async def overview(self) -> Overview:
@@ -351,7 +354,13 @@ class LedgerView:
 
     async def copies(self, key: str) -> list[tuple[int, str | None]]:
         """Return the places in the input and the ids of the first 20 copies of this job."""
-        return await self._query(lambda cursor: list_copies(cursor, self._run, key))
+
+        def work(cursor: Cursor) -> list[tuple[int, str | None]]:
+            copies = "SELECT position, id FROM abp_copies WHERE run = ? AND key = ? ORDER BY position LIMIT ?"
+            cursor.execute(copies, (self._run, key, LIMITS.copies))
+            return [cast("tuple[int, str | None]", copy) for copy in cursor.fetchall()]
+
+        return await self._query(work)
 
     async def _query(self, work: Callable[[Cursor], T]) -> T:
         try:

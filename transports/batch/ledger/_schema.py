@@ -80,7 +80,6 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """Number of all jobs."""
         return sum(self.by_state.values())
 
     @property
@@ -89,7 +88,6 @@ class Counts:
         return self[State.QUEUED] + self[State.LEASED]
 
     def as_dict(self) -> dict[str, int]:
-        """Return the numbers by the names of the states, and ``total``."""
         return {**{state.value: self[state] for state in State}, "total": self.total}
 
 
@@ -117,18 +115,11 @@ class Row:
 
 
 def encoded(value: object) -> str:
-    """Return a JSON value as text."""
     return encode_json(value).decode()
 
 
 def decoded_object(text: Value) -> dict[str, JSONValue]:
-    """Return the JSON object of a cell."""
     return cast("dict[str, JSONValue]", decode_json(str(text)))
-
-
-def decoded_list(text: Value) -> list[dict[str, JSONValue]]:
-    """Return the JSON objects of a cell."""
-    return cast("list[dict[str, JSONValue]]", decode_json(str(text)))
 
 
 def new_row(job: Job, line: int) -> tuple[Value, ...]:
@@ -152,7 +143,7 @@ def row_from(*cells: object, copy: bool = False) -> Row:
         cast(float, milliseconds),
         cast("str | None", code),
         cast("str | None", error),
-        tuple(decoded_list(str(artifacts))),
+        tuple(cast("list[dict[str, JSONValue]]", decode_json(str(artifacts)))),
         copy,
     )
 
@@ -167,7 +158,7 @@ def host_of(job: Job) -> str:
 
 
 class Database(Connection, Protocol):
-    """Protocol of a database connection that also tracks the live workers.
+    """Database connection that also tracks the live workers.
 
     The lock of a run is for leasing, where limits per host are counted and then used, and for cancelling."""
 
@@ -201,7 +192,6 @@ class SqliteDatabase(SqliteConnection):
         self._own_lock: tuple[int, Path] | None = None
 
     def close(self) -> None:
-        """Close the file and unregister this worker."""
         super().close()
         lock, self._own_lock = self._own_lock, None
         if lock is not None:
@@ -259,7 +249,7 @@ def _remove(lock: Path) -> None:
 
 
 class PostgresDatabase(PostgresConnection):
-    """PostgreSQL database with the tables of all runs."""
+    """PostgreSQL database with the tables of all runs. Workers are only known by their leases."""
 
     sees_workers = False  # the worker of an unreachable machine may still be at work
     one_writer = False
@@ -268,10 +258,9 @@ class PostgresDatabase(PostgresConnection):
         super().__init__(url, "the ledger", LedgerError, read_only=read_only)
 
     def begin_work(self, worker: str) -> None:
-        """Do nothing: workers are only known by their leases."""
+        pass
 
     def lost_workers(self, workers: Sequence[str]) -> list[str]:
-        """Return an empty list."""
         return []
 
 
@@ -319,7 +308,6 @@ _SCHEMA = (
 
 
 def make_tables(database: Database, cursor: Cursor) -> None:
-    """Create the tables, unless they exist."""
     database.lock(cursor, "schema")  # two concurrent workers must not both create them
     cursor.execute(database.find_relation, (_LAST,))
     if not cursor.fetchall():  # CREATE INDEX IF NOT EXISTS would wait for all writers even if the index exists
@@ -336,8 +324,13 @@ def values_of(database: Database, cursor: Cursor, run: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in cursor.fetchall()}
 
 
+def number_from(cursor: Cursor, sql: str, *values: Value) -> float:
+    """Return the only number of a query; 0 for NULL."""
+    cursor.execute(sql, values)
+    return cast(float, cursor.fetchall()[0][0] or 0)
+
+
 def put_value(cursor: Cursor, run: str, name: str, value: str) -> None:
-    """Store a named value of a run, unless the name exists."""
     cursor.execute(
         "INSERT INTO abp_runs (run, name, value) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (run, name, value)
     )

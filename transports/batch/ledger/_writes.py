@@ -1,8 +1,4 @@
-"""Changes of a ledger in SQL: leasing jobs with fairness between hosts, settling jobs, adding inputs, and replacing
-failed jobs.
-
-All functions run inside of a transaction of the caller.
-"""
+"""Changes of a ledger in SQL: leasing, settling, adding and replacing jobs, each in a transaction of the caller."""
 
 from __future__ import annotations
 
@@ -26,14 +22,13 @@ from ._schema import (
     decoded_object,
     encoded,
     new_row,
+    number_from,
     put_value,
     values_of,
 )
 
 #: Hosts per query.
 _HOSTS = 64
-#: Seconds for which a worker that finds enough jobs caches the hosts. Finding them is half of a lease's cost.
-_CACHED_FOR = 1.0
 #: Ids of the new lines, with the number of lines.
 _FIND_ADDED = """INSERT INTO abp_added (id, lines) SELECT id, count(*) FROM (
     SELECT id FROM abp_jobs WHERE run = ? AND position > ?
@@ -51,8 +46,6 @@ SELECT c.id, c.key FROM (SELECT id, key, count(*) OVER (PARTITION BY id) AS jobs
 JOIN abp_added a ON a.id = c.id WHERE c.jobs <= a.lines"""
 #: Lines per INSERT, so that each statement ends long before the database's statement timeout.
 _CHUNK = 20_000
-#: Tables whose rows are lines of inputs.
-_LINES = ("abp_jobs", "abp_copies")
 
 
 class HostTurns:
@@ -71,9 +64,10 @@ class HostTurns:
         return sorted(self._hosts, key=lambda host: (host <= self.after, host))
 
     def keep(self, hosts: Collection[str]) -> None:
-        """Cache all hosts with jobs to lease. An empty collection makes the next request query them."""
+        """Cache all hosts with jobs to lease for a second, since finding them is half of a lease's cost. An empty
+        collection makes the next request query them."""
         self._hosts = tuple(hosts)
-        self._until = time.monotonic() + _CACHED_FOR
+        self._until = time.monotonic() + 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +87,6 @@ class LeaseRequest:
 
 
 def lease_jobs(database: Database, cursor: Cursor, request: LeaseRequest) -> list[Leased]:
-    """Lease jobs as requested, and return them."""
     database.lock(cursor, request.run)
     jobs: list[tuple[Value, ...]] = []
     if request.again:  # only then, since this query scans all leases
@@ -117,7 +110,7 @@ def _from_hosts(
 ) -> list[tuple[Value, ...]]:
     """Lease up to ``count`` jobs of the hosts, in turn."""
     jobs: list[tuple[Value, ...]] = []
-    room = _room(database, cursor, request, hosts, count)
+    room = _room(cursor, request, hosts, count)
     while room and len(jobs) < count:
         share = max(1, (count - len(jobs)) // len(room))
         for host, free in [*room.items()]:
@@ -134,9 +127,7 @@ def _from_hosts(
     return jobs
 
 
-def _room(
-    database: Database, cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], count: int
-) -> dict[str, int]:
+def _room(cursor: Cursor, request: LeaseRequest, hosts: Iterable[str], count: int) -> dict[str, int]:
     """Return the number of jobs that may be leased for each host; at most ``count`` hosts."""
     room: dict[str, int] = {}
     for host in hosts:
@@ -144,11 +135,8 @@ def _room(
             continue
         free = count
         if request.per_host is not None:
-            cursor.execute(
-                "SELECT count(*) FROM abp_jobs WHERE run = ? AND state = ? AND host = ?",
-                (request.run, State.LEASED.value, host),
-            )
-            free = request.per_host - cast(int, cursor.fetchall()[0][0])
+            held = "SELECT count(*) FROM abp_jobs WHERE run = ? AND state = ? AND host = ?"
+            free = request.per_host - int(number_from(cursor, held, request.run, State.LEASED.value, host))
         if free > 0:
             room[host] = free
         if len(room) == count:
@@ -332,8 +320,11 @@ class Addition:
             return added_before
         if not staged:
             self.stage(cursor)
-        last = max(_number(cursor, f"SELECT max(position) FROM {table} WHERE run = ?", self.run) for table in _LINES)
-        lines = _number(cursor, "SELECT count(*) FROM abp_input")
+        last = max(
+            int(number_from(cursor, f"SELECT max(position) FROM {table} WHERE run = ?", self.run))
+            for table in ("abp_jobs", "abp_copies")
+        )
+        lines = int(number_from(cursor, "SELECT count(*) FROM abp_input"))
         jobs = before = 0
         for first in range(0, lines, _CHUNK):
             cursor.execute(
@@ -366,9 +357,4 @@ class Addition:
             f"AND NOT EXISTS (SELECT 1 FROM abp_copies WHERE run = ? AND key = i.key AND {same})",
             (last, *chosen, last, self.run, last, self.run, last),
         )
-        return _number(cursor, f"SELECT count(*) FROM {lines} AND +j.position <= ?", *chosen, last)
-
-
-def _number(cursor: Cursor, sql: str, *values: Value) -> int:
-    cursor.execute(sql, values)
-    return cast(int, cursor.fetchall()[0][0] or 0)
+        return int(number_from(cursor, f"SELECT count(*) FROM {lines} AND +j.position <= ?", *chosen, last))

@@ -1,9 +1,6 @@
 """Browsers of a pool and the slots for sessions in them.
 
-* :class:`Fleet` — starts, watches, replaces and ends browsers; :class:`Limits` of a browser's life.
-* :class:`Slots` — queue of calls for slots; :class:`Member` is a browser, :class:`Slot` room for a session.
-* :class:`HeldSession` — an open session; :func:`clear_context` removes its stored data.
-* :class:`Endpoint` and :class:`Source` — origins of browsers; :class:`PoolStats` and :class:`Latency` — statistics.
+A :class:`Member` is a browser, a :class:`Slot` is room for a session in it, and a :class:`Source` starts browsers.
 """
 
 from __future__ import annotations
@@ -42,16 +39,33 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports.batch")
 
-#: Calls of one kind per median.
-_CALLS = 100
-#: Minimum growth of a median in milliseconds. Smaller changes are noise.
-_NOTABLE = 20.0
-#: Maximum number of kinds of calls. Later kinds are not measured.
-_MAX_KINDS = 64
+#: Seconds after which an unresponsive browser counts as dead, which ends all its sessions.
+PATIENCE = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times of a fleet in seconds."""
+
+    #: Between two checks of the memory and of the waiting calls.
+    tick: float = 0.5
+    #: Between two checks of each browser.
+    check_interval: float = 5.0
+    #: Until the next attempt after a successor did not start.
+    retry: float = 30.0
+    #: For memory, while no running call could release some.
+    memory_patience: float = 60.0
+    #: A call with a warm session in a free slot overtakes older calls until the oldest has waited this long.
+    max_overtaken: float = 1.0
+
+
+TIMES = Times()
 
 
 class Latency:
-    """Latency of calls in one browser, by kind: the median of the last hundred calls against that of the first."""
+    """Latency of calls in one browser, by kind: the median of the last hundred calls against that of the first.
+
+    Kinds after the 64th are not measured."""
 
     def __init__(self) -> None:
         #: Slowdown of the slowest kind as a factor; 1 means none.
@@ -63,16 +77,16 @@ class Latency:
 
     def add(self, kind: object, milliseconds: float) -> None:
         """Count a call of ``kind``, such as its target and capability."""
-        if kind not in self._latest and len(self._latest) >= _MAX_KINDS:
+        if kind not in self._latest and len(self._latest) >= 64:
             return
         latest = self._latest.setdefault(kind, [])
         latest.append(milliseconds)
-        if len(latest) < _CALLS:
+        if len(latest) < 100:
             return
         self.recent = median(latest)
         latest.clear()
         first = self._first.setdefault(kind, self.recent)
-        if self.recent - first > _NOTABLE:
+        if self.recent - first > 20.0:  # milliseconds; smaller changes are noise
             self.slowdown = max(self.slowdown, self.recent / max(first, 0.1))
 
 
@@ -117,6 +131,14 @@ class Source:
     weight: float = 1.0
 
 
+@dataclass(slots=True)
+class _Attempts:
+    """Consecutive failures to start a browser of one source, and the earliest time of the next attempt."""
+
+    failures: int = 0
+    not_before: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class BrowserStats:
     """Statistics of one browser of a pool. ``number`` counts the starts of browsers.
@@ -149,12 +171,6 @@ class PoolStats:
     waiting: int
     calls: int
     recycled: Mapping[str, int]
-
-
-#: Seconds for a session to close; its transport has stricter limits of its own.
-_CLOSE_TIMEOUT = 10.0
-#: Seconds for opening or clearing a context.
-_CONTEXT_TIMEOUT = 10.0
 
 
 class HeldSession:
@@ -190,7 +206,7 @@ class HeldSession:
     async def aclose(self) -> None:
         """Close the session within ten seconds. Never raises: errors are logged."""
         self._leave.set()
-        await asyncio.wait((self._task,), timeout=_CLOSE_TIMEOUT)
+        await asyncio.wait((self._task,), timeout=10.0)  # its transport has stricter limits of its own
         if not self._task.done():
             await cancel_and_wait((self._task,))
         if self._task.done() and not self._task.cancelled():
@@ -200,10 +216,8 @@ class HeldSession:
 
 
 async def open_context(browser: Browser) -> BrowserContext:
-    """Return a new context of ``browser``. Raises :class:`~transports.errors.ConnectFailed` if the browser cannot open
-    one."""
     try:
-        async with asyncio.timeout(_CONTEXT_TIMEOUT):
+        async with asyncio.timeout(10.0):
             return await browser.playwright.new_context()
     except ABPError:
         raise
@@ -218,7 +232,7 @@ async def clear_context(context: BrowserContext) -> bool:
     Return whether the context is clean. If clearing fails, as in a browser without CDP, the context is closed.
     """
     try:
-        async with asyncio.timeout(_CONTEXT_TIMEOUT):
+        async with asyncio.timeout(10.0):
             page = await context.new_page()
             cdp = await context.new_cdp_session(page)
             await cdp.send("Storage.clearDataForOrigin", {"origin": "*", "storageTypes": "all"})
@@ -282,7 +296,6 @@ class Member:
 
     @property
     def age(self) -> float:
-        """Seconds since the browser was started."""
         return time.monotonic() - self._started
 
     @property
@@ -291,14 +304,13 @@ class Member:
         return self.leased / self.source.weight
 
     def lease(self, slot: Slot) -> None:
-        """Mark ``slot`` as leased."""
         slot.leased = True
         self.leased += 1
         self._drained.clear()
 
     def end_lease(self, slot: Slot) -> None:
-        """Mark ``slot`` as free again."""
-        slot.leased, slot.released = False, time.monotonic()
+        slot.leased = False
+        slot.released = time.monotonic()
         self.leased -= 1
         if not self.leased:
             self._drained.set()
@@ -309,11 +321,9 @@ class Member:
         self.end_lease(slot)
 
     async def drained(self) -> None:
-        """Wait until no slot is leased."""
         await self._drained.wait()
 
     async def aclose(self) -> None:
-        """Close all sessions and the browser, within their own time limits. Their calls fail."""
         self.serving = False
         self.stop_watching()
         await asyncio.gather(*(slot.empty() for slot in self.slots))
@@ -321,7 +331,6 @@ class Member:
             await self.browser.aclose()
 
     def stats(self) -> BrowserStats:
-        """Return the current statistics of the browser."""
         return BrowserStats(
             number=self.number,
             sessions=sum(slot.held is not None for slot in self.slots),
@@ -332,14 +341,6 @@ class Member:
             recent_ms=self.latency.recent,
             draining=not self.serving,
         )
-
-
-#: A call with a warm session in a free slot overtakes older calls until the oldest has waited so many seconds.
-_MAX_OVERTAKEN = 1.0
-#: Cost of opening a session, in units of a browser's running calls.
-_COLD = 0.5
-#: Waiting calls that are searched for one with a warm session.
-_LOOK_AHEAD = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -356,7 +357,7 @@ class Slots:
     may need another browser.
     """
 
-    def __init__(self, may_open: Callable[[], bool], on_demand: Callable[[], None]) -> None:
+    def __init__(self, may_open: Callable[[], bool], on_demand: Callable[[], None] = lambda: None) -> None:
         self.members: list[Member] = []
         self._may_open = may_open
         self._on_demand = on_demand
@@ -364,18 +365,18 @@ class Slots:
 
     @property
     def leased(self) -> int:
-        """Number of leased slots."""
         return sum(member.leased for member in self.members)
 
     @property
     def waiting(self) -> int:
-        """Number of waiting calls."""
         return len(self._waiters)
 
     @property
     def waited(self) -> float:
         """Waiting time of the oldest call in seconds."""
-        return time.monotonic() - self._waiters[0].since if self._waiters else 0.0
+        if not self._waiters:
+            return 0.0
+        return time.monotonic() - self._waiters[0].since
 
     async def acquire(self, target: str) -> Slot:
         """Lease and return a slot: with a warm session for ``target``, otherwise empty, otherwise the least recently
@@ -404,18 +405,15 @@ class Slots:
         self.grant()
 
     def add(self, member: Member) -> None:
-        """Add the slots of a browser."""
         self.members.append(member)
         self.grant()
 
     def remove(self, member: Member) -> None:
-        """Remove the slots of a browser: they are not granted any more."""
         member.serving = False
         with contextlib.suppress(ValueError):
             self.members.remove(member)
 
     def fail(self, error: Callable[[], ABPError]) -> None:
-        """Raise an error in all waiting calls."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.granted.done():
@@ -434,9 +432,9 @@ class Slots:
                 waiter.granted.set_result(slot)
 
     def _next(self) -> _Waiter:
-        if self.waited < _MAX_OVERTAKEN:
+        if self.waited < TIMES.max_overtaken:
             warm = {slot.held.target for slot in self._free() if slot.held}
-            for waiter in islice(self._waiters, _LOOK_AHEAD):
+            for waiter in islice(self._waiters, 64):
                 if waiter.target in warm:
                     return waiter
         return self._waiters[0]
@@ -454,19 +452,14 @@ class Slots:
         usable = [slot for slot in free if slot.held and slot.held.target == target]
         if len(usable) < len(free) and self._may_open():
             usable += [slot for slot in free if slot.held is None]
-        if usable:
-            return min(usable, key=lambda slot: (slot.member.load + (0 if slot.held else _COLD), -slot.released))
-        return min((slot for slot in free if slot.held), key=lambda slot: slot.released, default=None)
+        if not usable:
+            return min((slot for slot in free if slot.held), key=lambda slot: slot.released, default=None)
 
+        def cost(slot: Slot) -> tuple[float, float]:
+            opening = 0 if slot.held else 0.5  # as much as half a running call
+            return slot.member.load + opening, -slot.released
 
-#: Seconds between two checks of the memory, and of each browser.
-_TICK, _CHECK_INTERVAL = 0.5, 5.0
-#: Seconds after which an unresponsive browser counts as dead, which ends all its sessions.
-PATIENCE = 15.0
-#: Seconds until the next attempt after a successor did not start.
-_RETRY = 30.0
-#: Seconds that calls wait for memory while no running call could release some.
-_MEMORY_PATIENCE = 60.0
+        return min(usable, key=cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,7 +480,9 @@ class Limits:
             return "slow"
         if member.resident > self.memory:
             return "memory"
-        return "age" if member.age > self.age else ""
+        if member.age > self.age:
+            return "age"
+        return ""
 
 
 class Fleet:
@@ -496,7 +491,7 @@ class Fleet:
 
     def __init__(self, sources: Sequence[Source], room: Member, limits: Limits, may_open: Callable[[], bool]) -> None:
         self.slots = Slots(may_open, self.grow)
-        self.others = Slots(may_open, lambda: None)
+        self.others = Slots(may_open)
         self.others.add(room)
         self.draining: list[Member] = []
         self.recycled: Counter[str] = Counter()
@@ -511,7 +506,6 @@ class Fleet:
         self._endings: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Start to watch the browsers and the waiting calls."""
         spawn(self._watch_waiting(), self._tasks)
         spawn(self._watch_browsers(), self._tasks)
 
@@ -550,7 +544,8 @@ class Fleet:
                 if not await self._wait_for_memory():
                     return
                 source = min(filter(self._room, self._sources), key=self._order)
-                if (pause := self._order(source)[0]) > 0:
+                pause, _ = self._order(source)
+                if pause > 0:
                     if self.slots.members:
                         return  # they serve; the next check tries again
                     await asyncio.sleep(pause)
@@ -559,7 +554,8 @@ class Fleet:
                         await self._add(source)
                     except ABPError as error:
                         logger.warning("a browser of the pool did not start: %s", error.message)
-                        if not self.slots.members and self._all_failed():
+                        all_failed = all(attempts.failures for attempts in self._sources.values())
+                        if all_failed and not self.slots.members:
                             self.slots.fail(partial(_unsent, error))
         except Exception as error:
             self._fail_waiting(error)
@@ -572,19 +568,16 @@ class Fleet:
         pause = self._sources[source].not_before - time.monotonic()
         return max(pause, 0.0), (source.count - self._room(source)) / source.weight
 
-    def _all_failed(self) -> bool:
-        return all(attempts.failures for attempts in self._sources.values())
-
     async def _wait_for_memory(self) -> bool:
         """Return whether a browser may be started. Only the first browser waits for memory; more are not urgent."""
         if self.slots.members:
             return self.may_open()
-        deadline = time.monotonic() + _MEMORY_PATIENCE
+        deadline = time.monotonic() + TIMES.memory_patience
         while not self.may_open():
             if time.monotonic() > deadline:
-                self.slots.fail(no_memory)
+                self.slots.fail(_no_memory)
                 return False
-            await asyncio.sleep(_TICK)
+            await asyncio.sleep(TIMES.tick)
         return True
 
     async def _add(self, source: Source) -> None:
@@ -613,8 +606,7 @@ class Fleet:
         if not member.serving or self._closed:
             return
         logger.info("browser %d of the pool is ended: %s", member.number, reason)
-        self._count(reason)
-        self._drain(member)
+        self._drain(member, reason)
         spawn(self._end(member), self._endings)
         self.grow()
 
@@ -625,10 +617,6 @@ class Fleet:
             member.due = reason
             spawn(self._replace(member), self._tasks)
 
-    def _count(self, reason: str) -> None:
-        self.recycled[reason] += 1
-        record(BROWSER_RESTARTS, 1, {"reason": reason})
-
     async def _replace(self, member: Member) -> None:
         async with self._launching:
             if not member.serving:
@@ -638,17 +626,19 @@ class Fleet:
                     await self._add(member.source)
             except Exception as error:  # noqa: BLE001 - the old browser goes on, whatever the reason
                 logger.warning("the successor of browser %d did not start: %s", member.number, first_line(error))
-                member.due, member.not_before = "", time.monotonic() + _RETRY
+                member.due = ""
+                member.not_before = time.monotonic() + TIMES.retry
                 return
             logger.info("browser %d of the pool is replaced: %s", member.number, member.due)
-            self._count(member.due)
-            self._drain(member)
+            self._drain(member, member.due)
         await member.drained()
         # not awaited here: aclose() cancels this task, but waits for endings
         spawn(self._end(member), self._endings)
         self.grow()
 
-    def _drain(self, member: Member) -> None:
+    def _drain(self, member: Member, reason: str) -> None:
+        self.recycled[reason] += 1
+        record(BROWSER_RESTARTS, 1, {"reason": reason})
         self.slots.remove(member)
         self.draining.append(member)
 
@@ -662,12 +652,12 @@ class Fleet:
 
     async def _watch_waiting(self) -> None:
         while True:
-            await asyncio.sleep(_TICK)
+            await asyncio.sleep(TIMES.tick)
             try:
                 for slots in (self.slots, self.others):
                     slots.grant()  # there may be memory again
-                    if slots.waited > _MEMORY_PATIENCE and not slots.leased and not self.may_open():
-                        slots.fail(no_memory)
+                    if slots.waited > TIMES.memory_patience and not slots.leased and not self.may_open():
+                        slots.fail(_no_memory)
                 self.grow()
             except Exception as error:  # noqa: BLE001 - of the system, when it is asked for its memory
                 self._fail_waiting(error)
@@ -679,7 +669,7 @@ class Fleet:
 
     async def _watch_browsers(self) -> None:
         while True:
-            await asyncio.sleep(_CHECK_INTERVAL)
+            await asyncio.sleep(TIMES.check_interval)
             try:
                 await asyncio.gather(*map(self._check_alive, tuple(self.slots.members)))
             except Exception:  # the next check must still come
@@ -694,12 +684,14 @@ class Fleet:
         self.check(member)
 
 
-@dataclass(slots=True)
-class _Attempts:
-    """Consecutive failures to start a browser of one source, and the earliest time of the next attempt."""
-
-    failures: int = 0
-    not_before: float = 0.0
+def _no_memory() -> TransportError:
+    return TransportError(
+        f"no memory was free for a session within {format_seconds(TIMES.memory_patience)}; end other programs, or "
+        "lower min_free_memory=",
+        code="OUT_OF_MEMORY",
+        retryable=True,
+        sent=False,
+    )
 
 
 def _unsent(error: ABPError) -> ABPError:
@@ -707,14 +699,3 @@ def _unsent(error: ABPError) -> ABPError:
     copied = type(error)(error.message, code=error.code, retryable=True, details=error.details, sent=False)
     copied.__cause__ = error.__cause__
     return copied
-
-
-def no_memory() -> TransportError:
-    """Return the error for a call without memory for its session."""
-    return TransportError(
-        f"no memory was free for a session within {format_seconds(_MEMORY_PATIENCE)}; end other programs, or lower "
-        "min_free_memory=",
-        code="OUT_OF_MEMORY",
-        retryable=True,
-        sent=False,
-    )

@@ -34,18 +34,13 @@ Reuse: TypeAlias = Literal["session", "context", "never"]
 Work: TypeAlias = Callable[[Session], Coroutine[Any, Any, Result]]
 
 #: Seconds beyond its timeouts that a call or an opening session may take before its lease ends.
-_GRACE = 15.0
-#: Attempts to open a session, each in another browser, if browsers end meanwhile.
-_MAX_OPENINGS = 3
-#: Cached results of ``shares_browser``, which reads the settings file for the name of an app.
-_MAX_TARGETS = 1000
+GRACE = 15.0
 
 
 class Leases:
     """Leases of sessions in the slots of ``fleet``.
 
-    ``connect`` makes a session with ``options``; opening it may take ``open_timeout`` seconds. The browsers show their
-    windows unless they are ``headless``.
+    ``connect`` makes a session with ``options``; opening it may take ``open_timeout`` seconds.
     """
 
     def __init__(
@@ -57,7 +52,7 @@ class Leases:
         self._fleet = fleet
         self._connect = connect
         self._reuse = reuse
-        self._shares_browser = lru_cache(_MAX_TARGETS)(
+        self._shares_browser = lru_cache(1000)(  # for the name of an app it reads the settings file
             partial(shares_browser, headless=headless, new_context=reuse != "context")
         )
         self._open_timeout = open_timeout
@@ -79,7 +74,7 @@ class Leases:
         slot = await self._open_slot(target)
         assert slot.held is not None
         started = time.perf_counter()
-        result = await self._within_lease(slot, work(slot.held.session), seconds + _GRACE, capability)
+        result = await self._within_lease(slot, work(slot.held.session), seconds + GRACE, capability)
         slot.member.latency.add((target, capability), (time.perf_counter() - started) * 1000)
         return result
 
@@ -101,7 +96,7 @@ class Leases:
     async def _borrow(self) -> tuple[Slot, Browser]:
         """Return a slot without a session, and its responsive browser."""
         try:
-            async with asyncio.timeout(self._open_timeout + _GRACE):
+            async with asyncio.timeout(self._open_timeout + GRACE):
                 while True:
                     slot = await self._fleet.slots.acquire("")
                     try:
@@ -135,9 +130,12 @@ class Leases:
         try:
             await asyncio.wait((task,), timeout=seconds)
             if not task.done():
-                raise _lease_ended(capability, seconds)
+                raise CallTimeout(
+                    f"{capability}: the session did not end the call within {format_seconds(seconds)}, the end of its "
+                    "lease; it is replaced"
+                )
             error = None if task.cancelled() else task.exception()
-            healthy = not task.cancelled() and _survives(error)
+            healthy = not task.cancelled() and _session_survives(error)
             return task.result()
         finally:
             try:
@@ -181,7 +179,7 @@ class Leases:
         session.
         """
         slots = self._fleet.slots if self._shares_browser(target) else self._fleet.others
-        for attempt in range(1, _MAX_OPENINGS + 1):
+        for is_last in (False, False, True):
             slot = await slots.acquire(target)
             try:
                 if not slot.member.serving:  # its browser has ended since the slot was granted
@@ -195,7 +193,7 @@ class Leases:
                     raise
                 if isinstance(error, BrowserCrashed):
                     self._fleet.retire(slot.member, "ended")
-                if attempt < _MAX_OPENINGS and not self._closed and not slot.member.serving:
+                if not is_last and not self._closed and not slot.member.serving:
                     continue
                 error.sent = False
                 raise
@@ -203,7 +201,8 @@ class Leases:
         raise AssertionError("unreachable")
 
     async def _open_session(self, slot: Slot, target: str) -> None:
-        browser, options = slot.member.browser, self.options
+        browser = slot.member.browser
+        options = self.options
         await slot.empty(keep_context=True)
         if browser is not None and self._reuse == "context":
             if slot.context is None:
@@ -212,21 +211,16 @@ class Leases:
         elif browser is not None:
             options = {**options, "browser": browser}
         slot.held = held = HeldSession(target, self._connect(target, **options))
-        await held.opened(self._open_timeout + _GRACE)
+        await held.opened(self._open_timeout + GRACE)
         if slot.held is not held:  # its browser was ended meanwhile, and the slot emptied
             raise Disconnected("the browser of the pool has ended; call again")
 
 
-def _lease_ended(capability: str, seconds: float) -> CallTimeout:
-    return CallTimeout(
-        f"{capability}: the session did not end the call within {format_seconds(seconds)}, the end of its lease; it is "
-        "replaced"
-    )
-
-
-def _survives(error: BaseException | None) -> bool:
+def _session_survives(error: BaseException | None) -> bool:
     """Return whether a session can be reused after a call with ``error``. After a timeout the app may still be at work;
     if the app has lost the session, it is opened again."""
-    if error is None or isinstance(error, CapabilityError):
-        return error is None or error.code not in SESSION_LOST
+    if error is None:
+        return True
+    if isinstance(error, CapabilityError):
+        return error.code not in SESSION_LOST
     return isinstance(error, ABPError) and error.session_survives and not isinstance(error, CallTimeout)

@@ -1,7 +1,4 @@
-"""Pool of sessions and browsers: calls and jobs, each in a leased session.
-
-:func:`run_all` runs jobs concurrently, and :class:`FreeMemory` is the condition for opening sessions and browsers.
-"""
+"""Pool of sessions and browsers: calls and jobs, each in a leased session."""
 
 from __future__ import annotations
 
@@ -51,8 +48,9 @@ async def run_all(
     """Run jobs, ``count`` at a time, and yield each outcome as its job ends.
 
     Errors of ``jobs`` and ``run`` are raised after the outcomes of earlier jobs."""
-    waiting, ended = _reading(jobs), 0
+    waiting = _reading(jobs)
     reading = asyncio.Lock()
+    ended = 0
     outcomes: asyncio.Queue[Outcome | BaseException | None] = asyncio.Queue(count)
 
     async def work() -> None:
@@ -81,7 +79,8 @@ async def run_all(
             if isinstance(outcome, Outcome):
                 yield outcome
             else:
-                ended, failure = ended + 1, failure or outcome
+                ended += 1
+                failure = failure or outcome
         if failure is not None:
             raise failure
     finally:
@@ -96,9 +95,6 @@ async def _reading(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncIterator[Jo
         for job in jobs:
             yield job
 
-
-#: Seconds for which a measurement is cached.
-_MEASURED_FOR = 0.25
 
 #: Control groups of a container, version 2 and version 1: folder, limit, memory in use, and the statistic of the page
 #: cache that the kernel can reclaim.
@@ -123,17 +119,20 @@ def _free_in_group(folder: str, limit: str, used: str, cache: str) -> float:
 
 
 class FreeMemory:
-    """Cached check that ``floor`` bytes of memory are free."""
+    """Check that ``floor`` bytes of memory are free. A measurement is cached for ``max_age`` seconds."""
+
+    max_age = 0.25
 
     def __init__(self, floor: int) -> None:
         self._floor = floor
-        self._free, self._measured = 0, -math.inf
+        self._free = 0
+        self._measured = -math.inf
 
     def suffices(self) -> bool:
-        """Return whether there is memory for another session or browser."""
         now = time.monotonic()
-        if now - self._measured > _MEASURED_FOR:
-            self._free, self._measured = free_memory(), now
+        if now - self._measured > self.max_age:
+            self._free = free_memory()
+            self._measured = now
         return self._free >= self._floor
 
 
@@ -243,8 +242,6 @@ class Pool(OpenedHere):
         await self._leases.aclose()
         await self._stack.aclose()
 
-    # --- calls --------------------------------------------------------------------------------------------------------
-
     @short_traceback
     async def call(
         self,
@@ -281,7 +278,8 @@ class Pool(OpenedHere):
         self._require_open()
         if job.target is None:
             raise UsageError("the job has no target; give Job(target=…)")
-        started, sent = time.perf_counter(), False
+        started = time.perf_counter()
+        sent = False
 
         def on_session() -> None:
             nonlocal sent
@@ -351,8 +349,6 @@ class Pool(OpenedHere):
             calls=self._leases.calls,
             recycled=dict(fleet.recycled),
         )
-
-    # --- leases -------------------------------------------------------------------------------------------------------
 
     async def _call(
         self,
