@@ -14,26 +14,21 @@ UNIT_WORKERS ?= 4
 # Hundreds of processes are started: what they import is compiled once, even where the environment says not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup demo test slow unit hosts coverage check docs bundle release image compat bench fuzz mutate lock clean
+.PHONY: help setup demo test unit slow check docs bench fuzz mutate release
 .DELETE_ON_ERROR:
 
 help:
-	@echo "make demo    start the reference app, drive it, show the files"
-	@echo "make test    everything CI runs: format, lint, types, layers, tests"
-	@echo "make slow    the tests that take a minute each: fresh environments, floods, gigabytes, a soak"
-	@echo "make hosts   the tests that run programs of other projects"
-	@echo "make coverage    the tests again, and the lines that they reach"
-	@echo "make unit    every short test that needs no browser and no other environment"
-	@echo "make check   format, lint, types and layers only"
-	@echo "make docs    the documentation as a site, in site/; search works in it without a server, too"
-	@echo "make bundle  the MCP bridge as a file that desktop clients install with one click"
-	@echo "make release built, checked, signed, and what is left to do by a person"
-	@echo "make image   a container image with a browser"
-	@echo "make compat  the Pythons, lowest versions and browsers of this machine, tried"
-	@echo "make bench   speed, as ratios against named baselines"
-	@echo "make fuzz    inputs that nobody thought of, through every door by which bytes come in"
-	@echo "make mutate  changes of the code that no test notices, by chance, room by room"
-	@echo "make setup   the virtual environment with everything for developing, and a browser"
+	@echo "make setup    the virtual environment with everything for developing, and a browser"
+	@echo "make demo     start the reference app, drive it, show the files"
+	@echo "make check    format, lint, types and layers"
+	@echo "make unit     every short test that needs no browser and no other environment"
+	@echo "make test     make check, and the tests"
+	@echo "make slow     tests that take a minute each, or run programs of other projects"
+	@echo "make docs     the documentation as a site, in site/"
+	@echo "make bench    speed, as ratios against named baselines"
+	@echo "make fuzz     generated inputs, through every door by which bytes come in"
+	@echo "make mutate   changes of the code that no test notices"
+	@echo "make release  build, check and sign what is published"
 
 setup: $(READY)
 	@$(BIN)/abp doctor --install
@@ -84,43 +79,16 @@ test: setup check
 		apt-get install -qq -y --no-install-recommends ffmpeg >/dev/null 2>&1 || true
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-# Tests run a third longer while their coverage is measured, and those of time and processor time measure that too.
-coverage: $(READY)
-	@rm -f .coverage .coverage.*
-	@$(BIN)/python -m coverage run -m pytest -n $(WORKERS) --dist worksteal -m "not exhaustive and not hosts"
-	@$(BIN)/python -m coverage combine --quiet
-	@$(BIN)/python -m coverage report --fail-under=95
-	@$(BIN)/python -m coverage report --fail-under=100 \
-		--include='transports/errors.py,transports/_internal/arguments.py,transports/protocol/_capabilities.py,transports/protocol/messages.py,transports/protocol/_payloads.py,transports/protocol/_declarations.py,transports/protocol/binary.py,transports/protocol/_find_content.py,transports/protocol/_heuristics.py,transports/protocol/_params.py'
-
-# Fresh environments, floods, gigabytes and an hour's work of faults in a minute.
+# Fresh environments, floods, gigabytes, an hour's work of faults in a minute; MCP servers and clients of other projects, JupyterLab.
 slow: setup
-	@$(BIN)/python -m pytest -n 3 --dist worksteal -m slow
-
-# Programs of other projects that meet ours: MCP servers and clients, the host of the store protocol, JupyterLab. Most of the time is theirs.
-hosts: setup
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m hosts
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m "slow or hosts"
 
 docs: $(READY)
 	@$(BIN)/python -m tests.site
 
-# For desktop clients of MCP: dist/abp-transports-….mcpb
-bundle: $(READY)
-	@$(BIN)/python -m release.bundle
-
 # ARGS="--address https://HOST/OWNER/NAME", "--key FILE": release/__main__.py
 release: $(READY)
 	@$(BIN)/python -m release $(ARGS)
-
-# With the engine that is there: ENGINE=podman, docker or buildah. dist/ holds the wheel.
-ENGINE ?= $(firstword $(foreach engine,podman docker buildah,$(if $(shell command -v $(engine)),$(engine))))
-image: $(READY)
-	@rm -rf dist && $(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null 2>&1
-	@$(ENGINE) build --tag abp-transports $(IMAGE_ARGS) --file release/Containerfile .
-
-# docs/compatibility.md
-compat: setup
-	@$(BIN)/python -m tests.support.compatibility
 
 bench: setup
 	@$(BIN)/python -m tests.benchmarks
@@ -136,19 +104,3 @@ fuzz: $(FUZZ)
 # ARGS="--sample 0 binary" takes all of one room.
 mutate: $(MUTATE)
 	@$(BIN)/python -m tests.support.mutation $(ARGS)
-
-# New versions, with hashes and without the address of any registry.
-COMPILE := $(UV) compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade
-lock: $(READY)
-	@$(COMPILE) --group dev pyproject.toml -o requirements/dev.txt
-	@$(COMPILE) --group run pyproject.toml -c requirements/dev.txt -o requirements/run.txt
-	@$(COMPILE) --group pyproject.toml:fuzz -c requirements/dev.txt -o requirements/fuzz.txt
-	@$(COMPILE) --group pyproject.toml:mutate -c requirements/dev.txt -o requirements/mutate.txt
-	@echo uv | $(COMPILE) - -c requirements/dev.txt -o requirements/uv.txt
-	@$(COMPILE) --no-annotate --excludes requirements/penguiflow-excluded.txt requirements/penguiflow.in pyproject.toml \
-		-o requirements/penguiflow.txt
-	@$(COMPILE) --no-annotate requirements/fastmcp.in -o requirements/fastmcp.txt
-	@$(COMPILE) --no-annotate --extra pdf --extra images requirements/agents.in pyproject.toml -o requirements/agents.txt
-
-clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* demo-output bench-output .fuzz .mutate dist build site

@@ -134,7 +134,7 @@ def left_to_do(changed: list[str], *, signed: bool) -> list[str]:
             "as a trusted publisher)"
         )
     todo.append("add the files to the release of the tag, the .mcpb among them")
-    todo.append("after PyPI has the version: mcp-publisher publish release/server.json; make image, and push the image")
+    todo.append("after PyPI has the version: mcp-publisher publish release/server.json; build and push the image")
     return todo
 
 

@@ -1,4 +1,4 @@
-"""Make a bundle of the MCP bridge, which desktop clients install with one click: ``make bundle``.
+"""Make a bundle of the MCP bridge, which desktop clients install with one click: ``python -m release.bundle``.
 
 A bundle (``.mcpb``) is a ZIP file with a manifest (https://github.com/modelcontextprotocol/mcpb, version 0.4). This one
 holds the wheel and a project that depends on it; the client's uv installs what the wheel needs on the first start.

@@ -99,6 +99,11 @@ def test_the_example_of_views_in_a_fresh_environment(published: tuple[Path, Path
 
 
 @pytest.mark.slow
+def test_a_core_of_the_suite_passes_on_the_lowest_versions(published: tuple[Path, Path], tmp_path: Path) -> None:
+    assert re.match(r"\d+ passed", packaging.core_on_lowest(tmp_path, published[0]))
+
+
+@pytest.mark.slow
 def test_uvx_runs_the_command_without_installing(published: tuple[Path, Path]) -> None:
     said = packaging.run(
         uv.find_uv_bin(), "tool", "run", "--quiet", "--from", published[0], "abp-transports", "--version"

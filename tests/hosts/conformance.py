@@ -1,6 +1,4 @@
-"""The official conformance suite against ``server-everything``, bare and behind ``abp proxy``.
-
-``python -m tests.hosts.conformance`` prints the checks of both."""
+"""The official conformance suite against ``server-everything``, bare and behind ``abp proxy``."""
 
 from __future__ import annotations
 
@@ -8,8 +6,6 @@ import asyncio
 import os
 import re
 import socket
-import sys
-import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,12 +13,10 @@ from pathlib import Path
 import aiohttp
 
 from tests.hosts.environment import ROOT
-from tests.hosts.proxied import ABP, installed
+from tests.hosts.proxied import ABP
 from tests.mcp_official.node import Node
 from tests.mcp_official.proxy import proxied
 from tests.support.eventually import eventually
-
-__all__ = ["checks"]
 
 _TOKEN = "official-0123456789abcdef"
 _SECONDS = 240.0
@@ -98,21 +92,3 @@ async def _running(command: Sequence[str], folder: Path, **variables: str) -> As
     finally:
         process.terminate()
         await process.wait()
-
-
-async def main() -> int:
-    node = installed()
-    found = {}
-    for behind in (False, True):
-        with tempfile.TemporaryDirectory() as folder:
-            found[behind] = await checks(node, Path(folder), behind=behind)
-    print("scenario: passed and failed, bare | behind the proxy")
-    for name, bare in found[False].items():
-        print(f"{name}: {bare} | {found[True].get(name)}")
-    worse = [name for name, (passed, _) in found[False].items() if found[True].get(name, (0, 0))[0] < passed]
-    print(f"{sum(p for p, _ in found[False].values())} passed bare; fewer behind the proxy: {worse or 'none'}")
-    return 1 if worse else 0
-
-
-if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))

@@ -142,33 +142,6 @@ async def _required(store: host.ArtifactStore, artifact_id: str) -> Any:
     return ref
 
 
-# --- the same results for both ----------------------------------------------------------------------------------------
-
-
-async def routes(cases: str) -> list[Mapping[str, object]]:
-    """Give each of the results in the file ``cases`` to a ``ToolNode``, as the answer of a tool of an MCP server."""
-    server = f"{sys.executable} {Path(__file__).with_name('answers.py')} {cases}"
-    source = ToolNode(ExternalToolConfig(name="tool", transport="mcp", connection=server), ModelRegistry())
-    facts: list[Mapping[str, object]] = []
-    await source.connect()
-    try:
-        for number in range(len(json.loads(Path(cases).read_text(encoding="utf-8")))):
-            store = host.InMemoryArtifactStore()
-            answer = await source.call("tool.answer", {"number": number}, _context(_facade(store, "one")))
-            refs = await store.list()
-            facts.append(
-                {
-                    "hashes": [ref.sha256 for ref in refs],
-                    "sizes": [ref.size_bytes for ref in refs],
-                    "files": sum(ref.mime_type != "text/plain" for ref in refs),
-                    "left": len(json.dumps(answer["result"], ensure_ascii=False, separators=(",", ":"))),
-                }
-            )
-    finally:
-        await source.close()
-    return facts
-
-
 # --- the page docs/hosts.md -------------------------------------------------------------------------------------------
 
 
@@ -243,8 +216,7 @@ def _received(blocks: list[Any]) -> Any:
 
 
 SCENARIOS: Mapping[str, Callable[..., Coroutine[Any, Any, object]]] = {
-    scenario.__name__: scenario
-    for scenario in (behind_its_facade, behind_its_tools, with_its_stores, by_the_book, routes)
+    scenario.__name__: scenario for scenario in (behind_its_facade, behind_its_tools, with_its_stores, by_the_book)
 }
 
 

@@ -1,6 +1,4 @@
-"""MCP servers of other people, bare and behind ``abp proxy``: the same calls by the official SDK's client.
-
-``python -m tests.hosts.proxied`` measures them and writes the table of docs/proxy.md."""
+"""MCP servers of other people, bare and behind ``abp proxy``: the same calls by the official SDK's client."""
 
 from __future__ import annotations
 
@@ -13,7 +11,6 @@ import random
 import re
 import struct
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,25 +26,9 @@ from tests.mcp_official.node import Node, _binary as node_binary, packages
 from tests.support.mcp_servers import FOLDER
 from transports.playwright._find import find_browser
 
-__all__ = [
-    "ABP",
-    "DOCUMENT",
-    "SERVERS",
-    "Answer",
-    "Server",
-    "compare",
-    "documented",
-    "files",
-    "installed",
-    "measured",
-    "table",
-]
-
-DOCUMENT = ROOT / "docs" / "proxy.md"
 PINS = Path(__file__).with_name("proxied.json")
 ABP = [sys.executable, "-m", "transports.surfaces.cli", "proxy"]
 LIMIT = 64 * 1024
-_BEGIN, _END = "<!-- measured -->\n", "<!-- end -->\n"
 #: Seconds for all calls of one server.
 _SECONDS = 180.0
 
@@ -264,39 +245,3 @@ def compare(server: Server, bare: Sequence[Answer], proxied: Sequence[Answer]) -
 def _plain(server: Server, answer: Answer) -> str:
     text = json.dumps(answer.result)
     return re.sub(server.volatile, "…", text) if server.volatile else text
-
-
-def table(found: Mapping[str, tuple[Sequence[Answer], Sequence[Answer]]]) -> str:
-    """The table of docs/proxy.md."""
-    lines = ["| server | calls | bare | behind the proxy |", "|---|--:|--:|--:|"]
-    for name, (bare, proxied) in found.items():
-        total = [f"{sum(answer.size for answer in answers[1:]):,}" for answers in (bare, proxied)]
-        lines.append(f"| {name} | {len(bare) - 1} | {total[0]} | {total[1]} |")
-    return "\n".join(lines) + "\n"
-
-
-def documented() -> str:
-    return DOCUMENT.read_text().partition(_BEGIN)[2].partition(_END)[0]
-
-
-async def main(names: Sequence[str]) -> None:
-    node, found = installed(), dict[str, tuple[Sequence[Answer], Sequence[Answer]]]()
-    for server in SERVERS:
-        if names and server.name not in names:
-            continue
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary)
-            (folder / "files").mkdir()
-            files(folder / "files")
-            bare = await measured(server, node, folder, proxied=False)
-            proxied = await measured(server, node, folder, proxied=True)
-        compare(server, bare, proxied)
-        found[server.name] = bare, proxied
-        print(table({server.name: found[server.name]}), flush=True)
-    if not names and DOCUMENT.exists():
-        before, _, rest = DOCUMENT.read_text().partition(_BEGIN)
-        DOCUMENT.write_text(before + _BEGIN + table(found) + _END + rest.partition(_END)[2])
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:]))

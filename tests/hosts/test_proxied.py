@@ -1,15 +1,14 @@
-"""MCP servers of other people behind ``abp proxy``: what docs/proxy.md says is measured, and the conformance suite."""
+"""MCP servers of other people behind ``abp proxy``: the same answers, and the conformance suite."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from tests.hosts import environment
 from tests.hosts.conformance import checks
-from tests.hosts.proxied import SERVERS, Server, compare, documented, files, installed, measured
+from tests.hosts.proxied import SERVERS, Server, compare, files, installed, measured
 from tests.mcp_official.node import Missing, Node
 from tests.support.needs import missing
 
@@ -34,11 +33,6 @@ async def test_small_answers_are_equal_and_large_ones_whole(node: Node, tmp_path
         missing("fastmcp", error)
     proxied = await measured(server, node, tmp_path, proxied=True)
     compare(server, bare, proxied)
-    row = re.search(rf"^\| {server.name} \| \d+ \| ([\d,]+) \| ([\d,]+) \|$", documented(), re.MULTILINE)
-    assert row is not None
-    documented_sizes = [int(size.replace(",", "")) for size in row.groups()]
-    sizes = [sum(answer.size for answer in answers[1:]) for answers in (bare, proxied)]
-    assert sizes == pytest.approx(documented_sizes, rel=0.2), "run python -m tests.hosts.proxied"
 
 
 async def test_no_official_check_fails_that_passes_bare(node: Node, tmp_path: Path) -> None:

@@ -10,18 +10,15 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import uv
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "minimal_app"
-#: Minor versions of Python 3.
-SUPPORTED = range(11, 15)
 #: A block of a page, and the name of the file that the line before it says it is.
 _BLOCK = re.compile(r"(?:^`([\w.]+)`\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_VERSION = "import platform, sys, venv, ssl; print(sys.version_info.minor, platform.python_version())"
 #: Without a browser and across the layers: what runs on the lowest versions of everything.
 CORE = (
     "tests/protocol/binary/test_data.py",
@@ -146,73 +143,28 @@ def tutorial(binaries: Path, folder: Path) -> str:
     return run("bash", "-c", "\n".join(script), cwd=folder, env={"PATH": path})
 
 
-def installed_pythons() -> list[tuple[str, str]]:
-    """Every supported Python here, on the path or of pyenv, oldest first: version and executable."""
-    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
-    on_path = [shutil.which(f"python3.{minor}") for minor in SUPPORTED]
-    found: dict[int, tuple[str, str]] = {}
-    for path in (*filter(None, on_path), *map(str, pyenv.glob("3.*/bin/python3")), sys.executable):
-        said = subprocess.run([path, "-c", _VERSION], capture_output=True, text=True, timeout=60, check=False)
-        if said.returncode == 0:
-            minor, version = said.stdout.split()
-            if int(minor) in SUPPORTED:
-                found[int(minor)] = (version, path)
-    return [found[minor] for minor in sorted(found)]
-
-
-def lowest(folder: Path) -> Sequence[str]:
-    """The lowest versions that are allowed of what is depended on directly, as requirements."""
-    said = run(
-        *(
-            uv.find_uv_bin(),
-            "pip",
-            "compile",
-            "--quiet",
-            "--resolution",
-            "lowest-direct",
-            "--no-header",
-            "--no-annotate",
-        ),
-        *("--python-version", "3.11", "--extra", "cloud", "pyproject.toml"),
+def core_on_lowest(folder: Path, wheel: Path) -> str:
+    """A core part of the suite on the lowest versions that pyproject.toml allows. The last line of pytest."""
+    options = (
+        "--quiet",
+        "--resolution",
+        "lowest-direct",
+        "--python-version",
+        "3.11",
+        "--extra",
+        "cloud",
+        "--extra",
+        "mcp",
     )
-    pinned = [line for line in said.splitlines() if "==" in line]
-    (folder / "lowest.txt").write_text("\n".join(pinned), encoding="utf-8")
-    direct = {_name(one) for one in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]}
-    return [line for line in pinned if _name(line) in direct]
-
-
-def resolved(folder: Path, requirement: str, *, ours: Sequence[str] | None = None) -> Mapping[str, str]:
-    """The versions by name that pip would install for a requirement, beside ours with these extras unless ``None``.
-    Empty if none fit."""
-    wanted = folder / "wanted.txt"
-    wanted.write_text(requirement, encoding="utf-8")
-    extras = [part for extra in ours or () for part in ("--extra", extra)]
-    sources = [wanted] if ours is None else [wanted, "pyproject.toml"]
-    options = ("--quiet", "--no-header", "--no-annotate", "--python-version", "3.11")
-    try:
-        said = run(uv.find_uv_bin(), "pip", "compile", *options, *extras, *sources)
-    except RuntimeError as error:
-        if "No solution found" not in str(error):
-            raise
-        return {}
-    pinned = (line.split(" ")[0].partition("==") for line in said.splitlines() if "==" in line)
-    return {name.lower(): version for name, _, version in pinned}
-
-
-def _name(requirement: str) -> str:
-    return requirement.partition(">")[0].partition("=")[0].partition("[")[0].strip().lower()
-
-
-def core_on_lowest(folder: Path, wheel: Path, python: str) -> str:
-    """A core part of the suite on the lowest versions of everything. The last line of pytest."""
-    binaries = environment(folder / "lowest", python, "--requirement", folder / "lowest.txt", wheel)
+    pins = run(uv.find_uv_bin(), "pip", "compile", *options, "--no-header", "--no-annotate", "pyproject.toml")
+    (folder / "lowest.txt").write_text(pins, encoding="utf-8")
+    binaries = environment(folder / "lowest", "3.11", "--requirement", folder / "lowest.txt", wheel)
     tools = ("pytest-asyncio>=1.0", "hypothesis", "coverage", "uv", "pytest>=8.3")
     run(uv.find_uv_bin(), "pip", "install", "--quiet", "--python", binaries / "python", *tools)
-    tests = list(CORE)
     said = run(
         *(binaries / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default"),
         *("--deselect", "tests/e2e/test_cli.py::test_doctor_reports_everything_and_no_secret"),  # it names all extras
-        *tests,
+        *CORE,
         timeout=1800,
     )
     return said.strip().splitlines()[-1]

@@ -1,5 +1,4 @@
-"""``python -m tests.support.recall``: how well undeclared files are told from text that looks like them, over files
-of this machine and made ones. Nothing is written."""
+"""How well undeclared files are told from text that looks like them, over files of this machine and made ones."""
 
 from __future__ import annotations
 
@@ -15,7 +14,6 @@ import pickle
 import random
 import sqlite3
 import struct
-import sys
 import sysconfig
 import tarfile
 import uuid
@@ -31,8 +29,6 @@ from PIL import Image
 from transports.protocol._find_content import find
 from transports.protocol._heuristics import MIN_GUESSED
 from transports.protocol.binary import BinaryData
-
-__all__ = ["Line", "files", "look_alikes", "texts"]
 
 _ROOTS = (Path("/usr/share"), Path(sysconfig.get_paths()["purelib"]))
 _EACH = 60  # files of one kind
@@ -201,15 +197,10 @@ _PROSE = {
 def look_alikes() -> list[Line]:
     """Texts of at least 1,000 characters that are no files."""
     lines: dict[str, Line] = {}
-    for kind, text in chain(texts(), _sources()):
+    for kind, text in chain(_tokens(), _encoded_data(), _texts(), _sources()):
         if len(text) >= MIN_GUESSED:
             lines.setdefault(kind, Line(kind)).add(text, None, text[:60])
     return list(lines.values())
-
-
-def texts() -> Iterator[tuple[str, str]]:
-    """The kind and the text of every look-alike that is made, in the same order each time."""
-    return chain(_tokens(), _encoded_data(), _texts())
 
 
 def _b64(data: bytes) -> str:
@@ -286,25 +277,3 @@ def _sources() -> Iterator[tuple[str, str]]:
             for path in islice(sorted(root.rglob(pattern)), most):
                 if path.is_file() and path.stat().st_size <= _LARGEST:
                     yield kind, path.read_text(encoding="utf-8", errors="replace")
-
-
-def _table(title: str, lines: list[Line], *, wanted: bool) -> bool:
-    print(f"\n{title:32} {'cases':>7} {'taken':>7} {'as another kind':>16}")
-    for line in lines:
-        print(f"{line.kind:32} {line.cases:7,} {line.taken:7,} {line.other:16,}")
-        for example in line.examples[:3]:
-            print(f"    {example}")
-    cases, taken = sum(line.cases for line in lines), sum(line.taken for line in lines)
-    share = f"{100 * taken / max(cases, 1):.2f} %"
-    print(f"{'all':32} {cases:7,} {taken:7,} {share:>16}")
-    return taken >= 0.99 * cases if wanted else taken == 0
-
-
-def main() -> int:
-    """Print both tables; 1 if files are missed or text is taken for one."""
-    good = _table("files", files(), wanted=True)
-    return 0 if _table("look-alikes", look_alikes(), wanted=False) and good else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

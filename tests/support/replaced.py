@@ -1,20 +1,14 @@
 """Pages that replace natives, driven in every way: for each global with its members, way and form, each kind of call.
 
-``python -m tests.support.replaced`` prints a table of all cells and those that fail. One page per global and way: it
+One page per global and way: it
 replaces the global and all its members that are used, in one form after another.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import re
-import sys
-import tempfile
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -331,47 +325,3 @@ def rotated(index: int) -> tuple[str, ...]:
     *forms, last = FORMS
     first = index % len(forms)
     return (*forms[first:], *forms[:first], last)
-
-
-def lines(cells: Sequence[Cell], seconds: float) -> Iterator[str]:
-    """Yield the table of all cells by way, and those that failed."""
-    yield f"{'way':10}{'cells':>8}{'failed':>8}"
-    for way in WAYS:
-        of_way = [cell for cell in cells if cell.way == way]
-        yield f"{way:10}{len(of_way):8,}{sum(bool(cell.fault) for cell in of_way):8,}"
-    yield f"{'all':10}{len(cells):8,}{sum(bool(cell.fault) for cell in cells):8,}  in {seconds:.0f} s"
-    failed = Counter((cell.replaced, cell.way, cell.fault[:160]) for cell in cells if cell.fault)
-    for (replaced, way, fault), times in sorted(failed.items()):
-        yield f"  {times:3} {replaced} | {way} | {fault}"
-
-
-async def _main(pattern: str, ways: Sequence[str], workers: int) -> None:
-    begun, cells = time.monotonic(), list[Cell]()
-    waiting = [
-        (number, name, way)
-        for number, name in enumerate(targets_by_global())
-        for way in ways
-        if re.search(pattern, name)
-    ]
-
-    async def work(browser: Browser) -> None:
-        while waiting:
-            number, name, way = waiting.pop()
-            forms, replaced = rotated(number + len(way)), targets_by_global()[name]
-            with tempfile.TemporaryDirectory() as folder:
-                cells.extend(await try_page(browser, name, replaced, way, forms, Path(folder)))
-            if len(waiting) % 50 == 0:
-                print(f"{len(waiting)} pages are left", file=sys.stderr)
-
-    async with Browser() as browser:
-        await asyncio.gather(*(work(browser) for _ in range(workers)))
-    print("\n".join(lines(cells, time.monotonic() - begun)))
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pattern", nargs="?", default="")
-    parser.add_argument("--way", action="append", choices=WAYS)
-    parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args()
-    asyncio.run(_main(options.pattern, options.way or list(WAYS), options.workers))
