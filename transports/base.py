@@ -308,67 +308,53 @@ class WrappedTransport(Transport):
         self.features = self.wrapped.features
 
     def use_store(self, store: ArtifactStore) -> None:
-        """Pass the store of the session to the wrapped transport."""
         self.wrapped.use_store(store)
 
     @property
     def url(self) -> str | None:
-        """URL of the wrapped transport."""
         return self.wrapped.url
 
     def receiver(self, message: Message) -> str | None:
-        """Return the address of the receiver of a message of the wrapped transport."""
         return self.wrapped.receiver(message)
 
     @property
     def server_address(self) -> tuple[str, int] | None:
-        """Address at which the wrapped transport reached the app."""
         return self.wrapped.server_address
 
     @property
     def rungs(self) -> Mapping[str, int]:
-        """Number of contents by rung of the wrapped transport."""
         return self.wrapped.rungs
 
     async def open(self) -> None:
-        """Open the wrapped transport."""
         await self.wrapped.open()
         self._follow()
 
     async def aclose(self) -> None:
-        """Close the wrapped transport."""
         await self.wrapped.aclose()
 
     async def request(self, message: Message, *, timeout: float) -> Message:
-        """Delegate a request."""
         try:
             return await self.wrapped.request(message, timeout=timeout)
         finally:
             self._follow()
 
     async def notify(self, message: Message) -> None:
-        """Delegate a message."""
         await self.wrapped.notify(message)
 
     async def events(self) -> AsyncIterator[Message]:
-        """Yield the events of the wrapped transport."""
         async for message in self.wrapped.events():
             yield message
 
     async def save(self, handle: Handle, path: Path, *, timeout: float) -> None:
-        """Fetch content with the wrapped transport."""
         await self.wrapped.save(handle, path, timeout=timeout)
 
     async def release(self, handle: Handle) -> None:
-        """Release content of the wrapped transport."""
         await self.wrapped.release(handle)
 
     async def cookies(self, url: str, sender: Sender | None = None) -> Mapping[str, str]:
-        """Return the cookies of the wrapped transport."""
         return await self.wrapped.cookies(url, sender)
 
     async def fetch_download(
         self, reference: Download, staged: Staged, fetch: Callable[[Staged], Awaitable[Fetched]]
     ) -> Fetched:
-        """Download with the wrapped transport."""
         return await self.wrapped.fetch_download(reference, staged, fetch)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from datetime import datetime
 from io import BufferedReader, FileIO, UnsupportedOperation
@@ -69,7 +69,7 @@ class ArtifactFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         """List the artifacts, in the order of the store, or the one with this id: its name, which is the id, its size,
         and the fields of its reference."""
         key = self._strip_protocol(path)
-        entries = [self.info(key)] if key else [_info(ref) for ref in self._run_in_loop(self._list_refs)]
+        entries = [self.info(key)] if key else [_info(ref) for ref in self._run_in_loop(self._store.list)]
         if detail:
             return entries
         return [str(entry["name"]) for entry in entries]
@@ -80,7 +80,7 @@ class ArtifactFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         if not key:
             return {"name": "", "size": 0, "type": "directory"}
         with _as_file(key):
-            return _info(self._run_in_loop(self._stat, key))
+            return _info(self._run_in_loop(self._store.stat, key))
 
     def created(self, path: str) -> datetime:
         """Return when the artifact was first stored."""
@@ -112,12 +112,6 @@ class ArtifactFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
                     await self._store.aclose()
 
         return SHARED.run(run())
-
-    async def _list_refs(self) -> Sequence[ArtifactRef]:
-        return await self._store.list()
-
-    async def _stat(self, key: str) -> ArtifactRef:
-        return await self._store.stat(key)
 
     async def _open_verified(self, key: str) -> BufferedReader:
         ref = await self._store.stat(key)

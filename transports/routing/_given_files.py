@@ -20,7 +20,6 @@ from ..protocol._media import OCTET_STREAM, contradicts, is_binary_mime, normali
 from ..protocol.binary import BinaryData, Encoded, LocalFile
 
 _HEAD = 4096  # bytes that signatures are looked for in
-_BYTES_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +257,7 @@ async def _parameter(ref: ArtifactRef, item: ArtifactRef | BinaryData | OpenFile
 
 def estimated_tokens(ref: ArtifactRef) -> int:
     """Return the estimated number of tokens of the content: one for every four bytes."""
-    return -(-ref.size_bytes // _BYTES_PER_TOKEN)
+    return -(-ref.size_bytes // 4)
 
 
 def large_file_warning(ref: ArtifactRef, limits: FileLimits | None = None) -> bool:

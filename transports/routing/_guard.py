@@ -88,7 +88,6 @@ def _cut_texts(value: JSONValue, max_chars: int, suffix: str) -> JSONValue:
 
 
 def _shortened(text: str, max_chars: int, suffix: str) -> str:
-    """Return the beginning of a text of more than ``max_chars`` characters, and its ``suffix``."""
     room = max_chars - len(_cut(text, 0, suffix))
     return text[: max_chars - 1] + _ELLIPSIS if room < 0 else _cut(text, room, suffix)
 
@@ -111,7 +110,6 @@ def _fits(value: JSONValue, room: int) -> bool:
 
 
 def _text(text: str, room: int, suffix: str) -> str:
-    """Return the beginning of a text, and how much is missing."""
     low, high = 0, min(len(text), room)
     while low < high:
         middle = (low + high + 1) // 2

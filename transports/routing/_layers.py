@@ -60,9 +60,10 @@ def fill_summary(
     """Return a template filled with the properties of a file and the fields beside it.
 
     A file that was not stored is marked as such."""
+    if not content_type:
+        content_type = "binary" if ref.mime_type == OCTET_STREAM else extension_for(ref.mime_type)[1:]
     values = {
-        "content_type": content_type
-        or (extension_for(ref.mime_type)[1:] if ref.mime_type != OCTET_STREAM else "binary"),
+        "content_type": content_type,
         "mime_type": ref.mime_type,
         "size": str(ref.size_bytes),
         "size_human": human_size(ref.size_bytes),
@@ -307,7 +308,11 @@ class Fetcher:
         """Return the absolute URL of content behind a ``downloadUrl``, else ``None``. It may hold credentials."""
         if not isinstance(binary.content, Download):
             return None
-        base = self.sender.url if self.sender else self.transport.url if self.transport else None
+        base = None
+        if self.sender is not None:
+            base = self.sender.url
+        elif self.transport is not None:
+            base = self.transport.url
         try:
             return urljoin(base or "", binary.content.url)
         except ValueError:  # http://[ and the like
@@ -407,7 +412,6 @@ class Layers:
         return Recognised(data, files, _references(others), configured, steps)
 
     async def _release(self, before: Sequence[Found], after: Sequence[Found]) -> None:
-        """Release content on the far side that a transformer left out."""
         remaining = [item.binary.content for item in after if isinstance(item.binary, BinaryData)]
         for item in before:
             if isinstance(item.binary, BinaryData) and item.binary.content not in remaining:

@@ -45,7 +45,6 @@ DETECTION_NAMES = {
 _NO_LIMIT = "none"
 #: For pydantic, which checks settings files: a misspelt setting is an error.
 _STRICT = {"extra": "forbid"}
-_MAX_SUFFIX = 200  # characters
 _DOTTED = re.compile(r"(?:[^.\\]|\\.)+(?:\.(?:[^.\\]|\\.)+)*", re.DOTALL)
 _STEP = re.compile(r"(?:[^.\\]|\\.)+", re.DOTALL)
 
@@ -150,9 +149,10 @@ def _walk(
     step, rest = steps[0], steps[1:]
     if isinstance(node, dict):
         key = re.sub(r"\\(.)", r"\1", step)
-        chosen = node.items() if step == "*" else [(key, node[key])] if key in node else []
-        for name, value in chosen:
-            yield from _walk(value, rest, (*place, str(name)), node)
+        names = list(node) if step == "*" else [key]
+        for name in names:
+            if name in node:
+                yield from _walk(node[name], rest, (*place, str(name)), node)
     elif isinstance(node, list | tuple):
         for index, value in enumerate(node):
             if step in ("*", str(index)):
@@ -276,8 +276,8 @@ class AgentLimits:
             raise UsageError(f"AgentLimits: max_bytes must be at least {MIN_AGENT_BYTES} (it is {self.max_bytes})")
         if self.max_field_chars is not None and self.max_field_chars < 1:
             raise UsageError(f"AgentLimits: max_field_chars must be at least 1 (it is {self.max_field_chars})")
-        if len(self.truncation_suffix) > _MAX_SUFFIX:
-            raise UsageError(f"AgentLimits: truncation_suffix must have at most {_MAX_SUFFIX} characters")
+        if len(self.truncation_suffix) > 200:
+            raise UsageError("AgentLimits: truncation_suffix must have at most 200 characters")
 
 
 @checked_fields
@@ -475,7 +475,11 @@ class RoutingConfig:
         words = words_of(server)
         server_settings = next((settings for name, settings in self.servers.items() if name.lower() in words), {})
         named = self.options.get(_PRESET, server_settings.get(_PRESET, self.general.get(_PRESET)))
-        base = named_preset(str(named)) if named else preset(server) if presets else ABP
+        base = ABP
+        if named:
+            base = named_preset(str(named))
+        elif presets:
+            base = preset(server)
         return _changed(_changed(_changed(base, self.general, ""), server_settings, ""), self.options, "")
 
     def with_options(self, options: Mapping[str, object], where: str) -> RoutingConfig:
@@ -543,16 +547,17 @@ def _readable(settings: Mapping[str, object], where: str) -> Mapping[str, object
     read |= {key: None for key, value in read.items() if key.startswith("max_") and value == "none"}
     signatures = read.get("signatures")
     if isinstance(signatures, list):
-        try:
-            read["signatures"] = [
-                {**signature, "magic": bytes.fromhex(signature["magic"])}
-                if isinstance(signature, dict) and "magic" in signature
-                else signature
-                for signature in signatures
-            ]
-        except (TypeError, ValueError):
-            raise UsageError(f'{where}.signatures: magic must be hexadecimal digits, such as "41 43 4d 45"') from None
+        read["signatures"] = [_readable_signature(signature, where) for signature in signatures]
     return read
+
+
+def _readable_signature(signature: object, where: str) -> object:
+    if not isinstance(signature, dict) or "magic" not in signature:
+        return signature
+    try:
+        return {**signature, "magic": bytes.fromhex(signature["magic"])}
+    except (TypeError, ValueError):
+        raise UsageError(f'{where}.signatures: magic must be hexadecimal digits, such as "41 43 4d 45"') from None
 
 
 @lru_cache(maxsize=1)

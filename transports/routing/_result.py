@@ -194,9 +194,10 @@ class Result:
         files = self._files()
         if len(files) == 1:
             return self.artifacts[files[0]]
-        raise self._no_artifact(
-            f"there are {len(files)} artifacts; name one by its place" if files else "there is none"
-        )
+        reason = "there is none"
+        if files:
+            reason = f"there are {len(files)} artifacts; name one by its place"
+        raise self._no_artifact(reason)
 
     def table(self, place: str | None = None) -> pyarrow.Table:
         """Return the rows of a CSV, TSV, JSON, JSON Lines or Parquet file of the answer, as a table of pyarrow.
@@ -404,8 +405,9 @@ class Result:
         """Return the lines about one file, or about the ``whole`` answer as JSON: only its path if it was ``seen``."""
         where = ref.path or ref.uri
         created = str(ref.source.get("created", "earlier"))[:40]
-        again = [f"Note: the same content was stored before ({created}); it keeps its name"]
-        again = again if ref.source.get("stored_again") is True else []
+        again: list[str] = []
+        if ref.source.get("stored_again") is True:
+            again = [f"Note: the same content was stored before ({created}); it keeps its name"]
         if whole:
             text = "" if seen or self.answer_chars is not None else encode_json(self.data).decode()
             line = (
@@ -434,4 +436,8 @@ def answered_files(result: Result) -> dict[str, ArtifactRef]:
 def _format_effect(effect: Effect) -> str:
     """Return an effect in one line: its kind and its details, cut to 80 characters."""
     details = ", ".join(f"{key} {value}" for key, value in effect.detail.items()).replace("\n", " ")
-    return f"{effect.kind} ({details if len(details) <= 80 else details[:79] + '…'})" if details else effect.kind
+    if not details:
+        return effect.kind
+    if len(details) > 80:
+        details = details[:79] + "…"
+    return f"{effect.kind} ({details})"

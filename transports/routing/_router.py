@@ -194,7 +194,6 @@ class _MaskedStaged(Staged):
 
 
 def _mask_file(path: Path, secrets: KnownSecrets) -> None:
-    """Mask a file that another program wrote, in place."""
     if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_MASKED_BYTES:
         return
     content = path.read_bytes()
@@ -291,10 +290,9 @@ class Storing:
             raise binary
         content = binary.content
         if isinstance(content, bytes) or (isinstance(content, Encoded) and len(content.text) <= _SMALL):
-            return await self._store.put_bytes(
-                await self._masked(content if isinstance(content, bytes) else b"".join(binary.chunks())),
-                **self._options(binary, capability, origin),
-            )
+            decoded = content if isinstance(content, bytes) else b"".join(binary.chunks())
+            options = self._options(binary, capability, origin)
+            return await self._store.put_bytes(await self._masked(decoded), **options)
         fetcher = self._fetcher.asked_by(sender)
         try:
             async with self._store.stage() as stage:
@@ -310,11 +308,9 @@ class Storing:
             await self._fetcher.release(binary)
 
     async def _masked(self, content: bytes) -> bytes:
-        return (
-            await in_thread(self._known.mask, content)
-            if self._known and len(content) > _SMALL
-            else self._known.mask(content)
-        )
+        if self._known and len(content) > _SMALL:
+            return await in_thread(self._known.mask, content)
+        return self._known.mask(content)
 
     def _options(self, binary: BinaryData, capability: str, origin: Mapping[str, object]) -> PutOptions:
         return {
@@ -327,7 +323,6 @@ class Storing:
 
 
 def stored_as(ref: ArtifactRef, also: str = "") -> str:
-    """Return the outcome of storing content, for a :class:`Step`."""
     return f"{also}stored as {ref.id}" if ref.stored else "not stored"
 
 
@@ -376,7 +371,6 @@ class _Parts:
         self.steps.append(Step(layer, file.field, f"{ref.mime_type}, {ref.size_bytes} bytes, {stored_as(ref)}"))
 
     def add_failure(self, file: Found, error: ABPError) -> None:
-        """Add a file that could not be stored."""
         self.failures.append((file, error))
         self.references[file.path] = {"error": error.as_dict()}
 

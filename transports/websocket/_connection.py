@@ -92,7 +92,6 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         return self._declined.popleft()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next bytes (:class:`asyncio.BufferedProtocol`)."""
         return self._buffer[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -226,7 +225,6 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         self._changed.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wake the reader (:class:`asyncio.BaseProtocol`)."""
         super().connection_lost(exc)
         self._changed.set()
 
@@ -255,12 +253,10 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         await self.send(text, text=True)
 
     def pause_writing(self) -> None:
-        """Note that the peer reads too slowly (:class:`asyncio.BaseProtocol`)."""
         self._is_slow = True
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """Note that the peer reads again (:class:`asyncio.BaseProtocol`)."""
         self._is_slow = False
         super().resume_writing()
 
@@ -302,7 +298,6 @@ class Connection(ClientConnection, asyncio.BufferedProtocol):
         return True
 
     def _bytes_taken(self) -> int:
-        """Return the number of bytes that the peer's system has taken."""
         if sys.platform != "linux":
             return self._sent - self.transport.get_write_buffer_size()
         connection = self.transport.get_extra_info("socket")

@@ -206,7 +206,6 @@ class Incoming:
         self._unknown: Counter[str] = Counter()
 
     def deliver(self, message: Message) -> None:
-        """Deliver a message to its request or to the events."""
         outcome = self.pending.deliver(message)
         if outcome == "delivered":
             return

@@ -24,8 +24,6 @@ _PARAMETER = re.compile(
     r"sslpassword|user)=.*"
 )
 T = TypeVar("T")
-#: Milliseconds that one statement may take.
-_STATEMENT_TIMEOUT = 120_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +164,6 @@ class PostgresConnection:
         self._db: psycopg.Connection[tuple[Value, ...]] | None = None
 
     def connect(self) -> None:
-        """Open the connection, unless it is open."""
         if self._db is not None and not self._db.broken and not self._db.closed:
             return
         self.close()
@@ -185,7 +182,7 @@ class PostgresConnection:
                     keepalives_interval=5,
                     keepalives_count=2,
                     # the user's options may change the first of these, but not the others, which come last
-                    options=f"-c statement_timeout={_STATEMENT_TIMEOUT} {options} -c synchronous_commit=on "
+                    options=f"-c statement_timeout=120000 {options} -c synchronous_commit=on "
                     f"-c default_transaction_read_only={self._read_only}",
                     application_name=f"abp ({self.name})",
                 ),
@@ -199,7 +196,6 @@ class PostgresConnection:
             raise self._failed(error) from None  # the traceback could quote secrets, which the message leaves out
 
     def close(self) -> None:
-        """Close the connection."""
         db, self._db = self._db, None
         if db is not None:
             with contextlib.suppress(self._psycopg.Error):
@@ -219,7 +215,6 @@ class PostgresConnection:
             raise self._failed(error, retryable=in_conflict or db.broken or db.closed) from error
 
     def lock(self, cursor: Cursor, name: str) -> None:
-        """Take an advisory lock."""
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"abp {name}",))
 
     def _failed(self, error: Exception, *, retryable: bool = False) -> ABPError:

@@ -74,7 +74,6 @@ def _row(element: str, cells: Iterable[object]) -> str:
 
 
 def preformatted(text: str) -> Html:
-    """Return the first lines of a text, as they are."""
     lines = text[: MAX_TEXT + 1].replace("\r\n", "\n").split("\n")
     shown = "\n".join(lines[:MAX_LINES])
     markup = _escaped(shown, MAX_TEXT)

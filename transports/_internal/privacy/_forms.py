@@ -72,7 +72,6 @@ def parts_of(text: str) -> list[Part] | None:
 
 
 def with_contents(text: str, parts: Sequence[Part], contents: Sequence[str]) -> str:
-    """Return a multipart body with other contents of its parts."""
     done: list[str] = []
     position = 0
     for part, content in zip(parts, contents, strict=True):
@@ -155,7 +154,6 @@ def attribute_value(written: str) -> str:
 
 
 def without_entities(text: str) -> str:
-    """Return a text of HTML with its entities decoded."""
     if "&" not in text:
         return text
     import html  # late, as html.entities in :mod:`._masking`

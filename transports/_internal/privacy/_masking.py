@@ -29,7 +29,6 @@ def to_bytes(text: str) -> bytes:
 
 
 def to_text(content: bytes) -> str:
-    """Return the text of :func:`to_bytes`."""
     return content.decode("utf-8", "surrogatepass")
 
 

@@ -435,7 +435,6 @@ class SecretValues:
         self._finder = None
 
     def is_secret_field(self, attributes: Mapping[str, str]) -> bool:
-        """Return whether a field of a form with these attributes holds a secret."""
         return self._redactor.is_secret_field(attributes)
 
     # --- redacting ----------------------------------------------------------------------------------------------------

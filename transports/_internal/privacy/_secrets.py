@@ -127,10 +127,6 @@ class KnownSecrets:
         it is masked where it is read."""
         return masked_tree(node, self._finder, self.numbers, file=self._file)
 
-    def are_in(self, content: bytes) -> bool:
-        """Return whether these bytes contain a value."""
-        return bool(self._finder.find(content))
-
     def mask(self, content: bytes) -> bytes:
         """Return the bytes of a file with asterisks in place of values, if it is a text of at most
         :data:`MAX_MASKED_BYTES`; unchanged otherwise. The length stays, so that a declared size still holds."""

@@ -27,8 +27,6 @@ _OFF = nullcontext()
 OTHER = "_OTHER"
 #: Names of the kit's own calls on a page, beside an app's capabilities.
 _PAGE_TOOLS = ("render_to_pdf", "screenshot")
-#: Limit of different values of one label: apps choose the names of their capabilities and the codes of their errors.
-_MAX_VALUES = 200
 #: Histogram buckets in seconds, by the conventions for MCP (mcp.server.operation.duration).
 _SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 _BYTES = tuple(float(1 << power) for power in range(10, 31, 2))
@@ -67,7 +65,6 @@ def trace_with(tracing: Tracing | None) -> None:
 
 
 def is_tracing() -> bool:
-    """Return whether spans are made."""
     return _tracing is not None
 
 
@@ -79,7 +76,6 @@ def span(name: str, attributes: Attributes, kind: Kind = "internal") -> Abstract
 
 
 def annotate(attributes: Attributes) -> None:
-    """Add attributes to the current span."""
     if _tracing is not None:
         _tracing.annotate(attributes)
 
@@ -134,7 +130,6 @@ class Metric:
 
     @property
     def prometheus_labels(self) -> tuple[str, ...]:
-        """Labels for Prometheus."""
         return tuple(label.replace(".", "_") for label in self.labels)
 
 
@@ -181,7 +176,6 @@ def add_sink(sink: Sink) -> None:
 
 @contextmanager
 def recording(sink: Sink) -> Iterator[None]:
-    """Add a sink while the block lasts."""
     global _sinks
     add_sink(sink)
     try:
@@ -201,20 +195,22 @@ def record(metric: Metric, value: float, labels: Mapping[str, str] | None = None
 def _bounded(metric: Metric, label: str, text: str) -> str:
     seen = _seen[metric.name, label]
     if text not in seen:
-        if len(seen) >= _MAX_VALUES:
+        if len(seen) >= 200:  # apps choose the names of their capabilities and the codes of their errors
             return OTHER
         seen.add(text)
     return text
 
 
-def observing_call(call: str, capability: str, transport: str, known: Container[str]) -> AbstractContextManager[object]:
+def observing_call(
+    call: str, capability: str, transport: str, capabilities: Container[str]
+) -> AbstractContextManager[object]:
     """Return a context for a call of ``capability`` with the id ``call``: a span and a measurement.
 
-    The span follows OpenTelemetry's conventions for the execution of a tool. A capability that is not ``known`` is a
-    caller's free text, which is not kept."""
+    The span follows OpenTelemetry's conventions for the execution of a tool. A capability that is none of
+    ``capabilities`` is a caller's free text, which is not kept."""
     if _tracing is None and not _sinks:
         return _OFF
-    is_known = capability in known or capability in _PAGE_TOOLS
+    is_known = capability in capabilities or capability in _PAGE_TOOLS
     return _observing_call(call, capability if is_known else OTHER, transport)
 
 

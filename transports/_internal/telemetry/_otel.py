@@ -31,14 +31,11 @@ _used: set[str] = set()
 
 
 class OtelTracing:
-    """Maker of spans with a tracer of OpenTelemetry."""
-
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
 
     @contextmanager
     def span(self, name: str, kind: Kind, attributes: Attributes) -> Iterator[None]:
-        """Return a span that lasts as long as its block."""
         with self._tracer.start_as_current_span(
             name, kind=_KINDS[kind], attributes=attributes, record_exception=False, set_status_on_exception=False
         ):
@@ -49,17 +46,14 @@ class OtelTracing:
                 raise
 
     def annotate(self, attributes: Attributes) -> None:
-        """Add attributes to the current span."""
         trace.get_current_span().set_attributes(dict(attributes))
 
     def fail(self, error_type: str) -> None:
-        """Mark the current span as failed."""
         current = trace.get_current_span()
         current.set_attribute("error.type", error_type)
         current.set_status(StatusCode.ERROR)
 
     def continue_trace(self, carrier: Mapping[str, str]) -> AbstractContextManager[object]:
-        """Make the span of a ``traceparent`` the current span in the block."""
         extracted = _PROPAGATOR.extract(dict(carrier), context.get_current())
         remote = trace.get_current_span(extracted).get_span_context()
         if not remote.is_valid or not remote.is_remote:
@@ -67,7 +61,6 @@ class OtelTracing:
         return _attached(extracted)
 
     def headers(self) -> Mapping[str, str]:
-        """Return ``traceparent`` and ``tracestate`` of the current span."""
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier)
         return carrier
@@ -103,7 +96,6 @@ class OtelMetrics:
                     meter.create_observable_up_down_counter(metric.name, [callback], metric.unit, metric.description)
 
     def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
-        """Add a measurement."""
         instrument = self._instruments[metric.name]
         if isinstance(instrument, Histogram):
             instrument.record(value, labels)

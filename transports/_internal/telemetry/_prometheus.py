@@ -42,7 +42,6 @@ class Exposition:
 
     @contextmanager
     def recording(self) -> Iterator[Self]:
-        """Take measurements while the block lasts."""
         with recording(self):
             yield self
 

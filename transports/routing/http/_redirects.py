@@ -31,7 +31,6 @@ class UserHost:
         self._addresses: frozenset[str] | None = None
 
     def guard(self, target: Target, *, allow_private: bool) -> AddressGuard:
-        """Return the guard for a request to ``target``."""
         if target.url.raw_host != self.target.url.raw_host:
             return AddressGuard(allow_private=allow_private)
         if self._addresses is None:

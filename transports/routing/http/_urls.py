@@ -61,7 +61,6 @@ class Target:
 
     @property
     def origin(self) -> Origin:
-        """The origin of the URL."""
         return self.url.scheme, self.url.raw_host or "", self.url.port or 0
 
     @property
