@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 #: Longest back-off in seconds between two attempts.
 MAX_DELAY = 30.0
+#: Seconds that a cancelled task gets to end.
+_GRACE = 1.0
 
 
 def begin(work: Awaitable[T], on_error: Callable[[BaseException], object] = lambda _: None) -> asyncio.Task[T]:
@@ -67,7 +69,7 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
     for task in tasks:
         task.cancel()
     if tasks:
-        await asyncio.wait(tasks, timeout=1.0)
+        await asyncio.wait(tasks, timeout=_GRACE)
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

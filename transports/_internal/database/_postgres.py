@@ -24,6 +24,8 @@ _PARAMETER = re.compile(
     r"sslpassword|user)=.*"
 )
 T = TypeVar("T")
+#: Milliseconds that one statement may take.
+_STATEMENT_TIMEOUT = 120_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,7 @@ class PostgresConnection:
                     keepalives_interval=5,
                     keepalives_count=2,
                     # the user's options may change the first of these, but not the others, which come last
-                    options=f"-c statement_timeout=120000 {options} -c synchronous_commit=on "
+                    options=f"-c statement_timeout={_STATEMENT_TIMEOUT} {options} -c synchronous_commit=on "
                     f"-c default_transaction_read_only={self._read_only}",
                     application_name=f"abp ({self.name})",
                 ),

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Seconds that one process waits for another's transaction.
+_WAIT = 30.0
+
 
 class SqliteConnection:
     """Connection to the SQLite file at ``path``; without a path, to a private database in memory.
@@ -151,7 +154,7 @@ class SqliteConnection:
         return self.error(f"{self.name} {self._path or 'in memory'} cannot be used: {error}; {advice}")
 
 
-def open_sqlite(path: Path | None, *options: str, wait: float = 30.0) -> sqlite3.Connection:
+def open_sqlite(path: Path | None, *options: str, wait: float = _WAIT) -> sqlite3.Connection:
     """Open a file, or a private database in memory, for any thread, but one at a time. ``options`` are those of
     SQLite's URIs; ``wait`` is the time in seconds to wait for a transaction of another process.
 

@@ -34,6 +34,7 @@ Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
 """Returns the cookies for a URL, by name."""
 
 _EXCERPT_BYTES = 4096
+_EXCERPT_SECONDS = 2.0
 _MEANING = {
     401: "it wants other credentials than the app gave",
     403: "the app's credentials are not enough",
@@ -227,7 +228,7 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str])
         return ""
     data = b""
     try:
-        async with asyncio.timeout(2.0):
+        async with asyncio.timeout(_EXCERPT_SECONDS):
             while len(data) < _EXCERPT_BYTES and (chunk := await response.content.read(_EXCERPT_BYTES - len(data))):
                 data += chunk
     except (aiohttp.ClientError, OSError):
