@@ -159,6 +159,27 @@ async def test_progress_reaches_the_call_it_belongs_to(app_of: Connect) -> None:
     assert received["session"] == ["no id", "made up", "another's", "mine"] * 2
 
 
+async def test_an_app_cannot_name_the_call_that_its_progress_is_of(app_of: Connect) -> None:
+    received: list[str] = []
+    go = asyncio.Event()
+
+    async def wait(params: Mapping[str, object], call: Call) -> object:
+        await go.wait()
+        return None
+
+    async def note(params: Mapping[str, object], call: Call) -> object:
+        transport.emit(Message("progress", {"operationId": "made up", "call": "mine"}))
+        return None
+
+    transport = MemoryTransport({"wait": wait, "note": note})
+    async with app_of(transport, on_progress=lambda progress: received.append(progress.call)) as app:
+        waiting = asyncio.ensure_future(app.call("wait", call_id="mine"))
+        await app.call("note")
+        go.set()
+        await waiting
+    assert received == [""]
+
+
 @pytest.mark.requirement("R6-5f")
 async def test_notifications_reach_the_callback_in_order(app_of: Connect) -> None:
     async def change(params: Mapping[str, object], call: Call) -> object:

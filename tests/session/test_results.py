@@ -12,8 +12,9 @@ import pytest
 
 from tests.conftest import Connect
 from tests.support.apps import LARGE, PDF, PNG, NotingTransport, answering, b64, files, pdf
+from tests.support.resources import ResourceApp
 from tests.support.spans import collecting
-from transports import ABPError, BinaryData, BinaryError, MemoryTransport, Result
+from transports import ABPError, BinaryData, BinaryError, MemoryTransport, Result, RoutingPolicy
 from transports.errors import AddressBlocked, DownloadFailed, SizeMismatch
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -276,3 +277,12 @@ async def test_a_blob_url_is_fetched_by_the_transport(app_of: Connect) -> None:
         with pytest.raises(ABPError, match="no longer there") as caught:
             await app.call("take")
     assert caught.value.details == {"field": "bad", "url": "blob:http://x/1?…"}
+
+
+@pytest.mark.parametrize("capability", ["resources.read", "resources.list", "resources.templates", "none"])
+async def test_without_inline_data_the_answer_of_a_resource_is_a_file_alone(app_of: Connect, capability: str) -> None:
+    policy = RoutingPolicy(inline_data=False)
+    async with app_of(ResourceApp({"none": answering({"n": 1})}), routing=policy) as app:
+        params = {"uri": "note:///a b?c=d"} if capability == "resources.read" else {}
+        result = await app.call(capability, params)
+    assert result.data == result.artifacts[""].as_dict()

@@ -540,7 +540,7 @@ class EventDispatcher:
         if len(self._attempts) == 1 and attempt not in self._ended:  # many apps leave operationId out or invent one
             (call,) = self._attempts.values()
         if call is None:
-            self._deliver_progress(progress, None)
+            self._deliver_progress(progress.model_copy(update={"call": ""}), None)  # an app may not name a call
         else:
             self._deliver_progress(progress.model_copy(update={"call": call.id}), call.on_progress)
 

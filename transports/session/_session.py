@@ -358,7 +358,7 @@ class Session(OpenedHere):
         async with self._running(call, params):
             await self._prepare(call, params or {})
             if capability in self.resources.names:
-                call.result = await self.resources.call(call, params or {})
+                call.result = await self._results.in_files(await self.resources.call(call, params or {}))
             else:
                 reply, data = await self._attempts.send(call)
                 call.result = await self._keep(call, reply, data)
