@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,15 @@ import pytest
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 import aiohttp
-from playwright.async_api import Error as PlaywrightError, Frame, Page, Route, expect
+from playwright.async_api import Error as PlaywrightError, Frame, Page, expect
 
 from tests.session.test_calls import ListedApp
 from tests.support.eventually import eventually
-from tests.support.gallery import TOKEN, Gallery, open_gallery
+from tests.support.gallery import Gallery, open_gallery
 from tests.support.listener import PEER, listening
 from transports import Browser
 from transports.artifacts import Scope, open_store
-from transports.surfaces.web._options import Options
+from transports.surfaces.web._options import LIMITS, Limits, Options
 from transports.surfaces.web._server import serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -31,9 +32,9 @@ ASK = "([method, params]) => rpc(method, params)"
 
 
 @asynccontextmanager
-async def serving(folder: Path, browser: Browser, target: str) -> AsyncIterator[Gallery]:
+async def serving(folder: Path, browser: Browser, target: str, limits: Limits = LIMITS) -> AsyncIterator[Gallery]:
     """A gallery with the server connected."""
-    async with open_gallery(folder, browser) as gallery:
+    async with open_gallery(folder, browser, limits=limits) as gallery:
         gallery.app = (await gallery.served.apps.connect(target, {})).key
         yield gallery
 
@@ -271,27 +272,6 @@ async def test_an_origin_of_a_view_serves_its_sandbox_and_nothing_else(
         assert (await at(name)).status == 404
 
 
-@pytest.mark.slow
-async def test_eight_views_are_kept_and_the_oldest_goes(tmp_path: Path, browser: Browser, views_address: str) -> None:
-    async with serving(tmp_path, browser, views_address) as gallery:
-        calls = [await start(gallery) for _ in range(8)]
-        for call in calls:
-            await gallery.ask("GET", f"views/{call}")
-        last = await start(gallery)
-        await gallery.ask("GET", f"views/{last}")
-        await gallery.ask("GET", f"views/{calls[0]}", expect=404)
-        await gallery.ask("GET", f"views/{calls[1]}")
-        for body in (
-            {},
-            {"method": 1, "params": {}, "request": True},
-            {"method": "ping", "params": [], "request": True},
-        ):
-            await gallery.ask("POST", f"views/{last}", body=body, expect=400)
-        failed = await start(gallery, params={"n": "x"})  # a call that fails has no view
-        await eventually(lambda: gallery.served.activity.calls[failed].duration_ms is not None)
-        await gallery.ask("GET", f"views/{failed}", expect=404)
-
-
 async def test_an_app_that_only_says_that_it_has_views(tmp_path: Path, browser: Browser) -> None:
     async def answer(params: object, _: object) -> object:
         return {"ok": True}
@@ -338,43 +318,38 @@ async def test_views_are_shown_on_this_machine_to_those_who_see_the_call(
         }
 
 
-@pytest.mark.slow
-async def test_a_live_view_has_a_size_and_hands_out_so_many_files(
-    tmp_path: Path, browser: Browser, views_address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_limits_of_live_views(tmp_path: Path, browser: Browser, views_address: str) -> None:
     async with serving(tmp_path, browser, views_address) as gallery:
-
-        async def warnings_of(call: str) -> list[str]:
-            record = await gallery.ask("GET", f"calls/{call}?wait=20")
-            return list(record["result"]["warnings"])
-
-        first = await start(gallery)
-        view = await gallery.ask("GET", f"views/{first}")
-        for name, size in (
-            ("_MAX_HTML", len(view["html"])),
-            ("_MAX_GIVEN", len(json.dumps(view["given"], separators=(",", ":")))),
-        ):
-            monkeypatch.setattr(f"transports.surfaces.web._views.{name}", size)
-            await gallery.ask("GET", f"views/{await start(gallery)}")
-            monkeypatch.setattr(f"transports.surfaces.web._views.{name}", size - 1)
-            beyond = await start(gallery)
-            await gallery.ask("GET", f"views/{beyond}", expect=413)
-            (warning,) = [text for text in await warnings_of(beyond) if "view" in text]
+        view = await gallery.ask("GET", f"views/{await start(gallery)}")
+    document, given = len(view["html"]), len(json.dumps(view["given"], separators=(",", ":")))
+    fitting = Limits(view_document=document, view_input=given, view_files=2, views=2)
+    for smaller in ({"view_document": document - 1}, {"view_input": given - 1}):
+        async with serving(tmp_path, browser, views_address, replace(fitting, **smaller)) as gallery:
+            call = await start(gallery)
+            await gallery.ask("GET", f"views/{call}", expect=413)
+            result = (await gallery.ask("GET", f"calls/{call}?wait=20"))["result"]
+            (warning,) = [text for text in result["warnings"] if "view" in text]
             assert warning.startswith("the view is not shown: the page shows views of")
-            monkeypatch.undo()
-
-        def files(start: int, count: int) -> dict[str, object]:
-            blobs = [base64.b64encode(bytes([number])).decode() for number in range(start, start + count)]
-            contents = [
-                {"type": "resource", "resource": {"uri": f"file:///{blob}.bin", "blob": blob}} for blob in blobs
-            ]
-            return {"method": "ui/download-file", "params": {"contents": contents}, "request": True}
-
-        for begin, count in ((0, 64), (64, 64), (128, 64), (192, 8)):
-            reply = await gallery.ask("POST", f"views/{first}", body=files(begin, count))
-            assert reply["answer"] == {"result": {}} and len(reply["files"]) == begin + count
-        reply = await gallery.ask("POST", f"views/{first}", body=files(200, 1))
-        assert reply["answer"] == {"result": {"isError": True}} and len(reply["files"]) == 200
+    async with serving(tmp_path, browser, views_address, fitting) as gallery:
+        call = await start(gallery)
+        await gallery.ask("GET", f"views/{call}")
+        answers: list[dict[str, object]] = [{}, {}, {"isError": True}]
+        for number, answer in enumerate(answers):
+            blob = base64.b64encode(bytes([number])).decode()
+            content = {"type": "resource", "resource": {"uri": f"file:///{number}.bin", "blob": blob}}
+            message = {"method": "ui/download-file", "params": {"contents": [content]}, "request": True}
+            reply = await gallery.ask("POST", f"views/{call}", body=message)
+            assert reply["answer"] == {"result": answer} and len(reply["files"]) == min(number + 1, 2)
+        ping = {"method": "ping", "params": {}, "request": True}
+        for odd in ({}, {**ping, "method": 1}, {**ping, "params": []}):
+            await gallery.ask("POST", f"views/{call}", body=odd, expect=400)
+        last = [await start(gallery), await start(gallery)]
+        for kept in last:
+            await gallery.ask("GET", f"views/{kept}")
+        await gallery.ask("GET", f"views/{call}", expect=404)  # the oldest of three
+        failed = await start(gallery, params={"n": "x"})  # a call that fails has no view
+        await eventually(lambda: gallery.served.activity.calls[failed].duration_ms is not None)
+        await gallery.ask("GET", f"views/{failed}", expect=404)
 
 
 async def test_what_the_policy_of_a_live_view_forbids_is_listed_beside_it(
@@ -429,24 +404,3 @@ async def test_reports_of_a_policy_have_bounds(tmp_path: Path, browser: Browser,
         for number in range(60):
             assert await report(about(f"https://{number}.example/")) == 204
         assert len(await warnings()) == 50
-
-
-async def test_a_page_at_another_address_says_where_views_are_shown(
-    tmp_path: Path, browser: Browser, views_address: str
-) -> None:
-    async with (
-        open_gallery(tmp_path, browser, public_url="https://files.example") as gallery,
-        visited(gallery, browser) as page,
-    ):
-        await gallery.served.apps.connect(views_address, {})
-
-        async def by_another_name(route: Route) -> None:  # the request has the name, which no resolver knows
-            more = {"host": "files.example", "authorization": f"Bearer {TOKEN}"}
-            answer = await route.fetch(headers={**route.request.headers, **more})
-            await route.fulfill(response=answer)
-
-        await page.route("**/views/*", by_another_name)
-        await page.locator('.capability:has(.name:text-is("plain"))').click()
-        await page.get_by_role("button", name="Run").click()
-        await expect(page.locator("#work .panel")).to_contain_text("opened at 127.0.0.1 or localhost")
-        assert len(page.frames) == 1

@@ -20,7 +20,7 @@ from transports import Browser, Session, Transport, connect
 from transports.artifacts import open_store
 from transports.session._named_apps import app_entries
 from transports.session._settings import read_config
-from transports.surfaces.web._options import Options
+from transports.surfaces.web._options import LIMITS, Limits, Options
 from transports.surfaces.web._server import Served, serve
 from webapp_fixture import Fixture
 
@@ -88,6 +88,7 @@ async def open_gallery(
     runs: Sequence[str] = (),
     config: Path | None = None,
     public_url: str | None = None,
+    limits: Limits = LIMITS,
 ) -> AsyncIterator[Gallery]:
     """Serve what is in ``folder``, and batch ``runs``; an app is connected if one is given: the reference app through
     ``browser``, else ``memory``, which is otherwise the app at ``memory:``. ``config`` describes apps by name."""
@@ -99,7 +100,7 @@ async def open_gallery(
 
     store, named = open_store(folder), app_entries(read_config(config)) if config else ()
     options = Options(token=TOKEN, key=KEY, public_url=public_url)
-    async with serve(store, options, port=port, connect=reach, runs=runs, named=named) as served:
+    async with serve(store, options, port=port, connect=reach, runs=runs, named=named, limits=limits) as served:
         target = fixture.url if fixture else "memory:" if memory else None
         app = (await served.apps.connect(target, {})).key if target else ""
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http:

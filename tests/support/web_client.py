@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ import aiohttp
 from transports import MemoryTransport, Session, connect
 from transports.artifacts import ArtifactRef, ArtifactStore
 from transports.memory import Handler
-from transports.surfaces.web._options import Options
+from transports.surfaces.web._options import LIMITS, Limits, Options
 from transports.surfaces.web._server import Served, serve
 
 TOKEN = "the-operator's-own-token"
@@ -141,6 +141,8 @@ def _transport(app: Mapping[str, Handler] | MemoryTransport | Callable[[], Memor
 async def running(
     store: ArtifactStore,
     app: Mapping[str, Handler] | MemoryTransport | Callable[[], MemoryTransport] | None = None,
+    *,
+    limits: Limits = LIMITS,
     **options: Any,
 ) -> AsyncIterator[Web]:
     """A server of ``store``; every target is an in-process app: made of handlers, this one, or a new one of a class."""
@@ -154,7 +156,7 @@ async def running(
     chosen = Options(**{"token": TOKEN, "key": "k" * 32, **options})
     connector = aiohttp.TCPConnector(limit=0)
     async with (
-        serve(store, chosen, connect=made, **where) as served,
+        serve(store, chosen, connect=made, limits=replace(limits, shutdown_timeout=0.2), **where) as served,
         aiohttp.ClientSession(connector=connector) as http,
     ):
         yield Web(served, store, http)

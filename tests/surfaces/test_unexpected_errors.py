@@ -24,7 +24,8 @@ from transports import CapabilityError, MemoryTransport, Message, Notification, 
 from transports.artifacts import MemoryStore
 from transports.session._events import Event
 from transports.surfaces.shared._apps import App, Apps
-from transports.surfaces.web import _runs as runs
+from transports.surfaces.web._options import Limits
+from transports.surfaces.web._runs import ServedRuns
 from transports.testing import Call
 
 __all__ = ["serve"]
@@ -91,18 +92,15 @@ async def test_events_of_an_app_still_arrive_after_one_that_could_not_be_handled
     await apps.aclose()
 
 
-async def test_runs_are_still_watched_after_a_change_that_could_not_be_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_runs_are_still_watched_after_a_change_that_could_not_be_told(tmp_path: Path) -> None:
     told: list[str] = []
 
     def failing(run: str, overview: object) -> None:
         told.append(run)
         raise KeyError(run)
 
-    monkeypatch.setattr(runs, "_INTERVAL", 0.01)
     ledger = await make_run(tmp_path / "run")
-    served = runs.ServedRuns([str(tmp_path / "run")], failing)
+    served = ServedRuns([str(tmp_path / "run")], failing, Limits(run_interval=0.01))
     try:
         (place,) = await served.places()
         assert await served.get(place.id)

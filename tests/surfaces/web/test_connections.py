@@ -9,7 +9,7 @@ from tests.support.slow_client import drip, half_sent, is_closed
 from tests.support.web_client import running
 from transports.artifacts import LocalStore, Scope
 from transports.surfaces.shared import _listening as connections
-from transports.surfaces.web import _artifacts as artifacts
+from transports.surfaces.web._options import Limits
 
 _LIMIT, _HALF_SENT = 8, 30
 
@@ -37,8 +37,8 @@ async def test_half_sent_requests_leave_room_for_whole_ones_and_end(
 async def test_a_head_and_a_body_that_take_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_HEAD_TIMEOUT", 0.3)
     monkeypatch.setattr(connections, "_PIECE_TIMEOUT", 0.3)
-    monkeypatch.setattr(artifacts, "_PART_TIMEOUT", 0.3)
-    async with running(LocalStore(tmp_path / "out"), {}) as web, web.listen() as listening:
+    limits = Limits(part_timeout=0.3)
+    async with running(LocalStore(tmp_path / "out"), {}, limits=limits) as web, web.listen() as listening:
         assert await drip(web.netloc, "GET / HTTP/1.1\nHost: HOST\nX: ") == b""
         access = f"Host: HOST\nAuthorization: Bearer {web.token}\nConnection: close"
         upload = f"POST /artifacts HTTP/1.1\n{access}\nContent-Type: text/plain\nContent-Length: 9999\n\n"

@@ -18,6 +18,7 @@ from transports.artifacts import ArtifactRef, LocalStore, MemoryStore, Scope
 from transports.batch import Job, Ledger, Outcome, State, open_ledger
 from transports.batch.ledger._schema import Settlement
 from transports.errors import LedgerError
+from transports.surfaces.web._options import Limits
 from transports.surfaces.web._runs import ServedRuns
 
 CANARY = "<script>alert(1)</script>\u202e"
@@ -151,13 +152,11 @@ async def test_a_run_that_cannot_be_read_is_an_error_of_its_own(tmp_path: Path) 
                 pass
 
 
-async def test_only_runs_that_are_looked_at_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.surfaces.web._runs._MAX_OPEN", 2)
-    monkeypatch.setattr("transports.surfaces.web._runs._IDLE", 0.5)
-    monkeypatch.setattr("transports.surfaces.web._runs._INTERVAL", 0.05)
+async def test_only_requested_runs_are_open(tmp_path: Path) -> None:
+    limits = Limits(runs=2, run_idle=0.5, run_interval=0.05)
     for n in range(4):
         await (await make_run(tmp_path / str(n))).aclose()
-    async with running(MemoryStore(), runs=[str(tmp_path)]) as web:
+    async with running(MemoryStore(), runs=[str(tmp_path)], limits=limits) as web:
         runs = [run["id"] for run in (await web.get("/runs")).json["runs"]]
         assert len(runs) == 4
         for run in runs + runs:
@@ -169,10 +168,9 @@ async def test_only_runs_that_are_looked_at_are_open(tmp_path: Path, monkeypatch
 async def test_a_run_that_is_closed_beside_the_watcher_does_not_end_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transports.surfaces.web._runs._INTERVAL", 0.01)
     for name in ("one", "two"):
         await (await make_run(tmp_path / name)).aclose()
-    runs, looks = ServedRuns([str(tmp_path)], lambda *_: None), list[str]()
+    runs, looks = ServedRuns([str(tmp_path)], lambda *_: None, Limits(run_interval=0.01)), list[str]()
     first, second = [run for place in await runs.places() if (run := await runs.get(place.id))]
     second.used = 0.0  # idle: the watcher comes to it after the first one
 

@@ -20,9 +20,6 @@ from ...artifacts._signing import Expired, Signer
 from ...protocol._plain_text import is_loopback
 from ._responses import RequestRefused
 
-#: Lifetime of a cookie in seconds.
-_COOKIE_SECONDS = 12 * 3600
-
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
@@ -41,12 +38,11 @@ class Visitor:
 
 
 def encode_scope(scope: Scope) -> str:
-    """Return a scope as text for signing."""
     return json.dumps(dict(scope.items()))
 
 
 def decode_scope(text: str) -> Scope:
-    """Return the scope of a text by :func:`encode_scope`. The text must come from a value with a valid signature."""
+    """Return the scope in a text by :func:`encode_scope`, which must come from a value with a valid signature."""
     return Scope(**json.loads(text))
 
 
@@ -59,8 +55,7 @@ class Access:
     ``token`` is the operator's; ``users`` maps other tokens to their scopes. ``host`` is the server's listening
     address, ``public_url`` its address behind a proxy. Other names are refused, and ``X-Forwarded-*`` headers of a
     proxy are ignored. ``signer`` signs scope tokens and cookies. The holders of one scope may have ``max_requests``
-    running requests, the operator any number.
-    """
+    running requests, the operator any number."""
 
     def __init__(
         self,
@@ -93,14 +88,14 @@ class Access:
         sending it forms (CSRF)."""
         host = hostname(request.host)
         if host is None or not self._is_own_name(host):
-            message = "this server does not have that name; use the address that it printed"
+            message = "this is not a name of this server; use the address that it printed"
             raise RequestRefused(421, "PERMISSION_DENIED", message)
         origin = request.headers.get("Origin")
         address = request.host.lower()
         # also https, for a proxy before the server; not Host alone, since a proxy may change it
         own_origins = (self._public_origin, f"http://{address}", f"https://{address}")
         if origin is not None and origin.lower() not in own_origins:
-            raise RequestRefused(403, "PERMISSION_DENIED", "requests of other origins are refused")
+            raise RequestRefused(403, "PERMISSION_DENIED", "requests from other origins are refused")
 
     def _is_own_name(self, host: str) -> bool:
         if is_loopback(host) or host in (self._host, self._public_host):
@@ -158,7 +153,6 @@ class Access:
         return self._holder_of_cookie(request.cookies.get(_cookie_name(request), ""))
 
     def _holder_of_cookie(self, cookie: str) -> Visitor | None:
-        """Return the visitor of a valid cookie for a token of this server or for a scope."""
         try:
             content = self._signer.read_cookie(cookie)
         except Expired:
@@ -172,7 +166,6 @@ class Access:
         return next((visitor for token, visitor in self._tokens.items() if _digest(token) == subject), None)
 
     def holder_of_token(self, token: str) -> Visitor | None:
-        """Return the holder of a bearer token, or ``None`` for an invalid token."""
         holder = None
         for secret, visitor in self._tokens.items():  # no early exit, so that the duration reveals nothing
             if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
@@ -189,13 +182,14 @@ class Access:
         return Visitor(decode_scope(scope), expires_at=expires_at)
 
     def login(self, request: web.Request, response: web.Response, token: str) -> None:
-        """Set a cookie in ``response`` as a substitute for ``token``, for twelve hours at most.
+        """Set a cookie in ``response`` that replaces ``token`` for twelve hours at most.
 
         Raises :class:`~._responses.RequestRefused` (401) for an invalid token."""
         visitor = self.holder_of_token(token)
         if visitor is None:
             raise RequestRefused(401, "PERMISSION_REQUIRED", "this is not a token of this server")
-        expires_at = self._signer.clock() + _COOKIE_SECONDS
+        lifetime = 12 * 3600
+        expires_at = self._signer.clock() + lifetime
         holder = f"scope {encode_scope(visitor.scope)}"
         if token in self._tokens:
             holder = f"token {_digest(token)}"
@@ -206,7 +200,7 @@ class Access:
             httponly=True,
             samesite="Strict",
             secure=self._public_origin.startswith("https:") and not is_loopback(hostname(request.host)),
-            max_age=_COOKIE_SECONDS,
+            max_age=lifetime,
             path="/",
         )
 

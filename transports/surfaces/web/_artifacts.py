@@ -26,7 +26,7 @@ from ..shared._listening import SLOW_BODY, in_time
 from ..shared._store_watcher import StoreWatcher
 from ._access import Visitor
 from ._content import artifact_meta, serve_content
-from ._options import Options
+from ._options import LIMITS, Limits, Options
 from ._responses import Metrics, RequestRefused, json_response, read_json, whole_number
 from ._runs import ServedRuns
 
@@ -46,7 +46,9 @@ class ArtifactRoutes:
         signer: Signer,
         metrics: Metrics,
         runs: ServedRuns,
+        *,
         public_url: str | None = None,
+        limits: Limits = LIMITS,
     ) -> None:
         self._store = store
         self._runs = runs
@@ -54,20 +56,19 @@ class ArtifactRoutes:
         self._signer = signer
         self._metrics = metrics
         self._public_url = public_url
+        self._limits = limits
         #: Cached listing of the whole store, and the change token from before the listing.
         self._listing: tuple[object, list_[ArtifactRef]] = None, []
 
     def view(self, visitor: Visitor) -> ArtifactStore:
-        """Return the store as the visitor sees it."""
         return self._store.scoped(visitor.scope)
 
     async def fetch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /artifacts/{id}`` with the content."""
-        return await serve_content(request, *(await self._find(request, visitor))[:2], self._metrics)
+        return await self._serve(request, visitor)
 
     async def fetch_by_link(self, request: web.Request) -> web.StreamResponse:
-        """Answer ``GET /artifacts/{id}?link=…`` with the content: the link replaces a token. Answers 410 for an expired
-        link, 404 for an invalid one and for one of another artifact."""
+        """Serve the content to the holder of a signed link, which replaces a token. Answers 410 for an expired link,
+        and 404 for an invalid one or one of another artifact."""
         artifact_id = request.match_info["id"]
         try:
             opens = self._signer.link_opens(request.query["link"], artifact_id)
@@ -75,11 +76,13 @@ class ArtifactRoutes:
             raise RequestRefused(410, error.code, f"this link is not valid: {error.message}") from None
         if not opens:
             raise RequestRefused(404, "ARTIFACT_NOT_FOUND", "this link does not open this artifact")
-        return await serve_content(request, *(await self._find(request))[:2], self._metrics)
+        return await self._serve(request)
+
+    async def _serve(self, request: web.Request, visitor: Visitor | None = None) -> web.StreamResponse:
+        store, ref, _ = await self._find(request, visitor)
+        return await serve_content(request, store, ref, self._metrics, self._limits.piece_timeout)
 
     async def meta(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /artifacts/{id}/meta`` with the metadata of lists and events, plus ``source`` and ``scope``, and
-        ``run``, the id of the batch run for one of its files."""
         _, ref, run = await self._find(request, visitor)
         return json_response(
             {**artifact_meta(ref), "run": run, "source": dict(ref.source), "scope": dict(ref.scope.items())}
@@ -102,10 +105,13 @@ class ArtifactRoutes:
             raise
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /artifacts``, newest first. The cursor ``next`` holds the id and the time of the last artifact
-        of a page, so that it stays valid when that artifact is removed."""
+        """List artifacts, newest first. The cursor ``next`` holds the id and the time of the last artifact of a page,
+        so that it stays valid when that artifact is removed."""
         query = request.query
-        limit = _page_size(query.get("limit", "100"))
+        limit = whole_number(query.get("limit", "100"))
+        if not limit:
+            raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number above 0")
+        limit = min(limit, 500)
         refs = await self._matching(query, visitor)
         total = len(refs)
         if query.get("after"):
@@ -150,8 +156,6 @@ class ArtifactRoutes:
         return [ref for ref in self._listing[1] if view.scope.covers(ref.scope)]
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``DELETE /artifacts/{id}`` with 204, 404 for an artifact outside of the visitor's scope, or 403 for an
-        artifact of a batch run."""
         view, ref, run = await self._find(request, visitor)
         if run is not None:
             raise RequestRefused(
@@ -162,7 +166,7 @@ class ArtifactRoutes:
         return web.Response(status=204)
 
     async def verify(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /artifacts/{id}/verify``: read the whole content and compare its size and SHA-256."""
+        """Read the whole content and compare its size and SHA-256."""
         view, ref, _ = await self._find(request, visitor)
         digest = hashlib.sha256()
         size = 0
@@ -177,7 +181,7 @@ class ArtifactRoutes:
         return json_response({"ok": intact, "sha256": digest.hexdigest(), "size_bytes": size})
 
     async def link(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /artifacts/{id}/link`` with a signed link. It expires no later than the visitor's token."""
+        """Make a signed link. It expires no later than the visitor's token."""
         _, ref, _ = await self._find(request, visitor)
         seconds = seconds_in(await read_json(request), "expires", 3600.0)
         expires_at = self._signer.clock() + seconds
@@ -208,13 +212,6 @@ def _matches(ref: ArtifactRef, query: Mapping[str, str]) -> bool:
     )
 
 
-def _page_size(text: str) -> int:
-    number = whole_number(text)
-    if not number:
-        raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number above 0")
-    return min(number, 500)
-
-
 class ThumbnailRoutes:
     """Handler for thumbnails. Each is made once, in a process of its own, and cached, and so is the absence of one."""
 
@@ -226,7 +223,7 @@ class ThumbnailRoutes:
         self._two_at_a_time = asyncio.Semaphore(2)
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /artifacts/{id}/thumbnail`` with PNG or JPEG, or 404 if there is no picture."""
+        """Serve a PNG or JPEG. Answers 404 if there is no picture."""
         view = self._artifacts.view(visitor)
         ref = await view.stat(request.match_info["id"])
         key = f"{ref.mime_type} {ref.sha256}"
@@ -260,23 +257,21 @@ class ThumbnailRoutes:
 
 
 _PIECE = 256 << 10
-#: Maximum number of files in one form, and seconds for the head of the next file.
-_MAX_FILES, _PART_TIMEOUT = 100, 60.0
 
 
 class UploadRoutes:
-    """Handler for uploads."""
-
-    def __init__(self, artifacts: ArtifactRoutes, watcher: StoreWatcher, options: Options, metrics: Metrics) -> None:
+    def __init__(
+        self, artifacts: ArtifactRoutes, watcher: StoreWatcher, options: Options, metrics: Metrics, limits: Limits
+    ) -> None:
         self._artifacts = artifacts
         self._watcher = watcher
         self._max_bytes = options.max_upload_bytes
+        self._part_timeout = limits.part_timeout
         self._allowed_types = [pattern.strip().lower() for pattern in options.upload_types.split(",")]
         self._metrics = metrics
 
     async def accept(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /artifacts``: store the body as a file, or the files of a form. Answers 201 with their
-        metadata.
+        """Store the body as a file, or the files of a form.
 
         A form is refused at its first invalid file, but the files before that stay stored."""
         store = self._artifacts.view(visitor)
@@ -296,18 +291,17 @@ class UploadRoutes:
     async def _read_body(self, request: web.Request, store: ArtifactStore) -> ArtifactRef:
         name = request.query.get("filename") or filename_of(request.headers.get("Content-Disposition"))
         content_type = request.headers.get("Content-Type")
-        if request.content_length is not None and request.content_length > self._limit(store):
+        size = request.content_length
+        if size is not None and size > self._limit(store):
             raise self._too_large(store)
-        return await self._store(
-            request.content.iter_chunked(_PIECE), store, content_type, name, request.content_length
-        )
+        return await self._store(request.content.iter_chunked(_PIECE), store, content_type, name, size)
 
     async def _read_form(self, request: web.Request, store: ArtifactStore) -> list[ArtifactRef]:
         refs: list[ArtifactRef] = []
         try:
             reader = await request.multipart()
             while True:
-                async with asyncio.timeout(_PART_TIMEOUT):
+                async with asyncio.timeout(self._part_timeout):
                     part = await reader.next()
                 if part is None:
                     break
@@ -315,8 +309,8 @@ class UploadRoutes:
                 disposition = part.headers.get("Content-Disposition")
                 if isinstance(part, MultipartReader) or disposition_parameter(disposition, "name") != "file":
                     raise RequestRefused(422, "INVALID_PARAMS", "a form has files only, each as a field called 'file'")
-                if len(refs) == _MAX_FILES:
-                    raise RequestRefused(413, "TOO_LARGE", f"at most {_MAX_FILES} files are taken at once")
+                if len(refs) == 100:
+                    raise RequestRefused(413, "TOO_LARGE", "a form may have at most 100 files")
                 content_type, name = part.headers.get("Content-Type"), filename_of(disposition)
                 refs.append(await self._store(_pieces(part), store, content_type, name, None))
         except (BadContentDispositionHeader, BadContentDispositionParam):  # these are warnings, raised under -W error
@@ -365,7 +359,7 @@ class UploadRoutes:
         return min(self._max_bytes, store.max_bytes)
 
     def _too_large(self, store: ArtifactStore) -> RequestRefused:
-        return RequestRefused(413, "TOO_LARGE", f"a file may have {self._limit(store):,} bytes here")
+        return RequestRefused(413, "TOO_LARGE", f"a file may have at most {self._limit(store):,} bytes")
 
 
 async def _pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
@@ -385,7 +379,9 @@ async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: 
     Raises :class:`~transports.errors.ArtifactNotFound`, and :class:`~transports.errors.UsageError` for an invalid
     ``expires`` or ``base``, or if no server of this store runs on this machine.
     """
-    seconds = _seconds(expires)
+    seconds = parse_duration(expires)
+    if seconds is None or not 0 < seconds <= MAX_SECONDS:
+        raise UsageError(f"--expires {expires}: give a time such as 90s, 30m, 1h or 7d; at most 30d")
     signer = Signer(Options.load().key or signing_key())
     expires_at = signer.clock() + seconds
     if base is None:
@@ -401,10 +397,3 @@ async def make_link(store: ArtifactStore, artifact_id: str, expires: str, base: 
     if not is_page(address) or origin_of(address) is None:
         raise UsageError(f"--url {address}: give the address of a server, such as http://127.0.0.1:8000")
     return address.rstrip("/") + signer.link_path(ref.id, expires_at), iso_utc(expires_at, timespec="seconds")
-
-
-def _seconds(text: str) -> int:
-    seconds = parse_duration(text)
-    if seconds is None or not 0 < seconds <= MAX_SECONDS:
-        raise UsageError(f"--expires {text}: give a time such as 90s, 30m, 1h or 7d; at most 30d")
-    return seconds

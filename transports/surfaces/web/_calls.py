@@ -28,6 +28,7 @@ from ..shared._apps import Apps, listed_in
 from ..shared._detached import DetachedCalls
 from ._access import Visitor
 from ._artifacts import ArtifactRoutes, seconds_in
+from ._options import Limits
 from ._responses import RequestRefused, json_response, read_json, scope_in, whole_number
 from ._views import ViewRoutes
 
@@ -42,24 +43,25 @@ class AppRoutes:
         self._apps = apps
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /apps``, oldest connection first. The operator also gets the names of the settings file."""
+        """List the apps, oldest connection first. The operator also gets the names of the settings file."""
         visible = [app for app in self._activity.apps.values() if visitor.scope.covers(app.scope)]
         names = self._named if visitor.operator else []
         return json_response({"apps": [_app_document(app) for app in visible], "names": names})
 
     async def connect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /apps`` when the app is connected. Only the operator may connect apps, also for another owner.
-        With ``reuse`` an already connected app is returned, also to visitors for apps of their own."""
+        """Connect an app, which only the operator may do, also for another owner. With ``reuse``, an app that is
+        already connected is returned, also to other visitors."""
         body = await read_json(request)
         url, transport = body.get("url"), body.get("transport", "auto")
-        if body.get("reuse") is not True:
+        reuse = body.get("reuse") is True
+        if not reuse:
             visitor.require_operator()
-        is_valid = isinstance(url, str) and (is_address(url) or is_app_name(url))
-        if not is_valid or not isinstance(url, str) or not isinstance(transport, str):
-            message = "url must be an http(s):// or ws(s):// address, or the name of an app; transport is a name"
+        is_target = isinstance(url, str) and (is_address(url) or is_app_name(url))
+        if not is_target or not isinstance(url, str) or not isinstance(transport, str):
+            message = "url must be an http(s):// or ws(s):// address or the name of an app, and transport a name"
             raise RequestRefused(400, "INVALID_PARAMS", message)
         owner = scope_in(body, "tenant", "user")
-        if body.get("reuse") is True:
+        if reuse:
             connected = self._find_connected(visitor, owner, url, transport)
             if connected is not None:
                 return json_response(_app_document(connected))
@@ -85,13 +87,12 @@ class AppRoutes:
         return None
 
     async def disconnect(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``DELETE /apps/{session}``. Running calls of the app are cancelled."""
+        """Disconnect an app. Its running calls are cancelled."""
         connected = self.find(request, visitor)
         await connected.apps.disconnect(connected.app)
         return web.Response(status=204)
 
     async def capability(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /apps/{session}/capabilities/{name}`` with the app's declaration of the capability."""
         session = self.find(request, visitor).app.session
         name = request.match_info["name"]
         declaration = find_capability(session.info.name, name, session.capabilities)
@@ -102,7 +103,7 @@ class AppRoutes:
         such app."""
         connected = self._activity.apps.get(request.match_info["session"])
         if connected is None or not visitor.scope.covers(connected.scope):
-            raise RequestRefused(404, "SESSION_INVALID", "no app has this session; it may be disconnected")
+            raise RequestRefused(404, "SESSION_INVALID", "there is no app with this session; it may be disconnected")
         return connected
 
 
@@ -130,10 +131,6 @@ def _app_document(connected: ConnectedApp) -> dict[str, object]:
             for capability in listed
         ],
     }
-
-
-#: Maximum number of running calls of an app that were made here.
-_MAX_PER_APP = 32
 
 
 class _WebCall:
@@ -184,6 +181,7 @@ class CallRoutes:
         views: ViewRoutes,
         *,
         question_timeout: float,
+        limits: Limits,
     ) -> None:
         self._activity = activity
         self._calls = calls
@@ -191,9 +189,9 @@ class CallRoutes:
         self._artifacts = artifacts
         self._views = views
         self._question_timeout = question_timeout
+        self._max_per_app = limits.calls
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /calls``, newest first."""
         session = request.query.get("session")
         limit = whole_number(request.query.get("limit", "100"))
         if limit is None:
@@ -206,62 +204,67 @@ class CallRoutes:
         return json_response({"calls": [record.as_dict() for record in records[:limit]]})
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /calls/{id}?wait=S`` with the record and the result of a call, after waiting up to ``S`` seconds
-        for its end."""
+        """Show the record and the result of a call, after waiting up to ``wait`` seconds (60 at most) for its end."""
         call = request.match_info["id"]
         record = self._activity.calls.get(call)
         result = None
-        wait = _seconds(request.query.get("wait", "0"))
+        wait = whole_number(request.query.get("wait", "0"))
+        if wait is None:
+            raise RequestRefused(400, "INVALID_PARAMS", "wait must be a whole number of seconds")
         if record is None or record.detached:
-            kept_call = await self._calls.get(call, visitor.scope, wait=wait)
+            kept_call = await self._calls.get(call, visitor.scope, wait=min(wait, 60))
             record = self._activity.calls.get(call, kept_call.record)
             result = kept_call.answer
         if not visitor.scope.covers(record.scope):
-            raise _not_found()
+            raise RequestRefused(404, "CALL_NOT_FOUND", "there is no call with this id; it may have expired")
         result = result or self._activity.result(call) or b"null"  # JSON already, and it may be long
         body = encode_json(record.as_dict())[:-1] + b',"result":' + result + b"}"
         return web.Response(body=body, content_type="application/json")
 
     async def cancel(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``DELETE /calls/{id}`` for a detached call. An ended call stays unchanged."""
+        """Cancel a detached call. An ended call stays unchanged."""
         call = request.match_info["id"]
         record = self._activity.calls.get(call)
         if record is not None and not record.detached and visitor.scope.covers(record.scope):
             if record.duration_ms is None:
-                raise _not_made_here()
+                message = "this call was made by another program, and only that program can cancel it"
+                raise RequestRefused(409, "NOT_SUPPORTED", message)
             return json_response(record.as_dict(), status=202)
         kept_call = await self._calls.cancel(call, visitor.scope)
         return json_response(self._activity.calls.get(call, kept_call.record).as_dict(), status=202)
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /calls/{id}/answer``: pass the body to the app as the answer to its question."""
+        """Pass the body to the app as the answer to its question."""
         call = request.match_info["id"]
         body = await read_json(request)
         if not isinstance(body.get("success"), bool):
-            message = "an answer is {success: true, data: {…}} or {success: false}"
+            message = "an answer must be {success: true, data: {…}} or {success: false}"
             raise RequestRefused(400, "INVALID_PARAMS", message)
         live = self._calls.live(call, visitor.scope)
         if live is None:
             await self._calls.get(call, visitor.scope)  # raises for an unknown call
-        elif isinstance(live.pending, _WebCall) and live.pending.answer(_elicitation_answer(body)):
-            return web.Response(status=204)
+        elif isinstance(live.pending, _WebCall):
+            answer: dict[str, object] = {"success": False, "cancelled": True}
+            if body["success"]:
+                answer = {"success": True, "data": body.get("data", {})}
+            if live.pending.answer(answer):
+                return web.Response(status=204)
         raise RequestRefused(409, "INVALID_PARAMS", "this call has no open question")
 
     async def make(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /apps/{session}/calls`` as soon as the call has started. Its end is an event. With ``view`` the
-        view of the capability is kept for ``GET /views/{id}``."""
+        """Start a call. Its end is an event. With ``view``, its view is kept for ``GET /views/{id}``."""
         app = self._apps.find(request, visitor).app
         body = await read_json(request)
         capability, params = body.get("capability"), body.get("params", {})
         if not isinstance(capability, str) or not isinstance(params, dict):
-            raise RequestRefused(400, "INVALID_PARAMS", "a call is {capability, params: {…}, files?, timeout?}")
+            raise RequestRefused(400, "INVALID_PARAMS", "a call must be {capability, params: {…}, files?, timeout?}")
         declaration = find_capability(app.session.info.name, capability, app.session.capabilities)
         view = declaration.view if body.get("view") is True else None
         timeout = None
         if body.get("timeout") is not None:
             timeout = seconds_in(body, "timeout", 0.0, MAX_TIMEOUT)
-        if sum(isinstance(pending, _WebCall) for pending in app.pending_calls) >= _MAX_PER_APP:
-            raise RequestRefused(429, "RATE_LIMITED", f"{_MAX_PER_APP} calls of this app run already")
+        if sum(isinstance(pending, _WebCall) for pending in app.pending_calls) >= self._max_per_app:
+            raise RequestRefused(429, "RATE_LIMITED", f"{self._max_per_app} calls of this app are already running")
         await self._fill_in_files(params, body.get("files", []), visitor, capability)
         call = _WebCall(new_id(), self._calls, self._question_timeout)
         record = replace(call_record(app, call.key, capability, detached=True), view=view)
@@ -281,30 +284,9 @@ class CallRoutes:
                 case {"param": str(param), "artifact": str(artifact)}:
                     references[param] = {"id": artifact}
                 case _:
-                    raise RequestRefused(400, "INVALID_PARAMS", "files are [{param, artifact}]: upload them first")
+                    raise RequestRefused(
+                        400, "INVALID_PARAMS", "files must be [{param, artifact}] with uploaded artifacts"
+                    )
         accepted = await accept_files(references, store=self._artifacts.view(visitor), capability=capability)
         for param, content in accepted.items():
             set_path(params, param.split("."), content.binary)
-
-
-def _not_found() -> RequestRefused:
-    return RequestRefused(404, "CALL_NOT_FOUND", "no call has this id; it may have expired")
-
-
-def _not_made_here() -> RequestRefused:
-    message = "this call was not made here; only the program that made it can change it"
-    return RequestRefused(409, "NOT_SUPPORTED", message)
-
-
-def _seconds(text: str) -> float:
-    """Return the ``wait`` of a query in seconds, at most 60."""
-    number = whole_number(text)
-    if number is None:
-        raise RequestRefused(400, "INVALID_PARAMS", "wait must be a whole number of seconds")
-    return min(float(number), 60.0)
-
-
-def _elicitation_answer(body: Mapping[str, object]) -> dict[str, object]:
-    if body["success"] is False:
-        return {"success": False, "cancelled": True}
-    return {"success": True, "data": body.get("data", {})}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -22,12 +23,8 @@ _IMAGES = {f"image/{kind}" for kind in ("png", "jpeg", "gif", "webp", "avif", "b
 _AUDIO = {f"audio/{kind}" for kind in ("mpeg", "wav", "ogg", "flac", "mp4", "aac", "webm")}
 _VIDEO = {f"video/{kind}" for kind in ("mp4", "webm", "ogg")}
 #: MIME types that a browser shows without running scripts in them.
-INLINE_TYPES = _IMAGES | _AUDIO | _VIDEO | {"application/pdf", "text/plain"}
+_INLINE_TYPES = _IMAGES | _AUDIO | _VIDEO | {"application/pdf", "text/plain"}
 _TEXT = {"application/xml", "application/javascript", "application/rtf", "application/x-ndjson", "application/yaml"}
-#: Bytes per read and write; a request holds two such pieces.
-_PIECE = 128 << 10
-#: Seconds for a client to receive one piece.
-_WRITE_TIMEOUT = 30.0
 _CLOSED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
 #: Policy without a sandbox, since Firefox does not show a PDF in a sandbox. Its viewer runs no scripts on this
 #: origin, and ``nosniff`` keeps a browser from taking other content for a PDF.
@@ -35,7 +32,7 @@ _POLICY_PDF = f"{_CLOSED}; object-src 'self'"
 _POLICY = f"sandbox; {_CLOSED}"
 
 
-def content_disposition(kind: str, filename: str, mime_type: str) -> str:
+def _content_disposition(kind: str, filename: str, mime_type: str) -> str:
     """Return the header for ``kind``, ``inline`` or ``attachment``.
 
     The name is sanitised again, because stores are not trusted. It is written as quoted ASCII, which every client
@@ -52,7 +49,7 @@ def content_disposition(kind: str, filename: str, mime_type: str) -> str:
 Preview: TypeAlias = Literal["image", "pdf", "audio", "video", "text", "json", "csv", "hex"]
 
 
-def preview_of(mime_type: str) -> Preview:
+def _preview_of(mime_type: str) -> Preview:
     """Return the kind of preview for a MIME type. SVG may contain scripts, so that it is only safe as the source of an
     image."""
     if mime_type in _IMAGES or mime_type == "image/svg+xml":
@@ -88,24 +85,27 @@ def artifact_meta(ref: ArtifactRef) -> dict[str, object]:
         "app": source.get("app"),
         "call": source.get("call"),
         "evidence": source.get("evidence"),
-        "preview": preview_of(ref.mime_type),
+        "preview": _preview_of(ref.mime_type),
         "url": f"/artifacts/{ref.id}",
     }
 
 
 async def serve_content(
-    request: web.Request, store: ArtifactStore, ref: ArtifactRef, metrics: Metrics
+    request: web.Request, store: ArtifactStore, ref: ArtifactRef, metrics: Metrics, piece_timeout: float
 ) -> web.StreamResponse:
-    """Send the artifact, or the requested range.
+    """Send the artifact, or the requested range. ``piece_timeout`` is in seconds.
 
     Damaged content is never sent completely: the last piece is sent only after the store has compared the hash;
     otherwise the connection is aborted. Raises the errors of the store until the first piece is sent."""
     modified = _modified(ref)
+    disposition = "attachment"
+    if ref.mime_type in _INLINE_TYPES and "download" not in request.query:
+        disposition = "inline"
     headers = {
         "ETag": f'"{ref.sha256}"',
         "Accept-Ranges": "bytes",
         "Cache-Control": "private, no-cache",
-        "Content-Disposition": content_disposition(_disposition(request, ref), ref.filename, ref.mime_type),
+        "Content-Disposition": _content_disposition(disposition, ref.filename, ref.mime_type),
         "Content-Security-Policy": _POLICY_PDF if ref.mime_type == "application/pdf" else _POLICY,
     }
     if modified:
@@ -133,48 +133,40 @@ async def serve_content(
     if request.method == "HEAD" or end == start:
         await response.prepare(request)
     else:
-        await _send(request, response, store, ref, start, end, metrics)
+        pieces = store.open(ref.id, offset=start, length=end - start, chunk_size=128 << 10)  # a request holds two
+        await _send(request, response, pieces, metrics, piece_timeout)
     return response
 
 
 async def _send(
     request: web.Request,
     response: web.StreamResponse,
-    store: ArtifactStore,
-    ref: ArtifactRef,
-    start: int,
-    end: int,
+    pieces: AsyncGenerator[bytes, None],
     metrics: Metrics,
+    piece_timeout: float,
 ) -> None:
+    async def write(piece: bytes) -> None:
+        async with asyncio.timeout(piece_timeout):
+            if not response.prepared:
+                await response.prepare(request)  # afterwards, errors can no longer be sent as a response
+            await response.write(piece)
+        metrics.content_bytes.inc(len(piece))
+
     unsent: bytes | None = None
     try:
-        async with aclosing(store.open(ref.id, offset=start, length=end - start, chunk_size=_PIECE)) as pieces:
+        async with aclosing(pieces):
             async for piece in pieces:
                 if unsent is not None:
-                    await _write(request, response, unsent, metrics)
+                    await write(unsent)
                 unsent = piece
         if unsent is not None:  # the store has compared the hash by now
-            await _write(request, response, unsent, metrics)
+            await write(unsent)
     except (ABPError, TimeoutError) as error:
         if not response.prepared:
             raise
         metrics.content_broken_off.labels(getattr(error, "code", "SLOW")).inc()
         if request.transport is not None:
             request.transport.abort()
-
-
-async def _write(request: web.Request, response: web.StreamResponse, piece: bytes, metrics: Metrics) -> None:
-    async with asyncio.timeout(_WRITE_TIMEOUT):
-        if not response.prepared:
-            await response.prepare(request)  # afterwards, errors can no longer be sent as a response
-        await response.write(piece)
-    metrics.content_bytes.inc(len(piece))
-
-
-def _disposition(request: web.Request, ref: ArtifactRef) -> str:
-    if ref.mime_type in INLINE_TYPES and "download" not in request.query:
-        return "inline"
-    return "attachment"
 
 
 def _modified(ref: ArtifactRef) -> datetime | None:

@@ -17,12 +17,8 @@ from ...protocol._strict_json import encode_json
 from ..shared._activity import Activity, CallRecord, Entry, LogGap, Subject
 from ._access import Visitor
 from ._content import artifact_meta
+from ._options import Limits
 from ._responses import Metrics, RequestRefused
-
-#: Seconds between two heartbeats (comment lines), which keep a connection open and reveal lost clients.
-_HEARTBEAT = 15.0
-#: Seconds after which a client that reads nothing is dropped.
-_STALL_TIMEOUT = 10.0
 
 
 class _Client:
@@ -34,10 +30,16 @@ class _Client:
     """
 
     def __init__(
-        self, response: web.StreamResponse, transport: asyncio.WriteTransport, *, on_stall: Callable[[], object]
+        self,
+        response: web.StreamResponse,
+        transport: asyncio.WriteTransport,
+        *,
+        stall_timeout: float,
+        on_stall: Callable[[], object],
     ) -> None:
         self._response = response
         self._transport = transport
+        self._stall_timeout = stall_timeout
         self._on_stall = on_stall
         self._writing = False
         self._writes = 0
@@ -50,7 +52,7 @@ class _Client:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 << 10)
 
     def __enter__(self) -> Self:
-        self._timer = asyncio.get_running_loop().call_later(_STALL_TIMEOUT, self._check)
+        self._check_later()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -62,6 +64,9 @@ class _Client:
         await self._response.write(data)
         self._writing = False
 
+    def _check_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._stall_timeout, self._check)
+
     def _check(self) -> None:
         now = self._writes, self._transport.get_write_buffer_size()
         if self._writing and now == self._seen:
@@ -69,17 +74,18 @@ class _Client:
             self._transport.abort()
             return
         self._seen = now
-        self._timer = asyncio.get_running_loop().call_later(_STALL_TIMEOUT, self._check)
+        self._check_later()
 
 
 class EventStream:
-    """Handler of ``GET /events`` for at most ``max_listeners`` clients, of which one scope may have a quarter. The
-    operator has no such share."""
+    """Event streams for at most ``max_listeners`` clients, of which one scope may have a quarter. The operator has no
+    such share."""
 
-    def __init__(self, activity: Activity, metrics: Metrics, *, max_listeners: int) -> None:
+    def __init__(self, activity: Activity, metrics: Metrics, *, max_listeners: int, limits: Limits) -> None:
         self._activity = activity
         self._metrics = metrics
         self._max_listeners = max_listeners
+        self._stall_timeout = limits.stall_timeout
         self._by_scope: Counter[Scope] = Counter()
         self._listeners: set[asyncio.Task[object]] = set()
         #: Cache of the newest entries' texts, which are the same for every client.
@@ -90,8 +96,8 @@ class EventStream:
         """Send the events of the visitor's scope, in order and each event once.
 
         The stream resumes after ``Last-Event-ID``. If that entry is no longer in the log, a ``reset`` event asks the
-        client to load everything again. The stream ends when the client disconnects, has read nothing for ten seconds
-        or has missed entries, and when the visitor's token expires."""
+        client to load everything again. The stream ends when the client disconnects, stalls or has missed entries, and
+        when the visitor's token expires."""
         if len(self._listeners) >= self._max_listeners:
             message = f"the limit of {self._max_listeners} clients of /events is reached"
             raise RequestRefused(503, "RATE_LIMITED", message)
@@ -112,7 +118,8 @@ class EventStream:
         self._by_scope[visitor.scope] += 1
         try:
             await response.prepare(request)
-            with _Client(response, transport, on_stall=self._metrics.listeners_dropped.inc) as client:
+            on_stall = self._metrics.listeners_dropped.inc
+            with _Client(response, transport, stall_timeout=self._stall_timeout, on_stall=on_stall) as client:
                 await self._follow(client, visitor, position, missed)
         except ConnectionError:
             pass
@@ -123,7 +130,6 @@ class EventStream:
         return response
 
     def close(self) -> None:
-        """End all streams."""
         for task in self._listeners:
             task.cancel()
 
@@ -141,9 +147,9 @@ class EventStream:
         if missed:
             await client.write(_event(position, "reset", {}))
         while True:
-            remaining = _HEARTBEAT
+            remaining = 15.0
             if visitor.expires_at is not None:
-                remaining = min(_HEARTBEAT, visitor.expires_at - time.time())
+                remaining = min(remaining, visitor.expires_at - time.time())
             if remaining <= 0:
                 return
             try:
@@ -152,7 +158,7 @@ class EventStream:
                 await client.write(_event(self._activity.last_id, "reset", {}))
                 return
             if not entries:
-                await client.write(b":\n\n")
+                await client.write(b":\n\n")  # keeps the connection open, and reveals a lost client
             # one by one, since each write waits until the unsent data is below the limit: with 100 entries per write,
             # fifty clients that never read cost 200 MB
             for entry in entries:

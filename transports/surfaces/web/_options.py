@@ -1,6 +1,8 @@
-"""Settings of the web server, made by its operator."""
+"""Settings and limits of the web server."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -11,7 +13,39 @@ from ...session._evidence import checked_evidence
 from ...session._settings import require_known
 from ..shared._listening import base_url
 
-_MIN_SECRET = 16
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a server that are not settings. Times are in seconds."""
+
+    #: For running responses when the server ends.
+    shutdown_timeout: float = 1.0
+    #: For a client to take one piece of an artifact.
+    piece_timeout: float = 30.0
+    #: For the head of the next file in a form. Slower bodies are ended by ``in_time``.
+    part_timeout: float = 60.0
+    #: A client of ``/events`` that has not taken a byte for so long is dropped.
+    stall_timeout: float = 10.0
+    #: Running calls of one app.
+    calls: int = 32
+    #: Listed resources, of which a server may have any number.
+    resources: int = 5000
+    #: Open ledgers of runs, and the time without a request after which one is closed.
+    runs: int = 8
+    run_idle: float = 60.0
+    #: Between two reads of a watched run.
+    run_interval: float = 1.0
+    #: Live views. One more closes the oldest.
+    views: int = 8
+    #: Characters of a view's document, bytes of its tool's arguments and result as JSON, and files that it hands out.
+    view_document: int = 8 << 20
+    view_input: int = 16 << 20
+    view_files: int = 200
+    #: For a call whose view is requested, and for the server's answer to a view.
+    view_timeout: float = 60.0
+
+
+LIMITS = Limits()
 
 
 class Options(BaseSettings):
@@ -39,7 +73,6 @@ class Options(BaseSettings):
     max_listeners: int = Field(default=1000, gt=0)
     #: Seconds that an app's question waits for an answer before the default answer is given.
     question_timeout: float = Field(default=120.0, gt=0, allow_inf_nan=False)
-
     #: Evidence that is kept of each call of an app: ``trace=on-failure,console`` (docs/evidence.md).
     evidence: str = ""
 
@@ -58,9 +91,9 @@ class Options(BaseSettings):
     @field_validator("token", "key")
     @classmethod
     def _long_enough(cls, value: str | None) -> str | None:
-        if value is not None and (len(value) < _MIN_SECRET or not value.isascii() or not value.isprintable()):
+        if value is not None and (len(value) < 16 or not value.isascii() or not value.isprintable()):
             raise ValueError(
-                f"a secret needs {_MIN_SECRET} ASCII characters or more; "
+                "a secret needs 16 ASCII characters or more; "
                 'python -c "import secrets; print(secrets.token_urlsafe())" makes one'
             )
         return value
@@ -69,20 +102,18 @@ class Options(BaseSettings):
     @classmethod
     def _named(cls, value: str | None) -> str | None:
         tokens = set()
-        for part in (value or "").split(","):
-            tenant, equals, token = part.strip().partition("=")
-            if part.strip() and not (equals and tenant.strip()):
+        for tenant, equals, token in _tenants_in(value):
+            if not (equals and tenant.strip()):
                 raise ValueError("write TENANT=TOKEN, with commas between them")
-            if part.strip() and (not cls._long_enough(token) or token in tokens):
-                raise ValueError("each tenant needs a token of its own")
+            if not cls._long_enough(token) or token in tokens:
+                raise ValueError("each tenant needs a different token")
             tokens.add(token)
         return value
 
     @property
     def tenant_scopes(self) -> dict[str, Scope]:
         """Scopes of the tenants by token."""
-        parts = [part.strip().partition("=") for part in (self.tenants or "").split(",") if part.strip()]
-        return {token: Scope(tenant=tenant.strip()) for tenant, _, token in parts}
+        return {token: Scope(tenant=tenant.strip()) for tenant, _, token in _tenants_in(self.tenants)}
 
     @classmethod
     def load(cls, *, token: str | None = None, browsers: int | None = None) -> Options:
@@ -95,3 +126,8 @@ class Options(BaseSettings):
             return cls(**{name: value for name, value in arguments.items() if value is not None})  # type: ignore[arg-type]
         except ValidationError as error:
             raise settings_error(error, lambda field: f"ABP_SERVE_{field.upper()}") from error
+
+
+def _tenants_in(tenants: str | None) -> list[tuple[str, str, str]]:
+    parts = (part.strip() for part in (tenants or "").split(","))
+    return [part.partition("=") for part in parts if part]

@@ -13,20 +13,18 @@ from ...routing._result import Result
 from ..shared._activity import Activity, ConnectedApp
 from ._access import Visitor
 from ._content import artifact_meta
+from ._options import Limits
 from ._responses import RequestRefused, json_response, read_json
-
-#: Maximum number of resources in a list; a server may have any number.
-_MAX_LISTED = 5000
 
 
 class ResourceRoutes:
     """Handlers for resources. A server is identified by its session or by a unique name."""
 
-    def __init__(self, activity: Activity) -> None:
+    def __init__(self, activity: Activity, limits: Limits) -> None:
         self._activity = activity
+        self._max_listed = limits.resources
 
     async def list(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /resources/{namespace}`` with the server's resources and URI templates."""
         app = self._find(request, visitor).app
         resources = app.session.resources
         listed, templates = await resources.list(), await resources.templates()
@@ -35,16 +33,16 @@ class ResourceRoutes:
                 "session": app.key,
                 "name": plain_line(app.session.info.name),
                 "available": resources.available,
-                "resources": [_declaration(resource) for resource in listed[:_MAX_LISTED]],
-                "templates": [_declaration(template) for template in templates[:_MAX_LISTED]],
+                "resources": [_declaration(resource) for resource in listed[: self._max_listed]],
+                "templates": [_declaration(template) for template in templates[: self._max_listed]],
                 "total": len(listed),
                 "watched": sorted(resources.subscriptions),
             }
         )
 
     async def read(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /resources/{namespace}/{uri}`` with the contents of the resource: short text inline, other
-        contents as artifacts. They come from the session's cache unless the query has ``fresh``."""
+        """Return the contents of a resource: short text inline, other contents as artifacts. They come from the
+        session's cache unless the query has ``fresh``."""
         app = self._find(request, visitor).app
         uri = request.match_info["uri"]
         try:
@@ -58,8 +56,7 @@ class ResourceRoutes:
         return json_response({"session": app.key, "uri": uri, "warnings": list(result.warnings), "contents": contents})
 
     async def watch(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /resources/{namespace}`` with the body ``{watch: URI}`` or ``{unwatch: URI}``: start or stop to
-        report the server's changes of the resource as events."""
+        """Start or stop reporting the server's changes of a resource as events."""
         resources = self._find(request, visitor).app.session.resources
         body = await read_json(request)
         try:

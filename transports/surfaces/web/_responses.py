@@ -26,8 +26,6 @@ from ...protocol._media import normalise_mime
 from ...protocol._strict_json import MAX_REQUESTED, ValueCounter, decode_json, encode_json
 from ...protocol.messages import package_version
 
-#: Seconds for the whole of a JSON body to arrive.
-_BODY_TIMEOUT = 60.0
 _STATUS_BY_CLASS: tuple[tuple[type[ABPError], int], ...] = (
     (ArtifactNotFound, 404),
     (StoreFull, 507),
@@ -58,22 +56,19 @@ class RequestRefused(ABPError):
 
 
 def json_response(document: object, *, status: int = 200) -> web.Response:
-    """Return a response with ``document`` as JSON."""
     return web.Response(body=encode_json(document), status=status, content_type="application/json")
 
 
 def error_response(error: ABPError) -> web.Response:
     """Return ``{"error": {"code", "message", …}}`` with the status for the code of ``error``, or for its class, or 500.
     Messages of errors do not contain secrets."""
+    document = {"error": error.as_dict()}
     if isinstance(error, RequestRefused):
-        status, headers = error.status, error.headers
-    else:
-        by_class = (status for kind, status in _STATUS_BY_CLASS if isinstance(error, kind))
-        status = _STATUS_BY_CODE.get(error.code) or next(by_class, 500)
-        headers = {}
-    response = json_response({"error": error.as_dict()}, status=status)
-    response.headers.update(headers)
-    return response
+        response = json_response(document, status=error.status)
+        response.headers.update(error.headers)
+        return response
+    by_class = (status for kind, status in _STATUS_BY_CLASS if isinstance(error, kind))
+    return json_response(document, status=_STATUS_BY_CODE.get(error.code) or next(by_class, 500))
 
 
 def scope_in(body: Mapping[str, object], *fields: str) -> Scope:
@@ -109,7 +104,7 @@ async def read_json(
     data = bytearray()
     counter = ValueCounter()
     try:
-        async with asyncio.timeout(_BODY_TIMEOUT):
+        async with asyncio.timeout(60.0):
             async for chunk in request.content.iter_any():
                 data += chunk
                 if len(data) > max_bytes:
@@ -119,7 +114,7 @@ async def read_json(
                     message = f"the request has more than {MAX_REQUESTED:,} values and names; send fewer, or a file"
                     raise RequestRefused(413, "TOO_LARGE", message)
     except TimeoutError:
-        raise RequestRefused(408, "TIMEOUT", f"the body did not arrive within {_BODY_TIMEOUT:g} seconds") from None
+        raise RequestRefused(408, "TIMEOUT", "the body did not arrive within 60 seconds") from None
     try:
         document = decode_json(bytes(data))
     except ABPError:
@@ -132,8 +127,7 @@ async def read_json(
 class Metrics(Exposition):
     """Counters and gauges of one web server, in addition to those of every process.
 
-    Values of a label must be few and may not come from a client, since each value makes a time series.
-    """
+    Values of a label must be few and may not come from a client, since each value makes a time series."""
 
     def __init__(self) -> None:
         super().__init__(package_version())

@@ -32,16 +32,13 @@ from ...protocol._plain_text import plain_line, plain_text, redact_url
 from ...protocol._strict_json import decode_json, encode_json
 from ...protocol._times import iso_utc
 from ._access import Visitor
+from ._options import LIMITS, Limits
 from ._responses import RequestRefused, json_response, whole_number
 
 logger = logging.getLogger("transports")
 
-#: Maximum number of open ledgers, and seconds without a request after which a ledger is closed.
-_MAX_OPEN, _IDLE = 8, 60.0
-#: Seconds between two reads of a watched run.
-_INTERVAL = 1.0
-#: Maximum characters of a name, and of parameters.
-_MAX_NAME, _MAX_PARAMS = 200, 20_000
+#: Maximum characters of a name.
+_MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +52,19 @@ class Place:
 
     @property
     def id(self) -> str:
-        """Id of the run in URLs."""
         return hashlib.sha256(self.where.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class ServedRun:
     """Open run with cached statistics."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, interval: float) -> None:
         self.place = place
         self.view: LedgerView = open_view(place.where)
         #: Statistics at the last read.
         self.latest: Overview | None = None
         self.used = time.monotonic()
+        self._interval = interval
         self._due = 0.0
         self._reading = asyncio.Lock()
 
@@ -79,7 +76,7 @@ class ServedRun:
                 started = time.monotonic()
                 self.latest = await self.view.overview()
                 ended = time.monotonic()
-                self._due = ended + max(_INTERVAL, 10 * (ended - started))  # reading must not take all the time
+                self._due = ended + max(self._interval, 10 * (ended - started))  # reading must not take all the time
             return self.latest
 
 
@@ -90,21 +87,23 @@ class ServedRuns:
     block. Raises :class:`~transports.errors.UsageError` for a missing folder and for an invalid address.
     """
 
-    def __init__(self, places: Sequence[str], on_change: Callable[[str, Overview], object]) -> None:
+    def __init__(
+        self, places: Sequence[str], on_change: Callable[[str, Overview], object], limits: Limits = LIMITS
+    ) -> None:
         for place in places:
             if "://" in place:
                 open_view(place)
             elif not Path(place).is_dir():
-                raise UsageError(f"there is no folder {place}; name a run's folder, or a folder of runs")
+                raise UsageError(f"there is no folder {place}: give the folder of a run, or a folder of runs")
         self._configured = tuple(place if "://" in place else str(Path(place).absolute()) for place in places)
         self._on_change = on_change
+        self._limits = limits
         self._open: dict[str, ServedRun] = {}
         self._stores: dict[str, ArtifactStore] = {}
         self._watching: asyncio.Task[None] | None = None
 
     @property
     def configured(self) -> bool:
-        """True if the server has places of runs."""
         return bool(self._configured)
 
     async def places(self) -> list[Place]:
@@ -118,12 +117,12 @@ class ServedRuns:
             if place is None:
                 return None
             if run_id not in self._open:
-                self._open[run_id] = ServedRun(place)
+                self._open[run_id] = ServedRun(place, self._limits.run_interval)
         run = self._open[run_id]
         run.used = time.monotonic()
         if self._watching is None:
             self._watching = begin(self._watch())
-        if len(self._open) > _MAX_OPEN:
+        if len(self._open) > self._limits.runs:
             await self._close(min(self._open, key=lambda key: self._open[key].used))
         return run
 
@@ -163,7 +162,7 @@ class ServedRuns:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(_INTERVAL)
+            await asyncio.sleep(self._limits.run_interval)
             for run_id, run in tuple(self._open.items()):
                 try:
                     await self._check(run_id, run)
@@ -173,10 +172,10 @@ class ServedRuns:
                     logger.exception("the run %s cannot be watched", run.place.name)
 
     async def _check(self, run_id: str, run: ServedRun) -> None:
-        """Report a change of a run, and close a run that nobody asks for."""
+        """Report a change of a run, and close a run without requests."""
         if self._open.get(run_id) is not run:
             return  # closed meanwhile
-        if time.monotonic() - run.used > _IDLE:
+        if time.monotonic() - run.used > self._limits.run_idle:
             await self._close(run_id)
             return
         before = run.latest
@@ -227,13 +226,11 @@ def _run_in(folder: Path) -> Place | None:
 
 
 class RunRoutes:
-    """Handlers for the runs of one server."""
-
     def __init__(self, runs: ServedRuns) -> None:
         self._runs = runs
 
     async def list(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /runs``, the newest first. ``served`` is true if runs are served to this visitor."""
+        """List runs, the newest first. ``served`` is true if runs are served to this visitor."""
         if not (self._runs.configured and visitor.operator):
             return json_response({"served": False, "runs": []})
         runs = [
@@ -243,8 +240,7 @@ class RunRoutes:
         return json_response({"served": True, "runs": runs})
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /runs/{run}`` with states, error codes, throughput, and figures of its last report. For a minute
-        from then on, changes of the states are ``run_changed`` events."""
+        """Show a run. For a minute from then on, changes of its states are ``run_changed`` events."""
         run = await self._run(request, visitor)
         overview = await run.overview()
         report = None
@@ -254,8 +250,7 @@ class RunRoutes:
         return json_response({**document, "report": report})
 
     async def jobs(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /runs/{run}/jobs`` with a page of jobs. Filters are ``state`` (by default all final ones), the
-        error ``code``, and the text ``q``, which may be the id of a ``copy``; paging is by ``limit`` and ``after``."""
+        """List a page of jobs. The text ``q`` may be the id of a ``copy``."""
         run = await self._run(request, visitor)
         query = request.query
         states = FINAL
@@ -263,10 +258,10 @@ class RunRoutes:
             try:
                 states = (State(query["state"]),)
             except ValueError:
-                raise RequestRefused(400, "INVALID_PARAMS", f"state is one of {', '.join(State)}") from None
+                raise RequestRefused(400, "INVALID_PARAMS", f"state must be one of {', '.join(State)}") from None
         limit = whole_number(query.get("limit", "50"))
         if not limit or limit > 200:
-            raise RequestRefused(400, "INVALID_PARAMS", "limit is a whole number up to 200")
+            raise RequestRefused(400, "INVALID_PARAMS", "limit must be a whole number from 1 to 200")
         text = query.get("q", "").strip()[:_MAX_NAME]
         page = await run.view.jobs(JobQuery(states, query.get("code"), text or None, query.get("after"), limit))
         jobs = []
@@ -277,8 +272,7 @@ class RunRoutes:
         return json_response({"jobs": jobs, "next": page.next})
 
     async def job(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /runs/{run}/jobs/{key}`` with one job, its parameters without secrets, its files, and the ids of
-        its first 20 ``copies`` (other lines with the same job)."""
+        """Show one job, its parameters without secrets, and the ids of ``copies``, other lines with the same job."""
         run = await self._run(request, visitor)
         row = await run.view.job(request.match_info["key"])
         if row is None:
@@ -295,16 +289,17 @@ class RunRoutes:
 
 
 def states_document(run_id: str, overview: Overview) -> dict[str, object]:
-    """Return the document of a ``run_changed`` event."""
-    states = {state.value: overview.states[state] for state in State}
-    return {"id": run_id, "states": states, "cancelled": overview.cancelled}
+    return {"id": run_id, **_states(overview)}
+
+
+def _states(overview: Overview) -> dict[str, object]:
+    return {"states": {state.value: overview.states[state] for state in State}, "cancelled": overview.cancelled}
 
 
 def _overview_document(overview: Overview) -> dict[str, object]:
     codes = [{"code": code, "name": plain_line(code) or "no code", "jobs": n} for code, n in overview.codes.items()]
     return {
-        "states": {state.value: overview.states[state] for state in State},
-        "cancelled": overview.cancelled,
+        **_states(overview),
         "codes": codes,
         "throughput": {
             "began": _time(overview.began),
@@ -353,9 +348,10 @@ def _shown_values(values: Mapping[str, object]) -> str:
     """Return values as indented JSON without secrets, cut after 20,000 characters."""
     redacted = Redactor().tree(dict(values))
     text = msgspec.json.format(encode_json(redacted), indent=2).decode()
-    if len(text) <= _MAX_PARAMS:
+    limit = 20_000
+    if len(text) <= limit:
         return plain_text(text)
-    return plain_text(text[:_MAX_PARAMS]) + "…"
+    return plain_text(text[:limit]) + "…"
 
 
 def _name(text: str) -> str:

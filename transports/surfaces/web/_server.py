@@ -34,7 +34,7 @@ from ._access import Access, Visitor, encode_scope
 from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes, seconds_in
 from ._calls import AppRoutes, CallRoutes
 from ._events import EventStream
-from ._options import Options
+from ._options import LIMITS, Limits, Options
 from ._resources import ResourceRoutes
 from ._responses import Metrics, RequestRefused, error_response, json_response, read_json, scope_in
 from ._runs import RunRoutes, ServedRuns, states_document
@@ -42,8 +42,6 @@ from ._views import ViewRoutes, frames_of_views
 
 logger = logging.getLogger("transports")
 
-#: Seconds for running responses when the server ends.
-_SHUTDOWN_TIMEOUT = 1.0
 #: Default lifetime in seconds of a token for a scope, and of a link in an answer of the MCP bridge.
 _DAY = 86400.0
 _PAGE_POLICY = (
@@ -102,28 +100,38 @@ class Site:
         signer: Signer,
         access: Access,
         runs: ServedRuns,
-        named: Collection[str] = (),
+        named: Collection[str],
+        limits: Limits,
     ) -> None:
         self._access = access
         self._signer = signer
         self._activity = activity
         #: Metrics of this server; :func:`serve` records them.
         self.metrics = Metrics()
-        self._artifacts = ArtifactRoutes(store, watcher, signer, self.metrics, runs, options.public_url)
-        self._thumbnails = ThumbnailRoutes(self._artifacts)
-        self._uploads = UploadRoutes(self._artifacts, watcher, options, self.metrics)
-        self._events = EventStream(activity, self.metrics, max_listeners=options.max_listeners)
-        self._apps = AppRoutes(activity, apps, named)
-        self._views = ViewRoutes()
-        self._calls = CallRoutes(
-            activity, calls, self._apps, self._artifacts, self._views, question_timeout=options.question_timeout
+        self._artifacts = ArtifactRoutes(
+            store, watcher, signer, self.metrics, runs, public_url=options.public_url, limits=limits
         )
-        self._resources = ResourceRoutes(activity)
+        self._thumbnails = ThumbnailRoutes(self._artifacts)
+        self._uploads = UploadRoutes(self._artifacts, watcher, options, self.metrics, limits)
+        self._events = EventStream(activity, self.metrics, max_listeners=options.max_listeners, limits=limits)
+        #: Ends all event streams, which would delay the shutdown of the application.
+        self.close_streams = self._events.close
+        self._apps = AppRoutes(activity, apps, named)
+        self._views = ViewRoutes(limits)
+        self._calls = CallRoutes(
+            activity,
+            calls,
+            self._apps,
+            self._artifacts,
+            self._views,
+            question_timeout=options.question_timeout,
+            limits=limits,
+        )
+        self._resources = ResourceRoutes(activity, limits)
         self._runs = RunRoutes(runs)
         self.metrics.apps.set_function(lambda: len(activity.apps))
 
     def app(self) -> web.Application:
-        """Return the application. Call :meth:`close_streams` before its shutdown, which they would delay."""
         app = web.Application(middlewares=[trace_request, self._middleware])
         app.on_response_prepare.append(_add_security_headers)
         authorized = self._access.authorized
@@ -175,10 +183,6 @@ class Site:
             ]
         )
         return app
-
-    def close_streams(self) -> None:
-        """End all event streams."""
-        self._events.close()
 
     @web.middleware
     async def _middleware(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -272,9 +276,8 @@ async def _health(_: web.Request) -> web.StreamResponse:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Running server. ``public_url`` is its address for others, the same as ``url`` without a proxy; both end in a
-    slash. ``token`` is the operator's. Another server of the process may share its ``connections`` and detached
-    ``calls``."""
+    """Running server. ``public_url`` is its address behind a proxy, by default ``url``; both end in a slash. ``token``
+    is the operator's. Another server of the process may share its ``connections`` and detached ``calls``."""
 
     url: str
     token: str
@@ -309,6 +312,7 @@ async def serve(
     runs: Sequence[str] = (),
     ledger: CallLedger | None = None,
     named: Collection[str] = (),
+    limits: Limits = LIMITS,
 ) -> AsyncIterator[Served]:
     """Serve ``store`` for the length of the context. At its end, calls are cancelled, apps are disconnected and
     connections are closed.
@@ -323,8 +327,8 @@ async def serve(
     """
     if not is_loopback(host) and options.token is None:
         raise UsageError(
-            f"others can reach {host}: choose a token (--token, ABP_SERVE_TOKEN), or leave --host out to serve this "
-            "machine alone"
+            f"other machines can reach {host}: choose a token (--token, ABP_SERVE_TOKEN), or omit --host to serve "
+            "this machine only"
         )
     token = options.token or secrets.token_urlsafe()
     if activity is None:
@@ -338,8 +342,10 @@ async def serve(
         token, signer, host=host, users=users, public_url=options.public_url, max_requests=connections.share
     )
     calls = DetachedCalls(ledger, activity)
-    served_runs = ServedRuns(runs, lambda run_id, overview: activity.run_changed(states_document(run_id, overview)))
-    site = Site(store, options, activity, calls, watcher, apps, signer, access, served_runs, named)
+    served_runs = ServedRuns(
+        runs, lambda run_id, overview: activity.run_changed(states_document(run_id, overview)), limits
+    )
+    site = Site(store, options, activity, calls, watcher, apps, signer, access, served_runs, named, limits)
     use_global_providers()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(calls.aclose)
@@ -350,7 +356,7 @@ async def serve(
         stack.push_async_callback(served_runs.aclose)
         activity.on_artifacts = watcher.check_now
         stack.push_async_callback(apps.aclose)
-        protocol_factory = await stack.enter_async_context(_running(site.app(), connections))
+        protocol_factory = await stack.enter_async_context(_running(site.app(), connections, limits))
         stack.push_async_callback(calls.cancel_all)  # requests may wait for the end of a call
         stack.callback(site.close_streams)
         try:
@@ -367,7 +373,9 @@ async def serve(
 
 
 @asynccontextmanager
-async def _running(app: web.Application, connections: Connections) -> AsyncIterator[Callable[[], asyncio.Protocol]]:
+async def _running(
+    app: web.Application, connections: Connections, limits: Limits
+) -> AsyncIterator[Callable[[], asyncio.Protocol]]:
     """Yield the factory of the protocols that serve ``app``, each for one of the ``connections``."""
 
     @web.middleware
@@ -381,7 +389,7 @@ async def _running(app: web.Application, connections: Connections) -> AsyncItera
         access_log=None,
         # aiohttp's own would log the URLs of malformed requests, which may hold a signed link
         logger=logging.Logger("aiohttp", logging.CRITICAL),
-        shutdown_timeout=_SHUTDOWN_TIMEOUT,
+        shutdown_timeout=limits.shutdown_timeout,
         handle_signals=False,
         handler_cancellation=True,  # stop work for clients that have disconnected
     )

@@ -28,6 +28,7 @@ from ...routing._router import Router
 from ...session._call import keeping_server_calls
 from ..shared._apps import App
 from ._access import Visitor, hostname
+from ._options import Limits
 from ._responses import RequestRefused, json_response, read_json, whole_number
 
 if TYPE_CHECKING:
@@ -38,16 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("transports")
 
-#: Live views of one server; one more closes the oldest.
-_MAX_VIEWS = 8
-#: Largest document of a live view in characters, and its tool's arguments and result in bytes of JSON.
-_MAX_HTML, _MAX_INPUT = 8 << 20, 16 << 20
-#: Files that one live view may hand out.
-_MAX_FILES = 200
 #: Path of the reports of what a view's policy forbids, at the origin of the view.
 _REPORTS = "/violations"
-#: Seconds that a request waits for a view whose tool runs, and for the server's answer to a view.
-_WAIT, _RELAY_TIMEOUT = 60.0, 60.0
 
 _PROXY = """<!doctype html><meta charset="utf-8"><title>View</title>
 <style>html,body{margin:0;height:100%}iframe{display:block;border:0;width:100%;height:100%}</style><body><script>
@@ -93,7 +86,7 @@ class LiveView:
 
     @property
     def state(self) -> dict[str, object]:
-        """Return the files and the faults of the view, which grow while it is shown."""
+        """Files and faults of the view, which grow while it is shown."""
         forbidden = [f"forbidden by its policy: {text}" for text in self.violations]
         return {"files": self.files, "warnings": [*self.opened.document.warnings, *self.host.warnings, *forbidden]}
 
@@ -101,7 +94,8 @@ class LiveView:
 class ViewRoutes:
     """Handlers of live views, by the id of the call that opened each."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         #: Views by the id of their call, oldest first; of running calls, too.
         self._views: OrderedDict[str, asyncio.Future[LiveView]] = OrderedDict()
 
@@ -118,7 +112,7 @@ class ViewRoutes:
         view: asyncio.Future[LiveView] = asyncio.get_running_loop().create_future()
         view.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be asked for
         self._views[call] = view
-        if len(self._views) > _MAX_VIEWS:
+        if len(self._views) > self._limits.views:
             self._forget(next(iter(self._views)))
         try:
             try:
@@ -151,24 +145,26 @@ class ViewRoutes:
         from ...mcp.views._transport import OpenedTool
         from ...session._views import ViewServer
 
+        limits = self._limits
         server = ViewServer(app.session.transport)
         store = app.session.store
         uri = app.session.capabilities[capability].view or ""
-        document = await server.document(uri, timeout=_RELAY_TIMEOUT)
+        document = await server.document(uri, timeout=limits.view_timeout)
         tool_input = {"arguments": server_call.arguments, "result": server_call.result}
         encoded_input = await in_thread(encode_json, tool_input)
-        if len(document.html) > _MAX_HTML or len(encoded_input) > _MAX_INPUT:
+        if len(document.html) > limits.view_document or len(encoded_input) > limits.view_input:
             raise TooLarge(
-                f"the page shows views of {_MAX_HTML:,} characters and results of {_MAX_INPUT:,} bytes at most"
+                f"the page shows views of at most {limits.view_document:,} characters, with results of at most "
+                f"{limits.view_input:,} bytes"
             )
         opened = OpenedTool(server_call.tool, server_call.arguments, {}, document)
 
         async def relay(method: str, params: Mapping[str, object]) -> Mapping[str, object]:
-            return await server.relay(method, params, timeout=_RELAY_TIMEOUT)
+            return await server.relay(method, params, timeout=limits.view_timeout)
 
         async def save(content: BinaryData) -> None:
-            if len(live.files) >= _MAX_FILES:
-                raise UsageError(f"the view has handed out {_MAX_FILES} files, which is the limit")
+            if len(live.files) >= limits.view_files:
+                raise UsageError(f"the view has handed out {limits.view_files} files, which is the limit")
             stored = await Router(store).route(
                 {"file": content}, capability="ui/download-file", transport="view", started=time.perf_counter()
             )
@@ -187,14 +183,12 @@ class ViewRoutes:
     # --- routes -------------------------------------------------------------------------------------------------------
 
     async def show(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``GET /views/{call}`` when the call has ended: the origin, the document and the input of its view. The
-        query has the view's surroundings: ``theme``, ``locale``, ``timezone``, ``width`` and ``height``."""
+        """Show the origin, the document and the input of a view when its call has ended. The query has the view's
+        surroundings: ``theme``, ``locale``, ``timezone``, ``width`` and ``height``."""
         live = await self._find(request, visitor)
         port = _local_port(request)
         if port is None:
-            message = (
-                "views are shown only on the server's machine, where this page is opened at 127.0.0.1 or localhost"
-            )
+            message = "views are only shown on the server's machine, with this page opened at 127.0.0.1 or localhost"
             raise RequestRefused(409, "NOT_SUPPORTED", message)
         live.host.context = replace(live.host.context, **_surroundings(request.query))
         document = live.opened.document
@@ -209,18 +203,16 @@ class ViewRoutes:
         return web.Response(body=body, content_type="application/json")
 
     async def answer(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``POST /views/{call}``, a message of the view as ``{method, params, request}``, with the ``answer`` of
-        the host, ``null`` for a notification, the ids of all ``files`` of the view, and its ``warnings``."""
+        """Pass a message of the view to the host, whose ``answer`` is ``null`` for a notification."""
         live = await self._find(request, visitor)
         body = await read_json(request)
         match body:
             case {"method": str(method), "params": dict(params), "request": bool(is_request)}:
                 answer = await live.host.answer(method, encode_json(params).decode(), is_request=is_request)
                 return json_response({"answer": answer, **live.state})
-        raise RequestRefused(400, "INVALID_PARAMS", "a message is {method, params: {…}, request: true or false}")
+        raise RequestRefused(400, "INVALID_PARAMS", "a message must be {method, params: {…}, request: true or false}")
 
     async def close(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        """Answer ``DELETE /views/{call}``."""
         await self._find(request, visitor)
         self._forget(request.match_info["call"])
         return web.Response(status=204)
@@ -230,11 +222,12 @@ class ViewRoutes:
         gone = RequestRefused(404, "NOT_FOUND", "the view of this call is no longer kept; call again")
         if view is None:
             raise gone
-        await asyncio.wait((view,), timeout=_WAIT)
+        await asyncio.wait((view,), timeout=self._limits.view_timeout)
         if view.cancelled():
             raise gone
         if not view.done():
-            raise RequestRefused(504, "TIMEOUT", f"the call has not ended within {format_seconds(_WAIT)}")
+            duration = format_seconds(self._limits.view_timeout)
+            raise RequestRefused(504, "TIMEOUT", f"the call has not ended within {duration}")
         live = view.result()
         if not visitor.scope.covers(live.scope):
             raise gone
@@ -243,8 +236,8 @@ class ViewRoutes:
     # --- the sandbox --------------------------------------------------------------------------------------------------
 
     async def sandbox(self, request: web.Request) -> web.Response | None:
-        """Return the sandbox proxy for a request to the origin of a view, and ``None`` for any other origin. Takes the
-        reports of its policy, too. Raises :class:`~._responses.RequestRefused` (404) for everything else there."""
+        """Return the sandbox proxy for a request to the origin of a view, which also takes reports of its policy;
+        ``None`` for any other origin. Raises :class:`~._responses.RequestRefused` (404) for other requests there."""
         name = hostname(request.host)
         if name is None or not re.fullmatch(r"view-[0-9a-f]{16}\.localhost", name):
             return None
@@ -288,7 +281,7 @@ async def _take_report(live: LiveView, request: web.Request) -> web.Response:
             if len(live.violations) < 50 and text not in live.violations:
                 live.violations.append(text)
             return web.Response(status=204)
-    raise RequestRefused(400, "INVALID_PARAMS", "a report is {csp-report: {…}}")
+    raise RequestRefused(400, "INVALID_PARAMS", "a report must be {csp-report: {…}}")
 
 
 def frames_of_views(request: web.Request) -> str:
