@@ -2,7 +2,7 @@
 import { emit } from './events.js';
 
 /** Error of the server, with its message and code. `status` is 0 without a response. */
-export class Problem extends Error {
+class Problem extends Error {
   constructor(message, status = 0, code = '') {
     super(message);
     this.status = status;

@@ -1,6 +1,6 @@
 // Connected apps with their capabilities; the form of the chosen capability beside them.
 import { address, get, post, remove } from './api.js';
-import { busy, button, confirm, h, notice, say } from './dom.js';
+import { busy, button, confirm, h, say, searchField, showError } from './dom.js';
 import { on } from './events.js';
 import { plural } from './format.js';
 import { openCapability } from './run.js';
@@ -14,12 +14,7 @@ let chosen = null; // {session, name}
 const names = h('datalist', { id: 'app-names' }); // apps of the settings file
 const list = h('div', { class: 'stack' });
 const work = h('div', { class: 'work card-like stack', id: 'work' });
-const search = h('input', {
-  type: 'search',
-  placeholder: 'Search capabilities',
-  'aria-label': 'Search capabilities',
-  oninput: () => render(),
-});
+const search = searchField('Search capabilities', () => render());
 
 function connectForm() {
   const url = h('input', {
@@ -136,7 +131,7 @@ async function load() {
     names.replaceChildren(...answer.names.map((value) => h('option', { value })));
     render();
   } catch (error) {
-    if (error.status !== 401) notice(error.message);
+    showError(error);
   }
 }
 

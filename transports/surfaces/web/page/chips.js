@@ -1,5 +1,5 @@
 // Links to artifacts as chips, for a call and for its view.
-import { h } from './dom.js';
+import { h, hrefOf } from './dom.js';
 import { plural, size } from './format.js';
 import { metaOf } from './grid.js';
 import { thumbnail } from './thumbs.js';
@@ -8,7 +8,7 @@ const SHOWN = 60; // links in one list
 
 /** A link that shows the artifact's thumbnail and name as soon as its metadata has arrived. */
 function chip(id) {
-  const link = h('a', { class: 'chip', href: `#artifact=${encodeURIComponent(id)}` }, id);
+  const link = h('a', { class: 'chip', href: hrefOf(id) }, id);
   const describe = (meta) => link.replaceChildren(
     thumbnail(meta),
     h('span', { class: 'name' }, meta.filename),

@@ -1,6 +1,6 @@
 // Previews of text, JSON, CSV and bytes, loaded in pieces. Content becomes text nodes only.
 import { slice } from './api.js';
-import { button, h } from './dom.js';
+import { button, h, scroller } from './dom.js';
 import { plural, size } from './format.js';
 
 const TEXT_STEP = 256_000; // bytes
@@ -32,10 +32,6 @@ function pieces(meta, step, add) {
   }
   next();
   return foot;
-}
-
-function scroller(name, content) {
-  return h('div', { class: 'scroller', tabindex: 0, role: 'region', 'aria-label': name }, content);
 }
 
 export function text(meta) {

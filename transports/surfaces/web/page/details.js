@@ -2,7 +2,7 @@
 import { address, get, post, remove } from './api.js';
 import { calls } from './calls.js';
 import { tree } from './content.js';
-import { busy, button, confirm, copyButton, h, notice, say } from './dom.js';
+import { busy, button, confirm, copyButton, h, hrefOf, notice, say } from './dom.js';
 import { emit, on } from './events.js';
 import { duration, exactSize, moment, size } from './format.js';
 import { cardOf, metaOf } from './grid.js';
@@ -54,7 +54,7 @@ function versions(name, current, metas) {
     const stored = moment(meta.created);
     const isCurrent = meta.id === current.id;
     return h('li', {},
-      isCurrent ? h('strong', {}, stored) : h('a', { href: `#artifact=${encodeURIComponent(meta.id)}` }, stored),
+      isCurrent ? h('strong', {}, stored) : h('a', { href: hrefOf(meta.id) }, stored),
       h('span', { class: 'muted' }, ` ${size(meta.size_bytes)}`));
   };
   return [h('h3', {}, label), h('ul', { class: 'versions', 'aria-label': label }, metas.map(version))];

@@ -20,6 +20,39 @@ export function button(label, onclick, attributes = {}) {
   return h('button', { type: 'button', onclick, ...attributes }, label);
 }
 
+/** A search field. `search` runs at every key, or once 250 ms have passed without a key. */
+export function searchField(label, search, { delayed = false } = {}) {
+  let timer = 0;
+  const oninput = () => {
+    clearTimeout(timer);
+    if (delayed) timer = setTimeout(search, 250);
+    else search();
+  };
+  return h('input', { type: 'search', placeholder: label, 'aria-label': label, oninput });
+}
+
+/** Add an option to a list unless it is there; before the others with `first`. */
+export function addOption(select, value, text = value, { first = false } = {}) {
+  if (!value || [...select.options].some((option) => option.value === value)) return;
+  const option = h('option', { value }, text);
+  if (first) select.options[0].after(option);
+  else select.append(option);
+}
+
+/** A scrollable part of the page, which the keyboard reaches. */
+export function scroller(name, content, { tag = 'div', kind = '' } = {}) {
+  return h(tag, { class: `scroller ${kind}`, tabindex: 0, role: 'region', 'aria-label': name }, content);
+}
+
+/** Focus the heading of a part that was just filled, and in a narrow window scroll to it. */
+export function showHeading(heading) {
+  heading.focus({ preventScroll: true });
+  if (matchMedia('(max-width: 860px)').matches) heading.scrollIntoView();
+}
+
+export const joined = (...facts) => facts.filter(Boolean).join(' · ');
+export const hrefOf = (artifactId) => `#artifact=${encodeURIComponent(artifactId)}`;
+
 let announcements = [];
 
 /** Announce a text to screen readers. Texts within one second are announced together, since each interrupts the previous. */
@@ -41,6 +74,11 @@ export function notice(text) {
   const place = [...document.querySelectorAll('dialog[open]')].at(-1) ?? byId('notices');
   place.append(box);
   setTimeout(() => box.remove(), 10_000);
+}
+
+/** Report an error, unless it is 401: then the page shows the sign-in. */
+export function showError(error) {
+  if (error.status !== 401) notice(error.message);
 }
 
 /** Run the work of a button while it is disabled. An error becomes a notice. */

@@ -1,5 +1,5 @@
 // Evidence of a call: picture, video, console, requests, trace. Each is loaded when opened.
-import { copyButton, h } from './dom.js';
+import { copyButton, h, hrefOf } from './dom.js';
 import { size } from './format.js';
 import { metaOf } from './grid.js';
 import { preview } from './previews.js';
@@ -11,7 +11,7 @@ function foot(meta) {
   const command = meta.evidence === 'trace' && `playwright show-trace '${meta.filename.replaceAll("'", "'\\''")}'`;
   return h('p', { class: 'row evidence-foot' },
     h('a', { href: `${meta.url}?download`, download: '' }, 'Download'),
-    h('a', { href: `#artifact=${encodeURIComponent(meta.id)}` }, 'Details'),
+    h('a', { href: hrefOf(meta.id) }, 'Details'),
     h('span', { class: 'muted' }, size(meta.size_bytes)),
     command && [h('code', {}, command), copyButton(command, 'command')]);
 }

@@ -1,9 +1,13 @@
 // Form for an input schema. Each field is {node, read()}: `read` returns its value, or undefined without input.
 // The browser validates as much as it can; the server validates the rest before the call.
-import { chooser } from './chooser.js';
-import { button, h } from './dom.js';
-import { kindOf, resolve } from './schema.js';
+import { upload } from './api.js';
+import { addOption, busy, button, h } from './dom.js';
+import { emit } from './events.js';
+import { size } from './format.js';
+import { recent } from './grid.js';
 
+const MAX_DEPTH = 6; // levels; deeper or recursive schemas are edited as JSON
+const OFFERED = 100; // artifacts in the list of a file field
 const MAX_FIRST_ITEMS = 20; // fields of an array that are there from the beginning
 const INPUTS = { date: 'date', email: 'email', uri: 'url', color: 'color', password: 'password', time: 'time' };
 let fieldCount = 0;
@@ -194,13 +198,103 @@ function array(schema, options) {
   };
 }
 
+/** A path in the parameters, in the server's notation: a dot inside a key is escaped. */
+function pathOf(keys) {
+  const escaped = keys.map((key) => String(key).replaceAll('\\', '\\\\').replaceAll('.', '\\.'));
+  return escaped.join('.');
+}
+
+/** A field for a file: a stored artifact, or a local file, which is uploaded first. */
+function chooser(schema, options) {
+  const select = h('select', { required: options.required }, h('option', { value: '' }, 'Choose an artifact …'));
+  const local = h('input', { type: 'file', hidden: true, 'aria-label': `Local file for ${options.label}` });
+  const pick = button('Upload a file', () => local.click());
+
+  const offer = (meta) => addOption(select, meta.id, `${meta.filename} · ${size(meta.size_bytes)}`, { first: true });
+  const offerRecent = () => recent().slice(0, OFFERED).reverse().forEach(offer);
+  offerRecent();
+  select.addEventListener('focus', offerRecent); // for those that were stored meanwhile
+
+  const take = (file) => busy(pick, async () => {
+    const meta = await upload(file);
+    emit('artifact_stored', meta);
+    offer(meta);
+    select.value = meta.id;
+    select.dispatchEvent(new Event('change', { bubbles: true }));
+  });
+  local.addEventListener('change', async () => {
+    if (local.files.length) await take(local.files[0]);
+    local.value = '';
+  });
+
+  const node = labelled(select, { ...options, note: 'file' }, schema.description);
+  node.append(h('div', { class: 'row' }, select, pick, local));
+  node.addEventListener('drop', (event) => {
+    if (!event.dataTransfer.files.length) return;
+    event.preventDefault();
+    take(event.dataTransfer.files[0]);
+  });
+  options.files.set(pathOf(options.path), () => (node.isConnected ? select.value : ''));
+  return { node, read: () => undefined }; // the file is sent beside the parameters
+}
+
+/** Return the schema with local references resolved, and with a union with `null` made optional. */
+function resolve(schema, root, depth = 0) {
+  if (schema === true || schema === undefined || schema === null) return {};
+  if (typeof schema.$ref === 'string' && depth < MAX_DEPTH) {
+    const target = referred(schema.$ref, root);
+    return { ...(target && resolve(target, root, depth + 1)), ...without(schema, '$ref') };
+  }
+  const branches = (schema.oneOf ?? schema.anyOf)?.filter((branch) => branch?.type !== 'null');
+  if (branches?.length === 1) {
+    return resolve({ ...without(schema, 'oneOf', 'anyOf'), ...branches[0] }, root, depth + 1);
+  }
+  if (Array.isArray(schema.type)) {
+    const types = schema.type.filter((type) => type !== 'null');
+    return types.length === 1 ? { ...schema, type: types[0] } : without(schema, 'type');
+  }
+  return schema;
+}
+
+/** Return the part of the schema that a local reference names, if any. */
+function referred(reference, root) {
+  if (!reference.startsWith('#/')) return undefined;
+  let part = root;
+  for (const step of reference.slice(2).split('/')) part = part?.[step.replaceAll('~1', '/').replaceAll('~0', '~')];
+  return part;
+}
+
+function without(schema, ...keys) {
+  return Object.fromEntries(Object.entries(schema).filter(([name]) => !keys.includes(name)));
+}
+
+/** Return whether a field takes a file: ABP's BinaryData, or text that is declared as a file. */
+function isBinary(schema) {
+  const parts = schema.properties ?? {};
+  if ('content' in parts && ('mimeType' in parts || 'encoding' in parts)) return true;
+  if (schema.format === 'binary' || schema.format === 'byte') return true;
+  return 'contentEncoding' in schema || 'contentMediaType' in schema;
+}
+
+/** Return the kind of a field: const, enum, file, boolean, number, string, object, array, or json for all others. */
+function kindOf(schema, depth) {
+  if ('const' in schema) return 'const';
+  if (Array.isArray(schema.enum) && schema.enum.length) return 'enum';
+  if (isBinary(schema)) return 'file';
+  if (schema.oneOf || schema.anyOf || schema.allOf || depth > MAX_DEPTH) return 'json';
+  if (schema.type === 'integer') return 'number';
+  if (schema.type === 'object' || schema.properties) return Object.keys(schema.properties ?? {}).length ? 'object' : 'json';
+  if (schema.type === 'array') return schema.items && !Array.isArray(schema.items) ? 'array' : 'json';
+  return ['boolean', 'number', 'string'].includes(schema.type) ? schema.type : 'json';
+}
+
 const KINDS = { const: constant, enum: choice, file: chooser, boolean: flag, number, string, object, array, json: jsonEditor };
 
 /** Return the field for a schema: `label`, `required`, and `path`, its keys in the parameters. */
 export function field(schema, options) {
   const all = { depth: 0, root: schema, files: new Map(), ...options };
   const plain = resolve(schema, all.root);
-  return KINDS[kindOf(plain, all.depth)](plain, { ...all, labelled });
+  return KINDS[kindOf(plain, all.depth)](plain, all);
 }
 
 /** Return the whole form of a capability: `read()` returns `{params, files}`. */

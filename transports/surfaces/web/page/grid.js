@@ -1,13 +1,16 @@
 // Grid of artifacts as cards: paged, filtered, with live updates.
 import { address, get, upload } from './api.js';
-import { busy, button, byId, h, notice, say } from './dom.js';
+import { addOption, busy, button, byId, h, hrefOf, joined, notice, say, searchField, showError } from './dom.js';
 import { emit, on } from './events.js';
-import { filters } from './filters.js';
 import { moment, plural, size } from './format.js';
 import { thumbnail } from './thumbs.js';
 
 const PAGE = 60;
 const MAX_CARDS = 600; // with more, the first page is loaded again
+const TYPES = [
+  ['', 'All types'], ['image/', 'Images'], ['application/pdf', 'PDF'], ['audio/', 'Audio'], ['video/', 'Video'],
+  ['text/', 'Text'], ['application/json', 'JSON'], ['application/', 'Other data'],
+];
 
 /** Metadata of all artifacts seen so far, by id: other views refer to artifacts only by id. */
 const seen = new Map();
@@ -23,6 +26,48 @@ function remember(meta) {
   seen.set(meta.id, meta);
   emit('artifact_seen', meta);
   return meta;
+}
+
+/** The filters of the artifacts: their form, the query for the server, and the same rules for artifacts that arrive live. */
+function filters(changed) {
+  const choice = (id, label, options) =>
+    h('select', { id, name: id, 'aria-label': label, onchange: changed },
+      options.map(([value, text]) => h('option', { value }, text)));
+  const search = searchField('Search names', changed, { delayed: true });
+  const capability = choice('capability', 'Capability', [['', 'All capabilities']]);
+  const type = choice('type', 'Type', TYPES);
+  const session = choice('session', 'Session', [['', 'All sessions']]);
+  const clear = h('button', { type: 'reset', class: 'quiet', hidden: true }, 'Clear');
+  const node = h('form', { class: 'filters', role: 'search', 'aria-label': 'Filter artifacts' },
+    search, capability, type, session, clear);
+
+  node.addEventListener('submit', (event) => event.preventDefault());
+  node.addEventListener('reset', () => setTimeout(changed));
+
+  on('artifact_seen', (meta) => {
+    addOption(capability, meta.capability);
+    addOption(session, meta.session, meta.app ? `${meta.app} · ${meta.session}` : meta.session);
+  });
+
+  const query = () => ({ q: search.value.trim(), capability: capability.value, type: type.value, session: session.value });
+  return {
+    node,
+    query,
+    active() {
+      const some = Object.values(query()).some(Boolean);
+      clear.hidden = !some;
+      return some;
+    },
+    /** Return whether an artifact passes the filters, by the same rules as on the server. */
+    match(meta) {
+      const filter = query();
+      const text = [meta.filename, meta.id, meta.capability].join('\n').toLowerCase();
+      return text.includes(filter.q.toLowerCase())
+        && meta.mime_type.startsWith(filter.type)
+        && (!filter.capability || meta.capability === filter.capability)
+        && (!filter.session || meta.session === filter.session);
+    },
+  };
 }
 
 const cards = new Map();
@@ -45,7 +90,7 @@ const add = button('Upload files', () => file.click());
 function card(meta, arrived) {
   const link = {
     class: arrived ? 'card arrived' : 'card',
-    href: `#artifact=${encodeURIComponent(meta.id)}`,
+    href: hrefOf(meta.id),
     tabindex: -1,
     'data-id': meta.id,
   };
@@ -54,7 +99,7 @@ function card(meta, arrived) {
       thumbnail(meta),
       h('span', { class: 'name', title: meta.filename }, meta.filename),
       h('span', { class: 'facts' }, `${size(meta.size_bytes)} · ${moment(meta.created)}`),
-      h('span', { class: 'from' }, [meta.capability ?? 'uploaded', meta.evidence].filter(Boolean).join(' · '))));
+      h('span', { class: 'from' }, joined(meta.capability ?? 'uploaded', meta.evidence))));
 }
 
 function render() {
@@ -104,7 +149,7 @@ async function load(after = null) {
     next = answer.next;
     total = answer.total;
   } catch (error) {
-    if (error.status !== 401) notice(error.message);
+    showError(error);
   } finally {
     if (thisLoad === latestLoad) {
       loading = false;

@@ -1,6 +1,6 @@
 // Resources of connected MCP servers: a list per server, loaded on demand; the chosen resource is shown beside the list.
 import { address, get, post } from './api.js';
-import { busy, button, copyButton, h, notice, say } from './dom.js';
+import { busy, button, copyButton, h, hrefOf, joined, say, scroller, searchField, showError, showHeading } from './dom.js';
 import { on } from './events.js';
 import { plural, size } from './format.js';
 import { preview } from './previews.js';
@@ -12,12 +12,7 @@ let chosen = null; // {session, uri}
 
 const list = h('div', { class: 'stack' });
 const work = h('div', { class: 'work card-like stack', id: 'resource' });
-const search = h('input', {
-  type: 'search',
-  placeholder: 'Search resources',
-  'aria-label': 'Search resources',
-  oninput: () => render(),
-});
+const search = searchField('Search resources', () => render());
 
 const nameOf = (resource) => resource.title || resource.name || resource.uri;
 
@@ -27,15 +22,14 @@ function matches(resource, text) {
 
 function entry(server, resource) {
   const { uri } = resource;
-  const facts = [
+  const facts = joined(
     resource.mimeType,
     Number.isFinite(resource.size) && size(resource.size),
-    server.watched.has(uri) && 'watched',
-  ].filter(Boolean);
+    server.watched.has(uri) && 'watched');
   const label = [
     h('span', { class: 'name' }, nameOf(resource)),
     h('span', { class: 'muted' }, uri),
-    facts.length > 0 && h('span', { class: 'muted' }, facts.join(' · ')),
+    facts && h('span', { class: 'muted' }, facts),
   ];
   return h('li', {}, button(label, () => open(server, uri), {
     class: 'capability',
@@ -108,21 +102,17 @@ function render() {
   }
 }
 
-function textBox(text) {
-  return h('pre', { class: 'text scroller sunken', tabindex: 0, role: 'region', 'aria-label': 'Text' }, text);
-}
-
 function contentBox({ uri, mime_type: mimeType, text, artifact }, server) {
-  const facts = [mimeType ?? artifact?.mime_type, artifact && size(artifact.size_bytes), server.name].filter(Boolean);
+  const facts = joined(mimeType ?? artifact?.mime_type, artifact && size(artifact.size_bytes), server.name);
   return h('section', { class: 'stack tight', 'aria-label': uri ?? 'Content' },
     h('div', { class: 'row' },
-      h('span', { class: 'muted' }, facts.join(' · ')),
+      h('span', { class: 'muted' }, facts),
       h('div', { class: 'grow' }),
       artifact && [
-        h('a', { class: 'button', href: `#artifact=${encodeURIComponent(artifact.id)}` }, 'Open as artifact'),
+        h('a', { class: 'button', href: hrefOf(artifact.id) }, 'Open as artifact'),
         h('a', { class: 'button', href: `${artifact.url}?download`, download: '' }, 'Download'),
       ]),
-    artifact ? preview(artifact) : textBox(text ?? ''));
+    artifact ? preview(artifact) : scroller('Text', text, { tag: 'pre', kind: 'text sunken' }));
 }
 
 function watchButton(server, uri) {
@@ -168,8 +158,7 @@ async function open(server, uri, { fresh = false, focus = true } = {}) {
     body,
   ];
   work.replaceChildren(...parts.filter(Boolean));
-  if (focus) heading.focus({ preventScroll: true });
-  if (focus && matchMedia('(max-width: 860px)').matches) heading.scrollIntoView();
+  if (focus) showHeading(heading);
   try {
     const answer = await get(address(['resources', server.session, uri], fresh ? { fresh: 1 } : {}));
     if (chosen !== opened) return;
@@ -206,7 +195,7 @@ async function load() {
     servers = await Promise.all(apps.filter((app) => app.resources).map(loadServer));
     render();
   } catch (error) {
-    if (error.status !== 401) notice(error.message);
+    showError(error);
   }
 }
 

@@ -2,7 +2,7 @@
 import { address, get, post } from './api.js';
 import { addStarted } from './calls.js';
 import { tree } from './content.js';
-import { busy, button, h, say } from './dom.js';
+import { busy, button, h, say, showHeading } from './dom.js';
 import { formFor, jsonEditor } from './form.js';
 import { panel } from './panel.js';
 
@@ -94,6 +94,5 @@ export async function openCapability(app, name, place) {
     form,
     calls,
     ...schemas.filter(Boolean));
-  heading.focus({ preventScroll: true });
-  if (matchMedia('(max-width: 860px)').matches) heading.scrollIntoView();
+  showHeading(heading);
 }

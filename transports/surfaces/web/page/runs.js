@@ -1,6 +1,6 @@
 // Batch runs: states, throughput, failures, and pages of jobs. Everything is read-only.
 import { address, get } from './api.js';
-import { button, h, notice } from './dom.js';
+import { addOption, button, h, hrefOf, joined, scroller, searchField, showError } from './dom.js';
 import { on } from './events.js';
 import { duration, moment, plural, size } from './format.js';
 
@@ -12,7 +12,6 @@ const SHOWN_STATES = ['succeeded', 'failed', 'unknown', 'cancelled', 'leased', '
 const REFRESH = 1000; // minimum ms between two requests
 const RENEW = 20_000; // ms after which a request renews the server's watch of the run
 const CODES = 8; // shown error codes
-const WAIT = 250; // ms after the last key
 
 let runs = [];
 let current = null; // id of the shown run
@@ -27,7 +26,7 @@ const picker = h('select', { 'aria-label': 'Run', onchange: () => (location.hash
 const board = h('div', { class: 'stack', id: 'run-board' });
 const state = h('select', { 'aria-label': 'State', onchange: () => loadJobs() });
 const code = h('select', { 'aria-label': 'Error', onchange: () => loadJobs() });
-const search = h('input', { type: 'search', placeholder: 'Search jobs', 'aria-label': 'Search jobs' });
+const search = searchField('Search jobs', () => loadJobs(), { delayed: true });
 const list = h('div', { class: 'jobs', role: 'list', 'aria-label': 'Jobs' });
 const more = button('More jobs', () => loadJobs(true));
 const summary = h('p', { class: 'muted', role: 'status' });
@@ -129,7 +128,7 @@ function progress(run) {
   const rate = run.recent_per_second;
   const facts = [`${number(total(run) - open)} of ${plural(total(run), 'job')} ended`, phaseOf(run)];
   if (open && rate > 0) facts.push(`${rate.toPrecision(2)} a second`, `about ${duration((open / rate) * 1000)} left`);
-  return h('p', { class: 'muted' }, facts.join(' · '));
+  return h('p', { class: 'muted' }, joined(...facts));
 }
 
 function reasons(run) {
@@ -180,11 +179,9 @@ function draw(run) {
   if (focused) [...board.querySelectorAll('button')].find((node) => node.textContent === focused)?.focus();
 
   const chosen = code.value;
-  const codes = run.codes.filter((reason) => reason.code);
-  if (chosen && !codes.some((reason) => reason.code === chosen)) codes.push({ code: chosen, name: chosen });
-  code.replaceChildren(
-    h('option', { value: '' }, 'All errors'),
-    ...codes.map((reason) => h('option', { value: reason.code }, reason.name)));
+  code.replaceChildren(h('option', { value: '' }, 'All errors'));
+  for (const reason of run.codes) addOption(code, reason.code, reason.name);
+  addOption(code, chosen);
   code.value = chosen;
 }
 
@@ -205,9 +202,7 @@ async function refresh() {
 
 function filter(name, reason) {
   state.value = state.value === name && !reason ? '' : name;
-  if (reason && ![...code.options].some((option) => option.value === reason)) {
-    code.append(h('option', { value: reason }, reason));
-  }
+  addOption(code, reason);
   code.value = reason;
   search.value = '';
   loadJobs();
@@ -215,10 +210,10 @@ function filter(name, reason) {
 }
 
 function fileLink(file) {
-  const facts = [file.mime_type, Number.isFinite(file.size_bytes) && size(file.size_bytes)].filter(Boolean).join(' · ');
+  const facts = joined(file.mime_type, Number.isFinite(file.size_bytes) && size(file.size_bytes));
   const label = [h('span', { class: 'name' }, file.filename), h('span', { class: 'facts' }, facts)];
   if (!file.id) return h('span', { class: 'chip plain' }, label);
-  return h('a', { class: 'chip plain', href: `#artifact=${encodeURIComponent(file.id)}` }, label);
+  return h('a', { class: 'chip plain', href: hrefOf(file.id) }, label);
 }
 
 function factsOf(job) {
@@ -240,8 +235,8 @@ function factsOf(job) {
 }
 
 function folded(title, content) {
-  const region = { class: 'text sunken scroller', tabindex: 0, role: 'region', 'aria-label': title };
-  return content && h('details', {}, h('summary', {}, title), h('pre', region, content));
+  if (!content) return null;
+  return h('details', {}, h('summary', {}, title), scroller(title, content, { tag: 'pre', kind: 'text sunken' }));
 }
 
 function panel(key) {
@@ -272,11 +267,11 @@ function row(job) {
     h('strong', {}, job.id ?? job.key.slice(0, 12)),
     h('span', { class: 'muted' }, job.capability));
   const files = job.file_count ? plural(job.file_count, 'file') : word.toLowerCase();
-  const facts = [job.copy && `shared by ${job.copy}`, job.code ?? files, job.error ?? job.target].filter(Boolean);
+  const facts = joined(job.copy && `shared by ${job.copy}`, job.code ?? files, job.error ?? job.target);
   const node = h('details', { class: 'job', 'data-status': STATUSES[job.state] ?? job.state },
     h('summary', {},
       h('span', { class: 'what' }, h('span', { class: 'mark', role: 'img', 'aria-label': word }, sign), name),
-      h('span', { class: 'outcome' }, facts.join(' · ')),
+      h('span', { class: 'outcome' }, facts),
       h('span', { class: 'took' }, job.duration_ms > 0 ? duration(job.duration_ms) : '')));
   node.addEventListener('toggle', () => node.append(panel(job.key)), { once: true });
   return h('div', { role: 'listitem' }, node);
@@ -313,7 +308,7 @@ async function loadJobs(append = false) {
   } catch (error) {
     if (thisLoad !== latestLoad) return;
     paged = pagedBefore;
-    if (error.status !== 401) notice(error.message);
+    showError(error);
   } finally {
     if (thisLoad === latestLoad) loading = false;
   }
@@ -338,11 +333,6 @@ function build(section) {
     h('div', { class: 'title' }, h('h1', { id: 'runs-title' }, 'Runs'), picker),
     h('div', { class: 'stack' }, board, jobs),
     empty);
-  let typing = 0;
-  search.addEventListener('input', () => {
-    clearTimeout(typing);
-    typing = setTimeout(loadJobs, WAIT);
-  });
   on('run_changed', changed);
   on('reset', () => visible() && refresh());
   setInterval(() => visible() && refresh(), RENEW);
@@ -361,7 +351,7 @@ export async function showRun(section, id) {
   try {
     ({ runs } = await get('/runs'));
   } catch (error) {
-    if (error.status !== 401) notice(error.message);
+    showError(error);
     return;
   }
   const named = (name) => runs.find((run) => run.id === name);

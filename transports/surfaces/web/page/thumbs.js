@@ -77,4 +77,4 @@ export function thumbnail(meta) {
 }
 
 export const isSvg = (meta) => meta.mime_type.startsWith('image/svg');
-export const isImage = (meta) => meta.preview === 'image' || isSvg(meta);
+const isImage = (meta) => meta.preview === 'image' || isSvg(meta);

@@ -1,7 +1,7 @@
 // Timeline of calls as bars on a time axis. Calls in close succession form a run with an axis of its own: on a common axis, a pause
 // of an hour would leave no room for a call of a second.
 import { calls, loadCalls, loaded, running } from './calls.js';
-import { byId, h, notice, say } from './dom.js';
+import { byId, h, joined, notice, say, showError } from './dom.js';
 import { on } from './events.js';
 import { duration, moment, plural } from './format.js';
 import { panel, share, STATES } from './panel.js';
@@ -40,7 +40,7 @@ function stepOf(span) {
 }
 
 function row(call) {
-  const facts = [call.app ?? call.session, call.transport, call.detached && 'detached'].filter(Boolean).join(' · ');
+  const facts = joined(call.app ?? call.session, call.transport, call.detached && 'detached');
   const name = h('span', {}, h('strong', {}, call.capability), h('span', { class: 'muted' }, facts));
   const fill = h('span', { class: 'fill' });
   const parts = {
@@ -101,10 +101,12 @@ function sectionOf(run) {
 function summaryOf(run, span) {
   const failed = run.filter((call) => call.status === 'failed').length;
   const files = run.reduce((sum, call) => sum + call.artifacts.length, 0);
-  const facts = [moment(run[0].started), plural(run.length, 'call'), duration(span)];
-  if (files) facts.push(plural(files, 'file'));
-  if (failed) facts.push(`${failed} failed`);
-  return facts.join(' · ');
+  return joined(
+    moment(run[0].started),
+    plural(run.length, 'call'),
+    duration(span),
+    files && plural(files, 'file'),
+    failed && `${failed} failed`);
 }
 
 function ticksOf(span, step) {
@@ -203,7 +205,7 @@ export function startTimeline(place) {
     try {
       await loadCalls();
     } catch (error) {
-      if (error.status !== 401) notice(error.message);
+      showError(error);
     }
   });
   setInterval(tick, TICK);
