@@ -129,15 +129,3 @@ async def test_a_file_that_is_two_things_runs_nothing(page: Page, web: Web) -> N
     await page.route(url, lambda route: route.fulfill(body=document.data, content_type=document.declared))
     await page.goto(url)
     assert await page.title() == "ran"
-
-
-async def test_active_content_is_downloaded(web: Web, browser: Browser) -> None:
-    ref = await put_artifact(web.store, HTML.encode(), mime_type="text/html", filename='qu"ote\r\n../x.html')
-    made = await web.post(f"/artifacts/{ref.id}/link", {"expires": 60})
-    context = await browser.playwright.new_context()
-    page = await context.new_page()
-    async with page.expect_download() as downloading:
-        await page.evaluate("url => { location.href = url }", made.json["url"])
-    download = await downloading.value
-    assert download.suggested_filename == ref.filename == "x.html"
-    await context.close()

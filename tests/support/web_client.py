@@ -67,6 +67,16 @@ class Web:
     async def post(self, path: str, json: object = None, **more: Any) -> Answer:
         return await self.ask("POST", path, json=json, **more)
 
+    async def connect(self) -> str:
+        """Connect the app; its session."""
+        return (await self.served.apps.connect("memory:", {})).key
+
+    async def guest(self, **owner: object) -> "Web":
+        """A client with a token for a scope."""
+        made = await self.post("/tokens", owner)
+        assert made.status == 201, made
+        return self.with_token(made.json["token"])
+
     async def raw(self, head: str, body: bytes = b"", *, token: bool = True) -> Answer:
         """What a server answers to this very head (lines, without the empty one). ``HOST`` stands for its own name."""
         reader, writer = await asyncio.open_connection(*self.netloc.rsplit(":", 1))

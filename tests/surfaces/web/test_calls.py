@@ -53,18 +53,21 @@ APP = {"text.shout": shout, "steps": steps, "ask": ask, "forever": forever, "siz
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ArtifactStore:
-    return LocalStore(tmp_path / "out")
-
-
-@pytest.fixture
 async def web(store: ArtifactStore) -> AsyncIterator[Web]:
     async with running(store, APP, question_timeout=5.0) as web:
         yield web
 
 
-async def connected(web: Web) -> str:
-    return (await web.served.apps.connect("memory:", {})).key
+async def start(web: Web, session: str, capability: str, **more: object) -> str:
+    """Begin a call; its id."""
+    made = await web.post(f"/apps/{session}/calls", {"capability": capability, **more})
+    assert made.status == 202, made
+    return str(made.json["id"])
+
+
+async def result(web: Web, call: str) -> Any:
+    """The data of a call's result."""
+    return (await web.get(f"/calls/{call}?wait=20")).json["result"]["data"]
 
 
 # --- apps -------------------------------------------------------------------------------------------------------------
@@ -135,7 +138,7 @@ async def test_an_app_of_the_whole_address_is_used_again_where_that_is_asked(sto
 
 @pytest.mark.load
 async def test_a_call_from_its_beginning_to_its_artifact(web: Web) -> None:
-    session = await connected(web)
+    session = await web.connect()
     async with web.listen() as events:
         made = await web.post(f"/apps/{session}/calls", {"capability": "steps", "params": {}})
         assert made.status == 202 and made.json["status"] == "working" and made.json["session"] == session
@@ -155,34 +158,28 @@ async def test_a_call_from_its_beginning_to_its_artifact(web: Web) -> None:
 
 
 async def test_failed_calls_are_reported(web: Web) -> None:
-    session = await connected(web)
+    session = await web.connect()
     async with web.listen() as events:
-        call = (await web.post(f"/apps/{session}/calls", {"capability": "text.shout"})).json["id"]
+        call = await start(web, session, "text.shout")
         over = (await events.until("call_finished", id=call))[2]
         assert over["status"] == "failed" and over["error"]["code"]
         result = (await web.get(f"/calls/{call}")).json["result"]
         assert result["success"] is False and result["error"]["code"] == over["error"]["code"]
-        call = (await web.post(f"/apps/{session}/calls", {"capability": "forever", "timeout": 0.1})).json["id"]
+        call = await start(web, session, "forever", timeout=0.1)
         assert (await events.until("call_finished", id=call))[2]["error"]["code"] == "TIMEOUT"
-    more: list[dict[str, object]] = [
-        {"params": []},
-        {"timeout": "x"},
-        {"timeout": 0},
-        {"timeout": 1000001},
-        {"files": [{"param": "a"}]},
-    ]
+    more: list[dict[str, object]] = [{"params": []}, {"timeout": "x"}, {"timeout": 0}, {"timeout": 1000001},
+                                     {"files": [{"param": "a"}]}]  # fmt: skip
     for body in ({}, {"capability": 5}, *({"capability": "steps", **extra} for extra in more)):
         assert (await web.post(f"/apps/{session}/calls", body)).status == 400, body
-    assert (await web.post(f"/apps/{session}/calls", {"capability": "stepps"})).json["error"]["alternatives"] == [
-        "steps"
-    ]
+    unknown = await web.post(f"/apps/{session}/calls", {"capability": "stepps"})
+    assert unknown.json["error"]["alternatives"] == ["steps"]
     assert (await web.post("/apps/nobody/calls", {"capability": "steps"})).status == 404
 
 
 async def test_a_call_is_cancelled(web: Web) -> None:
-    session = await connected(web)
+    session = await web.connect()
     async with web.listen() as events:
-        call = (await web.post(f"/apps/{session}/calls", {"capability": "forever"})).json["id"]
+        call = await start(web, session, "forever")
         assert (await web.ask("DELETE", f"/calls/{call}")).status == 202
         over = (await events.until("call_finished", id=call))[2]
         assert (over["status"], over["error"]["code"]) == ("cancelled", "CANCELLED")
@@ -191,46 +188,42 @@ async def test_a_call_is_cancelled(web: Web) -> None:
 
 
 async def test_an_artifact_goes_into_a_call(web: Web) -> None:
-    session = await connected(web)
-    ref = await put_artifact(web.store)
-    async with web.listen() as events:
-        body: dict[str, object] = {"capability": "size"}
-        body["files"] = [{"param": "file", "artifact": ref.id}]
-        call = (await web.post(f"/apps/{session}/calls", body)).json["id"]
-        await events.until("call_finished", id=call, status="completed")
-        assert (await web.get(f"/calls/{call}")).json["result"]["data"] == {"size": 10, "name": "digits.txt"}
-        body["params"] = {"list": [{"a": 1}]}
-        body["files"] = [{"param": "file", "artifact": ref.id}, {"param": "list.0.b", "artifact": ref.id}]
-        call = (await web.post(f"/apps/{session}/calls", body)).json["id"]
-        await events.until("call_finished", id=call, status="completed")
-        body["files"] = [{"param": "list.7.b", "artifact": ref.id}]
-        assert (await web.post(f"/apps/{session}/calls", body)).status == 400
-        guest = web.with_token((await web.post("/tokens", {"session": session})).json["token"])
-        refused = await guest.post(f"/apps/{session}/calls", body)  # it is nobody's, so not the session's
-        assert (refused.status, refused.code) == (404, "ARTIFACT_NOT_FOUND")
+    session = await web.connect()
+    file = {"param": "file", "artifact": (await put_artifact(web.store)).id}
+    expected = {"size": 10, "name": "digits.txt"}
+    assert await result(web, await start(web, session, "size", files=[file])) == expected
+    inner = {**file, "param": "list.0.b"}
+    params = {"list": [{"a": 1}]}
+    assert await result(web, await start(web, session, "size", params=params, files=[file, inner])) == expected
+    body = {"capability": "size", "params": params, "files": [{**file, "param": "list.7.b"}]}
+    assert (await web.post(f"/apps/{session}/calls", body)).status == 400
+    guest = await web.guest(session=session)
+    refused = await guest.post(f"/apps/{session}/calls", body)  # it is nobody's, so not the session's
+    assert (refused.status, refused.code) == (404, "ARTIFACT_NOT_FOUND")
 
 
 async def test_the_limit_of_concurrent_calls(web: Web) -> None:
-    session = await connected(web)
-    made = [(await web.post(f"/apps/{session}/calls", {"capability": "forever"})).status for _ in range(33)]
-    assert made == [202] * 32 + [429]
+    session = await web.connect()
+    for _ in range(32):
+        await start(web, session, "forever")
+    beyond = await web.post(f"/apps/{session}/calls", {"capability": "forever"})
+    assert (beyond.status, beyond.code) == (429, "RATE_LIMITED")
 
 
 async def test_calls_end_when_their_app_is_disconnected(web: Web) -> None:
-    session = await connected(web)
-    call = (await web.post(f"/apps/{session}/calls", {"capability": "forever"})).json["id"]
+    session = await web.connect()
+    call = await start(web, session, "forever")
     assert (await web.ask("DELETE", f"/apps/{session}")).status == 204
-    await eventually(lambda: web.served.activity.calls[call].duration_ms is not None)
-    assert (await web.get(f"/calls/{call}")).json["status"] in ("cancelled", "failed")
+    assert (await web.get(f"/calls/{call}?wait=20")).json["status"] in ("cancelled", "failed")
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
 async def test_a_question_is_answered(web: Web) -> None:
-    session = await connected(web)
+    session = await web.connect()
     async with web.listen() as events:
-        call = (await web.post(f"/apps/{session}/calls", {"capability": "ask"})).json["id"]
+        call = await start(web, session, "ask")
         question = (await events.until("call_asked", id=call))[2]
         assert question["status"] == "input_required" and question["question"]["method"] == "elicitation/input"
         assert question["question"]["params"]["message"] == "Name?"
@@ -239,18 +232,12 @@ async def test_a_question_is_answered(web: Web) -> None:
         answer = {"success": True, "data": {"value": "Grace"}}
         assert (await web.post(f"/calls/{call}/answer", answer)).status == 204
         assert (await web.post(f"/calls/{call}/answer", answer)).status == 409
-        await events.until("call_finished", id=call, status="completed")
-    assert "Grace" in str((await web.get(f"/calls/{call}")).json["result"]["data"])
+    assert "Grace" in str(await result(web, call))
 
 
 async def test_an_unanswered_question_gets_the_default_answer(store: ArtifactStore) -> None:
     async with running(store, APP, question_timeout=0.1) as web:
-        session = await connected(web)
-        async with web.listen() as events:
-            call = (await web.post(f"/apps/{session}/calls", {"capability": "ask"})).json["id"]
-            await events.until("call_asked", id=call)
-            await events.until("call_finished", id=call, status="completed")
-        assert "Ada" in str((await web.get(f"/calls/{call}")).json["result"]["data"])  # the app's own default
+        assert "Ada" in str(await result(web, await start(web, await web.connect(), "ask")))  # the app's own default
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -286,7 +273,7 @@ async def test_two_changes_within_a_tick_of_the_clock_are_told_apart(
 
 
 async def test_events_go_on_where_they_broke_off(web: Web) -> None:
-    session = await connected(web)
+    session = await web.connect()
     async with web.listen() as events:
         await put_artifact(web.store, b"1")
         first, _, _ = await events.next()
@@ -305,16 +292,14 @@ async def test_events_go_on_where_they_broke_off(web: Web) -> None:
 
 @pytest.mark.load
 async def test_a_session_gets_its_own_events_alone(web: Web) -> None:
-    mine, theirs = await connected(web), await connected(web)
-    guest = web.with_token((await web.post("/tokens", {"session": mine})).json["token"])
+    mine, theirs = await web.connect(), await web.connect()
+    guest = await web.guest(session=mine)
     async with guest.listen() as events:
-        other = (await web.post(f"/apps/{theirs}/calls", {"capability": "steps"})).json["id"]
-        await eventually(lambda: web.served.activity.calls[other].duration_ms is not None)
+        other = await start(web, theirs, "steps")
+        await result(web, other)
         await put_artifact(web.store, b"nobody's")
         await put_artifact(web.store.scoped(Scope(session=theirs)), b"theirs")
-        call = (await guest.post(f"/apps/{mine}/calls", {"capability": "text.shout", "params": {"text": "a"}})).json[
-            "id"
-        ]
+        call = await start(guest, mine, "text.shout", params={"text": "a"})
         heard = [await events.next() for _ in range(3)]
         assert [(name, data.get("call", data["id"])) for _, name, data in heard] == [
             ("call_started", call), ("call_finished", call), ("artifact_stored", call)]  # fmt: skip
@@ -352,11 +337,9 @@ async def test_a_client_is_not_dropped_because_the_server_was_busy(store: Artifa
 
 @pytest.mark.load
 async def test_a_stream_ends_with_its_token(store: ArtifactStore) -> None:
-    async with running(store) as web:
-        token = (await web.post("/tokens", {"session": "s", "expires": 1})).json["token"]
-        async with web.with_token(token).listen() as events:
-            with pytest.raises(EOFError):
-                await events.next()
+    async with running(store) as web, (await web.guest(session="s", expires=1)).listen() as events:
+        with pytest.raises(EOFError):
+            await events.next()
 
 
 async def test_a_client_that_falls_behind_the_bounded_log_is_told() -> None:
@@ -383,19 +366,18 @@ async def test_much_progress_does_not_push_other_entries_out_of_the_log(store: A
         return None
 
     async with running(store, {"flood": flood}) as web:
-        session = await connected(web)
+        session = await web.connect()
         before = web.served.activity.last_id
-        call = (await web.post(f"/apps/{session}/calls", {"capability": "flood"})).json["id"]
-        await eventually(lambda: web.served.activity.calls[call].duration_ms is not None)
+        await result(web, await start(web, session, "flood"))
         assert web.served.activity.can_resume(before) and web.served.activity.last_id - before < 500
 
 
 async def test_nothing_is_left_when_the_server_ends(store: ArtifactStore) -> None:
     before = len(asyncio.all_tasks())
     async with running(store, APP, question_timeout=60) as web:
-        session = await connected(web)
+        session = await web.connect()
         for capability in ("forever", "ask"):
-            await web.post(f"/apps/{session}/calls", {"capability": capability})
+            await start(web, session, capability)
         listening = await web.listen().__aenter__()  # and goes on when the server ends
         assert len(asyncio.all_tasks()) > before
     await eventually(lambda: len(asyncio.all_tasks()) <= before)
@@ -403,7 +385,7 @@ async def test_nothing_is_left_when_the_server_ends(store: ArtifactStore) -> Non
 
 
 async def test_metrics(web: Web) -> None:
-    session = await connected(web)
+    session = await web.connect()
     ref = await put_artifact(web.store)
     await web.get(f"/artifacts/{ref.id}")
     await web.get("/nowhere/at/all")

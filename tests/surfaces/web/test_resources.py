@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.apps import PDF
 from tests.support.resources import LONG, ResourceApp
-from tests.support.web_client import Web, running
+from tests.support.web_client import running
 from transports.artifacts import MemoryStore
 
 
@@ -17,15 +17,11 @@ def path(session: str, uri: str = "", **query: object) -> str:
     return f"/resources/{session}{rest}{'?fresh' if query.get('fresh') else ''}"
 
 
-async def connected(web: Web) -> str:
-    return (await web.served.apps.connect("memory:", {})).key
-
-
 @pytest.mark.requirement("R2-6.3c", "R2-6.3d")
 async def test_resources_are_listed_and_read() -> None:
     server = ResourceApp()
     async with running(MemoryStore(), server) as web:
-        session = await connected(web)
+        session = await web.connect()
         (app,) = (await web.get("/apps")).json["apps"]
         assert app["resources"] is True
         for namespace in (session, "In-process%20app"):
@@ -50,17 +46,17 @@ async def test_resources_are_listed_and_read() -> None:
 
 async def test_what_cannot_be_read_is_an_error() -> None:
     async with running(MemoryStore(), ResourceApp) as web:
-        session = await connected(web)
+        session = await web.connect()
         assert ((gone := await web.get(path(session, "note:///gone"))).status, gone.code) == (404, "NOT_FOUND")
         assert (await web.get(path(session, "note:///broken"))).status == 502
         assert (await web.get(path("nobody"))).status == 404
         for body in ({}, {"watch": 1}, {"watch": "a", "unwatch": "b"}, {"read": "note:///long"}):
             assert (await web.post(path(session), body)).status == 400, body
-        await connected(web)
+        await web.connect()
         twice = await web.get(path("In-process%20app"))
         assert twice.status == 409 and session in twice.json["error"]["message"]
     async with running(MemoryStore(), {}) as web:  # an app without resources
-        session = await connected(web)
+        session = await web.connect()
         listed = (await web.get(path(session))).json
         assert (listed["available"], listed["resources"]) == (False, [])
         assert (unsupported := await web.get(path(session, "note:///a"))).status == 400
@@ -71,7 +67,7 @@ async def test_what_cannot_be_read_is_an_error() -> None:
 async def test_changes_of_a_watched_resource_are_events_and_empty_the_cache() -> None:
     server = ResourceApp()
     async with running(MemoryStore(), server) as web:
-        session = await connected(web)
+        session = await web.connect()
         await web.get(path(session, "note:///long"))
         assert (await web.post(path(session), {"watch": "note:///long"})).status == 204
         assert (await web.get(path(session))).json["watched"] == ["note:///long"] == sorted(server.subscribed)
@@ -91,8 +87,8 @@ async def test_changes_of_a_watched_resource_are_events_and_empty_the_cache() ->
 @pytest.mark.requirement("R2-6.3e")
 async def test_another_sessions_server_does_not_exist() -> None:
     async with running(MemoryStore(), ResourceApp) as web:
-        mine, theirs = await connected(web), await connected(web)
-        guest = web.with_token((await web.post("/tokens", {"session": mine})).json["token"])
+        mine, theirs = await web.connect(), await web.connect()
+        guest = await web.guest(session=mine)
         assert (await guest.get(path(mine, "note:///long"))).status == 200
         for answer in (
             await guest.get(path(theirs)),
