@@ -18,7 +18,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from tests.support.processor import seconds
 from transports._internal.privacy._redaction import Redactor
 from transports.artifacts._content import Meter, clean_namespace, describe
-from transports.artifacts._ref import LONGEST, Metadata
+from transports.artifacts._ref import MAX_METADATA_BYTES, Metadata
 from transports.errors import ABPError, CapabilityError
 from transports.protocol._capabilities import with_suggestions
 from transports.protocol._declarations import Capability, parse
@@ -240,7 +240,7 @@ def test_metadata_of_files_and_answers() -> None:
         )
         < BOUND
     )
-    assert seconds(lambda: attempt(Metadata.decode, b"{" * LONGEST, "a_0123456789ab")) < BOUND
+    assert seconds(lambda: attempt(Metadata.decode, b"{" * MAX_METADATA_BYTES, "a_0123456789ab")) < BOUND
     entry = {"name": "a", "alternatives": ["b"] * 2000, "requirements": ["c"] * 2000, "unknown": nested(60)}
     assert seconds(lambda: parse(Capability, entry, "a")) < BOUND
 

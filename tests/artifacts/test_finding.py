@@ -68,7 +68,7 @@ async def test_texts_are_found_by_their_words(store: ArtifactStore, ticking_cloc
     await store.put_text("late morning")
     assert len(await found("morning")) == 3 and coffee.id not in await found("morning")
     for nothing in ("", "…", "*"):
-        with pytest.raises(UsageError, match="one word"):
+        with pytest.raises(UsageError, match="at least one word"):
             await search(store, nothing)
 
 

@@ -49,7 +49,7 @@ def test_content_is_described_as_if_it_had_been_given_to_the_store() -> None:
 
 
 def test_a_limit_is_not_negative() -> None:
-    with pytest.raises(UsageError, match="cleanup_strategy is one of"):
+    with pytest.raises(UsageError, match="cleanup_strategy must be lru, fifo or none"):
         Retention(cleanup_strategy="random")  # type: ignore[arg-type]
     for name in ("ttl_seconds", "max_trace_bytes", "max_artifacts_per_session"):
         with pytest.raises(UsageError, match=rf"^retention: {name} must not be negative \(it is -1\)"):

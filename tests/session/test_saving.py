@@ -42,7 +42,7 @@ async def test_the_bytes_of_a_reference_are_read_and_what_is_no_artifact_or_file
         assert await app.store.get(ref) == await app.store.get(ref.id) == PDF
         assert b"".join([piece async for piece in app.store.open(ref, offset=1, length=3)]) == PDF[1:4]
         wrong: Any = result
-        with pytest.raises(UsageError, match=r"a Result is not an artifact; give a reference, such as result"):
+        with pytest.raises(UsageError, match=r"an artifact is a reference, such as result"):
             await app.store.get(wrong)
         with pytest.raises(UsageError, match=r"artifact must be a reference, .* not Result"):
             await app.save(wrong, tmp_path / "a.pdf")

@@ -138,7 +138,7 @@ class StagedFile(Staged):
 
     def _check(self, *, usable: bool = True) -> None:
         if self._committed:
-            raise UsageError("this staged file was committed; stage another one")
+            raise UsageError("this staged file is already committed; stage another one")
         if usable and not self._usable:
             raise UsageError("a write to this staged file failed; reset() it first")
 
@@ -245,17 +245,12 @@ class Evictor:
             if await store._delete_artifact(removal.id, stored[removal.id]):
                 store._write_audit("evict", id=removal.id, bytes=removal.size_bytes, reason=removal.reason)
                 removed.append(removal)
-                _report(store.retention, removal)
+                if store.retention and store.retention.on_removal:
+                    try:
+                        store.retention.on_removal(removal)
+                    except Exception:
+                        logger.exception("the on_removal of a retention failed for %s", removal.id)
         return removed
-
-
-def _report(policy: Retention | None, removal: Removal) -> None:
-    if policy is None or policy.on_removal is None:
-        return
-    try:
-        policy.on_removal(removal)
-    except Exception:
-        logger.exception("the on_removal of a retention failed for %s", removal.id)
 
 
 #: Default of the largest artifact, in bytes: 1 GiB.

@@ -35,7 +35,6 @@ logger = logging.getLogger("transports.artifacts")
 
 #: The head of an id where no namespace was given.
 NO_NAMESPACE = "artifact"
-_HEAD = 4096  # bytes, enough to recognise every signature
 #: Bytes between two syncs to the disk, so that the last sync has little to do.
 _SYNC_EVERY = 16 << 20
 #: Applies the rules alone: the session itself masks the known secret values of its user.
@@ -50,15 +49,12 @@ def too_large(limit: int) -> TooLarge:
 
 
 def nothing_written() -> StoreError:
-    """Return the error for a commit without content.
-
-    An empty file must be declared; otherwise a writer that failed early would store one.
-    """
+    # an empty file must be declared; otherwise a writer that failed early would store one
     return StoreError("nothing was written to the staged file; write(b'') or declare size=0 to store an empty artifact")
 
 
 def as_bytes(chunk: bytes | memoryview) -> memoryview:
-    """Return a view of ``chunk`` as single bytes; copy it only if its memory is not contiguous."""
+    """Return a view of ``chunk`` as single bytes, copied only if its memory is not contiguous."""
     view = memoryview(chunk)
     return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
 
@@ -72,7 +68,7 @@ def encode_text(text: str) -> bytes:
 
 
 class Meter:
-    """Running measurement of written content: its size, its SHA-256 and its first 4,096 bytes (``head``)."""
+    """Running measurement of content: its size, its SHA-256 and its ``head``, enough to recognise every signature."""
 
     __slots__ = ("_digest", "head", "limit", "size")
 
@@ -86,8 +82,8 @@ class Meter:
         """Add a chunk. Raises :class:`~transports.errors.TooLarge`, without adding it, if it passes the limit."""
         if self.size + len(chunk) > self.limit:
             raise too_large(self.limit)
-        if len(self.head) < _HEAD:
-            self.head += chunk[: _HEAD - len(self.head)]
+        if len(self.head) < 4096:
+            self.head += chunk[: 4096 - len(self.head)]
         self.size += len(chunk)
         self._digest.update(chunk)
 
@@ -234,12 +230,12 @@ def _shortened(value: object) -> object:
     return value
 
 
-def _short_text(text: str, longest: int = 1000) -> str:
+def _short_text(text: str) -> str:
     """Return a text without base64, tokens and the queries of URLs: enough for words, not for content."""
     if "://" in text[:40] or text[:5].lower() == "data:":
         text = redact_url(text)
     text = re.sub(r"[A-Za-z0-9+/=_-]{100,}", "…", text)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    return text if len(text) <= 1000 else text[:999] + "…"
 
 
 class Follower:

@@ -85,10 +85,9 @@ def write_all(fd: int, data: memoryview) -> None:
 
 
 def may_be_running(pid: int, modified: float) -> bool:
-    """Return whether the writer of a file, process ``pid``, may still run.
+    """Return whether the writer of a file, process ``pid``, may still run; ``True`` if the system does not say.
 
     ``modified`` is the time of the last write, in seconds since 1970. A process that started later only reuses the id.
-    ``True`` if the system does not say.
     """
     import psutil  # here, because the import takes 20 ms and few programs get this far
 
@@ -130,10 +129,8 @@ def is_link(path: str | os.PathLike[str]) -> bool:
 
 
 def patiently(work: Callable[[], T]) -> T:
-    """Run ``work``, and retry it for a second after :class:`PermissionError`. It blocks.
-
-    Windows refuses to change a file while another program has it open, as virus scanners do with new files.
-    """
+    """Run ``work``, and retry it for a second after :class:`PermissionError`: Windows refuses to change a file while
+    another program has it open, as virus scanners do with new files."""
     end = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -190,8 +187,6 @@ try:
 except ImportError:
 
     def try_lock(fd: int) -> bool:
-        """Lock an open file against all other descriptors of the file. Return ``False`` if it is locked. The system
-        frees the lock when the descriptor is closed or the process ends, in any way."""
         from filelock import lock_descriptor
 
         return lock_descriptor(fd, blocking=False)

@@ -138,7 +138,7 @@ class NoneStore(ArtifactStore):
     ) -> None:
         # the head of content has 4,096 bytes, and a character at most four
         if not 0 <= max_inline_preview <= 1000:
-            raise UsageError(f"max_inline_preview is from 0 to 1,000 characters, not {max_inline_preview!r}")
+            raise UsageError(f"max_inline_preview must be between 0 and 1,000 characters, not {max_inline_preview!r}")
         super().__init__(max_bytes=max_bytes, audit=audit)
         self._max_inline_preview = max_inline_preview
         self._warned = [] if warns else [True]  # a list, because all views of the store share it

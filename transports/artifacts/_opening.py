@@ -109,7 +109,7 @@ def _path(url: str) -> Path:
 
 def _unsupported(url: str) -> UsageError:
     return UsageError(
-        f"no artifact store is known for {redact_url(url)!r}; use a folder (./out), file:///absolute/folder "
+        f"unknown artifact store {redact_url(url)!r}; use a folder (./out), file:///absolute/folder "
         "(# as %23, ? as %3F), memory:, s3://bucket/prefix, or none: to keep nothing"
     )
 

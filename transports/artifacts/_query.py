@@ -50,11 +50,11 @@ class Query:
             kind = self.mime_type[:-1]
             object.__setattr__(self, "mime_type", None if kind == "*/" else kind)
         if any(time is not None and time.tzinfo is None for time in (self.since, self.until)):
-            raise UsageError("since and until need a time zone, such as datetime.now(UTC) has")
+            raise UsageError("since and until must have a time zone, as datetime.now(UTC) has")
         if self.limit is not None and not 1 <= self.limit <= 10_000:
-            raise UsageError(f"limit is 1 to 10,000 (it is {self.limit})")
+            raise UsageError(f"limit must be between 1 and 10,000, not {self.limit}")
         if self.cursor is not None and "~" not in self.cursor:
-            raise UsageError("the cursor is not valid; use the `next` of the page before")
+            raise UsageError("invalid cursor; use `next` of the previous page")
 
     @property
     def times(self) -> tuple[str | None, str | None]:

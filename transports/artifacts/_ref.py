@@ -236,7 +236,7 @@ def id_of(artifact: ArtifactRef | str) -> str:
     if isinstance(artifact, str):
         return artifact
     kind = type(artifact).__name__
-    raise UsageError(f"a {kind} is not an artifact; give a reference, such as result.artifact(), or its id")
+    raise UsageError(f"an artifact is a reference, such as result.artifact(), or an id, not {kind}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,8 +280,8 @@ class ReindexReport:
         return asdict(self)
 
 
-#: Largest metadata file that is read, in bytes; real ones are far smaller.
-LONGEST = 1 << 20
+#: Most bytes of a metadata file that are read; real ones are far smaller.
+MAX_METADATA_BYTES = 1 << 20
 
 
 def elapsed() -> float:
@@ -295,29 +295,20 @@ _START = time.time() - elapsed()
 
 
 def stamp() -> float:
-    """Return the current time for storing, in seconds since 1970.
-
-    If the clock was set back since the start of the process, this follows the monotonic clock instead: a stored time is
-    never too early.
-    """
+    """Return the current time for storing, in seconds since 1970: never too early, even if the clock was set back since
+    the start of the process."""
     return max(time.time(), _START + elapsed())
 
 
 def now() -> float:
-    """Return the current time for comparing with a stored one, in seconds since 1970.
-
-    If the clock was set forward since the start of the process, this follows the monotonic clock instead: nothing
-    expires too early.
-    """
+    """Return the current time for comparing with a stored one, in seconds since 1970: never too late, even if the clock
+    was set forward since the start of the process."""
     return min(time.time(), _START + elapsed())
 
 
 class Ages:
-    """Ages of artifacts and files by the time of their storing.
-
-    A time in the future comes from a clock that was set back since; such an age counts from the first call of
-    :meth:`of`.
-    """
+    """Ages of artifacts and files. A time in the future comes from a clock that was set back since; such an age counts
+    from the first call of :meth:`of`."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, float]] = {}
@@ -479,8 +470,8 @@ class Metadata(msgspec.Struct, frozen=True):
         or if it holds values that :meth:`encode` never writes and that break an index or a reader of JSON: numbers out
         of range, lone surrogates, deep nesting. Raises :class:`OtherCase` for an id that differs only in case.
         """
-        if len(data) > LONGEST:
-            raise ValueError(f"longer than {LONGEST:,} bytes")
+        if len(data) > MAX_METADATA_BYTES:
+            raise ValueError(f"longer than {MAX_METADATA_BYTES:,} bytes")
         with parser_limits(data):
             file = _decode_file(data)
             _check_numbers(file.source)

@@ -93,7 +93,7 @@ class Retention:
             if value is not None and not value >= 0:
                 raise UsageError(f"retention: {limit.name} must not be negative (it is {value})")
         if self.cleanup_strategy not in ("lru", "fifo", "none"):
-            raise UsageError("retention: cleanup_strategy is one of lru, fifo, none")
+            raise UsageError("retention: cleanup_strategy must be lru, fifo or none")
 
     @classmethod
     def only(cls, **limits: Unpack[Limits]) -> Retention:
@@ -192,7 +192,7 @@ class Retention:
                 if self.cleanup_strategy == "none":
                     if new:
                         raise StoreFull(
-                            f"the limits of this {level} are met; delete artifacts, or raise the retention's"
+                            f"this {level} has reached a limit of the retention; delete artifacts, or raise the limit"
                             + (" (ABP_MAX_SESSION_BYTES)" if level == "session" else "")
                         )
                     break

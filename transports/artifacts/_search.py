@@ -68,7 +68,7 @@ async def search(store: ArtifactStore, words: str) -> list[ArtifactRef]:
     """
     searched = words_of(words)
     if not searched:
-        raise UsageError("search for one word or more, of letters and digits")
+        raise UsageError("search for at least one word of letters or digits")
     refs = [ref for ref in await store.list() if not is_binary_mime(ref.mime_type)]
     if isinstance(store, LocalStore) and store.search_index:
         matching = await _search_index(store, searched)

@@ -106,12 +106,14 @@ def signing_key() -> str:
         with os.fdopen(fd, encoding="ascii") as file:
             status = os.fstat(fd)
             if others_may_read(status) or not belongs_to_us(status):
-                raise StoreError(f"{path} can be read by others; remove it, and a new key is made")
+                raise StoreError(f"other users can read {path}; remove it, and a new key is created")
             key = file.read().strip()
     except OSError as error:
-        raise StoreError(f"cannot keep a key ({error.strerror}: {error.filename}); set ABP_SERVE_KEY") from error
+        raise StoreError(
+            f"cannot create or read a key ({error.strerror}: {error.filename}); set ABP_SERVE_KEY"
+        ) from error
     if len(key) < 32:
-        raise StoreError(f"{path} does not hold a key; remove it, and a new one is made")
+        raise StoreError(f"{path} contains no key; remove it, and a new one is created")
     return key
 
 
@@ -158,7 +160,7 @@ def _holds(store: str, file: Path) -> bool:
 
 def _newest_server(serves: Callable[[str], bool]) -> str | None:
     """Return the URL of the newest running server whose store fits, and remove the files of dead servers."""
-    from psutil import Process, Error  # isort: skip
+    import psutil  # late: the import takes 20 ms
 
     servers: list[tuple[float, str]] = []
     with suppress(OSError):
@@ -167,8 +169,10 @@ def _newest_server(serves: Callable[[str], bool]) -> str | None:
                 entry = json.loads(path.read_text(encoding="utf-8"))
                 written = path.stat().st_mtime
                 try:
-                    running = Process(entry["pid"]).create_time() <= written  # a later process has reused the pid
-                except Error:
+                    running = (
+                        psutil.Process(entry["pid"]).create_time() <= written
+                    )  # a later process has reused the pid
+                except psutil.Error:
                     running = False
                 if not running:
                     path.unlink()

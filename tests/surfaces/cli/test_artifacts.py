@@ -72,7 +72,7 @@ def test_a_store_is_named_by_its_address(
     monkeypatch.chdir(tmp_path)
     assert f"no artifacts in {memory_bucket}" in abp("artifacts", "list", "--out", memory_bucket).err
     for wrong in ("ftp://host/place", ""):
-        assert "no artifact store is known for" in abp("artifacts", "list", "--out", wrong).err
+        assert "unknown artifact store" in abp("artifacts", "list", "--out", wrong).err
     for command in (("demo",), ("batch", "run", "jobs.jsonl"), ("batch", "export", "run")):
         ran = abp(*command, "--out", memory_bucket)
         assert (

@@ -296,7 +296,7 @@ def test_the_key_is_made_once_and_nobody_else_can_read_it(monkeypatch: pytest.Mo
     (path,) = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     path.chmod(0o644)
-    with pytest.raises(StoreError, match="can be read by others"):
+    with pytest.raises(StoreError, match="other users can read"):
         signing_key()
 
 

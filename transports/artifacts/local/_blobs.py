@@ -42,20 +42,16 @@ NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXD
 
 
 class BlobStore:
-    """The content, readable names and metadata below one root.
-
-    Every method blocks and raises :class:`OSError`.
-    """
+    """The content, readable names and metadata below one root. Every method raises :class:`OSError`."""
 
     def __init__(self, tree: Tree, index: Index) -> None:
         self._tree = tree
         self._index = index
 
     def publish(self, staged: str, file: FileIO, meter: Meter, description: Description, scope: Scope) -> Metadata:
-        """Publish the file of the name ``staged`` in ``staging/`` as an artifact of ``scope``, and return its metadata.
+        """Publish a file in ``staging/`` as an artifact of ``scope``. After an error only that file is left.
 
-        ``file`` is this file, open and synced; it is closed before it has to be renamed. After an error only the staged
-        file is left.
+        ``file`` is this file, open and synced; it is closed before it has to be renamed.
         """
         digest = meter.sha256
         durable = description.durability == "disk"
@@ -88,8 +84,8 @@ class BlobStore:
     def remove(self, key: str, stored: float | None = None) -> bool:
         """Remove an artifact, all its names, and its content unless another artifact has the same.
 
-        Returns ``False`` if there is no such artifact, or if ``stored`` is not the time of its last storing. An
-        artifact that is stored again while this waits for the lock stays: the removal counts as the earlier of the two.
+        Returns ``False`` if there is none, or if ``stored`` is not the time of its last storing. An artifact that is
+        stored again while this waits for the lock stays: the removal counts as the earlier of the two.
         """
         try:
             with self._tree.folder(".abp", "meta") as meta:
@@ -287,7 +283,7 @@ def _add_name(folders: StoreFolders, digest: str, suggested: str, intent: str, u
                 raise
             folders.staging.unlink(intent)
             undo.callback(folders.staging.unlink, intent)
-            folders.staging.write(intent, _encode_intent(digest, name), sync=False)
+            folders.staging.write(intent, f"{digest}\n{name}".encode(), sync=False)
             if not _copy_blob(folders, digest, name):
                 continue
         undo.callback(folders.root.unlink, name)
@@ -301,10 +297,6 @@ def _variations(name: str) -> Iterator[str]:
     for number in range(2, 1000):
         yield f"{stem}-{number}{dot}{extension}"
     yield f"{stem}-{secrets.token_hex(8)}{dot}{extension}"
-
-
-def _encode_intent(digest: str, name: str) -> bytes:
-    return f"{digest}\n{name}".encode()
 
 
 def _copy_blob(folders: StoreFolders, digest: str, name: str) -> bool:
@@ -363,5 +355,5 @@ def _discard_name(folders: StoreFolders, name: str, digest: str) -> bool:
     if folders.root.discard(name) or not folders.root.file_status(name):
         return True
     with suppress(OSError):  # an error here must not stop the removal of the artifact
-        folders.staging.write(f"-{secrets.token_hex(8)}.name", _encode_intent(digest, name), sync=False)
+        folders.staging.write(f"-{secrets.token_hex(8)}.name", f"{digest}\n{name}".encode(), sync=False)
     return False

@@ -29,7 +29,7 @@ import msgspec
 from ..._internal.database._sqlite import open_sqlite, sqlite_transaction
 from ...protocol._strict_json import encode_json, without_collection
 from .._query import scope_condition
-from .._ref import ID, LONGEST, ArtifactRef, Metadata, Scope, stamp
+from .._ref import ID, MAX_METADATA_BYTES, ArtifactRef, Metadata, Scope, stamp
 from .._retention import Entry
 from ._tree import SYMLINK, Folder, Tree, remove_files
 
@@ -112,10 +112,9 @@ _decode_source = msgspec.json.Decoder(dict[str, object]).decode
 def ref_from_row(
     row: Row, folder: str, exists: Callable[[str], object], scopes: dict[tuple[str | None, ...], Scope]
 ) -> ArtifactRef:
-    """Return the reference of a row.
+    """Return the reference of a row, whose file is its newest name that ``exists``.
 
-    Its file is the newest of its names for which ``exists`` is true; ``folder`` ends in a slash. ``scopes`` is a cache
-    of scopes: a store has many artifacts and few scopes.
+    ``folder`` ends in a slash. ``scopes`` is a cache: a store has many artifacts and few scopes.
     """
     key, digest, size, mime, encoded_names, source, _, *owner = row
     scope = scopes.get(tuple(owner))
@@ -395,7 +394,7 @@ def read_with_inode(meta: Folder, key: str) -> tuple[Metadata, int]:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is not a regular file")
-        data = os.read(fd, min(status.st_size, LONGEST) + 1)
+        data = os.read(fd, min(status.st_size, MAX_METADATA_BYTES) + 1)
         return Metadata.decode(data, key), status.st_ino
     finally:
         os.close(fd)

@@ -255,12 +255,10 @@ class Tree:
 
     @contextmanager
     def locked(self, digest: str) -> Iterator[StoreFolders]:
-        """Hold the lock of a content for the block, against all other threads and processes, with all folders of the
-        store open.
+        """Hold the lock of a content for the block, against all other threads and processes, with all folders open.
 
-        Missing folders are made. The system frees the lock of a process that dies. Raises
-        :class:`~transports.errors.StoreError` as :meth:`folder` does, and, retryable, if the lock is not free after a
-        minute.
+        Missing folders are made. Raises :class:`~transports.errors.StoreError` as :meth:`folder` does, and, retryable,
+        if the lock is not free after a minute.
         """
         with ExitStack() as opened:
             root = self._open(opened, (), None, create=True)
@@ -303,9 +301,8 @@ class Tree:
             parent.sync()
 
 
-def _wait_for_lock(fd: int, root: Path, seconds: float = 60.0) -> None:
-    """Lock a file. A commit, which reads one blob at most, holds its lock far shorter than ``seconds``."""
-    end = time.monotonic() + seconds
+def _wait_for_lock(fd: int, root: Path) -> None:
+    end = time.monotonic() + 60  # a commit, which reads one blob at most, holds its lock far shorter
     pause = 0.0005
     while not try_lock(fd):
         if time.monotonic() > end:  # a stopped process must not block all others for ever

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Container, Mapping
+from collections.abc import AsyncGenerator, Callable, Container
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
@@ -80,60 +80,6 @@ class ObjectStaged(SpooledFile):
         await super().aclose()
 
 
-class Maintenance:
-    """Sweep and check of one store. ``reading`` counts the readers of each content in this process."""
-
-    def __init__(self, bucket: Bucket, catalog: Catalog, reading: Mapping[str, int]) -> None:
-        self._bucket = bucket
-        self._catalog = catalog
-        self._reading = reading
-
-    async def sweep(self, *, dry_run: bool) -> list[Removal]:
-        """Remove content without metadata after an hour, and quarantined objects after a day."""
-        now = time.time()
-        hour, day = 3600.0, 86400.0
-        old = [blob async for blob in self._bucket.list("content/") if now - blob.modified.timestamp() > hour]
-        compared = await self._catalog.compare()
-        used = await self._catalog.contents() if old else set()
-        # unreadable metadata may name any content that begins with the digits of its id
-        perhaps_used = tuple(_content_prefix(key) for key in compared.unreadable)
-        removals = [
-            Removal("content", blob.key, blob.size, "orphan")
-            for blob in old
-            if blob.key not in used and not blob.key.startswith(perhaps_used) and not self._reading[blob.key]
-        ]
-        async for damaged in self._bucket.list("quarantine/"):
-            if now - damaged.modified.timestamp() > day:
-                removals.append(Removal("quarantine", damaged.key, damaged.size, "expired"))
-        if not dry_run:
-            for removal in removals:
-                await self._bucket.delete(removal.id)
-        return removals
-
-    async def check(self, *, repair: bool) -> list[Problem]:
-        """Return the unreadable metadata, and the wrong rows of the index, which are corrected. ``repair`` moves
-        unreadable metadata and its content to quarantine."""
-        compared = await self._catalog.compare()
-        used = await self._catalog.contents() if repair and compared.unreadable else set()
-        detail = "the index differed from the metadata; it is repaired"
-        problems = [Problem("index", key, detail) for key in compared.wrong]
-        for key in compared.unreadable:
-            detail = "; delete the artifact, store it again, or --repair"
-            if repair:
-                await self._quarantine(key, used)
-                detail = "; it was put into quarantine"
-            problems.append(Problem("metadata", key, f"its metadata cannot be read{detail}"))
-        return problems
-
-    async def _quarantine(self, key: str, used: Container[str]) -> None:
-        """Move unreadable metadata, and the content that only this may name."""
-        await self._bucket.move(f"meta/{key}.json", f"quarantine/{key}.json")
-        blobs = [blob.key async for blob in self._bucket.list("content/")]
-        for blob in blobs:
-            if blob.startswith(_content_prefix(key)) and blob not in used:
-                await self._bucket.move(blob, blob.replace("content/", "quarantine/", 1))
-
-
 def _content_prefix(key: str) -> str:
     return f"content/{digest_prefix(key)}"
 
@@ -184,7 +130,6 @@ class ObjectStore(ArtifactStore):
             self._catalog = IndexedCatalog(self._bucket, StoreIndex(database, self.url))
             self.url += f"?index={displayed}"
         self._state = _State()
-        self._maintenance = Maintenance(self._bucket, self._catalog, self._state.reading)
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"
@@ -339,7 +284,26 @@ class ObjectStore(ArtifactStore):
                 await self._bucket.delete(blob)
 
     async def _sweep_leftovers(self, *, dry_run: bool) -> list[Removal]:
-        return await self._maintenance.sweep(dry_run=dry_run)
+        """Remove content without metadata after an hour, and quarantined objects after a day."""
+        now = time.time()
+        hour, day = 3600.0, 86400.0
+        old = [blob async for blob in self._bucket.list("content/") if now - blob.modified.timestamp() > hour]
+        compared = await self._catalog.compare()
+        used = await self._catalog.contents() if old else set()
+        # unreadable metadata may name any content that begins with the digits of its id
+        perhaps_used = tuple(_content_prefix(key) for key in compared.unreadable)
+        removals = [
+            Removal("content", blob.key, blob.size, "orphan")
+            for blob in old
+            if blob.key not in used and not blob.key.startswith(perhaps_used) and not self._state.reading[blob.key]
+        ]
+        async for damaged in self._bucket.list("quarantine/"):
+            if now - damaged.modified.timestamp() > day:
+                removals.append(Removal("quarantine", damaged.key, damaged.size, "expired"))
+        if not dry_run:
+            for removal in removals:
+                await self._bucket.delete(removal.id)
+        return removals
 
     async def reindex(self) -> ReindexReport:
         """Compare the index with all metadata objects and correct it, or build a new index; see
@@ -354,6 +318,28 @@ class ObjectStore(ArtifactStore):
         content to quarantine."""
         problems: list[Problem] = []
         if not self.scope:
-            problems = await self._maintenance.check(repair=repair)
+            problems = await self._check_metadata(repair=repair)
         report = await super().fsck()
         return replace(report, problems=(*report.problems, *problems))
+
+    async def _check_metadata(self, *, repair: bool) -> list[Problem]:
+        """Return the unreadable metadata, and the wrong rows of the index, which are corrected."""
+        compared = await self._catalog.compare()
+        used = await self._catalog.contents() if repair and compared.unreadable else set()
+        detail = "the index differed from the metadata; it is repaired"
+        problems = [Problem("index", key, detail) for key in compared.wrong]
+        for key in compared.unreadable:
+            detail = "; delete the artifact, store it again, or --repair"
+            if repair:
+                await self._quarantine(key, used)
+                detail = "; it was put into quarantine"
+            problems.append(Problem("metadata", key, f"its metadata cannot be read{detail}"))
+        return problems
+
+    async def _quarantine(self, key: str, used: Container[str]) -> None:
+        """Move unreadable metadata, and the content that only this may name."""
+        await self._bucket.move(f"meta/{key}.json", f"quarantine/{key}.json")
+        blobs = [blob.key async for blob in self._bucket.list("content/")]
+        for blob in blobs:
+            if blob.startswith(_content_prefix(key)) and blob not in used:
+                await self._bucket.move(blob, blob.replace("content/", "quarantine/", 1))
