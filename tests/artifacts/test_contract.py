@@ -85,6 +85,7 @@ async def test_lists_and_pages_are_in_the_order_of_age_and_then_of_ids(
         monkeypatch.setattr(time, "time", lambda age=age: now - age)
         refs.append(await store.put_bytes(b"%d" % len(refs)))
     monkeypatch.undo()
+    await store.put_bytes(b"0")  # storing again does not make it younger
     ids = [ref.id for ref in sorted(refs, key=lambda ref: (ref.source["created"], ref.id))]
     assert ids[0] == refs[0].id and {*ids[1:3]} == {refs[4].id, refs[5].id}
     assert [ref.id for ref in await store.list()] == ids
@@ -247,14 +248,6 @@ async def test_the_same_content_again_is_one_artifact(store: ArtifactStore) -> N
     assert [ref.id for ref in await store.list()] == [first.id] and await store.get(first.id) == PDF
 
 
-@pytest.mark.requirement("R1-14c", "R4-9g", "R4-11c")
-async def test_names_types_and_hostile_names(store: ArtifactStore) -> None:
-    for wanted in ("../../etc/passwd", "a\0b", "CON", "-rf", ".bashrc", "\u202efdp.exe", "x" * 300):
-        ref = await store.put_bytes(PDF, filename=wanted)
-        assert "/" not in ref.filename and not ref.filename.startswith((".", "-")) and len(ref.filename.encode()) < 256
-        assert ref.id == f"artifact_{sha(PDF)[:12]}"
-
-
 @pytest.mark.parametrize(
     ("filename", "content", "mime_type"),
     [
@@ -373,15 +366,6 @@ async def test_a_reader_finishes_what_was_deleted_or_evicted(opened: Open) -> No
             await mine.get(ref)
 
 
-@pytest.mark.usefixtures("ticking_clock")
-async def test_list_is_oldest_first(store: ArtifactStore) -> None:
-    refs: list[ArtifactRef] = []
-    for number in range(4):
-        refs.append(await store.put_bytes(os.urandom(10), namespace="zyxw"[number]))
-    await store.put_bytes(await store.get(refs[0]), namespace="z")  # storing again does not make it younger
-    assert [ref.id for ref in await store.list()] == [ref.id for ref in refs]
-
-
 async def test_what_was_stored_is_there_after_a_restart(kind: str, opened: Open) -> None:
     if kind == "memory":
         pytest.skip("memory keeps nothing")
@@ -408,6 +392,8 @@ async def test_another_sessions_artifact_is_not_found(store: ArtifactStore) -> N
     theirs = await bob.put_bytes(PDF, filename="secret.pdf")
     common = await store.put_bytes(PDF, filename="secret.pdf")
     assert len({mine.id, theirs.id, common.id}) == 3
+    tails = {ref.id.removeprefix(f"artifact_{sha(PDF)[:12]}-") for ref in (mine, theirs)}
+    assert len(tails) == 2 and {len(tail) for tail in tails} == {20}  # not to be guessed from the content
     assert mine.scope == Scope(session="alice") and mine.as_dict()["scope"] == {"session": "alice"}
     assert "scope" not in common.as_dict()
     assert await alice.list() == [mine] and await bob.list() == [theirs]
@@ -423,12 +409,6 @@ async def test_another_sessions_artifact_is_not_found(store: ArtifactStore) -> N
         assert not await bob.exists(key) and await bob.delete(key) is False
     assert await alice.get(mine.id) == PDF and await store.get(mine.id) == PDF
     assert await alice.delete(mine.id) and await bob.get(theirs.id) == PDF
-
-
-async def test_an_id_cannot_be_guessed_from_the_content(store: ArtifactStore) -> None:
-    ids = [(await store.scoped(Scope(session=name)).put_bytes(PDF)).id for name in ("a", "b")]
-    tails = [key.removeprefix(f"artifact_{sha(PDF)[:12]}-") for key in ids]
-    assert len(set(tails)) == 2 and all(len(tail) == 20 for tail in tails)
 
 
 async def test_scopes_nest(store: ArtifactStore) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
@@ -58,47 +58,6 @@ class ArtifactRef(BaseModel):
     source: dict[str, Any] = {}
 
 
-@runtime_checkable
-class ArtifactStore(Protocol):
-    """Protocol for binary/large-text artifact storage."""
-
-    async def put_bytes(
-        self,
-        data: bytes,
-        *,
-        mime_type: str | None = None,
-        filename: str | None = None,
-        namespace: str | None = None,
-        meta: dict[str, Any] | None = None,
-    ) -> ArtifactRef:
-        """Store binary data, return compact reference."""
-        ...
-
-    async def put_text(
-        self,
-        text: str,
-        *,
-        mime_type: str = "text/plain",
-        filename: str | None = None,
-        namespace: str | None = None,
-        meta: dict[str, Any] | None = None,
-    ) -> ArtifactRef:
-        """Store large text, return compact reference."""
-        ...
-
-    async def get(self, artifact_id: str) -> bytes | None:
-        """Retrieve artifact bytes by ID. Returns None if not found."""
-        ...
-
-    async def delete(self, artifact_id: str) -> bool:
-        """Delete artifact. Returns True if deleted, False if not found."""
-        ...
-
-    async def exists(self, artifact_id: str) -> bool:
-        """Check if artifact exists."""
-        ...
-
-
 # --- beside ours ------------------------------------------------------------------------------------------------------
 
 PDF = b"%PDF-1.4 " + b"x" * 100
@@ -132,7 +91,7 @@ async def test_a_store_of_ours_that_a_host_discovers_does_what_its_protocol_says
     monkeypatch.chdir(tmp_path)
     ours = open_store(url)
     store: object = ours
-    assert isinstance(store, HostStore) and isinstance(store, ArtifactStore)
+    assert isinstance(store, HostStore)
     assert await store.get("unknown_0123456789ab") is None
     assert await store.delete("unknown_0123456789ab") is False
     assert await store.exists("unknown_0123456789ab") is False

@@ -128,16 +128,6 @@ async def test_an_index_learns_what_others_did_meanwhile(store: LocalStore, root
     assert back in await store.list() and len(await store.list()) == 3
 
 
-async def test_a_store_that_is_only_written_to_keeps_no_file_open(store: LocalStore, root: Path) -> None:
-    await store.put_bytes(PDF)
-    files = Path("/proc/self/fd")
-    before = len(list(files.iterdir()))
-    for number in range(5):
-        await store.get((await store.put_bytes(b"%d" % number)).id)
-    await store.list()
-    assert len(list(files.iterdir())) == before
-
-
 @pytest.mark.fault(43)
 @pytest.mark.parametrize("name", ["index.sqlite", "index.sqlite-wal"])
 async def test_an_index_that_is_a_symlink_is_not_followed(

@@ -285,6 +285,7 @@ async def test_descriptors_go_back_to_the_baseline(store: LocalStore) -> None:
             await reading
         with pytest.raises(SizeMismatch):
             await store.put_bytes(PDF, size=1)
+        await store.put_bytes(PDF)
         assert await store.get("nothing_0123456789ab") is None
         await store.stat(ref.id)
         await store.list()

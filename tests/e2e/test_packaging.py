@@ -60,16 +60,6 @@ def test_the_wheel_and_the_sdist_are_whole(published: tuple[Path, Path]) -> None
     } <= inside
 
 
-@pytest.mark.load
-def test_a_contributor_builds_a_wheel_as_told(tmp_path: Path) -> None:
-    guide = (packaging.ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    command = re.search(r"^\| `\.venv/bin/python (-m build [^`]+)` \|", guide, re.MULTILINE)
-    assert command
-    packaging.run(sys.executable, *command[1].split(), "--outdir", tmp_path)
-    (wheel,) = tmp_path.iterdir()
-    assert "transports/__init__.py" in packaging.contents(wheel)
-
-
 @pytest.mark.slow
 def test_a_project_of_three_files_and_the_tutorial_in_a_fresh_environment(
     published: tuple[Path, Path], tmp_path: Path
