@@ -89,8 +89,7 @@ async def test_a_store_of_ours_that_a_host_discovers_does_what_its_protocol_says
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ours = open_store(url)
-    store: object = ours
+    store = open_store(url)
     assert isinstance(store, HostStore)
     assert await store.get("unknown_0123456789ab") is None
     assert await store.delete("unknown_0123456789ab") is False
