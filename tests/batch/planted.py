@@ -16,8 +16,6 @@ from transports.batch.pool import _fleet as fleet
 from transports.errors import BrowserCrashed, BrowserNotFound, ConnectFailed
 from transports.testing import Call
 
-__all__ = ["PAGE", "Browser", "World"]
-
 PAGE = "http://app.example/"
 
 

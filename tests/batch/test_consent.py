@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from transports.batch import Job, Outcome, RunOptions, State, open_ledger, run
+from tests.batch.runs import Recorder
+from transports.batch import Job, RunOptions, State, open_ledger, run
 from transports.batch._jobs import Consent
 from transports.batch._runner import Runner
 from transports.errors import UsageError
@@ -33,17 +34,6 @@ PROGRAMS = [
 ADDRESSES = [URL, "HTTPS://app.example/", "ws://app.example/abp", "wss://app.example/", "mcp+https://app.example/mcp"]
 
 
-class Driver:
-    """Answers each job, and keeps it."""
-
-    def __init__(self) -> None:
-        self.ran: list[Job] = []
-
-    async def run(self, job: Job, /) -> Outcome:
-        self.ran.append(job)
-        return Outcome(job, State.SUCCEEDED)
-
-
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, with an extension in it; an input's folder is another."""
@@ -61,9 +51,9 @@ def written(*lines: Mapping[str, object], to: str = "input/jobs.jsonl") -> Path:
 
 
 async def ran(path: Path, **options: Any) -> list[Job]:
-    driver = Driver()
+    driver = Recorder()
     await run(path, "run", pool=driver, **options)
-    return driver.ran
+    return driver.jobs
 
 
 # --- targets ----------------------------------------------------------------------------------------------------------
@@ -98,9 +88,9 @@ async def test_the_target_of_the_run_is_the_word_of_its_user(target: str) -> Non
 async def test_jobs_of_a_program_are_its_own(here: Path) -> None:
     (here / "secret").write_text("x")
     jobs = [Job("do", target=PROGRAMS[0], files={"a": here / "secret"})]
-    driver = Driver()
+    driver = Recorder()
     await run(jobs, "run", pool=driver)
-    assert [job.target for job in driver.ran] == [PROGRAMS[0]]
+    assert [job.target for job in driver.jobs] == [PROGRAMS[0]]
 
 
 async def test_a_worker_runs_no_program_of_a_ledger_that_others_wrote(here: Path) -> None:
@@ -112,16 +102,16 @@ async def test_a_worker_runs_no_program_of_a_ledger_that_others_wrote(here: Path
     ]
     async with open_ledger(here / "run") as ledger:
         await ledger.add(lambda: [jobs], "theirs")
-        driver = Driver()
+        driver = Recorder()
         await Runner(ledger, driver, RunOptions(consent=Consent())).run()
-        assert driver.ran == [jobs[1]]
+        assert driver.jobs == [jobs[1]]
         found = [row async for row in ledger.rows()]
         assert [row.state for row in found] == [State.FAILED, State.SUCCEEDED, State.FAILED]
         assert [row.error_code for row in found] == ["PERMISSION_DENIED", None, "PERMISSION_DENIED"]
         await ledger.retry_failed()
         allowed = Consent(programs=True, folder=here, any_target=True)
         await Runner(ledger, driver, RunOptions(consent=allowed)).run()
-        assert sorted(map(repr, driver.ran)) == sorted(map(repr, jobs))
+        assert sorted(map(repr, driver.jobs)) == sorted(map(repr, jobs))
 
 
 async def test_what_is_queued_again_asks_again(here: Path) -> None:
@@ -186,9 +176,9 @@ async def test_a_file_that_is_swapped_for_a_symlink_is_not_sent(here: Path) -> N
         await add_input(ledger, path, here / "run", target=URL, consent=consent)
         (here / "input" / "a").unlink()
         (here / "input" / "a").symlink_to(here / "secret")
-        driver = Driver()
+        driver = Recorder()
         await Runner(ledger, driver, RunOptions(consent=consent)).run()
-        assert not driver.ran
+        assert not driver.jobs
         assert [row.error_code async for row in ledger.rows()] == ["PERMISSION_DENIED"]
 
 

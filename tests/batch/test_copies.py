@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pytest
 
-from tests.batch.test_ledger import done, filled, numbers
+from tests.batch.runs import done, filled, numbers
 from transports.batch._jobs import Job, State
 from transports.batch.ledger._ledger import Ledger, open_ledger, open_view
 from transports.batch.ledger._reads import FINAL, JobQuery

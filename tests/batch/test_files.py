@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.batch.test_ledger import filled
+from tests.batch.runs import filled
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore
 from transports.batch._batch import export_files
 from transports.batch._jobs import Job, Outcome, State

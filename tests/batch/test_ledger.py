@@ -7,7 +7,7 @@ import itertools
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -15,33 +15,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.batch.runs import REF, done, filled, jobs, numbers
 from tests.support.postgres_server import run_url
-from transports.artifacts import ArtifactRef
 from transports.batch._jobs import Job, Outcome, State
 from transports.batch.ledger import _writes as leasing
-from transports.batch.ledger._ledger import Ledger, open_ledger
-from transports.batch.ledger._schema import Counts, Leased, Settlement, SqliteDatabase
+from transports.batch.ledger._ledger import open_ledger
+from transports.batch.ledger._schema import Settlement, SqliteDatabase
 from transports.errors import UsageError
-
-REF = ArtifactRef("a1", "artifact://a1", None, "a.pdf", "application/pdf", 3, "0" * 64, {})
-
-
-def jobs(count: int, *, host: str = "http://a.test/", idempotent: bool = False, first: int = 0) -> list[Job]:
-    return [Job("do", {"n": n}, host, idempotent=idempotent) for n in range(first, first + count)]
-
-
-async def filled(place: str, added: Sequence[Job], fingerprint: str = "one") -> Ledger:
-    ledger = await open_ledger(place).__aenter__()
-    await ledger.add(lambda: [added], fingerprint)
-    return ledger
-
-
-def done(leased: Leased, state: State = State.SUCCEEDED, **fields: object) -> Settlement:
-    return Settlement(leased.key, Outcome(leased.job, state, milliseconds=2.5, **fields))  # type: ignore[arg-type]
-
-
-def numbers(counts: Counts) -> dict[str, int]:
-    return {state.value: counts[state] for state in State if counts[state]}
 
 
 async def test_jobs_are_added_once_by_their_key_and_read_back_in_order(place: str, tmp_path: Path) -> None:
@@ -117,7 +97,7 @@ async def test_a_job_is_leased_to_one_worker_at_a_time(place: str) -> None:
 
 
 async def test_hosts_take_turns_and_none_has_more_than_its_limit(place: str) -> None:
-    many = [*jobs(6, host="http://a.test/"), *jobs(6, host="ws://b.test:1/x"), *jobs(2, host="memory:")]
+    many = [*jobs(6, "http://a.test/"), *jobs(6, "ws://b.test:1/x"), *jobs(2, "memory:")]
     async with await filled(place, many) as one, open_ledger(place) as two:
         first = await one.lease(3, 60, per_host=2)
         assert Counter(leased.job.target for leased in first) == {
@@ -140,18 +120,18 @@ async def test_a_worker_that_knows_the_hosts_misses_no_new_one(place: str, monke
     now = 0.0
     monkeypatch.setattr(leasing, "time", SimpleNamespace(monotonic=lambda: now))
     hosts = [f"http://{name}.test/" for name in "abcd"]
-    many = [job for host in hosts[:2] for job in jobs(6, host=host)]
+    many = [job for host in hosts[:2] for job in jobs(6, host)]
     async with await filled(place, many) as ledger:
 
         async def leased(count: int) -> list[str | None]:
             return [one.job.target for one in await ledger.lease(count, 60)]
 
         assert await leased(1) + await leased(1) + await leased(1) == [hosts[0], hosts[1], hosts[0]]
-        await ledger.add(lambda: [jobs(2, host=hosts[2])], "two", extend=True)
+        await ledger.add(lambda: [jobs(2, hosts[2])], "two", extend=True)
         assert await leased(1) + await leased(1) == [hosts[1], hosts[0]]
         now = 2.0
         assert await leased(1) + await leased(1) == [hosts[1], hosts[2]]
-        await ledger.add(lambda: [jobs(2, host=hosts[3])], "three", extend=True)
+        await ledger.add(lambda: [jobs(2, hosts[3])], "three", extend=True)
         assert Counter(await leased(9)) == {hosts[0]: 3, hosts[1]: 3, hosts[2]: 1, hosts[3]: 2}  # known or not
 
 
@@ -208,7 +188,7 @@ async def test_a_job_that_waits_for_another_attempt_is_not_leased_before(place: 
 
 
 async def test_hosts_whose_jobs_all_wait_keep_no_other_host_waiting(place: str) -> None:
-    many = [job for name in "abcd" for job in jobs(2, host=f"http://{name}.test/")]
+    many = [job for name in "abcd" for job in jobs(2, f"http://{name}.test/")]
     async with await filled(place, many) as one, open_ledger(place) as two:
         held = await one.lease(6, 60, closed=["d.test"])
         await one.settle([Settlement(leased.key, Outcome(leased.job, State.FAILED), 3600.0) for leased in held])

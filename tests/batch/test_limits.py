@@ -13,7 +13,6 @@ from typing import cast
 
 import pytest
 
-from tests.batch.rates import most_in
 from transports.batch import _runner as ahead, _runner as limits, _runner as runner
 from transports.batch._jobs import Job, Outcome, State
 from transports.batch._runner import Runner, RunOptions
@@ -157,6 +156,11 @@ class Apps:
                 return Outcome.of_error(job, busy, milliseconds=took)
             self.served.append(self.loop.now)
         return Outcome(job, State.SUCCEEDED, milliseconds=took)
+
+
+def most_in(times: Sequence[float], seconds: float) -> int:
+    """The most of ``times``, which are sorted, that any stretch of so many seconds has."""
+    return max((bisect_left(times, start + seconds) - at for at, start in enumerate(times)), default=0)
 
 
 def simulate(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.batch.test_ledger import done, filled, jobs
+from tests.batch.runs import done, filled, jobs
 from tests.support.postgres_server import run_url
 from transports._internal.database._postgres import PostgresUrl
 from transports.batch._batch import open_run

@@ -6,15 +6,14 @@ import asyncio
 import json
 import math
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.batch.runs import REF, Recorder, jobs
 from tests.support.eventually import eventually
-from transports.artifacts import ArtifactRef, LocalStore
+from transports.artifacts import LocalStore
 from transports.artifacts._files import Replacement
 from transports.batch._batch import run
 from transports.batch._jobs import Job, Outcome, State
@@ -26,36 +25,6 @@ from transports.errors import CallTimeout, CapabilityError, LedgerError, UsageEr
 from webapp_fixture import serve
 
 PATIENCE = 30.0
-REF = ArtifactRef("a1", "artifact://a1", None, "a.pdf", "application/pdf", 3, "0" * 64, {})
-
-
-class Recorder:
-    """A driver that answers by a function, and notes what ran and how much at once."""
-
-    def __init__(self, answer: Callable[[Job], Awaitable[Outcome]] | None = None) -> None:
-        self.ran: Counter[object] = Counter()
-        self.at_once: Counter[str | None] = Counter()
-        self.most: Counter[str | None] = Counter()
-        self._answer = answer
-
-    async def run(self, job: Job) -> Outcome:
-        self.ran[job.params.get("n")] += 1
-        for name in (job.target, None):
-            self.at_once[name] += 1
-            self.most[name] = max(self.most[name], self.at_once[name])
-        try:
-            await asyncio.sleep(0)
-            return Outcome(job, State.SUCCEEDED, artifacts=(REF,)) if self._answer is None else await self._answer(job)
-        finally:
-            for name in (job.target, None):
-                self.at_once[name] -= 1
-
-
-def jobs(count: int, **options: Any) -> list[Job]:
-    return [
-        Job("do", {"n": n}, options.get("target", "http://a.test/"), idempotent=bool(options.get("idempotent")))
-        for n in range(count)
-    ]
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -114,7 +83,7 @@ async def test_limits_for_all_and_for_a_host_hold_while_one_host_hangs(tmp_path:
         return Outcome(job, State.SUCCEEDED)
 
     driver = Recorder(answer)
-    many = [*jobs(5, target="http://hangs.test/"), *jobs(30), *jobs(30, target="http://b.test/")]
+    many = [*jobs(5, "http://hangs.test/"), *jobs(30), *jobs(30, "http://b.test/")]
     options = RunOptions(concurrency=5, per_host=2)
     batch = asyncio.create_task(run(many, tmp_path, pool=driver, options=options))
     await eventually(lambda: driver.ran.total() == 62)
@@ -304,14 +273,3 @@ def test_a_pause_is_never_cut_short() -> None:
 def test_an_option_out_of_range_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         RunOptions(**options)
-
-
-async def test_a_settlement_of_another_worker_is_not_overwritten(tmp_path: Path) -> None:
-    """The lease ended while the job ran, and another worker has it."""
-    async with open_ledger(tmp_path) as slow, open_ledger(tmp_path) as other:
-        await slow.add(lambda: [jobs(1, idempotent=True)], "one")
-        (held,) = await slow.lease(1, -1)
-        await other.expire()
-        (again,) = await other.lease(1, 60)
-        assert await slow.settle([Settlement(held.key, Outcome(held.job, State.FAILED))]) == 0
-        assert await other.settle([Settlement(again.key, Outcome(again.job, State.SUCCEEDED))]) == 1

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.batch.planted import PAGE, World
+from tests.batch.runs import Recorder, jobs
 from tests.support.eventually import eventually
 from transports import TransportError
 from transports.batch import Job
@@ -24,39 +25,33 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(monkeypatch)
 
 
-class Driver:
-    def __init__(self, answer: Callable[[Job], Any]) -> None:
-        self._answer = answer
-
-    async def run(self, job: Job) -> Outcome:
-        outcome: Outcome = self._answer(job)
-        return outcome
+async def no_outcome(job: Job) -> Any:
+    return None
 
 
-def no_exception(job: Job) -> Outcome:
+async def no_exception(job: Job) -> Outcome:
     pytest.fail("the driver fails")
 
 
-@pytest.mark.parametrize("answer", [lambda job: None, no_exception], ids=["no outcome", "no exception"])
+@pytest.mark.parametrize("answer", [no_outcome, no_exception])
 async def test_a_job_whose_driver_breaks_its_contract_is_unknown_and_the_run_ends(
     tmp_path: Path, answer: Callable[[Job], Any]
 ) -> None:
-    many = [Job("do", {"n": n}, "memory:") for n in range(3)]
     async with asyncio.timeout(20):
-        report = await run(many, tmp_path, pool=Driver(answer))
+        report = await run(jobs(3), tmp_path, pool=Recorder(answer))
     states: Any = report["states"]
     assert states[State.UNKNOWN] == 3
 
 
 async def test_a_source_of_jobs_that_is_cancelled_inside_ends_the_outcomes(world: World) -> None:
-    async def jobs() -> AsyncIterator[Job]:
+    async def cancelled() -> AsyncIterator[Job]:
         yield Job("work", {"n": 1}, PAGE)
         raise asyncio.CancelledError
 
     outcomes: list[Outcome] = []
     with pytest.raises(asyncio.CancelledError):
         async with world.pool() as pool, asyncio.timeout(20):
-            async for outcome in pool.map(jobs(), concurrency=1):
+            async for outcome in pool.map(cancelled(), concurrency=1):
                 outcomes.append(outcome)
     assert [outcome.state for outcome in outcomes] == [State.SUCCEEDED]
 

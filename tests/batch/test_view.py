@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.batch.test_ledger import REF, done, filled, jobs
+from tests.batch.runs import REF, done, filled, jobs
 from transports.batch._jobs import Job, State
 from transports.batch.ledger import _reads
 from transports.batch.ledger._ledger import open_view

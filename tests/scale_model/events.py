@@ -8,8 +8,6 @@ from collections.abc import Generator
 from itertools import count
 from typing import TypeAlias
 
-__all__ = ["Bell", "Clock", "Process", "Resource"]
-
 #: What a process yields: seconds to wait, a resource to wait for and have, or a bell to wait for.
 Process: TypeAlias = Generator["float | Resource | Bell", None, None]
 

@@ -8,20 +8,20 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from tests.batch.rates import Host
+from tests.batch.kills.apps import SocketApp
 from tests.benchmarks.ledgers import HELD, TITLE, ledger_work
 from tests.benchmarks.machine import machine
 from tests.benchmarks.pages import Bench
 from tests.scale_model.model import Costs
 from transports import Browser
+from transports.memory import Call
 from webapp_fixture import serve
-
-__all__ = ["MEASURED", "Measured", "costs_of", "load", "measure"]
 
 #: The file with what was measured.
 MEASURED = Path(__file__).with_name("measured.json")
@@ -45,6 +45,18 @@ class Measured:
     python: float
     page: float
     app: float
+
+
+class Host(SocketApp):
+    """An app that takes ``seconds`` for a call."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    async def _count(self, params: Mapping[str, object], _: Call) -> object:
+        await asyncio.sleep(self._seconds)
+        return {"n": params["n"]}
 
 
 def load() -> tuple[dict[str, dict[str, float]], list[Measured], dict[str, str]]:
@@ -85,7 +97,7 @@ async def measure(scale: float) -> None:
         async with serve() as fixture:
             for _ in range(_ROUNDS):
                 for sessions, wait in _SOCKETS:
-                    async with Host(seconds=wait).served() as url:
+                    async with Host(wait).served() as url:
                         jobs = int(scale * min(3000, 6 * sessions / wait))
                         runs.append(await _run(url, "count", "socket", sessions, wait, jobs))
                 for sessions in _PAGES:

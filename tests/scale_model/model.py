@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from tests.scale_model.events import Bell, Clock, Process, Resource
 from transports.batch._runner import LIMITS
 
-__all__ = ["Costs", "Run", "Setup", "simulate"]
-
 
 @dataclass(frozen=True, slots=True)
 class Costs:

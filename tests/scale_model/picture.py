@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from tests.benchmarks.picture import COLOURS, line, text
 
-__all__ = ["Point", "picture"]
-
 _WIDTH, _LEFT, _RIGHT = 980, 90, 760
 
 

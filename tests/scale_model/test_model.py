@@ -9,7 +9,6 @@ import pytest
 from tests.scale_model.events import Bell, Clock, Process, Resource
 from tests.scale_model.measure import costs_of, load
 from tests.scale_model.model import Costs, Setup, simulate
-from tests.scale_model.picture import Point, picture
 
 #: How far the model may be from what was measured.
 ERROR = 0.15
@@ -73,9 +72,3 @@ def test_the_model_finds_the_throughput_of_a_machine_that_was_measured() -> None
         found[run.sessions, run.wait] = simulate(costs, setup, seconds=4.0).per_second / run.per_second
     assert len(found) >= 5
     assert all(1 - ERROR <= ratio <= 1 + ERROR for ratio in found.values()), found
-
-
-def test_the_picture_has_a_line_for_each_course() -> None:
-    points = [Point(10, 80.0, 0.1, 0.0), Point(100, 700.0, 0.9, 0.0)]
-    drawn = picture({"one": points, "other": points}, {"one": [0.1, 0.2], "other": [0.1, 0.3]})
-    assert drawn.count("<polyline") == 4 and "1,000" in drawn

@@ -12,8 +12,6 @@ import aiohttp
 from tests.soak.content import Contents, File, sha256_of
 from transports import ABPError, ArtifactStore, CapabilityError, Session
 
-__all__ = ["TIMEOUT", "AppCaller", "BridgeCaller", "Caller", "DiskCaller", "GalleryCaller"]
-
 #: Seconds that a call may take.
 TIMEOUT = 10.0
 #: Artifacts that a caller leaves in the store; older ones are read, compared and deleted.

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from transports import Result
 from webapp_fixture import digest
 
-__all__ = ["Contents", "File", "sha256_of"]
-
 #: Sizes in bytes that are asked for: inside an answer, by a handle or a download, in several pieces.
 _SMALL, _MEDIUM, _LARGE = 10_000, 400_000, 1_500_000
 

@@ -17,8 +17,6 @@ from tests.support.object_server import Proxy
 from tests.support.processes import processes
 from transports import Session
 
-__all__ = ["CUT_SHORT", "FAULTS", "NAMES", "World", "thaw"]
-
 #: Seconds for a stopped browser to be replaced, for a disk to be full, and for a killed program's processes to end.
 _REPLACED, _FULL, _GONE = 60.0, 30.0, 30.0
 

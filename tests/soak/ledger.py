@@ -15,8 +15,6 @@ from tests.soak.content import Contents, sha256_of
 from tests.support.clock import Clock
 from transports.artifacts import LocalStore
 
-__all__ = ["Ledger", "check_store", "logged"]
-
 _LATER = 7200.0  # seconds; what a killed writer left goes after an hour
 
 

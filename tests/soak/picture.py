@@ -10,8 +10,6 @@ from tests.soak.faults import NAMES
 from tests.soak.resources import Resources
 from tests.soak.run import Outcome
 
-__all__ = ["picture"]
-
 _WIDTH, _LEFT, _RIGHT = 980, 240, 850
 _CALLS, _FAULTS, _ROW = 60, 230, 17  # where the panels begin, and the height of one fault
 _ERROR = "#c0392b"

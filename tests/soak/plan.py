@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-__all__ = ["Plan", "Schedule"]
-
 #: Seconds from the beginning of a phase, and the name of a fault.
 Schedule: TypeAlias = list[tuple[float, str]]
 

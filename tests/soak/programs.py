@@ -20,8 +20,6 @@ from tests.support.mcp_servers import FOLDER
 from transports.artifacts import Retention
 from transports.mcp._servers import StdioServer
 
-__all__ = ["ABP", "AppServer", "Program", "bridge_server", "mcp_server", "small_disk"]
-
 ABP = (sys.executable, "-m", "transports.surfaces.cli")
 _REPOSITORY = Path(__file__).parents[2]
 _DISK_BYTES = 8 << 20

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 
 from transports import ABPError
 
-__all__ = ["RESULT", "Record"]
-
 #: The outcome of a call that brought what was asked for.
 RESULT = "result"
 #: Codes of errors that a fault may cause. Any other one is a problem: what was broken is never the content.

@@ -13,8 +13,6 @@ from tests.soak.record import RESULT
 from tests.soak.resources import Resources
 from tests.soak.run import Outcome
 
-__all__ = ["report"]
-
 _INTRODUCTION = """\
 # Reliability
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["Resources", "compare", "sample"]
-
 #: Largest growth that is no leak, and what small numbers may vary by: a browser starts a process more or less, the pool
 #: of threads fills up late.
 _GROWTH = 1.10

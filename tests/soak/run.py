@@ -31,8 +31,6 @@ from transports import Browser, Session, WebSocketTransport, connect
 from transports.artifacts import LocalStore, Retention, open_store
 from transports.mcp._transport import MCPTransport
 
-__all__ = ["Outcome", "run"]
-
 #: Seconds for a caller to get a result when nothing is broken any more, and for numbers to stay the same.
 _SETTLE, _QUIET = 90.0, 30.0
 #: Seconds between two samples for the picture.

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-from tests.soak import programs
-from tests.soak.callers import DiskCaller
 from tests.soak.content import Contents
 from tests.soak.faults import FAULTS
 from tests.soak.ledger import Ledger, check_store
-from tests.soak.picture import picture
 from tests.soak.plan import Plan
 from tests.soak.record import RESULT, Record
-from tests.soak.report import report
 from tests.soak.resources import Resources, compare
-from tests.soak.run import Outcome
-from tests.support.in_process import in_process
-from tests.support.object_server import Proxy
-from transports import connect
 from transports.artifacts import LocalStore, open_store
-from transports.errors import Corrupt, Disconnected, StoreFull
+from transports.errors import Corrupt, Disconnected
 from webapp_fixture import generate
 
 HELD = Resources(processes=20, descriptors=100, threads=8, files=10, memory=100 << 20)
@@ -114,54 +102,3 @@ async def test_a_store_is_compared_with_what_it_was_asked_for(tmp_path: Path) ->
     assert any("orphan" in problem for problem in (await checked()).problems)
     swept = await check_store("main", root, contents, audit=None, killed=True)
     assert swept.left == 1 and swept.problems == []
-
-
-async def test_where_no_disk_can_be_mounted_a_store_with_a_limit_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(programs, "_DISK_BYTES", 5 << 20)
-    monkeypatch.setattr(sys, "platform", "darwin")
-    with programs.small_disk(tmp_path / "disk") as limit:
-        assert limit is not None
-        store, contents = LocalStore(tmp_path / "disk" / "store", retention=limit), Contents()
-        async with connect("memory:", transport=in_process(), store=store) as app:
-            caller = DiskCaller(app, contents)
-            caller.filling = True
-            with pytest.raises(StoreFull):
-                for _ in range(5):
-                    await caller.call()
-            assert caller.full.is_set() and contents.answered == 3
-            caller.filling = False
-            await caller.call()
-        await store.aclose()
-    ledger = await check_store("disk", tmp_path / "disk" / "store", contents, audit=None, killed=False)
-    assert ledger.problems == [] and ledger.index == 3
-
-
-async def test_a_proxy_without_its_server_ends_the_connection() -> None:
-    async with Proxy(9) as proxy:
-        port = int(proxy.endpoint.rpartition(":")[2])
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        with suppress(ConnectionError):
-            assert await asyncio.wait_for(reader.read(), 15) == b""
-        writer.close()
-
-
-def test_the_report_and_the_picture_say_what_happened() -> None:
-    outcome = Outcome(Plan(), nothing=HELD, before=HELD, after=replace(HELD, memory=105 << 20), closed=HELD)
-    outcome.record.begun["page"], outcome.record.outcomes["page", RESULT] = 2, 1
-    outcome.record.outcomes["page", "TIMEOUT"] = 1
-    outcome.record.curve[3, True] = outcome.record.curve[4, False] = 1
-    outcome.record.faults.append((5.0, "browser killed (1)"))
-    outcome.samples = [(1.0, HELD), (50.0, outcome.after or HELD)]
-    outcome.loads, outcome.marks = [90.0], [35.0, 75.0]
-    outcome.ledgers = [Ledger("main", 7, 2, 5, 5, 5, 5)]
-    text = report(outcome, picture="reliability.svg")
-    assert "| page | 2 | 1 | 1 | 0.0 s |" in text and "| main | 7 | 2 | 5 |" in text
-    assert "| memory | 100 MB | 100 MB | 105 MB | +5.0 % | 100 MB |" in text
-    assert "other programs were at work" in text and "Nothing was lost" in text
-    outcome.record.problems.append("one")
-    assert "1 problems" in report(outcome, picture=None)
-    svg = ElementTree.fromstring(picture(outcome))
-    assert len(svg.findall("{http://www.w3.org/2000/svg}circle")) == 1
-    assert len(svg.findall("{http://www.w3.org/2000/svg}polyline")) == 5

@@ -20,8 +20,6 @@ from webapp_fixture import pages
 from webapp_fixture.server import build_app
 from webapp_fixture.state import State
 
-__all__ = ["Counting", "PageApp", "SocketApp"]
-
 
 class Counting(ABC):
     """An app, and how often each job ran in it."""

@@ -17,8 +17,6 @@ from tests.support.processes import processes
 
 from .machines import Machines
 
-__all__ = ["Crew", "left_behind"]
-
 #: Seconds for one start of a command, at most.
 _PATIENCE = 3600.0
 #: Seconds after its start within which a worker may not have reached its ledger yet.

@@ -16,8 +16,6 @@ import psutil
 
 from transports._internal.tasks import cancel_and_wait
 
-__all__ = ["MACHINES", "Machines", "ray_cluster"]
-
 #: Machines beside the head, each with one CPU.
 MACHINES = 2
 

@@ -22,8 +22,6 @@ from .apps import Counting, PageApp, SocketApp
 from .crew import Crew, left_behind
 from .machines import MACHINES, ray_cluster
 
-__all__ = ["CONCURRENCY", "Killed", "Plan", "kill_and_resume"]
-
 #: Jobs that a worker has at once.
 CONCURRENCY = 8
 _ABP = (sys.executable, "-m", "transports.surfaces.cli", "-q", "batch")
