@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.batch.planted import World
 from tests.support.postgres_server import run_url
 
 
@@ -13,3 +14,8 @@ from tests.support.postgres_server import run_url
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where the ledger of a new run is."""
     return str(tmp_path / "run") if request.param == "sqlite" else run_url(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)

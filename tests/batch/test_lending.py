@@ -19,11 +19,6 @@ from transports.playwright._browser import BrowserLender
 from transports.surfaces.shared._apps import pooled
 
 
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
-
-
 async def test_borrowers_and_calls_share_browsers_and_slots(world: World) -> None:
     async with world.pool(2, 2) as pool:
         assert isinstance(pool, BrowserLender) and not pool.closed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -16,15 +17,10 @@ from tests.support.measured import Measured, measuring
 from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
 from transports.batch import Endpoint, Job, Outcome, Pool, State
 from transports.batch.pool import _leases as leases
-from transports.batch.pool._fleet import Latency
+from transports.batch.pool._fleet import HeldSession, Latency
 from transports.errors import BrowserNotFound, ConnectFailed
 
 SOCKET = "ws://app.example/abp"
-
-
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
 
 
 @pytest.fixture
@@ -68,53 +64,37 @@ async def test_many_jobs_share_few_sessions(world: World, target: str) -> None:
     assert not world.running() and world.open_now == 0
 
 
-async def test_calls_one_after_the_other_need_one_browser_and_one_session(world: World) -> None:
-    async with world.pool() as pool:
-        for n in range(5):
-            assert (await pool.call(PAGE, "work", {"n": n})).data == {"n": n, "browser": 0}
-        assert [browser.calls for browser in pool.stats().browsers] == [5]
-    assert world.opened == [PAGE]
-
-
 @pytest.mark.parametrize(("reuse", "opened"), [("session", 1), ("never", 4)])
-async def test_the_caller_says_whether_a_session_is_used_again(world: World, reuse: str, opened: int) -> None:
-    async with world.pool(1, 1, reuse=reuse) as pool:
-        for _ in range(4):
-            await pool.call(PAGE, "work")
-    assert len(world.opened) == opened
+async def test_calls_one_after_the_other_need_one_browser(world: World, reuse: str, opened: int) -> None:
+    async with world.pool(reuse=reuse) as pool:
+        for n in range(4):
+            assert (await pool.call(PAGE, "work", {"n": n})).data == {"n": n, "browser": 0}
+        assert [browser.calls for browser in pool.stats().browsers] == [4]
+    assert world.opened == [PAGE] * opened
 
 
-async def test_sessions_of_other_targets_make_room(world: World) -> None:
-    """Warm sessions first; nobody waits for ever behind those whose app is warm."""
+@pytest.mark.parametrize(("max_overtaken", "order"), [(30.0, "aab"), (0.0, "baa")])
+async def test_a_call_with_a_warm_session_overtakes_others_for_a_while(
+    world: World, max_overtaken: float, order: str
+) -> None:
+    world.set_times(max_overtaken=max_overtaken)
     async with world.pool(1, 1) as pool:
-        for target in ("http://a/", "http://b/", "http://a/"):
-            await pool.call(target, "work")
+        for target in "aba":  # sessions of other targets make room
+            await pool.call(f"http://{target}/", "work")
         assert world.opened == ["http://a/", "http://b/", "http://a/"]
         held = asyncio.ensure_future(pool.call("http://a/", "wait"))
         await eventually(lambda: world.waiting)
-        order: list[str] = []
+        ended: list[str] = []
 
-        async def one(target: str) -> None:
-            await pool.call(target, "work")
-            order.append(target)
+        async def call(target: str) -> None:
+            await pool.call(f"http://{target}/", "work")
+            ended.append(target)
 
-        calls = [asyncio.ensure_future(one(target)) for target in ("http://b/", "http://a/", "http://a/")]
+        calls = [asyncio.ensure_future(call(target)) for target in "baa"]
         await eventually(lambda: pool.stats().waiting == 3)
         world.go_on.set()
         await asyncio.gather(held, *calls)
-        assert order == ["http://a/", "http://a/", "http://b/"]
-
-
-async def test_a_call_that_waits_long_is_not_overtaken(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.set_times(max_overtaken=0.0)
-    async with world.pool(1, 1) as pool:
-        held = asyncio.ensure_future(pool.call("http://a/", "wait"))
-        await eventually(lambda: world.waiting)
-        calls = [asyncio.ensure_future(pool.call(target, "work")) for target in ("http://b/", "http://a/")]
-        await eventually(lambda: pool.stats().waiting == 2)
-        world.go_on.set()
-        await asyncio.gather(held, *calls)
-    assert world.opened == ["http://a/", "http://b/", "http://a/"]
+        assert "".join(ended) == order
 
 
 async def test_map_reads_jobs_only_as_outcomes_are_taken(world: World) -> None:
@@ -364,20 +344,42 @@ async def test_a_call_that_is_cancelled_twice_gives_its_session_back(world: Worl
         assert (await pool.call(PAGE, "work")).data
 
 
-async def test_a_lease_ends_even_if_the_driver_ignores_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "GRACE", 0.05)
+@pytest.mark.parametrize(("target", "recycled"), [(PAGE, {"lease": 1}), (SOCKET, {})])
+async def test_a_lease_ends_even_if_the_driver_ignores_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, target: str, recycled: dict[str, int]
+) -> None:
     monkeypatch.setattr("transports._internal.tasks._GRACE", 0.02)
-    for target in (PAGE, SOCKET):
-        world.go_on.clear()
-        async with world.pool(1, 1) as pool:
-            with pytest.raises(CallTimeout, match="lease"):
-                await pool.call(target, "stubborn", timeout=0.01)
-            assert world.ignored
-            monkeypatch.setattr(leases, "GRACE", 15.0)
-            assert (await pool.call(target, "work")).data
-            assert pool.stats().recycled == ({"lease": 1} if target == PAGE else {})
-            world.go_on.set()
+    async with world.pool(1, 1) as pool:
         monkeypatch.setattr(leases, "GRACE", 0.05)
+        with pytest.raises(CallTimeout, match="lease"):
+            await pool.call(target, "stubborn", timeout=0.01)
+        assert world.ignored
+        monkeypatch.setattr(leases, "GRACE", 15.0)
+        assert (await pool.call(target, "work")).data
+        assert pool.stats().recycled == recycled
+        world.go_on.set()
+
+
+async def test_a_session_that_neither_opens_nor_ends_is_named_without_its_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("transports._internal.tasks._GRACE", 0.01)
+    go_on = asyncio.Event()
+
+    class Deaf:
+        async def __aenter__(self) -> None:
+            while not go_on.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await go_on.wait()
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    held = HeldSession("http://user:hidden@app.example/?token=hidden", Deaf())  # type: ignore[arg-type]
+    with pytest.raises(ConnectFailed, match=r"app\.example.* did not open") as raised:
+        await held.opened(0.01)
+    go_on.set()
+    await held.aclose()
+    assert "hidden" not in raised.value.message
 
 
 # --- memory, weights, the end -----------------------------------------------------------------------------------------

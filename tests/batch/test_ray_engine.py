@@ -8,18 +8,19 @@ import os
 import sys
 import threading
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import pytest
 
+from tests.batch.runs import states
 from tests.support.eventually import eventually
-from transports.batch import Pool, RunOptions, _ray_engine
-from transports.batch._jobs import Job, Outcome, State
+from transports.batch import Job, Ledger, Outcome, Pool, RunOptions, State, _ray_engine, open_ledger
+from transports.batch._batch import WorkReport
 from transports.batch._ray_engine import Limits, RayCluster, RayEngine
 from transports.batch._runner import Rate
-from transports.batch.ledger._ledger import open_ledger
 from transports.batch.ledger._schema import Counts
 from transports.batch.pool._fleet import PoolStats
 from transports.errors import ConnectFailed, Disconnected, LedgerError, UsageError
@@ -115,20 +116,41 @@ class Driver:
 
 
 class Bench:
-    """An engine over a ledger of so many jobs, every second one idempotent."""
+    """Engines over one ledger."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, ledger: Ledger) -> None:
+        self.folder, self.ledger = folder, ledger
         self.go_on, self.ran = asyncio.Event(), Counter[object]()
         self.told: list[Counts] = []
         self.pools: list[int] = []
+
+    async def add(self, count: int) -> None:
+        """Add jobs, every second one idempotent."""
+        jobs = [Job("do", {"n": n}, "memory:", idempotent=n % 2 == 0) for n in range(count)]
+        await self.ledger.add(lambda: [jobs], str(count), extend=True)
+
+    async def states(self) -> list[str]:
+        return await states(self.ledger)
 
     def make_pool(self, sessions: int) -> Pool:
         self.pools.append(sessions)
         return Driver(self.go_on, self.ran)  # type: ignore[return-value]
 
-    def engine(self, ledger: Any, options: RunOptions, **more: Any) -> RayEngine:
-        return RayEngine(ledger, str(self.folder), self.make_pool, options, on_counts=self.told.append, **more)
+    def engine(self, concurrency: int = 8, browsers: int | None = 1, **options: Any) -> RayEngine:
+        shared = options.pop("shared", True)
+        run_options = RunOptions(concurrency, **options)
+        return RayEngine(
+            self.ledger,
+            str(self.folder),
+            self.make_pool,
+            run_options,
+            browsers=browsers,
+            shared=shared,
+            on_counts=self.told.append,
+        )
+
+    async def run(self, *args: Any, **options: Any) -> WorkReport:
+        return await asyncio.wait_for(self.engine(*args, **options).run(), 15)
 
     @property
     def cluster(self) -> Cluster:
@@ -136,68 +158,63 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    monkeypatch.setattr("transports.batch._ray_engine.RayCluster", Cluster)
+async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    monkeypatch.setattr(_ray_engine, "RayCluster", Cluster)
     monkeypatch.setattr(_ray_engine, "LIMITS", Limits(look=0.01, check=0.0, start=0.05, room=0.1))
-    monkeypatch.setattr("transports.batch._ray_engine.backoff_delay", lambda _: 0.0)
-    return Bench(tmp_path)
-
-
-def jobs(count: int) -> list[Job]:
-    return [Job("do", {"n": n}, "memory:", idempotent=n % 2 == 0) for n in range(count)]
+    monkeypatch.setattr(_ray_engine, "backoff_delay", lambda _: 0.0)
+    async with open_ledger(tmp_path) as ledger:
+        yield Bench(tmp_path, ledger)
 
 
 async def test_actors_are_as_many_as_the_backlog_asks_for_and_share_the_limits(bench: Bench) -> None:
-    async with open_ledger(bench.folder) as ledger:
-        await ledger.add(lambda: [jobs(7)], "one")
-        engine = bench.engine(ledger, RunOptions(concurrency=6, rate=100), browsers=4)
-        work = asyncio.create_task(engine.run())
-        await eventually(lambda: bench.ran.total() == 6)
-        assert [(one.concurrency, one.rate) for one in bench.cluster.options] == [(2, 25), (2, 25), (1, 25), (1, 25)]
-        assert sorted(bench.pools) == [1, 1, 2, 2]
-        bench.go_on.set()
-        report = await asyncio.wait_for(work, 15)
-        assert (await ledger.counts())[State.SUCCEEDED] == 7
-        assert (report.calls, report.recycled) == (4, {"crashed": 4})
-        assert bench.told[0][State.QUEUED] == 7 and bench.told[-1][State.SUCCEEDED] == 7
-        # two jobs are left for four actors of two each: one is enough
-        await ledger.add(lambda: [jobs(9)], "two", extend=True)
-        await bench.engine(ledger, RunOptions(concurrency=8)).run()
-        assert bench.cluster.most == 1
+    await bench.add(7)
+    work = asyncio.create_task(bench.run(6, browsers=4, rate=100))
+    await eventually(lambda: bench.ran.total() == 6)
+    assert [(one.concurrency, one.rate) for one in bench.cluster.options] == [(2, 25), (2, 25), (1, 25), (1, 25)]
+    assert sorted(bench.pools) == [1, 1, 2, 2]
+    bench.go_on.set()
+    report = await work
+    assert await bench.states() == ["succeeded"] * 7
+    assert (report.calls, report.recycled) == (4, {"crashed": 4})
+    assert bench.told[0][State.QUEUED] == 7 and bench.told[-1][State.SUCCEEDED] == 7
+    await bench.add(9)  # two jobs are left for four actors of two each: one is enough
+    await bench.run(8, browsers=None)
+    assert bench.cluster.most == 1
 
 
 async def test_a_lost_actor_is_replaced_and_its_jobs_are_those_of_any_lost_worker(bench: Bench) -> None:
-    async with open_ledger(bench.folder) as ledger:
-        await ledger.add(lambda: [jobs(2)], "one")
-        engine = bench.engine(ledger, RunOptions(concurrency=2), browsers=1)
-        work = asyncio.create_task(engine.run())
-        await eventually(lambda: bench.ran.total() == 2)
-        (lost,) = bench.cluster.at_work()
-        # as if its process had been killed: nothing of it is settled
-        lost._engine._runner._running.clear()
-        lost._engine._runner._ledger._database.close()
-        lost._task.cancel()
-        bench.cluster.running[lost].add_done_callback(lambda _: bench.go_on.set())
-        await asyncio.wait_for(work, 15)
-        assert bench.ran == {0: 2, 1: 1}
-        assert [row.state.value async for row in ledger.rows()] == ["succeeded", "unknown"]
+    await bench.add(2)
+    work = asyncio.create_task(bench.run(2))
+    await eventually(lambda: bench.ran.total() == 2)
+    (lost,) = bench.cluster.at_work()
+    # as if its process had been killed: nothing of it is settled
+    lost._engine._runner._running.clear()
+    lost._engine._runner._ledger._database.close()
+    lost._task.cancel()
+    bench.cluster.running[lost].add_done_callback(lambda _: bench.go_on.set())
+    await work
+    assert bench.ran == {0: 2, 1: 1}
+    assert await bench.states() == ["succeeded", "unknown"]
 
 
-async def test_actors_of_which_none_gets_a_job_done_end_the_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_ledger(bench.folder) as ledger:
-        await ledger.add(lambda: [jobs(2)], "one")
-        for error, says in (
-            (LedgerError("the ledger is not reached from here"), "^the ledger is not reached from here \\["),
-            (Disconnected("the actor ended"), "^the actor ended, as 4 before it; do what is said, and again \\["),
-        ):
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (LedgerError("the ledger is not reached from here"), "^the ledger is not reached from here \\["),
+        (Disconnected("the actor ended"), "^the actor ended, as 4 before it; do what is said, and again \\["),
+    ],
+)
+async def test_actors_of_which_none_gets_a_job_done_end_the_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
+) -> None:
+    def no_pool(_: int) -> Pool:
+        raise error
 
-            def no_pool(_: int, error: Exception = error) -> Pool:
-                raise error
-
-            monkeypatch.setattr(bench, "make_pool", no_pool)
-            with pytest.raises(type(error), match=says):
-                await asyncio.wait_for(bench.engine(ledger, RunOptions(), browsers=1).run(), 15)
-            assert len(bench.cluster.options) == 5
+    await bench.add(2)
+    monkeypatch.setattr(bench, "make_pool", no_pool)
+    with pytest.raises(type(error), match=says):
+        await bench.run()
+    assert len(bench.cluster.options) == 5
 
 
 @pytest.mark.load
@@ -210,13 +227,11 @@ async def test_actors_that_a_machine_takes_along_are_one_loss(bench: Bench, monk
         return whole(sessions)
 
     monkeypatch.setattr(bench, "make_pool", make_pool)
-    monkeypatch.setattr("transports.batch._ray_engine.backoff_delay", lambda _: 0.3)
+    monkeypatch.setattr(_ray_engine, "backoff_delay", lambda _: 0.3)
     bench.go_on.set()
-    async with open_ledger(bench.folder) as ledger:
-        await ledger.add(lambda: [jobs(6)], "one")
-        engine = bench.engine(ledger, RunOptions(concurrency=6), browsers=6)
-        report = await asyncio.wait_for(engine.run(), 15)
-        assert (await ledger.counts())[State.SUCCEEDED] == report.recycled["ended"] == 6
+    await bench.add(6)
+    report = await bench.run(6, browsers=6)
+    assert await bench.states() == ["succeeded"] * 6 and report.recycled["ended"] == 6
 
 
 @pytest.mark.parametrize("fate", ["no start", "cluster lost"])
@@ -225,10 +240,9 @@ async def test_what_keeps_an_actor_from_starting_is_replaced(
 ) -> None:
     monkeypatch.setattr(Cluster, "fates", [fate, "starts"])
     bench.go_on.set()
-    async with open_ledger(bench.folder) as ledger:
-        await ledger.add(lambda: [jobs(3)], "one")
-        report = await asyncio.wait_for(bench.engine(ledger, RunOptions(), browsers=1).run(), 15)
-        assert (await ledger.counts())[State.SUCCEEDED] == 3
+    await bench.add(3)
+    report = await bench.run()
+    assert await bench.states() == ["succeeded"] * 3
     assert report.recycled["ended"] == 1 and len(bench.cluster.options) == 2
 
 
@@ -236,16 +250,15 @@ async def test_a_cluster_without_room_ends_the_run_unless_an_actor_works(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Cluster, "fates", ["no room"])
-    async with open_ledger(bench.folder) as ledger:
-        await ledger.add(lambda: [jobs(2)], "one")
-        with pytest.raises(ConnectFailed, match=r"no actor found a free CPU on Ray within .* add machines"):
-            await asyncio.wait_for(bench.engine(ledger, RunOptions(), browsers=1).run(), 15)
-        monkeypatch.setattr(Cluster, "fates", ["starts", "no room"])
-        work = asyncio.create_task(bench.engine(ledger, RunOptions(concurrency=2), browsers=2).run())
-        await eventually(lambda: len(bench.cluster.options) == 2 and len(bench.told) > 20)
-        bench.go_on.set()
-        await asyncio.wait_for(work, 15)
-        assert (await ledger.counts())[State.SUCCEEDED] == 2
+    await bench.add(2)
+    with pytest.raises(ConnectFailed, match=r"no actor found a free CPU on Ray within .* add machines"):
+        await bench.run()
+    monkeypatch.setattr(Cluster, "fates", ["starts", "no room"])
+    work = asyncio.create_task(bench.run(2, browsers=2))
+    await eventually(lambda: len(bench.cluster.options) == 2 and len(bench.told) > 20)
+    bench.go_on.set()
+    await work
+    assert await bench.states() == ["succeeded"] * 2
 
 
 async def test_a_head_that_is_gone_ends_the_run_though_its_actors_work(
@@ -257,46 +270,43 @@ async def test_a_head_that_is_gone_ends_the_run_though_its_actors_work(
         raise ConnectFailed("the head is gone")
 
     monkeypatch.setattr(Cluster, "is_lost", gone)
-    async with open_ledger(bench.folder) as ledger:
-        await ledger.add(lambda: [jobs(2)], "one")
-        with pytest.raises(ConnectFailed, match="the head is gone"):
-            await asyncio.wait_for(bench.engine(ledger, RunOptions(concurrency=2), browsers=1).run(), 15)
-        assert [row.state.value async for row in ledger.rows()] == ["queued", "unknown"]
+    await bench.add(2)
+    with pytest.raises(ConnectFailed, match="the head is gone"):
+        await bench.run(2)
+    assert await bench.states() == ["queued", "unknown"]
 
 
 async def test_draining_lets_jobs_end_and_cancelling_settles_them(bench: Bench) -> None:
-    async with open_ledger(bench.folder) as ledger:
-        await ledger.add(lambda: [jobs(6)], "one")
-        engine = bench.engine(ledger, RunOptions(concurrency=2), browsers=2)
-        work = asyncio.create_task(engine.run())
-        await eventually(lambda: bench.ran.total() == 2)
-        engine.drain()
-        await eventually(lambda: all(actor._drained for actor in bench.cluster.at_work()))
-        bench.go_on.set()
-        await asyncio.wait_for(work, 15)
-        assert (await ledger.counts())[State.QUEUED] == 4
-        bench.go_on.clear()
-        work = asyncio.create_task(bench.engine(ledger, RunOptions(concurrency=2), browsers=1).run())
-        await eventually(lambda: bench.ran.total() == 4)
-        work.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await work
-        states = [row.state.value async for row in ledger.rows()]
-        assert states == ["succeeded", "succeeded", "queued", "unknown", "queued", "queued"]
-        # and a deadline is one for all actors, also for those that are started late
-        bench.go_on.set()
-        await bench.engine(ledger, RunOptions(deadline=1e-6)).run()
-        assert not bench.cluster.options and (await ledger.counts())[State.QUEUED] == 3
+    await bench.add(6)
+    engine = bench.engine(2, browsers=2)
+    work = asyncio.create_task(engine.run())
+    await eventually(lambda: bench.ran.total() == 2)
+    engine.drain()
+    await eventually(lambda: all(actor._drained for actor in bench.cluster.at_work()))
+    bench.go_on.set()
+    await asyncio.wait_for(work, 15)
+    assert (await bench.states()).count("queued") == 4
+    bench.go_on.clear()
+    work = asyncio.create_task(bench.engine(2).run())
+    await eventually(lambda: bench.ran.total() == 4)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    stopped = ["succeeded", "succeeded", "queued", "unknown", "queued", "queued"]
+    assert await bench.states() == stopped
+    # a deadline is one for all actors, also for those that would be started late
+    bench.go_on.set()
+    await bench.run(deadline=1e-6)
+    assert not bench.cluster.options and await bench.states() == stopped
 
 
 async def test_a_run_whose_folder_other_machines_do_not_reach_is_refused(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Cluster, "elsewhere", True)
-    async with open_ledger(bench.folder) as ledger:
-        await ledger.add(lambda: [jobs(1)], "one")
-        with pytest.raises(UsageError, match=r"--ledger postgresql://.* --store s3://"):
-            await bench.engine(ledger, RunOptions(), shared=False, address="auto").run()
+    await bench.add(1)
+    with pytest.raises(UsageError, match=r"--ledger postgresql://.* --store s3://"):
+        await bench.run(shared=False)
     assert not bench.cluster.options
 
 
@@ -362,7 +372,7 @@ async def test_a_cluster_that_gave_no_answer_is_asked_nothing_more(monkeypatch: 
 async def test_actors_begin_with_no_more_than_a_second_of_the_rate(
     bench: Bench, rate: float | None, actors: int
 ) -> None:
-    shares = bench.engine(None, RunOptions(concurrency=8, rate=rate))._shares(4)
+    shares = bench.engine(rate=rate)._shares(4)
     assert (len(shares), sum(one.concurrency for one in shares)) == (actors, 8)
     assert sum(one.rate or 0.0 for one in shares) == (rate or 0.0)
     assert rate is None or sum(Rate(one.rate).room(100) for one in shares) <= max(2, rate)

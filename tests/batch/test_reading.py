@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -133,23 +134,21 @@ def refusal_of(path: Path) -> list[str]:
     return refused.value.message.splitlines()[1:]
 
 
-def test_a_job_needs_a_target_and_an_input_must_exist(tmp_path: Path) -> None:
+def test_a_job_needs_a_target(tmp_path: Path) -> None:
     path = spool_jobs([Job("do")], tmp_path / "jobs.jsonl")
     with pytest.raises(UsageError, match=r"line 1: target is missing; .* give --target"):
         read(path, None)
-    for reading in (read, lambda path: fingerprint(path, None)):
-        with pytest.raises(UsageError, match="gone cannot be read"):
-            reading(tmp_path / "gone")
 
 
-def test_an_input_is_a_regular_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read_input", [read, lambda path: fingerprint(path, None)], ids=["jobs", "fingerprint"])
+def test_an_input_is_a_regular_file(tmp_path: Path, read_input: Callable[[Path], object]) -> None:
     """Reading a pipe would never end; the device comes first, as that does."""
-    pipe = tmp_path / "pipe.jsonl"
-    os.mkfifo(pipe)
-    for path in (Path("/dev/null"), tmp_path, pipe):
-        for reading in (lambda path: fingerprint(path, None), read):
-            with pytest.raises(UsageError, match="is not a regular file; name one, or - to read"):
-                reading(path)
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for path in (Path("/dev/null"), tmp_path, tmp_path / "pipe.jsonl"):
+        with pytest.raises(UsageError, match="is not a regular file; name one, or - to read"):
+            read_input(path)
+    with pytest.raises(UsageError, match="gone cannot be read"):
+        read_input(tmp_path / "gone")
 
 
 def test_an_input_is_known_by_its_content_and_its_target(tmp_path: Path) -> None:

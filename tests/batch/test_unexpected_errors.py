@@ -20,11 +20,6 @@ from transports.batch._jobs import Outcome, State
 from transports.batch.pool._pool import free_memory
 
 
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    return World(monkeypatch)
-
-
 async def no_outcome(job: Job) -> Any:
     return None
 
