@@ -46,7 +46,6 @@ class Course:
         return median(held[name] for _, held in self.memory[part]) / MB
 
     def as_dict(self) -> dict[str, object]:
-        """The figures."""
         count, tenth = len(self.milliseconds), max(len(self.memory) // 10, 1)
         compared = [job for job in (count // 4, count // 2, 3 * count // 4, count - _WINDOW // 2) if job > _FIRST]
         return {
@@ -103,7 +102,6 @@ async def _watch(course: Course, process: psutil.Process) -> None:
 
 
 def picture(course: Course) -> str:
-    """An SVG file."""
     count = len(course.milliseconds)
 
     def x(job: float) -> float:
@@ -176,7 +174,6 @@ def _panel(
 
 
 def main() -> None:
-    """Run it, print the figures and draw them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--bytes", type=int, default=16_384)

@@ -99,7 +99,6 @@ class App(MemoryTransport):
             self.world.running_now -= 1
 
     async def wait(self, params: Mapping[str, object], call: Call) -> object:
-        """Answers when the world says so."""
         self.world.waiting += 1
         await self.world.go_on.wait()
         return await self.work(params, call)

@@ -50,7 +50,6 @@ def jobs(count: int, target: str = "http://a.test/", *, idempotent: bool = False
 
 
 async def filled(place: str, added: Sequence[Job], fingerprint: str = "one") -> Ledger:
-    """Return an open ledger with jobs."""
     ledger = await open_ledger(place).__aenter__()
     await ledger.add(lambda: [added], fingerprint)
     return ledger

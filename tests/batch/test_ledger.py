@@ -179,20 +179,15 @@ async def test_a_job_that_was_not_begun_is_queued_as_it_was_while_its_lease_hold
         assert await one.settle(back) == 0
 
 
-async def test_a_job_that_waits_for_another_attempt_is_not_leased_before(place: str) -> None:
-    async with await filled(place, jobs(2)) as ledger:
-        one, two = await ledger.lease(2, 60)
-        outcome = Outcome(one.job, State.FAILED)
-        await ledger.settle([Settlement(one.key, outcome, 3600.0), Settlement(two.key, outcome, 0.0)])
-        assert [leased.key for leased in await ledger.lease(2, 60)] == [two.key]
-
-
-async def test_hosts_whose_jobs_all_wait_keep_no_other_host_waiting(place: str) -> None:
+async def test_a_job_that_waits_for_another_attempt_keeps_no_other_waiting(place: str) -> None:
     many = [job for name in "abcd" for job in jobs(2, f"http://{name}.test/")]
     async with await filled(place, many) as one, open_ledger(place) as two:
         held = await one.lease(6, 60, closed=["d.test"])
-        await one.settle([Settlement(leased.key, Outcome(leased.job, State.FAILED), 3600.0) for leased in held])
-        assert [leased.job.target for leased in await two.lease(2, 60)] == ["http://d.test/"] * 2
+        waits = dict.fromkeys((leased.key for leased in held), 3600.0) | {held[-1].key: 0.0}
+        await one.settle([Settlement(key, Outcome(many[0], State.FAILED), wait) for key, wait in waits.items()])
+        leased = await two.lease(8, 60)
+        assert [job.key for job in leased if job.job.target != "http://d.test/"] == [held[-1].key]
+        assert len(leased) == 3
 
 
 async def test_a_lease_that_ends_makes_a_job_unknown_unless_it_is_idempotent(place: str) -> None:

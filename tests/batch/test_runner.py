@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from tests.batch.runs import REF, Recorder, jobs
+from tests.batch.runs import REF, Recorder, jobs, states
 from tests.support.eventually import eventually
 from transports.artifacts import LocalStore
 from transports.artifacts._files import Replacement
 from transports.batch._batch import run
 from transports.batch._jobs import Job, Outcome, State
 from transports.batch._outputs import export_run
-from transports.batch._runner import Ended, HostPauses, Rate, Retries, Runner, RunOptions
+from transports.batch._runner import Ended, HostPauses, Retries, Runner, RunOptions
 from transports.batch.ledger._ledger import open_ledger
 from transports.batch.ledger._schema import Settlement
 from transports.errors import CallTimeout, CapabilityError, LedgerError, UsageError
@@ -155,16 +155,15 @@ async def test_a_run_that_is_cancelled_settles_what_it_sent(tmp_path: Path) -> N
         raise AssertionError
 
     driver = Recorder(answer)
-    many = [Job("do", {"n": n}, "memory:", idempotent=n % 2 == 0) for n in range(4)]
+    many = [Job("do", {"n": n}, idempotent=n % 2 == 0, target="memory:") for n in range(4)]
     batch = asyncio.create_task(run(many, tmp_path, pool=driver, options=RunOptions(concurrency=4)))
     await eventually(lambda: driver.ran.total() == 4)
     batch.cancel()
     with pytest.raises(asyncio.CancelledError):
         await batch
     async with open_ledger(tmp_path) as ledger:
-        rows = [row async for row in ledger.rows()]
-    assert [row.state.value for row in rows] == ["queued", "unknown", "queued", "unknown"]
-    assert {row.error_code for row in rows} == {None, "CANCELLED"}
+        assert await states(ledger) == ["queued", "unknown", "queued", "unknown"]
+        assert {row.error_code async for row in ledger.rows()} == {None, "CANCELLED"}
 
 
 async def test_a_worker_goes_on_with_what_a_lost_one_held(tmp_path: Path) -> None:
@@ -176,21 +175,6 @@ async def test_a_worker_goes_on_with_what_a_lost_one_held(tmp_path: Path) -> Non
         assert driver.ran == {2: 1, 3: 1, 4: 1}
         counts = await other.counts()
         assert (counts[State.SUCCEEDED], counts[State.UNKNOWN]) == (3, 2)
-
-
-async def test_a_rate_gives_room_as_time_passes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-    rate, sent = Rate(50), 0
-    for step in range(1000):
-        now = step * 0.013
-        room = rate.room(8)
-        await rate.take(room)
-        assert rate.seconds() == (math.inf if rate.room(1) else 0.02)
-        sent += room
-    assert 0.95 < sent / (50 * now) < 1.05
-    unlimited = Rate(None)
-    assert unlimited.room(1000) == 1000
 
 
 def test_retries_are_bounded_for_a_job_and_for_the_run() -> None:

@@ -71,7 +71,6 @@ def courses(arguments: argparse.Namespace) -> Mapping[str, Sequence[Point]]:
 
 
 def main() -> None:
-    """Simulate, print and draw."""
     arguments = _arguments()
     if arguments.measure:
         asyncio.run(measure(arguments.measure))

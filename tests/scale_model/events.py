@@ -23,7 +23,6 @@ class Resource:
         self._since = self._used = 0.0
 
     def take(self, process: Process) -> bool:
-        """Give it to a process now, or have the process wait."""
         if not self._free:
             self._waiting.append(process)
             return False
@@ -45,7 +44,6 @@ class Resource:
 
     @property
     def use(self) -> float:
-        """The share of it that was used, from 0 to 1."""
         self._count()
         return self._used / (self._capacity * self._clock.now) if self._clock.now else 0.0
 
@@ -59,7 +57,6 @@ class Bell:
         self._naps = 0
 
     def take(self, process: Process) -> bool:
-        """Have a process wait."""
         self._sleeper = process
         self._naps += 1
         return False
@@ -92,7 +89,6 @@ class Clock:
         heapq.heappush(self._events, (self.now + seconds, next(self._numbers), process))
 
     def run(self, until: float) -> None:
-        """Let time pass."""
         while self._events and self._events[0][0] <= until:
             self.now, _, process = heapq.heappop(self._events)
             for wanted in process:

@@ -48,8 +48,6 @@ class Measured:
 
 
 class Host(SocketApp):
-    """An app that takes ``seconds`` for a call."""
-
     def __init__(self, seconds: float) -> None:
         super().__init__()
         self._seconds = seconds

@@ -110,7 +110,6 @@ class _Worker:
         return setup.sessions if self._job_seconds < LIMITS.short and setup.slots is None else 0
 
     def loop(self) -> Process:
-        """What :meth:`transports.batch._runner.Runner.run` does."""
         world, costs, setup = self._world, self._world.costs, self._world.setup
         while True:
             ended, self._ended = self._ended, 0

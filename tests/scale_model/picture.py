@@ -22,7 +22,6 @@ class Point:
 
 
 def picture(found: Mapping[str, Sequence[Point]], prices: Mapping[str, Sequence[float]]) -> str:
-    """An SVG file."""
     style = "font-family: system-ui, sans-serif; font-size: 13px; fill: #222"
     workers = [point.workers for point in next(iter(found.values()))]
     throughput = {name: [point.per_second for point in points] for name, points in found.items()}

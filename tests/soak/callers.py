@@ -29,7 +29,6 @@ class Caller(Protocol):
 
 
 async def forget_oldest(contents: Contents, store: ArtifactStore, most: int = _KEPT) -> None:
-    """Read, compare and delete what is over ``most``."""
     while (oldest := contents.oldest(most)) is not None:
         key, sha256 = oldest
         assert sha256_of(await store.get(key) or b"") == sha256, f"{key} is not what was stored"

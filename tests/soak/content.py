@@ -65,5 +65,4 @@ class Contents:
 
 
 def sha256_of(data: bytes) -> str:
-    """Return the hash in hex."""
     return hashlib.sha256(data).hexdigest()

@@ -23,8 +23,6 @@ _REPLACED, _FULL, _GONE = 60.0, 30.0, 30.0
 
 @dataclass
 class World:
-    """What can be broken."""
-
     record: Record
     chance: random.Random
     server: AppServer
@@ -117,7 +115,6 @@ def _suspend(world: World, found: list[psutil.Process]) -> None:
 
 
 def thaw(world: World, found: list[psutil.Process]) -> None:
-    """Let stopped processes go on."""
     for process in found:
         with suppress(psutil.Error):
             process.resume()

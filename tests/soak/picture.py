@@ -17,7 +17,6 @@ _BARS = 120
 
 
 def picture(outcome: Outcome) -> str:
-    """An SVG file."""
     total = max(outcome.record.elapsed if not outcome.marks else outcome.marks[-1], 1.0)
 
     def x(seconds: float) -> float:

@@ -48,7 +48,6 @@ class Program:
         return self._process.pid
 
     async def line(self) -> str:
-        """The next line of its stdout."""
         assert self._process is not None and self._process.stdout is not None
         stdout: IO[str] = self._process.stdout
         return (await asyncio.wait_for(asyncio.to_thread(stdout.readline), _READY)).strip()
@@ -90,7 +89,6 @@ class AppServer:
         return self._program.pid
 
     async def start(self) -> None:
-        """Start it, and wait until it serves."""
         self._program.start()
         while await self._program.line() != "Press Ctrl-C to stop.":
             pass
@@ -103,7 +101,6 @@ class AppServer:
 
 
 def mcp_server() -> StdioServer:
-    """The reference app as an MCP server."""
     return StdioServer(sys.executable, (str(FOLDER / "reference.py"),), env=dict(os.environ), name="mcp")
 
 

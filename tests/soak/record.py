@@ -74,7 +74,6 @@ class Record:
             self.longest[way] = max(self.longest[way], time.monotonic() - begun)
 
     def fault(self, name: str) -> None:
-        """Something is broken now."""
         self.faults.append((self.elapsed, name))
 
     def count(self, way: str) -> tuple[int, int]:

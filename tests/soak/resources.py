@@ -28,7 +28,6 @@ class Resources:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """All but the memory."""
         return astuple(self)[:-1]
 
 

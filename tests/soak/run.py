@@ -111,7 +111,6 @@ def _folder() -> Iterator[tuple[Path, Path]]:
 async def _opened(
     outcome: Outcome, folder: Path, main: Contents, there: Contents, small: Contents, limit: Retention | None
 ) -> AsyncIterator[tuple[World, Sequence[Caller]]]:
-    """Open every way to the app."""
     chance = random.Random(outcome.plan.seed)
     audit = folder / "audit.jsonl"
     async with AsyncExitStack() as stack:

@@ -37,12 +37,10 @@ class Counting(ABC):
         """The capability and the parameters of job ``n``."""
 
     def count(self, n: int) -> None:
-        """Note that a job runs."""
         self.runs[n] += 1
         self._ran.set()
 
     async def until(self, total: int) -> None:
-        """Wait until so many jobs ran."""
         while self.runs.total() < total:
             self._ran.clear()
             await self._ran.wait()
@@ -52,12 +50,10 @@ class SocketApp(Counting):
     """An app of one capability over a WebSocket."""
 
     def call(self, n: int) -> Mapping[str, object]:
-        """The capability that counts."""
         return {"capability": "count", "params": {"n": n}}
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[str]:
-        """Serve it."""
         async with MemoryTransport({"count": self._count}) as app:
 
             async def connected(socket: ServerConnection) -> None:
@@ -110,7 +106,6 @@ class PageApp(Counting):
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[str]:
-        """Serve it."""
         app = build_app(State())
         app.router.add_get("/counted", self._page)
         app.router.add_post("/ran/{n:[0-9]+}", self._told)

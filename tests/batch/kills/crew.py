@@ -52,7 +52,6 @@ class Crew:
         self._running: dict[int, asyncio.subprocess.Process] = {}
 
     async def work(self) -> None:
-        """Run all commands to their ends."""
         await asyncio.gather(*map(self._keep, range(len(self._commands))))
 
     async def _keep(self, number: int) -> None:

@@ -39,7 +39,6 @@ class Machines:
         self._up = asyncio.Semaphore(0)
 
     async def open(self) -> Self:
-        """Start the head and the machines."""
         head = ("--head", f"--port={self.address.rpartition(':')[2]}", "--num-cpus=0", "--include-dashboard=false")
         self._head = await self._start(*head, "--disable-usage-stats", f"--temp-dir={self._folder}")
         self._tasks = [asyncio.create_task(self._keep()) for _ in range(MACHINES)]
@@ -73,7 +72,6 @@ class Machines:
         return process
 
     def starts(self) -> list[psutil.Process]:
-        """The ``ray start`` of each machine."""
         return [psutil.Process(one.pid) for one in self._machines if one.returncode is None]
 
     async def _keep(self) -> None:
@@ -87,7 +85,6 @@ class Machines:
                 self._machines.remove(machine)
 
     async def aclose(self) -> None:
-        """End all of it."""
         await cancel_and_wait(self._tasks)
         for one in (*self._machines, self._head):
             if one is not None and one.returncode is None:

@@ -45,7 +45,6 @@ class Plan:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What is killed, in turn."""
         engine = () if self.engine == "local" else ("actor", "machine")
         return ("worker", *engine, *(("browser", "driver") if self.app == "pages" else ()))
 
