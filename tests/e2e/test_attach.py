@@ -201,7 +201,7 @@ async def test_options_that_contradict_each_other_are_refused(page: Page, browse
         ({"storage_state": state, "profile": tmp_path}, "storage_state="),
         ({"storage_state": state, "page": page}, "storage_state="),
         ({"extension_page": "x.html"}, "extension_page="),
-        ({"browser": browser, "transport": PlaywrightTransport(url)}, "made already"),
+        ({"browser": browser, "transport": PlaywrightTransport(url)}, "a transport instance"),
         ({"page": page, "transport": "postmessage"}, "page= cannot be combined with"),
     ]
     for options, words in contradictions:

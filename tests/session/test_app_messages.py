@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -34,35 +36,54 @@ async def steps(params: Mapping[str, object], call: Call) -> object:
     return "done"
 
 
-async def test_progress_arrives_in_order_before_the_result(app_of: Connect) -> None:
-    plain: list[float | None] = []
-    awaited: list[float | None] = []
+class Unhashable:
+    """A callable object, with equality of its own."""
 
-    def listen(progress: Progress) -> None:
-        plain.append(progress.fraction)
+    __hash__ = None  # type: ignore[assignment]
 
-    async def listen_async(progress: Progress) -> None:
-        await asyncio.sleep(0)
-        awaited.append(progress.fraction)
+    def __init__(self, listen: Callable[[Progress], object]) -> None:
+        self.listen = listen
 
-    async with app_of({"steps": steps}) as app:
-        await app.call("steps", on_progress=listen)
-        await app.call("steps", on_progress=listen_async)
-        assert plain == awaited == [0, 0.25, 0.5, 0.75, 1]
-        await app.call("steps")  # nobody listens: nothing happens
-        assert len(plain) == 5
+    async def __call__(self, progress: Progress) -> None:
+        self.listen(progress)
 
 
-async def test_a_result_waits_briefly_for_progress_callbacks(app_of: Connect) -> None:
-    received: list[float | None] = []
+def listeners(received: list[float | None]) -> Mapping[str, Callable[[Progress], object]]:
+    """Callbacks of every kind; those that are awaited let others run between two values."""
+    begun: list[float | None] = []
 
-    async def listen(progress: Progress) -> None:
-        await asyncio.sleep(0.02)
+    def plain(progress: Progress) -> None:
+        time.sleep(0.02 / (1 + len(received)))
         received.append(progress.percentage)
 
-    async with app_of({"steps": steps}, store="none:", on_progress=listen) as app:
-        await app.call("steps")
-        assert received == [0, 25, 50, 75, 100]
+    async def awaited(progress: Progress) -> None:
+        assert begun == received, "one value at a time"
+        begun.append(progress.percentage)
+        await asyncio.sleep(0.01)
+        received.append(progress.percentage)
+
+    async def labelled(label: str, progress: Progress) -> None:
+        await awaited(progress)
+
+    return {
+        "plain": plain,
+        "async": awaited,
+        "partial": partial(labelled, "label"),
+        "unhashable": Unhashable(lambda progress: received.append(progress.percentage)),
+        "returns an awaitable": lambda progress: awaited(progress),
+    }
+
+
+@pytest.mark.parametrize("kind", listeners([]))
+@pytest.mark.parametrize("of_session", [False, True], ids=["of the call", "of the session"])
+async def test_progress_arrives_in_order_before_the_result(app_of: Connect, kind: str, of_session: bool) -> None:
+    received: list[float | None] = []
+    listen = listeners(received)[kind]
+    async with app_of({"steps": steps}, store="none:", on_progress=listen if of_session else None) as app:
+        for _ in range(2):  # the callback is idle between the calls
+            await app.call("steps", on_progress=None if of_session else listen)
+            assert received[-5:] == [0, 25, 50, 75, 100]
+    assert len(received) == 10
 
 
 async def test_progress_before_a_failure_arrives(app_of: Connect) -> None:
@@ -77,21 +98,37 @@ async def test_progress_before_a_failure_arrives(app_of: Connect) -> None:
         assert received == ["half way"]
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
-async def test_a_progress_callback_that_raises_breaks_no_call(app_of: Connect, is_async: bool) -> None:
+def fails() -> None:
+    raise RuntimeError("a broken callback")
+
+
+async def fails_async() -> None:
+    raise RuntimeError("a broken callback")
+
+
+def exhausts() -> None:
+    next(iter(()))
+
+
+async def cancels_itself() -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("broken", [fails, fails_async, exhausts, cancels_itself])
+async def test_a_progress_callback_that_raises_breaks_no_call(
+    app_of: Connect, broken: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
     received: list[float | None] = []
 
-    def listen(progress: Progress) -> None:
+    def listen(progress: Progress) -> object:
         received.append(progress.percentage)
-        raise RuntimeError("a broken callback")
-
-    async def listen_async(progress: Progress) -> None:
-        listen(progress)
+        return broken()
 
     async with app_of({"steps": steps}) as app:
-        result = await app.call("steps", on_progress=listen_async if is_async else listen)
+        result = await app.call("steps", on_progress=listen)
         assert result.data == "done"
     assert received == [0, 25, 50, 75, 100]
+    assert [record.message for record in caplog.records] == ["a callback failed; the call goes on"] * 5
 
 
 @pytest.mark.requirement("R6-5e")
@@ -218,7 +255,7 @@ async def flood(params: Mapping[str, Any], call: Call) -> object:
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 @pytest.mark.parametrize("count", [100, 10_000, pytest.param(100_000, marks=pytest.mark.exhaustive)])
-async def test_every_notification_before_an_answer_reaches_the_callback_in_order_before_call_returns(
+async def test_every_notification_before_an_answer_or_a_refusal_reaches_the_callback_in_order_before_the_call_ends(
     app_of: Connect, is_async: bool, count: int
 ) -> None:
     received: list[object] = []
@@ -232,14 +269,9 @@ async def test_every_notification_before_an_answer_reaches_the_callback_in_order
     async with app_of({"flood": flood}, on_notification=listen_async if is_async else listen) as app:
         await app.call("flood", {"count": count})
         assert received == list(range(count))
-
-
-async def test_every_notification_before_a_refusal_reaches_the_callback_before_call_raises(app_of: Connect) -> None:
-    received: list[Notification] = []
-    async with app_of({"flood": flood}, on_notification=received.append) as app:
         with pytest.raises(CapabilityError):
             await app.call("flood", {"count": 1000, "fails": True})
-        assert len(received) == 1000
+        assert len(received) == count + 1000
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])

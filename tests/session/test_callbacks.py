@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import functools
 import itertools
 import logging
 import threading
@@ -31,49 +30,6 @@ async def wait_for(callbacks: Callbacks, *which: Callable[..., object]) -> None:
     await asyncio.wait_for(callbacks.wait(which, stalled=FOREVER, timeout=FOREVER), 5)
 
 
-async def test_plain_functions_get_their_values_in_order(callbacks: Callbacks) -> None:
-    seen: list[int] = []
-
-    def slower_at_first(value: int) -> None:
-        time.sleep(0.02 / (value + 1))
-        seen.append(value)
-
-    for value in range(20):
-        callbacks.submit(slower_at_first, value)
-    await wait_for(callbacks, slower_at_first)
-    assert seen == list(range(20))
-
-
-async def test_coroutine_functions_get_their_values_in_order_and_one_at_a_time(callbacks: Callbacks) -> None:
-    seen: list[tuple[str, int]] = []
-
-    async def listen(value: int) -> None:
-        seen.append(("begin", value))
-        await asyncio.sleep(0)
-        seen.append(("end", value))
-
-    for value in range(5):
-        callbacks.submit(listen, value)
-    await wait_for(callbacks, listen)
-    assert seen == [(step, value) for value in range(5) for step in ("begin", "end")]
-
-
-async def test_a_slow_callback_delays_only_itself(callbacks: Callbacks) -> None:
-    release, seen = threading.Event(), list[int]()
-
-    def slow(value: int) -> None:
-        release.wait(FOREVER)
-
-    listen = seen.append
-    try:
-        callbacks.submit(slow, 1)
-        callbacks.submit(listen, 2)
-        await wait_for(callbacks, listen)
-        assert seen == [2]
-    finally:
-        release.set()
-
-
 async def test_waiting_for_callbacks_has_a_limit_and_drops_no_value(callbacks: Callbacks) -> None:
     release, seen = asyncio.Event(), list[int]()
 
@@ -90,77 +46,8 @@ async def test_waiting_for_callbacks_has_a_limit_and_drops_no_value(callbacks: C
     assert seen == [1, 2]
 
 
-async def raises_async(value: object) -> None:
-    raise RuntimeError(f"async {value}")
-
-
 def raises(value: object) -> None:
     raise RuntimeError(f"plain {value}")
-
-
-def exhausts(value: object) -> None:
-    next(iter(()))
-
-
-async def cancels_itself(value: object) -> None:
-    raise asyncio.CancelledError
-
-
-@pytest.mark.parametrize("broken", [raises, raises_async, exhausts, cancels_itself])
-async def test_what_a_callback_raises_is_logged_and_the_next_value_comes(
-    callbacks: Callbacks, broken: Callable[[object], object], caplog: pytest.LogCaptureFixture
-) -> None:
-    seen: list[object] = []
-
-    async def listen(value: object) -> None:
-        seen.append(value)
-        if value == "bad":
-            await invoke(broken, value)
-
-    for value in ("bad", "good"):
-        callbacks.submit(listen, value)
-    with caplog.at_level(logging.ERROR, "transports"):
-        await wait_for(callbacks, listen)
-    assert seen == ["bad", "good"]
-    assert len(caplog.records) == 1
-
-
-async def test_any_callable_is_accepted(callbacks: Callbacks) -> None:
-    seen: list[object] = []
-
-    class Unhashable:
-        __hash__ = None  # type: ignore[assignment]
-
-        async def __call__(self, value: object) -> None:
-            seen.append(value)
-
-    async def listen(label: str, value: object) -> None:
-        seen.append((label, value))
-
-    unhashable, partial = Unhashable(), functools.partial(listen, "partial")
-    callbacks.submit(unhashable, 1)
-    await wait_for(callbacks, unhashable)
-    callbacks.submit(partial, 2)
-    await wait_for(callbacks, partial)
-    assert seen == [1, ("partial", 2)]
-
-
-async def test_no_task_is_left_when_all_values_are_delivered(callbacks: Callbacks) -> None:
-    before = asyncio.all_tasks()
-    callbacks.submit(raises_async, 1)
-    listen = list[object]().append
-    callbacks.submit(listen, 2)
-    await wait_for(callbacks, raises_async, listen)
-    assert asyncio.all_tasks() == before
-
-
-async def test_an_idle_callback_gets_later_values(callbacks: Callbacks) -> None:
-    seen: list[int] = []
-    listen = seen.append
-    for value in range(3):
-        callbacks.submit(listen, value)
-        await wait_for(callbacks, listen)
-        assert seen[-1] == value
 
 
 async def test_aclose_waits_for_a_callback_that_swallows_its_cancellation(callbacks: Callbacks) -> None:
@@ -282,22 +169,6 @@ async def test_a_callback_that_is_too_far_behind_loses_the_oldest_values_and_say
     assert "10 values behind" in caplog.text
 
 
-async def test_a_plain_function_may_return_something_to_await_for_each_value(callbacks: Callbacks) -> None:
-    seen: list[int] = []
-
-    async def listen(value: int) -> None:
-        await asyncio.sleep(0)
-        seen.append(value)
-
-    def listen_later(value: int) -> object:
-        return listen(value)
-
-    for value in range(20):
-        callbacks.submit(listen_later, value)
-    await wait_for(callbacks, listen_later)
-    assert seen == list(range(20))
-
-
 @pytest.mark.load
 async def test_waiting_gives_up_on_a_callback_that_is_stuck_in_one_value_but_not_on_a_slow_one(
     callbacks: Callbacks,
@@ -320,18 +191,6 @@ async def test_waiting_gives_up_on_a_callback_that_is_stuck_in_one_value_but_not
         assert seen == list(range(30))
     finally:
         release.set()
-
-
-async def test_a_callback_can_wait_for_all_callbacks_itself_included(callbacks: Callbacks) -> None:
-    waited: list[int] = []
-
-    async def wait(value: int) -> None:
-        await callbacks.wait(stalled=FOREVER, timeout=FOREVER)
-        waited.append(value)
-
-    callbacks.submit(wait, 1)
-    await wait_for(callbacks, wait)
-    assert waited == [1]
 
 
 async def test_waiting_ends_although_new_values_go_on_coming(callbacks: Callbacks) -> None:

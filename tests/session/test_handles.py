@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.conftest import Connect
-from tests.support.apps import answering, hang
+from tests.support.apps import answering, ask, hang
 from tests.support.events import collect_events
 from tests.support.eventually import eventually
 from transports import CallHandle, CallStatus, CapabilityError, Disconnected, MemoryTransport, UsageError
@@ -24,10 +24,6 @@ async def stop(params: Mapping[str, object], call: Call) -> object:
     error = CapabilityError("the user has had enough", code="CANCELLED")
     error.cancelled = True
     raise error
-
-
-async def ask(params: Mapping[str, object], call: Call) -> object:
-    return dict(await call.elicit("elicitation/confirm", {"message": "Sure?"}))
 
 
 APP = {"job.run": answering({"done": True}), "job.hang": hang, "job.refuse": refuse, "job.stop": stop, "job.ask": ask}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -34,69 +34,54 @@ USES: dict[str, Callable[[Session], Awaitable[object]]] = {
 }
 
 
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
 @pytest.mark.parametrize("use", USES)
-def test_a_session_is_refused_in_another_loop_and_goes_on_in_its_own(app_of: Connect, use: str) -> None:
+def test_a_session_is_refused_in_another_loop_and_continues_in_its_own(
+    app_of: Connect, loop: asyncio.AbstractEventLoop, use: str
+) -> None:
     class Page(MemoryTransport):
         features = Features(listing=True, page=True)
 
     async def elsewhere() -> None:
         await USES[use](app)
 
-    loop = asyncio.new_event_loop()
-    try:
-        app = loop.run_until_complete(app_of(Page({"quick": quick})).__aenter__())
-        with pytest.raises(UsageError, match="this session belongs to another event loop"):
-            asyncio.run(elsewhere())
-        assert loop.run_until_complete(app.call("quick")).data == {"ok": True}
-        loop.run_until_complete(app.aclose())
-        asyncio.run(app.aclose())  # a closed session belongs to none
-    finally:
-        loop.close()
+    app = loop.run_until_complete(app_of(Page({"quick": quick})).__aenter__())
+    with pytest.raises(UsageError, match="this session belongs to another event loop"):
+        asyncio.run(elsewhere())
+    waiting = asyncio.wait_for(app.call("quick"), 30)  # an awaitable may be made outside of the loop
+    assert loop.run_until_complete(waiting).data == {"ok": True}
+    handle = loop.run_until_complete(app.start("quick"))
+    for use_handle in (handle.result, handle.cancel):
+        with pytest.raises(UsageError, match="another event loop"):
+            asyncio.run(use_handle())
+    assert loop.run_until_complete(handle.result()).data == {"ok": True}
+    loop.run_until_complete(app.aclose())
+    asyncio.run(app.aclose())  # a closed session belongs to none
 
 
-def test_the_handle_of_a_call_is_refused_in_another_loop(app_of: Connect) -> None:
-    loop = asyncio.new_event_loop()
-    try:
-        app = loop.run_until_complete(app_of({"quick": quick}).__aenter__())
-        handle = loop.run_until_complete(app.start("quick"))
-        for use in (handle.result, handle.cancel):
-            with pytest.raises(UsageError, match="another event loop"):
-                asyncio.run(use())
-        assert loop.run_until_complete(handle.result()).data == {"ok": True}
-        loop.run_until_complete(app.aclose())
-    finally:
-        loop.close()
+ASYNCHRONOUS: Sequence[Callable[[], Any]] = (lambda: connect("ws://127.0.0.1:9/"), Browser, Pool)
+BLOCKING: Sequence[Callable[[], Any]] = (lambda: sync.connect("ws://127.0.0.1:9/"), sync.Browser, BlockingPool)
 
 
-def test_an_awaitable_of_a_call_may_be_made_outside_of_the_loop(app_of: Connect) -> None:
-    loop = asyncio.new_event_loop()
-    try:
-        app = loop.run_until_complete(app_of({"quick": quick}).__aenter__())
-        assert loop.run_until_complete(asyncio.wait_for(app.call("quick"), 30)).data == {"ok": True}
-        loop.run_until_complete(app.aclose())
-    finally:
-        loop.close()
-
-
-@pytest.mark.parametrize("make", [lambda: connect("ws://127.0.0.1:9/"), Browser, Pool])
-def test_what_one_process_opens_cannot_be_pickled_for_another(make: Callable[[], object]) -> None:
+@pytest.mark.parametrize("make", [*ASYNCHRONOUS, *BLOCKING])
+def test_an_object_cannot_be_pickled_for_another_process(make: Callable[[], object]) -> None:
     with pytest.raises(UsageError, match=r"cannot go to another process; open one there"):
         pickle.dumps(make())
 
 
-@pytest.mark.parametrize("make", [lambda: sync.connect("ws://127.0.0.1:9/"), sync.Browser, BlockingPool])
-def test_blocking_objects_cannot_be_pickled_either(make: Callable[[], object]) -> None:
-    with pytest.raises(UsageError, match=r"cannot go to another process; open one there"):
-        pickle.dumps(make())
-
-
-@pytest.mark.parametrize("make", [lambda: connect("ws://127.0.0.1:9/"), Browser, Pool])
+@pytest.mark.parametrize("make", ASYNCHRONOUS)
 def test_blocking_with_is_refused_with_the_name_to_import(make: Callable[[], Any]) -> None:
     with pytest.raises(UsageError, match=r"is opened with `async with`; .*transports\.sync"), make():
         pass
 
 
-@pytest.mark.parametrize("make", [lambda: sync.connect("ws://127.0.0.1:9/"), sync.Browser, BlockingPool])
+@pytest.mark.parametrize("make", BLOCKING)
 async def test_async_with_is_refused_of_a_blocking_object(make: Callable[[], Any]) -> None:
     with pytest.raises(UsageError, match=r"is opened with `with`; .*transports without sync"):
         async with make():

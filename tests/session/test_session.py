@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,15 @@ class Unopenable(NotingTransport):
         raise ConnectFailed("nothing answers")
 
 
+class Silent(NotingTransport):
+    async def request(self, message: Message, *, timeout: float) -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+REFUSAL = {"success": False, "error": {"code": "PERMISSION_DENIED", "message": "no"}}
+
+
 @pytest.mark.requirement("R6-3j")
 @pytest.mark.parametrize(
     ("transport", "error"),
@@ -104,22 +114,20 @@ class Unopenable(NotingTransport):
         (NotingTransport(initialize=None), ProtocolError),
         (NotingTransport(initialize="hello"), ProtocolError),
         (NotingTransport(initialize={"capabilities": "all"}), ProtocolError),
-        (
-            NotingTransport(initialize={"success": False, "error": {"code": "PERMISSION_DENIED", "message": "no"}}),
-            ABPError,
-        ),
+        (NotingTransport(initialize=REFUSAL), ABPError),
         (NotingTransport(initialize=CallTimeout("no answer")), CallTimeout),
         (NotingTransport(list=CallTimeout("no answer")), CallTimeout),
+        (Silent(), TimeoutError),
     ],
-    ids=["open", "null", "text", "wrong type", "refusal", "silence", "silent list"],
+    ids=["open", "null", "text", "wrong type", "refusal", "silence", "silent list", "cancelled"],
 )
 async def test_a_session_that_cannot_open_closes_everything(
-    app_of: Connect, transport: NotingTransport, error: type[ABPError]
+    app_of: Connect, transport: NotingTransport, error: type[Exception]
 ) -> None:
     before = asyncio.all_tasks()
     session = app_of(transport)
     with pytest.raises(error):
-        async with session:
+        async with asyncio.timeout(0.02 if error is TimeoutError else FOREVER), session:
             pytest.fail("it opened")
     assert transport.closed
     assert asyncio.all_tasks() == before
@@ -128,44 +136,42 @@ async def test_a_session_that_cannot_open_closes_everything(
         await session.call("x")
 
 
-async def test_cancelling_the_opening_closes_everything(app_of: Connect) -> None:
-    class Slow(NotingTransport):
-        async def request(self, message: Message, *, timeout: float) -> Message:
-            await asyncio.Event().wait()
-            raise AssertionError
-
-    before, transport = asyncio.all_tasks(), Slow()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.02), app_of(transport):
-            pytest.fail("it opened")
-    assert transport.closed
-    assert asyncio.all_tasks() == before
-
-
 # --- closing ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R6-3e")
-async def test_closing_sends_shutdown_once_and_leaves_no_task(app_of: Connect) -> None:
-    before, transport = asyncio.all_tasks(), NotingTransport({"good": answering(1), "hang": hang})
-    async with app_of(transport, on_progress=print) as app:
-        await app.call("good")
-        with pytest.raises(CallTimeout):
-            await app.call("hang", timeout=0.01)
+@pytest.mark.parametrize("way", ["aclose", "await", "exception", "unsendable"])
+async def test_closing_sends_shutdown_once_and_leaves_no_task(app_of: Connect, way: str) -> None:
+    class Unsendable(NotingTransport):
+        async def notify(self, message: Message) -> None:
+            await super().notify(message)
+            raise TransportError("gone")
+
+    transport_class = Unsendable if way == "unsendable" else NotingTransport
+    before, transport = asyncio.all_tasks(), transport_class({"good": answering(1), "hang": hang})
+    session = app_of(transport, on_progress=print)
+    if way == "await":
+        app = await session
+        assert (await app.call("good")).data == 1
+        with pytest.raises(UsageError, match="once"):
+            await app
         await app.aclose()
-        await app.aclose()
-    await app.aclose()
-    assert transport.types().count("shutdown") == 1
-    assert transport.closed == 1
+    else:
+        with suppress(KeyError):
+            async with session as app:
+                await app.call("good")
+                with pytest.raises(CallTimeout):
+                    await app.call("hang", timeout=0.01)
+                if way == "exception":
+                    raise KeyError("mine")
+                await app.aclose()
+    await session.aclose()
+    assert transport.types().count("shutdown") == transport.closed == 1
     assert asyncio.all_tasks() == before
-
-
-async def test_a_call_after_closing_is_refused(app_of: Connect) -> None:
-    async with app_of(transport := NotingTransport({"good": answering(1)})) as app:
-        pass
+    sent = len(transport.sent)
     with pytest.raises(Disconnected, match="connect again"):
-        await app.call("good")
-    assert "capabilities/call" not in transport.types()
+        await session.call("good")
+    assert len(transport.sent) == sent
 
 
 async def test_a_session_is_used_while_open_and_opened_once(app_of: Connect) -> None:
@@ -179,27 +185,6 @@ async def test_a_session_is_used_while_open_and_opened_once(app_of: Connect) -> 
     with pytest.raises(UsageError, match="once"):
         async with app:
             pass
-
-
-async def test_a_session_is_opened_by_await_and_closed_by_aclose(app_of: Connect) -> None:
-    before, transport = asyncio.all_tasks(), NotingTransport({"good": answering(1)})
-    app = await app_of(transport)
-    assert (await app.call("good")).data == 1
-    with pytest.raises(UsageError, match="once"):
-        await app
-    await app.aclose()
-    await app.aclose()
-    assert transport.types().count("shutdown") == transport.closed == 1
-    assert asyncio.all_tasks() == before
-
-
-async def test_an_exception_inside_the_block_closes_the_transport(app_of: Connect) -> None:
-    before, transport = asyncio.all_tasks(), NotingTransport({"good": answering(1)})
-    with pytest.raises(KeyError):
-        async with app_of(transport):
-            raise KeyError("mine")
-    assert transport.closed == 1
-    assert asyncio.all_tasks() == before
 
 
 async def test_closing_ends_calls_and_handlers_under_way(app_of: Connect) -> None:
@@ -224,16 +209,6 @@ async def test_closing_ends_calls_and_handlers_under_way(app_of: Connect) -> Non
     with pytest.raises(Disconnected):
         await calling
     assert asyncio.all_tasks() == before
-
-
-async def test_a_transport_that_cannot_send_shutdown_is_closed_all_the_same(app_of: Connect) -> None:
-    class Unsendable(NotingTransport):
-        async def notify(self, message: Message) -> None:
-            raise TransportError("gone")
-
-    async with app_of(transport := Unsendable({"good": answering(1)})) as app:
-        await app.call("good")
-    assert transport.closed == 1
 
 
 @pytest.mark.parametrize("target", [None, 8000, Path("app"), b"http://a/", ["http://a/"]])
