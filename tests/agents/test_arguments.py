@@ -61,7 +61,7 @@ async def test_arguments_of_the_reading_tool_become_an_answer(
         assert text in answer.text, answer.text
 
 
-@pytest.mark.parametrize("page", [1.0, 1e300, 2, -3, "1", 10**30])
+@pytest.mark.parametrize("page", [1.0, 1e300, 1.5, 0, 2, -3, "1", 10**30])
 async def test_a_page_of_any_number_becomes_an_answer(app: Session, page: object) -> None:
     tools = AppTools(app, {})
     printed = await tools.call("abp_export_pdf", {"html": "<h1>Sales</h1>"})

@@ -155,7 +155,7 @@ async def test_a_call_gives_16_files_at_most(app_of: Connect) -> None:
 
 @pytest.mark.load
 async def test_content_is_attached_by_its_type_and_within_limits(app_of: Connect) -> None:
-    png = _png()
+    png = _encoded("PNG", (4, 3))
     contents = {
         "chart": file(png, "chart.png", "image/png"),
         "report": file(PDF, "report.pdf", "application/pdf"),
@@ -248,12 +248,6 @@ async def test_pictures_are_smaller_if_there_are_several_and_have_their_real_typ
     assert other.mime_type == "image/jpeg"
 
 
-def _png() -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (4, 3), "red").save(out, "PNG")
-    return out.getvalue()
-
-
 async def test_a_huge_answer_is_cut_and_its_file_can_be_read(app_of: Connect) -> None:
     rows = [{"name": f"row {n}", "note": "x" * 100} for n in range(5000)]
     async with app_of({"rows": answering({"rows": rows})}) as app:
@@ -298,9 +292,6 @@ async def test_a_page_of_a_pdf_is_read_with_its_picture(app: Session) -> None:
     assert (await tools.call("abp_read_artifact", {"id": ref.id})).attachments == ()
     gone = await tools.call("abp_read_artifact", {"id": ref.id, "page": 2})
     assert gone.is_error and f"{ref.filename} has 1 pages; the first is 1" in gone.text
-    for wrong in (0, "1", 1.5):
-        refused = await tools.call("abp_read_artifact", {"id": ref.id, "page": wrong})
-        assert refused.is_error and "INVALID_PARAMS" in refused.text
     blind = AppTools(app, {"attach": ()}).tools["abp_read_artifact"].schema
     assert "picture" not in str(blind["properties"])
 
@@ -378,11 +369,11 @@ async def test_the_timeout_is_of_each_call(app_of: Connect) -> None:
     )
 
 
-async def test_cancelling_a_call_cancels_it_in_the_app(app: Session) -> None:
+async def test_progress_goes_to_the_caller_and_cancelling_a_call_cancels_it_in_the_app(app: Session) -> None:
     tools = AppTools(app, {})
-    seen = asyncio.Event()
-    running = asyncio.ensure_future(tools.call("abp_job_run", {"steps": 9999}, on_progress=lambda _: seen.set()))
-    await asyncio.wait_for(seen.wait(), 20)
+    seen: list[Progress] = []
+    running = asyncio.ensure_future(tools.call("abp_job_run", {"steps": 9999}, on_progress=seen.append))
+    await eventually(lambda: bool(seen) and bool(seen[-1].steps[0]))
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -392,12 +383,6 @@ async def test_cancelling_a_call_cancels_it_in_the_app(app: Session) -> None:
         return [call["state"] for call in record["calls"] if call["capability"] == "job.run"] == ["cancelled"]
 
     await eventually(is_cancelled)
-
-
-async def test_progress_goes_to_the_caller(app: Session) -> None:
-    seen: list[Progress] = []
-    await AppTools(app, {}).call("abp_job_run", {"steps": 3, "delay": 1}, on_progress=seen.append)
-    assert seen and seen[-1].steps[0]
 
 
 # --- strict schemas ---------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from tests.conftest import Connect
-from tests.support.apps import answering
-from transports import CallFinished, MemoryTransport, Progress
+from tests.support.apps import AtAddress, answering
+from transports import CallFinished, Progress
 from transports.session._dispatch import DownloadProgress
 
 SIZE = 3 << 20
@@ -37,15 +37,6 @@ async def address() -> AsyncIterator[str]:
         yield str(server.make_url("/"))
 
 
-def app_at(address: str, answer: object) -> MemoryTransport:
-    class AtAddress(MemoryTransport):
-        @property
-        def url(self) -> str:
-            return address
-
-    return AtAddress({"make": answering(answer)})
-
-
 @pytest.mark.requirement("R1-4d", "R1-4h", "R1-13b")
 async def test_a_download_is_progress_of_its_call(app_of: Connect, address: str) -> None:
     answer = {
@@ -54,7 +45,10 @@ async def test_a_download_is_progress_of_its_call(app_of: Connect, address: str)
     }
     seen: list[Progress] = []
     of_session: list[Progress] = []
-    async with app_of(app_at(address, answer), on_progress=of_session.append) as app, app.events() as events:
+    async with (
+        app_of(AtAddress(address, {"make": answering(answer)}), on_progress=of_session.append) as app,
+        app.events() as events,
+    ):
         result = await app.call("make", on_progress=seen.append, call_id="the-call")
         assert [ref.size_bytes for ref in result.artifacts.values()] == [SIZE, SIZE]
         told = []

@@ -87,36 +87,23 @@ async def test_an_app_in_this_process_stores_content_itself(app_of: Connect, tmp
         assert (await replayed.call("report")).data == result.data
 
 
-async def test_a_stream_begins_when_its_block_is_entered(app_of: Connect) -> None:
+async def test_a_stream_holds_events_in_its_block_only(app_of: Connect) -> None:
     async with app_of({"work": work}) as app:
-        stream = app.events()
+        stream: Any = app.events()
         await app.call("work")  # before the block: not in the stream
+        with pytest.raises(UsageError, match=r"async with app\.events\(\) as events"):
+            async for _ in stream:
+                pytest.fail("it was not entered")
+        async with app.events() as left:
+            await app.call("work")
+            assert isinstance(await anext(left), CallStarted)
+        assert [event async for event in left] == []
+        with pytest.raises(UsageError, match="entered once"):
+            await cast("EventStream", left).__aenter__()
         async with stream as events:
             await app.call("work")
             await app.aclose()
             assert len([event async for event in events]) == 5  # the iteration may begin later
-
-
-async def test_a_stream_that_is_not_entered_holds_nothing_and_cannot_be_read(app_of: Connect) -> None:
-    async with app_of({"work": work}) as app:
-        unused: Any = app.events()
-        await app.call("work")
-        assert not unused._queue
-        assert app._events.streams.open == []
-        with pytest.raises(UsageError, match=r"async with app\.events\(\) as events"):
-            async for _ in unused:
-                pytest.fail("it was not entered")
-
-
-async def test_a_block_that_is_left_drops_its_stream(app_of: Connect) -> None:
-    async with app_of({"work": work}) as app:
-        async with app.events() as events:
-            await app.call("work")
-            assert isinstance(await anext(events), CallStarted)
-        assert app._events.streams.open == []
-        assert [event async for event in events] == []
-        with pytest.raises(UsageError, match="entered once"):
-            await cast("EventStream", events).__aenter__()
 
 
 async def test_leaving_the_block_ends_a_listener_in_another_task(app_of: Connect) -> None:
@@ -259,18 +246,6 @@ async def test_without_a_list_the_change_itself_updates_the_capabilities(app_of:
         assert app.capabilities["three"].description == "a third"
 
 
-async def test_losing_and_regaining_the_connection_are_events(app_of: Connect) -> None:
-    transport = MemoryTransport({})
-    async with app_of(transport) as app, app.events() as events:
-        transport.emit(Message("connection/lost", {"reason": "cut"}))
-        transport.emit(Message("connection/restored", {}))
-        async with asyncio.timeout(2):
-            assert [await anext(events), await anext(events)] == [
-                ConnectionChanged(False, "cut"),
-                ConnectionChanged(True, ""),
-            ]
-
-
 @pytest.mark.requirement("R6-6e")
 # --- questions without a handler --------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
@@ -392,7 +367,7 @@ class ReconnectingApp(ResourceApp):
 
 
 @pytest.mark.requirement("R2-2.4d", "R2-5.7d")
-async def test_a_reconnection_renews_subscriptions_that_have_not_ended(app_of: Connect) -> None:
+async def test_a_reconnection_is_two_events_and_renews_subscriptions_that_have_not_ended(app_of: Connect) -> None:
     transport = ReconnectingApp()
     async with app_of(transport) as app, app.events() as events:
         for uri in ("note:///long", "file:///x/picture.png"):
@@ -401,7 +376,6 @@ async def test_a_reconnection_renews_subscriptions_that_have_not_ended(app_of: C
         assert transport.subscribed == app.resources.subscriptions == {"file:///x/picture.png"}
         transport.break_connection()
         async with asyncio.timeout(20):
-            async for event in events:
-                if isinstance(event, ConnectionChanged) and event.connected:
-                    break
+            seen = [await anext(events), await anext(events)]
+        assert seen == [ConnectionChanged(False, "cut"), ConnectionChanged(True, "")]
         assert transport.subscribed == {"file:///x/picture.png"}

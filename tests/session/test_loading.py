@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from transports.session import _session as loading
+from transports.session._session import Loading
 
 
 async def test_modules_are_imported_when_a_transport_has_begun_to_open_or_is_open(
@@ -16,18 +16,13 @@ async def test_modules_are_imported_when_a_transport_has_begun_to_open_or_is_ope
 ) -> None:
     imported: list[str] = []
     monkeypatch.setattr(importlib, "import_module", imported.append)
-    monkeypatch.setattr(loading, "_MODELS", "transports.is_not_there")
-    monkeypatch.setattr(loading, "_CHECKS", ())
-    monkeypatch.setattr(loading, "_LEAD", 60)
     async with AsyncExitStack() as stack:
-        begun, _ = loading.begin_loading(None, stack)
+        loading = Loading(["transports.is_not_there"], stack, lead=60)
         for _ in range(5):
             await asyncio.sleep(0)
         assert not imported
-        await begun.wait()
+        await loading.wait()
         assert imported == ["transports.is_not_there"]
-    monkeypatch.setattr(loading, "_LEAD", 0)
-    async with AsyncExitStack() as stack:
-        begun, _ = loading.begin_loading(None, stack)
-        await asyncio.wait_for(begun.task, 15)
+        async with asyncio.timeout(15):
+            await Loading(["transports.is_not_there"], stack, lead=0).task
     assert len(imported) == 2

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import Connect
-from tests.support.apps import LARGE, PDF, PNG, NotingTransport, answering, b64, files, pdf
+from tests.support.apps import LARGE, PDF, PNG, AtAddress, NotingTransport, answering, b64, files, pdf
 from tests.support.resources import ResourceApp
 from tests.support.spans import collecting
-from transports import ABPError, BinaryData, BinaryError, MemoryTransport, Result, RoutingPolicy
+from transports import BinaryData, BinaryError, MemoryTransport, Result, RoutingPolicy
 from transports.errors import AddressBlocked, DownloadFailed, SizeMismatch
 
 # --- results ----------------------------------------------------------------------------------------------------------
@@ -131,21 +131,19 @@ async def test_outputs_beside_an_answer_become_artifacts(app_of: Connect) -> Non
     assert list(both.artifacts) == ["document", "captured.0", "captured.1"]
 
 
-async def test_a_wrong_mime_type_is_a_warning(app_of: Connect) -> None:
-    async with app_of({"lie": answering({"document": pdf(PNG)})}) as app:
+@pytest.mark.parametrize(
+    ("document", "warning"),
+    [
+        (pdf(PNG), "declared as application/pdf, but the content is image/png; stored as image/png"),
+        ({"content": PNG, "mimeType": "png"}, "declared as 'png', which is not a MIME type; stored as image/png"),
+    ],
+)
+async def test_a_wrong_mime_type_is_a_warning(app_of: Connect, document: object, warning: str) -> None:
+    async with app_of({"lie": answering({"document": document})}) as app:
         result = await app.call("lie")
     assert result.artifacts["document"].mime_type == "image/png"
-    assert result.warnings == (
-        "document: declared as application/pdf, but the content is image/png; stored as image/png",
-    )
-    assert result.summary().endswith(f"Warning: {result.warnings[0]}")
-
-
-async def test_what_is_no_mime_type_is_a_warning(app_of: Connect) -> None:
-    async with app_of({"lie": answering({"document": {"content": PNG, "mimeType": "png"}})}) as app:
-        result = await app.call("lie")
-    assert result.artifacts["document"].mime_type == "image/png"
-    assert result.warnings == ("document: declared as 'png', which is not a MIME type; stored as image/png",)
+    assert result.warnings == (f"document: {warning}",)
+    assert result.summary().endswith(f"Warning: document: {warning}")
 
 
 async def test_an_answer_that_was_stored_before_says_so_where_it_keeps_the_older_name(app_of: Connect) -> None:
@@ -228,15 +226,10 @@ async def test_one_bad_binary_of_several_leaves_the_others_stored(app_of: Connec
 async def test_the_caller_of_a_failed_download_has_its_url_and_nobody_else(
     app_of: Connect, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class AtAddress(MemoryTransport):
-        @property
-        def url(self) -> str:
-            return "http://bob:hunter2@127.0.0.1:1/app/"
-
     caplog.set_level(logging.DEBUG)
     auth = {"type": "query", "token": "t0psecret"}
     answer = {"good": PNG, "bad": {"downloadUrl": "f.pdf?sig=s1gn4ture", "mimeType": "application/pdf", "auth": auth}}
-    transport = AtAddress({"take": answering(answer)})
+    transport = AtAddress("http://bob:hunter2@127.0.0.1:1/app/", {"take": answering(answer)})
     with collecting() as sent:
         async with app_of(transport, record=tmp_path / "recorded.jsonl", timeout=5) as app:
             with pytest.raises(DownloadFailed) as caught:
@@ -255,28 +248,26 @@ async def test_the_caller_of_a_failed_download_has_its_url_and_nobody_else(
     assert other.value.download_url is None
 
 
-async def test_an_unusable_download_url_is_a_typed_error(app_of: Connect) -> None:
-    class AtAddress(MemoryTransport):
-        @property
-        def url(self) -> str:
-            return "http://127.0.0.1:1/"
-
-    answer = {"good": PNG, "bad": {"downloadUrl": "http://[", "mimeType": "application/pdf"}}
-    async with app_of(AtAddress({"take": answering(answer)})) as app:
-        with pytest.raises(BinaryError) as caught:
+@pytest.mark.parametrize(
+    ("url", "message", "shown"),
+    [
+        ("http://[", "bad", None),
+        ("blob:http://x/1?s3cret", "no longer there", "blob:http://x/1?…"),  # asked of the transport
+    ],
+)
+async def test_an_unusable_download_url_is_a_typed_error(
+    app_of: Connect, url: str, message: str, shown: str | None
+) -> None:
+    answer = {"good": PNG, "bad": {"downloadUrl": url, "mimeType": "application/pdf"}}
+    async with app_of(AtAddress("http://127.0.0.1:1/", {"take": answering(answer)})) as app:
+        with pytest.raises(BinaryError, match=message) as caught:
             await app.call("take")
-    assert caught.value.code == "DOWNLOAD_FAILED"
     assert caught.value.details["field"] == "bad"
-    assert caught.value.result is not None
-    assert list(caught.value.result.artifacts) == ["good"]
-
-
-async def test_a_blob_url_is_fetched_by_the_transport(app_of: Connect) -> None:
-    answer = {"bad": {"downloadUrl": "blob:http://x/1?s3cret", "mimeType": "application/pdf"}}
-    async with app_of({"take": answering(answer)}) as app:
-        with pytest.raises(ABPError, match="no longer there") as caught:
-            await app.call("take")
-    assert caught.value.details == {"field": "bad", "url": "blob:http://x/1?…"}
+    assert isinstance(caught.value.result, Result) and list(caught.value.result.artifacts) == ["good"]
+    if shown is None:
+        assert caught.value.code == "DOWNLOAD_FAILED"
+    else:
+        assert caught.value.details["url"] == shown
 
 
 @pytest.mark.parametrize("capability", ["resources.read", "resources.list", "resources.templates", "none"])

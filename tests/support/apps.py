@@ -54,6 +54,18 @@ def files(folder: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if path.is_file() and "locks" not in path.parts}
 
 
+class AtAddress(MemoryTransport):
+    """An app at an address, from which its downloads are resolved."""
+
+    def __init__(self, address: str, handlers: Mapping[str, Handler]) -> None:
+        super().__init__(handlers)
+        self.address = address
+
+    @property
+    def url(self) -> str:
+        return self.address
+
+
 class NotingTransport(MemoryTransport):
     """Notes what the session sends and asks for; ``replies``, by the last part of a type, replace the app's."""
 

@@ -65,16 +65,14 @@ if TYPE_CHECKING:
 #: Errors of transports, which do not know the capability.
 _WITHOUT_PLACE = (CallTimeout, Disconnected, ProtocolError, TooLarge)
 
-#: Seconds that a transport has to begin to open before imports take the interpreter's lock.
-_LEAD = 0.03
-_MODELS, _CLIENT = "transports.protocol._payloads", "transports.routing.http._redirects"
-_CHECKS = ("jsonschema_rs", "pathvalidate")
-
 
 class Loading:
-    """Import of modules in a thread, cancelled with ``stack``."""
+    """Import of modules in a thread, cancelled with ``stack``.
 
-    def __init__(self, names: Sequence[str], stack: AsyncExitStack) -> None:
+    ``lead`` in seconds is what a transport has to begin to open before imports take the interpreter's lock."""
+
+    def __init__(self, names: Sequence[str], stack: AsyncExitStack, *, lead: float = 0.03) -> None:
+        self._lead = lead
         self._wanted = asyncio.Event()
         #: Task that is done when the modules are imported.
         self.task = asyncio.ensure_future(self._load([name for name in names if name not in sys.modules]))
@@ -88,7 +86,7 @@ class Loading:
     async def _load(self, names: list[str]) -> None:
         if names:
             with suppress(TimeoutError):  # a transport starts its processes first: imports would delay them
-                async with asyncio.timeout(_LEAD):
+                async with asyncio.timeout(self._lead):
                     await self._wanted.wait()
             await asyncio.to_thread(lambda: [importlib.import_module(name) for name in names])
 
@@ -99,9 +97,10 @@ def begin_loading(
     """Begin to import modules that a session needs, then to ``discover`` the manifest, if that is given.
 
     Returns the import and the task of the discovery. Both are cancelled with ``stack``."""
-    loading = Loading((_MODELS, *_CHECKS) if discover is None else (_MODELS, _CLIENT, *_CHECKS), stack)
+    modules = ["transports.protocol._payloads", "jsonschema_rs", "pathvalidate"]
     if discover is None:
-        return loading, None
+        return Loading(modules, stack), None
+    loading = Loading([*modules, "transports.routing.http._redirects"], stack)
     discovery = asyncio.ensure_future(_discover(loading.task, discover))
     stack.push_async_callback(cancel_and_wait, (discovery,))
     return loading, discovery
