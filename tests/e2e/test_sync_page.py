@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import threading
 from collections.abc import Iterator
@@ -16,8 +15,6 @@ from playwright import sync_api
 from tests.e2e.test_cli_browser import workbench as workbench
 from transports import ABPError, CallTimeout, Disconnected, UsageError
 from transports.playwright import _sync_page as syncpage
-from transports.playwright._agent import PageAgent
-from transports.playwright._channels import open_channel
 from transports.playwright._find import find_browser
 from transports.playwright._sync_page import PageRunner, to_async
 from transports.sync import connect, expect
@@ -35,27 +32,6 @@ def page() -> Iterator[sync_api.Page]:
         browser = playwright.chromium.launch(executable_path=choice.path, args=["--no-sandbox"])
         yield browser.new_context().new_page()
         browser.close()
-
-
-def test_our_agent_works_in_a_blocking_page(workbench: str, page: sync_api.Page) -> None:
-    statuses: list[int] = []
-    page.on("response", lambda response: statuses.append(response.status))
-    asynchronous, runner = to_async(page), PageRunner(page)
-
-    async def install() -> PageAgent:
-        agent = PageAgent(asynchronous, await open_channel(asynchronous), lambda *_: None, lambda lost: lost)
-        await agent.install("codec.js", "effects.js")
-        await asynchronous.goto(workbench)
-        return agent
-
-    agent = runner.run(install())
-    seen = json.loads(runner.run(agent.invoke("look", False, False, timeout=10)))
-    assert seen["present"] and seen["title"] == page.title() == "Workbench"
-    # nothing of the caller's has become asynchronous
-    assert statuses and isinstance(page.context, sync_api.BrowserContext)
-    assert isinstance(page.context.browser, sync_api.Browser) and isinstance(page.context.pages[0], sync_api.Page)
-    page.close()
-    assert isinstance(runner.run(asyncio.wait_for(agent.lost, 5)), Disconnected)
 
 
 def test_assertions_about_a_page_of_playwright(page: sync_api.Page) -> None:
@@ -122,6 +98,8 @@ def test_another_playwright_is_told_clearly(page: sync_api.Page, monkeypatch: py
 
 
 def test_a_session_on_a_blocking_page(workbench: str, page: sync_api.Page, tmp_path: Path) -> None:
+    statuses: list[int] = []
+    page.on("response", lambda response: statuses.append(response.status))
     page.goto(workbench)
     stages: list[str] = []
     session = connect(page.url, page=page, store=tmp_path, on_progress=lambda event: stages.append(str(event.stage)))
@@ -141,3 +119,10 @@ def test_a_session_on_a_blocking_page(workbench: str, page: sync_api.Page, tmp_p
         assert app.call("file.list").data is not None
         assert len(page.context.pages) == 2
     assert len(page.context.pages) == 1
+    # nothing of the caller's has become asynchronous
+    assert statuses and isinstance(page.context.browser, sync_api.Browser)
+    assert isinstance(page.context.pages[0], sync_api.Page)
+    with connect(page.url, page=page, store=tmp_path) as app:
+        page.close()
+        with pytest.raises(Disconnected):
+            app.call("file.list")

@@ -36,6 +36,14 @@ def program(code: str, *flags: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, *flags, "-c", PROGRAM + code], stdout=pipe, stderr=pipe, text=True)
 
 
+def ended(code: str, *flags: str) -> tuple[str, str]:
+    """Run a program to its end, which must be a good one, and return its output and its errors."""
+    with program(code, *flags) as run:
+        out, err = run.communicate(timeout=30)
+    assert run.returncode == 0 and "Traceback" not in err, err
+    return out, err
+
+
 @pytest.mark.parametrize("warn", [True, False])
 def test_what_a_program_forgets_to_close_is_closed_while_threads_can_still_be_used(warn: bool) -> None:
     code = """
@@ -47,10 +55,9 @@ class Threads(App):
 app = connect("memory:", transport=Threads({"quick": quick}), store="none:").open()
 print(app.call("quick").data, flush=True)
 """
-    with program(code, *(["-W", "default::ResourceWarning"] if warn else [])) as run:
-        out, err = run.communicate(timeout=30)
-    assert (run.returncode, out) == (0, "{'ok': True}\nclosed []\nin a thread\n"), err
-    assert "Traceback" not in err and ("ResourceWarning" in err and "was not closed" in err) is warn
+    out, err = ended(code, *(["-W", "default::ResourceWarning"] if warn else []))
+    assert out == "{'ok': True}\nclosed []\nin a thread\n"
+    assert ("ResourceWarning" in err and "was not closed" in err) is warn
 
 
 def test_a_thread_of_the_program_uses_a_session_after_the_main_thread_has_ended() -> None:
@@ -61,10 +68,7 @@ def work():
     print(app.call("quick").data, flush=True)
 threading.Thread(target=work).start()
 """
-    with program(code) as run:
-        out, err = run.communicate(timeout=30)
-    assert (run.returncode, out) == (0, "{'ok': True}\nclosed []\n"), err
-    assert "Traceback" not in err
+    assert ended(code)[0] == "{'ok': True}\nclosed []\n"
 
 
 def test_ctrl_c_cancels_the_call_in_the_app_and_leaves_no_thread() -> None:
@@ -141,15 +145,8 @@ process.start()
 process.join()
 print(process.exitcode, app.call("quick").data, flush=True)
 """
-    with program(code) as run:
-        out, err = run.communicate(timeout=30)
+    out, err = ended(code)
     refused = "call UsageError True\nstart UsageError True\nevents UsageError True\n"
     each = f"{refused}child {{'ok': True}}\nended\n0 {{'ok': True}}\n"
     assert out == f"{each}{each}closed []\n", err
-    assert "Traceback" not in err and "destroyed" not in err
-
-
-def test_importing_it_loads_no_browser_library() -> None:
-    code = "import sys, transports.sync; print('playwright' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == "False\n"
+    assert "destroyed" not in err

@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from transports import (
     artifacts,
     batch,
 )
+from transports.artifacts import Retention, Scope
 from transports.memory import Handler
 from transports.protocol.binary import LocalFile
 from transports.session import _dispatch as event_dispatch
@@ -241,6 +243,9 @@ def test_a_call_with_files_and_progress(app_of: App, tmp_path: Path) -> None:
         assert app.store.get(ref.id) == b"content" == b"".join(app.store.open(ref.id, chunk_size=3))
         assert Path(ref.path or "").read_bytes() == b"content"
         assert app.call("echo", {"file": b"in memory"}).artifacts["document"].size_bytes == 9
+        assert app.save(ref, tmp_path / "a.txt") == tmp_path / "a.txt"
+        assert app.store.export(ref.id, tmp_path / "b.txt") == tmp_path / "b.txt"
+    assert (tmp_path / "a.txt").read_bytes() == (tmp_path / "b.txt").read_bytes() == b"content"
     assert [(progress.stage, thread) for progress, thread in seen] == [("half", "abp-callback")]
 
 
@@ -250,16 +255,7 @@ async def flood(params: Mapping[str, Any], call: Call) -> object:
     return "done"
 
 
-@pytest.mark.parametrize("count", [100, 10_000, pytest.param(100_000, marks=pytest.mark.exhaustive)])
-def test_every_notification_before_an_answer_reaches_a_plain_function_in_order(count: int) -> None:
-    received: list[Notification] = []
-    transport = MemoryTransport({"flood": flood})
-    with connect("memory:", transport=transport, store="none:", on_notification=received.append) as app:
-        app.call("flood", {"count": count})
-        assert [notification.data for notification in received] == list(range(count))
-
-
-def test_a_plain_notification_callback_may_make_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plain_notification_callback_may_make_calls(app_of: App, monkeypatch: pytest.MonkeyPatch) -> None:
     # a call that waited for its own callback would hang
     monkeypatch.setattr(event_dispatch, "LIMITS", replace(event_dispatch.LIMITS, callback=30.0, callbacks=30.0))
     answers: list[object] = []
@@ -267,30 +263,25 @@ def test_a_plain_notification_callback_may_make_calls(monkeypatch: pytest.Monkey
     def call_back(notification: Notification) -> None:
         answers.append(app.call("flood", {"count": 0}).data)
 
-    transport = MemoryTransport({"flood": flood})
-    with connect("memory:", transport=transport, store="none:", on_notification=call_back) as app:
+    with app_of(MemoryTransport({"flood": flood}), on_notification=call_back) as app:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(app.call, "flood", {"count": 3}).result(10)
         assert answers == ["done"] * 3
 
 
-def test_an_elicitation_handler_runs_in_a_thread(app_of: App) -> None:
+def test_a_handler_runs_in_a_thread_and_a_coroutine_in_the_loop_which_it_must_not_block(app_of: App) -> None:
     def handler(request: ElicitationRequest) -> Mapping[str, object]:
         assert threading.current_thread() is not threading.main_thread()
-        return {"success": True, "data": {"value": str(request.params["message"]) + " Ada"}}
+        return {"success": True, "data": {"value": f"{request.params['message']} {app.call('echo').data is not None}"}}
 
-    with app_of(on_elicitation=handler) as app:
-        assert app.call("ask").data == {"answer": "Name? Ada"}
-
-
-def test_a_coroutine_callback_cannot_block_the_loop_it_runs_in(app_of: App) -> None:
-    async def handler(_: ElicitationRequest) -> Mapping[str, object]:
+    async def coroutine(_: ElicitationRequest) -> Mapping[str, object]:
         with pytest.raises(UsageError, match="plain function"):
             app.call("echo")
-        return {"success": True, "data": {"value": "told"}}
+        return {"success": True, "data": {"value": "refused"}}
 
-    with app_of(on_elicitation=handler) as app:
-        assert app.call("ask").data == {"answer": "told"}
+    for on_elicitation, answer in ((handler, "Name? True"), (coroutine, "refused")):
+        with app_of(on_elicitation=on_elicitation) as app:
+            assert app.call("ask").data == {"answer": answer}
 
 
 def test_errors_are_the_same_and_their_traceback_begins_at_the_callers_line(app_of: App) -> None:
@@ -305,14 +296,6 @@ def test_errors_are_the_same_and_their_traceback_begins_at_the_callers_line(app_
     assert (first.filename, first.line) == (__file__, 'app.call("refuse")')
 
 
-def test_a_timeout_cancels_in_the_app(app_of: App) -> None:
-    transport = MemoryTransport(HANDLERS)
-    with app_of(transport) as app:
-        with pytest.raises(CallTimeout):
-            app.call("forever", timeout=0.1)
-        assert list(transport.cancelled.values()) == ["timeout"]
-
-
 def test_a_call_is_started_and_looked_at_later(app_of: App) -> None:
     with app_of() as app:
         handle = app.start("echo", {"n": 1}, call_id="mine")
@@ -325,16 +308,20 @@ def test_a_call_is_started_and_looked_at_later(app_of: App) -> None:
         assert endless.status() == "cancelled"
 
 
-def test_calls_of_several_threads_run_at_once(app_of: App) -> None:
-    barrier = asyncio.Barrier(10)
+def test_calls_of_several_threads_run_at_once_in_their_contexts(app_of: App) -> None:
+    barrier, who = asyncio.Barrier(10), ContextVar("who", default=-1)
 
     async def meet(params: Mapping[str, object], call: Call) -> object:
         async with barrier:  # entered by ten calls or by none
-            return {"done": params["n"]}
+            return {"done": params["n"], "who": who.get()}
+
+    def meet_as(n: int) -> object:
+        who.set(n)
+        return app.call("meet", {"n": n}).data
 
     with app_of(MemoryTransport({"meet": meet})) as app, ThreadPoolExecutor(10) as pool:
-        results = list(pool.map(lambda n: app.call("meet", {"n": n}).data, range(10)))
-    assert results == [{"done": n} for n in range(10)]
+        results = list(pool.map(meet_as, range(10)))
+    assert results == [{"done": n, "who": n} for n in range(10)]
 
 
 async def test_it_works_inside_a_running_loop(app_of: App) -> None:
@@ -347,62 +334,62 @@ async def test_it_works_inside_a_running_loop(app_of: App) -> None:
             pass
 
 
-def test_the_callers_context_reaches_the_app(app_of: App) -> None:
-    import contextvars
-
-    who = contextvars.ContextVar("who", default="nobody")
-
-    async def tell(_: Mapping[str, object], __: Call) -> object:
-        return {"who": who.get()}
-
-    with app_of(MemoryTransport({"tell": tell})) as app:
-        who.set("me")
-        assert app.call("tell").data == {"who": "me"}
-
-
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-def test_events_end_with_the_session(app_of: App) -> None:
-    with app_of() as app, ThreadPoolExecutor(1) as pool, app.events() as events:
-        seen = pool.submit(list[Event], events)
+def test_events_are_queued_inside_their_block_and_end_with_the_session(app_of: App) -> None:
+    with app_of() as app, ThreadPoolExecutor(1) as pool:
+        with pytest.raises(TypeError, match="not iterable"):
+            list(app.events())  # type: ignore[call-overload]
         app.call("echo")
-        with suppress(CallTimeout):
-            app.call("forever", timeout=0.1)
-        app.close()
-        kinds = [type(event) for event in seen.result(5)]
+        with app.events() as left:
+            app.call("echo")
+            for event in left:
+                assert isinstance(event, CallStarted)
+                break
+        with app.events() as events:
+            seen = pool.submit(list[Event], events)
+            app.call("echo")
+            with suppress(CallTimeout):
+                app.call("forever", timeout=0.1)
+            app.close()
+            kinds = [type(event) for event in seen.result(5)]
     assert kinds == [CallStarted, Progress, CallFinished, CallStarted, Notification, CallFinished]
 
 
-def test_events_are_queued_inside_their_block_only(app_of: App) -> None:
-    with app_of() as app:
-        streams = app.wrapped._events.streams
-        app.events()
-        app.call("echo")
-        assert streams.open == []
-        with app.events() as events:
-            assert len(streams.open) == 1
-            app.call("echo")
-            for event in events:
-                assert isinstance(event, CallStarted)
-                break
-        assert streams.open == []
-        with pytest.raises(TypeError, match="not iterable"):
-            list(app.events())  # type: ignore[call-overload]
-
-
 # --- opening and closing ----------------------------------------------------------------------------------------------
+
+
+class InOneTask(MemoryTransport):
+    """Insists on being closed in the task that opened it, as cancel scopes do."""
+
+    async def open(self) -> None:
+        self.task = asyncio.current_task()
+        await super().open()
+
+    async def aclose(self) -> None:
+        assert asyncio.current_task() is self.task
+        await super().aclose()
+
+
+class Refusing(MemoryTransport):
+    async def open(self) -> None:
+        raise Disconnected("nobody there")
 
 
 def test_sessions_and_stores_share_one_thread_that_ends_with_the_last(app_of: App) -> None:
     def loops() -> int:
         return ours().count("abp-sync")
 
+    with pytest.raises(Disconnected):
+        app_of(Refusing({})).open()
     assert loops() == 0
-    with app_of() as one:
+    with app_of(InOneTask(HANDLERS)) as one:
         with app_of() as two:
             two.store.list()
             assert loops() == 1
+            assert repr(two) == "<blocking open Session with 'In-process app' over memory>"
+            assert repr(two.store.wrapped) in repr(two.store) and repr(two.store).count("<") == 1
         assert one.call("echo").data and loops() == 1
     assert loops() == 0
 
@@ -428,33 +415,6 @@ def test_closing_from_another_thread_ends_a_call(app_of: App) -> None:
         app.close()
         with pytest.raises(ABPError):
             call.result(5)
-
-
-class Hostile(MemoryTransport):
-    """Insists on being closed in the task that opened it, as cancel scopes do; fails or hangs if asked."""
-
-    async def open(self) -> None:
-        self.task = asyncio.current_task()
-        await super().open()
-
-    async def aclose(self) -> None:
-        assert asyncio.current_task() is self.task
-        await super().aclose()
-
-
-def test_a_session_is_opened_and_closed_in_one_task(app_of: App) -> None:
-    with app_of(Hostile(HANDLERS)) as app:
-        assert app.call("echo").data
-
-
-def test_a_session_that_cannot_open_leaves_no_thread() -> None:
-    with pytest.raises(Disconnected):
-        connect("memory:", transport=Refusing({})).open()
-
-
-class Refusing(MemoryTransport):
-    async def open(self) -> None:
-        raise Disconnected("nobody there")
 
 
 def test_a_forgotten_session_is_closed_with_a_warning(app_of: App) -> None:
@@ -492,6 +452,30 @@ def test_a_store(tmp_path: Path) -> None:
     with pytest.raises(transports.StoreError):
         store.get(ref)
     assert (LocalStore(tmp_path, max_bytes=3).max_bytes, NoneStore(max_bytes=4).max_bytes) == (3, 4)
+
+
+def test_a_store_is_closed_at_the_end_of_its_block(tmp_path: Path) -> None:
+    def open_files() -> list[str]:
+        links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+        return [link for link in links if str(tmp_path) in link]
+
+    with open_store(tmp_path / "out", retention=Retention()) as store:
+        view = store.scoped(Scope(session="s"))
+        assert store.get(view.put_bytes(b"content").id) == b"content" and open_files() != []
+    assert open_files() == []
+    other = LocalStore(tmp_path / "out", retention=Retention())
+    other.scoped(Scope(session="s")).put_bytes(b"other")
+    other.close()
+    assert open_files() == []
+
+
+def test_content_of_several_pieces_is_whole_from_a_store_that_nothing_else_holds_open(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    ref = store.put_bytes(bytes(3 << 20))
+    assert sum(map(len, store.open(ref))) == 3 << 20
+    pieces = store.open(ref, chunk_size=100)
+    assert len(next(pieces)) == 100 == len(next(pieces))
+    del pieces  # left in the middle
 
 
 def test_a_router(tmp_path: Path) -> None:
@@ -536,9 +520,3 @@ def test_the_advice_of_an_error_is_in_blocking_terms(app_of: App) -> None:
     closed = transports.sync.Browser()
     with pytest.raises(UsageError, match="connect inside `with Browser"):
         closed.restart()
-
-
-def test_a_blocking_object_is_shown_in_one_pair_of_brackets() -> None:
-    with transports.sync.connect("memory:", transport=MemoryTransport({})) as app:
-        assert repr(app) == "<blocking open Session with 'In-process app' over memory>"
-        assert repr(app.store.wrapped) in repr(app.store) and repr(app.store).count("<") == 1
