@@ -70,31 +70,26 @@ async def test_chat_completions() -> None:
     async with drawing() as app:
         tools = openai_tools(app, attach=ATTACH)
         call: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "abp_draw", "arguments": "{}"}}
-        message = await tools.answer(call)
+        message, answer = await tools.answer_with(call)
         assert (message["role"], message["tool_call_id"]) == ("tool", "c1")
         text = str(message["content"])
         assert "(content of a.png, image/png: not shown here)" in text and "d.csv:\nx,y" in text
+        assert answer.result is not None and answer.result.artifact("c").filename == "c.pdf"
         as_object = SimpleNamespace(id="c1", function=SimpleNamespace(name="abp_draw", arguments=""))
         assert (await tools.answer(as_object)).keys() == message.keys()
-        _, answer = await tools.answer_with(call)
-        assert answer.result is not None and answer.result.artifact("c").filename == "c.pdf"
 
 
 async def test_responses() -> None:
     async with drawing() as app:
-        tools = openai_tools(app, api="responses", attach=ATTACH)
-        message = await tools.answer({"type": "function_call", "call_id": "c2", "name": "abp_draw", "arguments": "{}"})
+        call = {"type": "function_call", "call_id": "c2", "name": "abp_draw", "arguments": "{}"}
+        message = await openai_tools(app, api="responses", attach=ATTACH).answer(call)
         assert (message["type"], message["call_id"]) == ("function_call_output", "c2")
         parts: Any = message["output"]
-        assert [part["type"] for part in parts] == [
-            "input_text",
-            *["input_text", "input_image"] * 2,
-            *["input_text", "input_file"] * 2,
-        ]
+        kinds = "input_text input_text input_image input_text input_image input_text input_file input_text input_file"
+        assert [part["type"] for part in parts] == kinds.split()
         assert parts[2]["image_url"] == url(PNG, "image/png") and parts[1]["text"].startswith("Image 1 of 2: a.png")
         assert parts[6] == {"type": "input_file", "filename": "c.pdf", "file_data": url(PDF, "application/pdf")}
-        plain = openai_tools(app, api="responses", attach=())
-        message = await plain.answer({"call_id": "c3", "name": "abp_draw", "arguments": "{}"})
+        message = await openai_tools(app, api="responses", attach=()).answer(call)
         assert isinstance(message["output"], str)
 
 
@@ -107,7 +102,10 @@ async def test_anthropic_messages() -> None:
         content: Any = message["content"]
         assert [part["type"] for part in content] == [
             "text",
-            *["text", "image"] * 2,
+            "text",
+            "image",
+            "text",
+            "image",
             "text",
             "document",
             "text",
@@ -128,10 +126,8 @@ async def test_gemini() -> None:
         assert response["name"] == "abp_draw" and "id" not in response and "output" in response["response"]
         assert [part["inlineData"]["displayName"] for part in response["parts"]] == ["a.png", "b.png", "c.pdf", "d.csv"]
         failed: Any = await tools.answer(SimpleNamespace(id="g1", name="abp_gone", args=None))
-        assert (
-            failed["functionResponse"]["id"] == "g1"
-            and "unknown tool" in failed["functionResponse"]["response"]["error"]
-        )
+        response = failed["functionResponse"]
+        assert response["id"] == "g1" and "unknown tool" in response["response"]["error"]
 
 
 @pytest.mark.parametrize("made", [openai_tools, anthropic_tools, google_tools])

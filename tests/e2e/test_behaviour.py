@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Page
 
 from tests.support.in_process import in_process
 from tests.support.mcp_servers.warm import warm_target
+from tests.support.pages import reach_without_cdp
 from tests.support.processor import measuring, peak_memory, slowness
 from transports import (
     ABPError,
@@ -34,9 +34,6 @@ from transports import (
     connect,
 )
 from transports.mcp._transport import MCPTransport
-from transports.playwright import _page_transport as transport_module
-from transports.playwright._agent import Channel
-from transports.playwright._channels import PlaywrightChannel
 from transports.recording._file import Recording
 from transports.recording._recorder import Recorder
 from transports.recording._replay import ReplayTransport
@@ -110,10 +107,6 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-async def evaluating(page: Page) -> Channel:
-    return PlaywrightChannel(page)
-
-
 def every_row() -> Iterator[Any]:
     """Every behaviour over every transport. Most rows of those that differ in the channel alone are slow."""
     for name, behaviour in itertools.product(TRANSPORTS, BEHAVIOURS):
@@ -132,7 +125,7 @@ def make(
     name: str, fixture: Fixture, browser: Browser, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], Transport]:
     if name == "evaluate":
-        monkeypatch.setattr(transport_module, "open_channel", evaluating)
+        reach_without_cdp(monkeypatch)
     shared = request.getfixturevalue("firefox") if name == "firefox" else browser
     makers: dict[str, Callable[[], Transport]] = {
         "memory": in_process,

@@ -21,11 +21,9 @@ from playwright.async_api import Error as PlaywrightError, Page, Route
 
 from tests.e2e.notebook import notebook
 from tests.e2e.test_attach import OURS, ladder_of, value
+from tests.support.pages import reach_without_cdp
 from transports import Browser, CallTimeout, ConnectionChanged, Disconnected, Session, UsageError, connect
 from transports.errors import BrowserNotFound, PageCrashed, UnsupportedBinary
-from transports.playwright import _page_transport as transport_module
-from transports.playwright._agent import Channel
-from transports.playwright._channels import PlaywrightChannel
 from transports.playwright._downloads import LIMITS
 from transports.playwright._find import ENGINES, find_browser
 from webapp_fixture import Fixture, digest
@@ -51,13 +49,6 @@ def without_cdp(
         return connect(url, store=tmp_path / "out", **options)
 
     return make
-
-
-def reach_without_cdp(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def evaluating(page: Page) -> Channel:
-        return PlaywrightChannel(page)
-
-    monkeypatch.setattr(transport_module, "open_channel", evaluating)
 
 
 def shared_of(session: Session) -> Any:
@@ -127,23 +118,21 @@ async def test_a_browser_without_download_events_is_tried_once(
     await context.close()
 
 
-async def test_a_printed_page_becomes_a_pdf(without_cdp: Callable[..., Session], fixture: Fixture) -> None:
-    async with without_cdp(fixture.url) as app:
-        ref = (await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifacts["document"]
-        assert Path(str(ref.path)).read_bytes().startswith(b"%PDF-")
-
-
-async def test_a_browser_that_makes_no_pdf_says_so(
-    browser: Browser, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_pages_are_printed_and_a_navigation_fails_its_call(
+    without_cdp: Callable[..., Session], fixture: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused(self: Page, **_: object) -> bytes:
         raise PlaywrightError("Page.pdf: PDF generation is only supported for Headless Chromium")
 
-    reach_without_cdp(monkeypatch)
-    monkeypatch.setattr(Page, "pdf", refused)
-    async with connect(fixture.url, browser=browser, store=tmp_path) as app:
-        with pytest.raises(UnsupportedBinary, match="cannot make PDFs; open the app in Chromium"):
-            await app.call("export.pdf", {"html": "<h1>Hi</h1>"})
+    async with without_cdp(fixture.url) as app:
+        ref = (await app.call("export.pdf", {"html": "<h1>Hi</h1>"})).artifacts["document"]
+        assert Path(str(ref.path)).read_bytes().startswith(b"%PDF-")
+        with pytest.raises(Disconnected):
+            await app.call("fault.navigate")
+        with monkeypatch.context() as patch:
+            patch.setattr(Page, "pdf", refused)
+            with pytest.raises(UnsupportedBinary, match="cannot make PDFs; open the app in Chromium"):
+                await app.call("export.pdf", {"html": "<h1>Hi</h1>"})
         assert (await app.call("file.list")).artifacts
 
 
@@ -162,14 +151,6 @@ async def test_a_new_document_loses_the_app_and_a_new_fragment_does_not(without_
                     changes.append(event.connected)
         assert changes == [False, True]  # and nothing was lost before
         await app.call("note.read")
-
-
-async def test_a_page_that_navigates_during_a_call_fails_it(
-    without_cdp: Callable[..., Session], fixture: Fixture
-) -> None:
-    async with without_cdp(fixture.url) as app:
-        with pytest.raises(Disconnected):
-            await app.call("fault.navigate")
 
 
 async def test_the_callers_page_is_left_as_it_was_without_cdp(without_cdp: Callable[..., Session]) -> None:
@@ -236,12 +217,6 @@ async def test_a_name_overrides_the_setting_and_an_executable_overrides_both(mon
     assert given is not None and given.path == "/bin/false"
 
 
-async def test_an_unknown_browser_name_is_refused(fixture: Fixture, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="chromium, chrome, msedge, firefox, webkit"):
-        async with connect(fixture.url, browser="netscape", store=tmp_path):
-            pass
-
-
 @pytest.mark.parametrize("name", ["chrome", "msedge", "firefox", "webkit"])
 async def test_a_missing_browser_says_how_to_install_it(
     name: str, fixture: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -249,8 +224,9 @@ async def test_a_missing_browser_says_how_to_install_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
     with pytest.raises(BrowserNotFound, match=rf"no {name} was found.*(playwright install {name}|install it)"):
-        async with connect(fixture.url, browser=name, store=tmp_path):
-            pass
+        await connect(fixture.url, browser=name, store=tmp_path)
+    with pytest.raises(UsageError, match="chromium, chrome, msedge, firefox, webkit"):
+        await connect(fixture.url, browser="netscape", store=tmp_path)
     assert set(ENGINES) >= {name}
 
 

@@ -18,8 +18,8 @@ from aiohttp.test_utils import TestServer
 from playwright._impl import fetch
 
 from tests.benchmarks.measure import MB, Growth
-from tests.e2e.test_browsers import reach_without_cdp
 from tests.support.eventually import eventually
+from tests.support.pages import reach_without_cdp
 from transports import Browser, CapabilitiesChanged, Session, WebMcpTransport, connect
 from transports.errors import ABPError, CapabilityError, OutcomeUnknown
 

@@ -15,10 +15,10 @@ from playwright.async_api import Page
 pytest.importorskip("mcp", reason="pip install 'abp-transports[mcp]'")
 
 from tests.e2e.test_attach import started_by_hand, tabs_of
-from tests.e2e.test_browsers import reach_without_cdp
 from tests.e2e.test_pool import server_endpoint
 from tests.support.eventually import eventually
 from tests.support.needs import missing
+from tests.support.pages import reach_without_cdp
 from transports import Browser, Session, UsageError, connect
 from transports.batch import Pool
 from transports.mcp.views._diagnosis import is_blank

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from playwright.async_api import Route, expect
 
-from tests.e2e.test_browsers import NO_CDP, reach_without_cdp
+from tests.e2e.test_browsers import NO_CDP
 from tests.e2e.visits import card, run, visiting
 from tests.support.eventually import eventually
 from tests.support.gallery import open_gallery
 from tests.support.mcp_clients import files_of
+from tests.support.pages import reach_without_cdp
 from transports import Browser, CapabilitiesChanged, PlaywrightTransport, Session, WebMcpTransport, connect
 from transports.artifacts import open_store
 from transports.errors import ABPError, CallTimeout, CapabilityError, NotAbpApp, OutcomeUnknown

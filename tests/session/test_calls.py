@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Connect
 from tests.support.apps import FOREVER, NotingTransport, hang
 from tests.support.events import collect_events
-from transports import CallTimeout, CapabilityError, Disconnected, MemoryTransport, UsageError, connect
+from transports import CallTimeout, CapabilityError, Disconnected, MemoryTransport, UsageError
 from transports.base import Features
 from transports.errors import TooLarge
 from transports.memory import Call, Handler
@@ -359,22 +359,6 @@ async def test_the_end_of_a_call_does_not_wait_for_an_app_that_ignores_the_cance
                     await app.call("hang")
         assert transport.asked == 1
     assert asyncio.all_tasks() <= before
-
-
-async def test_arguments_of_a_wrong_kind_are_said(app_of: Connect) -> None:
-    async with app_of({"a.b": hang}) as app:
-        name: Any = app.capabilities["a.b"]
-        texts: Any = "text"
-        cases: list[tuple[Callable[[], Awaitable[object]], str]] = [
-            (lambda: app.call(name), r"capability must be a name as text, such as 'export\.pdf', not Capability"),
-            (lambda: app.call("a.b", texts), "params must be a mapping of names to values, .* not str"),
-            (lambda: app.call("a.b", timeout=texts), "positive number of seconds, .* not 'text'"),
-        ]
-        for make, message in cases:
-            with pytest.raises(UsageError, match=message):
-                await make()
-    with pytest.raises(UsageError, match="positive number of seconds"):
-        connect("ws://127.0.0.1:9/abp", timeout=texts)
 
 
 @pytest.mark.requirement("R6-4b")

@@ -9,14 +9,13 @@ from typing import Any
 import mcp_types as mt
 import pytest
 from mcp import Client
-from websockets.asyncio.server import ServerConnection, serve
 
+from tests.support.apps import socket_app
 from transports import connect, open_store
 from transports.errors import CapabilityError
 from transports.session._session import Session
 from transports.surfaces.mcp._bridge import Bridge
 from transports.surfaces.mcp._options import Options
-from webapp_fixture.frames import envelope
 
 HELLO: dict[str, object] = {
     "sessionId": "1",
@@ -46,22 +45,12 @@ METADATA = {"duration": 150, "cached": True, "other": "x"}
 
 
 @asynccontextmanager
-async def full_app(
-    metadata: object = METADATA, error: str = "", hello: dict[str, object] = HELLO
-) -> AsyncIterator[str]:
-    async def talk(socket: ServerConnection) -> None:
-        async for text in socket:
-            message = json.loads(text)
-            if message["type"] == "initialize":
-                await socket.send(json.dumps(envelope("initialize-result", message["id"], payload=hello)))
-            elif message["type"] == "capabilities/call":
-                answer: dict[str, object] = {"success": True, "data": {"x": 1}, "metadata": metadata}
-                if error:
-                    answer = {"success": False, "error": {"code": error, "message": "refused"}}
-                await socket.send(json.dumps(envelope("capabilities/call-result", message["id"], payload=answer)))
-
-    async with serve(talk, "127.0.0.1", 0) as server:
-        yield f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/abp"
+async def full_app(metadata: object = METADATA, error: str = "") -> AsyncIterator[str]:
+    answer: dict[str, object] = {"success": True, "data": {"x": 1}, "metadata": metadata}
+    if error:
+        answer = {"success": False, "error": {"code": error, "message": "refused"}}
+    async with socket_app(lambda _: answer, HELLO) as address:
+        yield f"ws://{address}/abp"
 
 
 def _document(result: mt.CallToolResult) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from websockets.asyncio.server import ServerConnection, serve
 
+from tests.support.apps import socket_app
 from transports import Evidence, connect
 from transports._internal.privacy._secrets import KNOWN_SECRETS
 from transports.artifacts import Scope, open_store
@@ -21,7 +21,6 @@ from transports.protocol._plain_text import origin_of
 from transports.session._app_tables import AppTables
 from transports.session._evidence import keeping
 from transports.session._secrets import Guard, Secrets
-from webapp_fixture.frames import envelope
 
 CANARY = "canary-7f3a-value"
 
@@ -36,25 +35,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     KNOWN_SECRETS.forget()
 
 
-@asynccontextmanager
-async def socket_app(seen: list[str]) -> AsyncIterator[str]:
-    """An app behind a WebSocket, which says the header ``X-Key`` of its connection; ``seen`` gets it too."""
-
-    async def talk(socket: ServerConnection) -> None:
-        assert socket.request is not None
-        seen.append(socket.request.headers.get("X-Key", ""))
-        async for text in socket:
-            message = json.loads(text)
-            if message["type"] == "initialize":
-                app = {"id": "dev.named", "name": "Named", "version": "1"}
-                hello = {"sessionId": "1", "protocolVersion": "0.1", "app": app, "capabilities": [{"name": "key.show"}]}
-                await socket.send(json.dumps(envelope("initialize-result", message["id"], payload=hello)))
-            elif message["type"] == "capabilities/call":
-                answer = {"success": True, "data": {"key": seen[-1]}}
-                await socket.send(json.dumps(envelope("capabilities/call-result", message["id"], payload=answer)))
-
-    async with serve(talk, "127.0.0.1", 0) as server:
-        yield f"127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+def key_app(seen: list[str]) -> AbstractAsyncContextManager[str]:
+    """An app that answers the header ``X-Key`` of its connection; ``seen`` gets it too."""
+    return socket_app(
+        lambda _: {"success": True, "data": {"key": seen[-1]}},
+        on_headers=lambda headers: seen.append(headers.get("X-Key", "")),
+    )
 
 
 def described(address: str, more: str = "") -> str:
@@ -68,7 +54,7 @@ def described(address: str, more: str = "") -> str:
 
 async def test_a_name_stands_for_an_app_and_how_it_is_signed_in(folder: Path) -> None:
     seen: list[str] = []
-    async with socket_app(seen) as address:
+    async with key_app(seen) as address:
         (folder / "team.toml").write_text(described(address))
         async with connect("crm", config="team.toml", store=folder / "out") as app:
             result = await app.call("key.show")
@@ -99,7 +85,7 @@ async def test_a_name_stands_for_an_app_and_how_it_is_signed_in(folder: Path) ->
 
 async def test_a_secret_of_settings_goes_to_no_other_origin(folder: Path) -> None:
     seen: list[str] = []
-    async with socket_app(seen) as address:
+    async with key_app(seen) as address:
         (folder / "team.toml").write_text(
             described(address).replace(f'origins = ["http://{address}', 'origins = ["http://a.test')
         )
@@ -272,26 +258,16 @@ async def test_a_user_of_a_server_sees_nothing_of_how_an_app_is_reached(
 async def test_a_user_of_a_server_sees_no_address_in_an_error_of_a_call(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def talk(socket: ServerConnection) -> None:
-        async for text in socket:
-            message = json.loads(text)
-            if message["type"] == "initialize":
-                app = {"id": "dev.named", "name": "Named", "version": "1"}
-                named = [{"name": name} for name in ("file.get", "away.go", "no.do")]
-                hello = {"sessionId": "1", "protocolVersion": "0.1", "app": app, "capabilities": named}
-                await socket.send(json.dumps(envelope("initialize-result", message["id"], payload=hello)))
-            elif message["type"] == "capabilities/call" and message["payload"]["capability"] == "away.go":
-                await socket.close(1011, "WORDS-OF-PROGRAM-1")
-            elif message["type"] == "capabilities/call":
-                url = f"http://{address}/HIDDEN-PATH"
-                answer: dict[str, object] = {"success": True, "data": {"file": {
-                    "mimeType": "text/plain", "size": 5, "downloadUrl": url, "filename": "a.txt"}}}  # fmt: skip
-                if message["payload"]["capability"] == "no.do":
-                    answer = {"success": False, "error": {"code": "NO", "message": "the app's own words"}}
-                await socket.send(json.dumps(envelope("capabilities/call-result", message["id"], payload=answer)))
+    def answer(capability: str) -> Mapping[str, object] | None:
+        if capability == "away.go":
+            return None
+        if capability == "no.do":
+            return {"success": False, "error": {"code": "NO", "message": "the app's own words"}}
+        url = f"http://{address}/HIDDEN-PATH"
+        file = {"mimeType": "text/plain", "size": 5, "downloadUrl": url, "filename": "a.txt"}
+        return {"success": True, "data": {"file": file}}
 
-    async with serve(talk, "127.0.0.1", 0) as server:
-        address = f"127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+    async with socket_app(answer) as address:
         (folder / "team.toml").write_text(f'[apps.crm]\nurl = "ws://{address}/HIDDEN-PATH"\n')
         store = open_store("memory:").scoped(Scope(user="ann"))
         async with connect("crm", config="team.toml", store=store, timeout=15) as app:

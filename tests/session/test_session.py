@@ -212,13 +212,9 @@ async def test_closing_ends_calls_and_handlers_under_way(app_of: Connect) -> Non
 
 
 @pytest.mark.parametrize("target", [None, 8000, Path("app"), b"http://a/", ["http://a/"]])
-def test_a_target_that_is_not_text_is_told_by_its_name(target: Any) -> None:
+async def test_an_address_that_is_not_text_is_named_by_its_type(target: Any) -> None:
     for connecting in (transports.connect, transports.sync.connect):
         with pytest.raises(UsageError, match=rf"target must be text, .* not {type(target).__name__}"):
             connecting(target)
-
-
-async def test_an_address_of_a_manifest_that_is_not_text_is_told_by_its_name() -> None:
-    given: Any = 8000
-    with pytest.raises(UsageError, match=r"url must be text, not int"):
-        await transports.discover(given)
+    with pytest.raises(UsageError, match=rf"url must be text, not {type(target).__name__}"):
+        await transports.discover(target)

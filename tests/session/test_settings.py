@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.apps import hang
 from transports import (
     CallTimeout,
     LocalStore,
@@ -115,25 +116,17 @@ async def stored(**options: Path | str) -> Path:
     return Path(result.artifacts["file"].path or "").parent
 
 
-@pytest.mark.requirement("R0-10a", "R0-10b", "R0-10c", "R0-12b")
-async def test_files_go_to_the_output_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("ABP_OUTPUT_DIR", str(tmp_path / "a"))
-    assert await stored() == tmp_path / "a"
-
-
-@pytest.mark.requirement("R2-5.2g")
+@pytest.mark.requirement("R0-10a", "R0-10b", "R0-10c", "R0-12b", "R2-5.2g")
 async def test_the_store_comes_before_the_folder_and_the_argument_before_both(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("ABP_OUTPUT_DIR", str(tmp_path / "a"))
+    assert await stored() == tmp_path / "a"
     monkeypatch.setenv("ABP_STORE", (tmp_path / "b").as_uri())
     assert await stored() == tmp_path / "b"
     assert await stored(store=tmp_path / "c") == tmp_path / "c"
     monkeypatch.setenv("ABP_STORE", "none:")
     assert isinstance(connect("memory:", transport=MemoryTransport({})).store, NoneStore)
-
-
-def test_a_store_given_as_an_argument_is_not_blamed_on_the_environment() -> None:
     with pytest.raises(UsageError) as caught:
         connect("memory:", transport=MemoryTransport({}), store="s4://bucket")
     assert "ABP_STORE" not in caught.value.message
@@ -169,23 +162,10 @@ async def test_the_limit_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 async def test_calls_take_their_timeout_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def hang(params: object, call: Call) -> object:
-        await asyncio.Event().wait()
-        return None
-
     monkeypatch.setenv("ABP_CALL_TIMEOUT", "30")
     async with connect("memory:", transport=MemoryTransport({"hang": hang}), store=tmp_path) as app:
         with pytest.raises(CallTimeout, match=r"hang: no answer within 0\.03 s"):
             await app.call("hang")
-
-
-@pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), -math.inf])
-async def test_a_timeout_that_is_not_positive_is_refused(timeout: float, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="timeout"):
-        connect("memory:", transport=MemoryTransport({}), timeout=timeout)
-    async with connect("memory:", transport=MemoryTransport({"give": give}), store=tmp_path) as app:
-        with pytest.raises(UsageError, match="timeout"):
-            await app.call("give", timeout=timeout)
 
 
 async def test_an_infinite_timeout_waits_and_gives_the_app_no_limit(tmp_path: Path) -> None:
@@ -211,35 +191,36 @@ async def test_connecting_to_a_socket_may_wait_for_ever(tmp_path: Path) -> None:
         assert (await app.call("file.list")).data is not None
 
 
-@pytest.mark.parametrize("target", ["", "example.org", "ftp://u:hunter2@h/x", "http://", "http://[", "javascript:1"])
-def test_a_target_that_makes_no_sense_is_refused_without_its_password(target: str) -> None:
+_SERVED = "a file has to be served: `python -m http.server --bind 127.0.0.1 --directory"
+_ADDRESS = "give the app's address"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("", _ADDRESS),
+        ("example.org", _ADDRESS),
+        ("ftp://u:hunter2@h/x", _ADDRESS),
+        ("http://", _ADDRESS),
+        ("http://[", _ADDRESS),
+        ("javascript:1", "did you mean http://javascript:1?"),
+        ("u:hunter2@h:80/", _ADDRESS),
+        ("crm\0", _ADDRESS),
+        ("x" * 5000, _ADDRESS),
+        ("~nobody-has-this-home/x", _ADDRESS),
+        ("localhost:8000", "'localhost:8000' is not a target; did you mean http://localhost:8000?"),
+        ("127.0.0.1:8000/app?token=hunter2#y", "did you mean http://127.0.0.1:8000/app?"),
+        ("localhost", "did you mean http://localhost?"),
+        ("/srv/my app.html", f"{_SERVED} /srv`, then give http://127.0.0.1:8000/my%20app.html"),
+        ("file:///srv/my%20app.html", f"{_SERVED} /srv`, then give http://127.0.0.1:8000/my%20app.html"),
+        ("./my page", "http.server --bind 127.0.0.1 --directory './my page'`, then give http://127.0.0.1:8000/"),
+    ],
+)
+def test_what_is_no_target_is_refused_with_what_was_meant_and_without_its_password(target: str, message: str) -> None:
     with pytest.raises(UsageError, match="is not a target") as caught:
         connect(target)
+    assert message in caught.value.message
     assert "hunter2" not in caught.value.message
-
-
-def test_a_target_that_is_almost_one_is_told_what_was_meant(tmp_path: Path) -> None:
-    page = tmp_path / "my app.html"
-    served = (
-        f"is not a target; a file has to be served: `python -m http.server --bind 127.0.0.1 --directory {tmp_path}`"
-    )
-    cases = {
-        "localhost:8000": "'localhost:8000' is not a target; did you mean http://localhost:8000?",
-        "127.0.0.1:8000/app?token=hunter2#y": "did you mean http://127.0.0.1:8000/app?",
-        "localhost": "did you mean http://localhost?",
-        str(page): f"{served}, then give http://127.0.0.1:8000/my%20app.html",
-        page.as_uri(): f"{served}, then give http://127.0.0.1:8000/my%20app.html",
-        "./my page": "`python -m http.server --bind 127.0.0.1 --directory './my page'`, then give http://127.0.0.1:8000/",
-        "u:hunter2@h:80/": "give the app's address",
-        "crm\0": "give the app's address",
-        "x" * 5000: "give the app's address",
-        "~nobody-has-this-home/x": "give the app's address",
-    }
-    for target, message in cases.items():
-        with pytest.raises(UsageError) as caught:
-            connect(target)
-        assert message in caught.value.message, target
-        assert "hunter2" not in caught.value.message
 
 
 def test_an_unknown_or_unfit_transport_is_refused() -> None:

@@ -14,28 +14,25 @@ from transports.session._events import ConnectionChanged
 APP = {"app.ask": ask, "app.work": answering(1)}
 
 
-async def answer_of(transport: MemoryTransport, question: object) -> Mapping[str, object]:
-    async with asyncio.timeout(20):
-        return await transport.ask(Message("elicitation/request", question))
-
-
-async def test_a_question_that_cannot_be_read_is_refused(app_of: Connect) -> None:
-    transport = MemoryTransport(APP)
-    async with app_of(transport):
-        answer = await answer_of(transport, "no question")
-    assert answer["success"] is False
-    assert "elicitation request" in str(answer["error"])
-
-
-async def test_an_app_gets_an_answer_if_the_handler_raises_no_ordinary_exception(app_of: Connect) -> None:
+@pytest.mark.parametrize(
+    ("question", "error"),
+    [
+        ("no question", "elicitation request"),
+        ({"method": "elicitation/confirm", "params": {}}, "the client could not answer: Failed"),
+    ],
+    ids=["unreadable", "no ordinary exception of the handler"],
+)
+async def test_an_app_gets_an_error_for_a_question_that_cannot_be_answered(
+    app_of: Connect, question: object, error: str
+) -> None:
     async def failing(request: ElicitationRequest) -> Mapping[str, object]:
         pytest.fail("not expected to be asked")  # no Exception
 
     transport = MemoryTransport(APP)
-    async with app_of(transport, on_elicitation=failing):
-        answer = await answer_of(transport, {"method": "elicitation/confirm", "params": {}})
+    async with app_of(transport, on_elicitation=failing), asyncio.timeout(20):
+        answer = await transport.ask(Message("elicitation/request", question))
     assert answer["success"] is False
-    assert "the client could not answer: Failed" in str(answer["error"])
+    assert error in str(answer["error"])
 
 
 class FailingAnswer(MemoryTransport):

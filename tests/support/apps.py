@@ -2,16 +2,24 @@
 
 import asyncio
 import base64
+import json
 import random
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
+
+from websockets.asyncio.server import ServerConnection, serve
 
 from transports import BinaryData, MemoryTransport, Message
 from transports.memory import Handler
 from transports.protocol.binary import Handle
 from transports.testing import Call
+from webapp_fixture.frames import envelope
 
-__all__ = ["FOREVER", "LARGE", "PDF", "PNG", "NotingTransport", "answering", "ask", "b64", "files", "hang", "pdf"]
+__all__ = [
+    *("FOREVER", "HELLO", "LARGE", "PDF", "PNG", "AtAddress", "NotingTransport", "answering", "ask", "b64", "files"),
+    *("hang", "pdf", "socket_app"),
+]
 
 PDF = b"%PDF-1.7\n" + bytes(range(256))
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
@@ -109,3 +117,38 @@ class NotingTransport(MemoryTransport):
 
     def types(self) -> list[str]:
         return [message.type for message in self.sent]
+
+
+HELLO: Mapping[str, object] = {
+    "sessionId": "1",
+    "protocolVersion": "0.1",
+    "app": {"id": "dev.socket", "name": "Socket", "version": "1"},
+    "capabilities": [],
+}
+
+
+@asynccontextmanager
+async def socket_app(
+    answer: Callable[[str], Mapping[str, object] | None],
+    hello: Mapping[str, object] = HELLO,
+    on_headers: Callable[[Mapping[str, str]], object] = lambda _: None,
+) -> AsyncIterator[str]:
+    """An app behind a WebSocket at this host and port. It answers a capability, or closes the connection."""
+
+    async def talk(socket: ServerConnection) -> None:
+        assert socket.request is not None
+        on_headers(socket.request.headers)
+        async for text in socket:
+            message = json.loads(text)
+            payload: Mapping[str, object] | None = hello
+            if message["type"] == "capabilities/call":
+                payload = answer(message["payload"]["capability"])
+            elif message["type"] != "initialize":
+                continue
+            if payload is None:
+                await socket.close(1011, "WORDS-OF-PROGRAM-1")
+                return
+            await socket.send(json.dumps(envelope(f"{message['type']}-result", message["id"], payload=payload)))
+
+    async with serve(talk, "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
