@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -33,131 +35,141 @@ def ref(number: int = 0, size: int = 1) -> ArtifactRef:
     return ArtifactRef(f"i{number}", f"artifact://i{number}", f"/i{number}", "f", "a/b", size, "0" * 64)
 
 
-def test_the_guard_has_64_bytes_at_least() -> None:
-    assert clamp("x" * 100, 64) == "x" * 35 + "\n... [truncated: 65 chars]"
-    with pytest.raises(UsageError, match=r"at least 64 \(it is 63\)"):
-        clamp("x", 63)
+def first_line(answer: str) -> str:
+    return Result("x", answer, {"": ref(size=len(answer) + 2)}).summary(max_chars=100_000).splitlines()[0]
 
 
-def test_an_agent_reads_50000_bytes_unless_told_others() -> None:
-    room = 50_000 - len('{"data":""}')
-    many = AgentLimits(max_field_chars=None)
-    assert "truncated" not in Result("x", "x" * room, {}, limits=many).for_agent()
-    cut = Result("x", "x" * (room + 1), {}, limits=many).for_agent()
+def words(text: str) -> list[str]:
+    """Return the text if it is a word to a rule, not a file."""
+    assert find({"a": text}) == []
+    return [] if match_fields({"a": text}, [FieldRule("a", mime_type="application/x-own")]) else [text]
+
+
+def agent(data: JSONValue, **limits: object) -> JSONValue:
+    return Result("x", data, {}, limits=AgentLimits(**limits)).for_agent()["data"]  # type: ignore[arg-type]
+
+
+def effect(text: str) -> str:
+    effects = (Effect("dialog", None, {"m": text}),)
+    return Result("x", 1, {"": ref()}, effects=effects).summary().splitlines()[-1]
+
+
+def value(text: JSONValue) -> str:
+    return fill_summary("{name}", ref(), {"name": text})
+
+
+ROOM = 50_000 - len('{"data":""}')
+
+
+@pytest.mark.parametrize(
+    ("shorter", "content", "expected"),
+    [
+        (partial(clamp, max_bytes=64), "x" * 100, "x" * 35 + "\n... [truncated: 65 chars]"),
+        (partial(agent, max_field_chars=None), "x" * ROOM, "x" * ROOM),
+        (agent, ["x" * 10_000] * 4, ["x" * 10_000] * 4),
+        (agent, ["x" * 10_001], ["x" * 9_971 + "\n... [truncated: 30 chars]"]),
+        (effect, "x" * 78, f"Effect: dialog (m {'x' * 78})"),
+        (effect, "x" * 79, f"Effect: dialog (m {'x' * 77}…)"),
+        (shorten, "x" * 200, "x" * 200),
+        (shorten, "x" * 201, "x" * 200 + "…"),
+        (partial(shorten, stored=False), "x" * 500, "x" * 500),
+        (partial(shorten, stored=False), "x" * 501, "x" * 500 + "…"),
+        (value, "x" * 200, "x" * 200),
+        (value, "x" * 201, "x" * 199 + "…"),
+        (value, " " * 799 + "y", "y"),
+        (value, " " * 800 + "y", ""),
+        (value, True, "unknown name"),
+        (human_size, 1023, "1023 bytes"),
+        (human_size, 1024, "1.0 KB"),
+        (human_size, 1024**2 - 1, "1024.0 KB"),
+        (human_size, 1024**2, "1.0 MB"),
+        (human_size, 1024**3, "1.0 GB"),
+        (human_size, 5 * 1024**4, "5120.0 GB"),
+        (words, "q" * 99, ["q" * 99]),
+        (words, "q" * 100, []),
+        (first_line, "x" * 3998, '"' + "x" * 3998 + '"'),
+        (first_line, "x" * 3999, "Output saved to file: /i0"),
+    ],
+    ids=lambda part: getattr(part, "__name__", ""),
+)
+def test_what_a_limit_leaves(shorter: Callable[[object], object], content: object, expected: object) -> None:
+    assert shorter(content) == expected
+
+
+def test_an_agent_reads_50000_bytes() -> None:
+    cut = Result("x", "x" * (ROOM + 1), {}, limits=AgentLimits(max_field_chars=None)).for_agent()
     assert "truncated" in cut and 49_000 < json_size(cut) <= 50_000
 
 
-def test_an_agent_reads_10000_characters_of_each_text_unless_told_others() -> None:
-    assert Result("x", ["x" * 10_000] * 4, {}).for_agent() == {"data": ["x" * 10_000] * 4}
-    cut = Result("x", ["x" * 10_001], {}).for_agent()
-    assert cut["data"] == ["x" * 9_971 + "\n... [truncated: 30 chars]"]
-
-
-def test_an_agent_reads_1024_bytes_at_least() -> None:
-    assert json_size(Result("x", "x" * 5000, {}).for_agent(max_bytes=1024)) <= 1024
-    assert AgentLimits(max_bytes=1024).max_bytes == 1024
-    for make in (lambda: Result("x", "x", {}).for_agent(max_bytes=1023), lambda: AgentLimits(max_bytes=1023)):
-        with pytest.raises(UsageError, match=r"at least 1024 \(it is 1023\)"):
-            make()
-
-
-def test_policies_refuse_what_makes_no_sense() -> None:
-    assert AgentLimits(max_field_chars=1, truncation_suffix="x" * 200)
-    with pytest.raises(UsageError, match="at least 1 "):
-        AgentLimits(max_field_chars=0)
-    with pytest.raises(UsageError, match="at most 200 characters"):
-        AgentLimits(truncation_suffix="x" * 201)
-    assert ResourcePolicy(auto_read_if_size_under_bytes=0, inline_text_if_under_chars=0)
-    assert RoutingPolicy(max_texts=0, max_inline_chars=0, min_guessed_chars=0)
-    for name in ("auto_read_if_size_under_bytes", "inline_text_if_under_chars"):
-        with pytest.raises(UsageError, match=rf"{name} must not be negative \(it is -1\)"):
-            ResourcePolicy(**{name: -1})  # type: ignore[arg-type]
-    for name in ("min_guessed_chars", "max_decode_bytes", "max_inline_chars", "max_inline_bytes", "max_texts"):
-        with pytest.raises(UsageError, match=rf"{name} must not be negative \(it is -1\)"):
-            RoutingPolicy(**{name: -1})  # type: ignore[arg-type]
+@pytest.mark.requirement("R2-6.1b")
+@pytest.mark.parametrize(
+    ("allowed", "refused", "message"),
+    [
+        (lambda: clamp("x", 64), lambda: clamp("x", 63), r"at least 64 \(it is 63\)"),
+        (
+            lambda: Result("x", "x", {}).for_agent(max_bytes=1024),
+            lambda: Result("x", "x", {}).for_agent(max_bytes=1023),
+            r"at least 1024 \(it is 1023\)",
+        ),
+        (lambda: AgentLimits(max_bytes=1024), lambda: AgentLimits(max_bytes=1023), r"at least 1024 \(it is 1023\)"),
+        (
+            lambda: AgentLimits(max_field_chars=1),
+            lambda: AgentLimits(max_field_chars=0),
+            "max_field_chars must be at least 1 ",
+        ),
+        (
+            lambda: AgentLimits(truncation_suffix="x" * 200),
+            lambda: AgentLimits(truncation_suffix="x" * 201),
+            "at most 200 characters",
+        ),
+        (lambda: FieldRule("a"), lambda: FieldRule(""), "needs a path"),
+        *(
+            (partial(ResourcePolicy, **{name: 0}), partial(ResourcePolicy, **{name: -1}), rf"{name} .*\(it is -1\)")  # type: ignore[arg-type]
+            for name in ("auto_read_if_size_under_bytes", "inline_text_if_under_chars")
+        ),
+        *(
+            (partial(RoutingPolicy, **{name: 0}), partial(RoutingPolicy, **{name: -1}), rf"{name} .*\(it is -1\)")  # type: ignore[arg-type]
+            for name in ("min_guessed_chars", "max_decode_bytes", "max_inline_chars", "max_inline_bytes", "max_texts")
+        ),
+        *(
+            (partial(check_path, ".".join("a" * 64)), partial(check_path, path), "64 levels at most")
+            for path in (".".join("a" * 65), "$" + ".a" * 65)
+        ),
+        *(
+            (partial(check_path, f"$[{taken}]"), partial(check_path, f"$[{empty}]"), "selects nothing of any list")
+            for taken, empty in (
+                ("0:1", "0:0"),
+                ("-2:-1", "1:1"),
+                ("0:-1", "2:1"),
+                ("-1:1", "-1:-1"),
+                ("2:1:-1", "-1:-2"),
+                (":", ":0"),
+                ("1:", "0:5:0"),
+                (":0:-1", "1:2:-1"),
+            )
+        ),
+        (lambda: check_path("$" + ".a" * 64), lambda: check_path("pages..image"), "is not a path of a field"),
+        (lambda: check_path("\\$ref"), lambda: check_path("$ref"), "a key that begins with [$] is written"),
+        (lambda: check_path("a.b"), lambda: check_path("pages."), "is not a path of a field"),
+        (lambda: check_path("$.pages[1:2]"), lambda: check_path("$.pages[-1:-2, ::0]"), "can match nothing"),
+        (lambda: check_path("$.pages"), lambda: check_path("$.pages["), "is not a JSONPath .RFC 9535.: .*brackets"),
+    ],
+)
+def test_what_a_limit_refuses(allowed: Callable[[], object], refused: Callable[[], object], message: str) -> None:
+    allowed()
+    with pytest.raises(UsageError, match=message):
+        refused()
 
 
 @pytest.mark.parametrize(("count", "more"), [(20, "'p19'"), (21, "'p19' and 1 more")])
 def test_20_places_are_named(count: int, more: str) -> None:
     result = Result("x", None, {f"p{n}": ref(n) for n in range(count)})
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match="there is no artifact at 'p'; ") as caught:
         result.artifact("p")
     assert caught.value.message.endswith(more) and caught.value.details["places"] == [*result.artifacts]
 
 
-@pytest.mark.parametrize(("chars", "shown"), [(3998, True), (3999, False)])
-def test_an_answer_of_4000_characters_stands_in_the_summary(chars: int, shown: bool) -> None:
-    result = Result("x", "x" * chars, {"": ref(size=chars + 2)})
-    assert result.summary(max_chars=100_000).startswith('"xxx') is shown
-
-
-def test_an_effect_takes_80_characters() -> None:
-    def line(text: str) -> str:
-        return Result("x", 1, {"": ref()}, effects=(Effect("dialog", None, {"m": text}),)).summary().splitlines()[-1]
-
-    assert line("x" * 78) == f"Effect: dialog (m {'x' * 78})"
-    assert line("x" * 79) == f"Effect: dialog (m {'x' * 77}…)"
-
-
-def test_a_preview_has_200_characters_or_500_of_what_is_stored_nowhere() -> None:
-    assert shorten("x" * 200) == "x" * 200
-    assert shorten("x" * 201) == "x" * 200 + "…"
-    assert shorten("x" * 500, stored=False) == "x" * 500
-    assert shorten("x" * 501, stored=False) == "x" * 500 + "…"
-
-
-@pytest.mark.parametrize(("chars", "found"), [(99, 0), (100, 1)])
-def test_base64_of_100_characters_is_no_word(chars: int, found: int) -> None:
-    rule = FieldRule("a", mime_type="application/x-own")
-    assert len(match_fields({"a": "q" * chars}, [rule])) == found
-    assert find({"a": "q" * chars}) == []
-
-
-def test_a_value_in_a_summary_has_200_characters() -> None:
-    def filled(value: JSONValue) -> str:
-        return fill_summary("{name}", ref(), {"name": value})
-
-    assert filled("x" * 200) == "x" * 200
-    assert filled("x" * 201) == "x" * 199 + "…"
-    assert filled(" " * 799 + "y") == "y"
-    assert filled(" " * 800 + "y") == ""
-    assert filled(True) == "unknown name"
-
-
-def test_a_size_for_people_changes_its_unit_at_1024() -> None:
-    sizes = (1023, 1024, 1024**2 - 1, 1024**2, 1024**3, 5 * 1024**4)
-    assert [human_size(size) for size in sizes] == [
-        "1023 bytes",
-        "1.0 KB",
-        "1024.0 KB",
-        "1.0 MB",
-        "1.0 GB",
-        "5120.0 GB",
-    ]
-
-
 # --- decisions that other tests only pass by --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "path", ["$[0:0]", "$[1:1]", "$[2:1]", "$[-1:-1]", "$[-1:-2]", "$[:0]", "$[0:5:0]", "$[1:2:-1]"]
-)
-def test_a_slice_that_selects_nothing_of_any_list_is_refused(path: str) -> None:
-    with pytest.raises(UsageError, match="can match nothing"):
-        check_path(path)
-
-
-@pytest.mark.parametrize("path", ["$[0:1]", "$[-2:-1]", "$[0:-1]", "$[-1:1]", "$[2:1:-1]", "$[:]", "$[1:]", "$[:0:-1]"])
-def test_a_slice_that_selects_something_of_some_list_is_taken(path: str) -> None:
-    check_path(path)
-
-
-def test_a_path_has_64_steps_at_most() -> None:
-    check_path(".".join("a" * 64))
-    check_path("$" + ".a" * 64)
-    for path in (".".join("a" * 65), "$" + ".a" * 65):
-        with pytest.raises(UsageError, match="64 levels at most"):
-            check_path(path)
 
 
 def test_all_that_a_summary_can_name() -> None:
@@ -229,10 +241,3 @@ async def test_a_router_compares_an_answer_with_its_schema_and_takes_the_time() 
         routed.warnings == ('outputSchema: data.n: 1 is not of type "string"',) and 1000 <= routed.duration_ms < 600_000
     )
     assert (await Router(NoneStore()).route({"n": "1"}, capability="x", schema=schema)).warnings == ()
-
-
-async def test_an_answer_of_more_than_the_inline_bytes_is_stored_as_json() -> None:
-    policy = RoutingPolicy(max_inline_bytes=len('{"a":"xxx"}'))
-    for text, large in (("xxx", False), ("xxxx", True)):
-        routed = await Router(NoneStore(), policy=policy).route({"a": text}, capability="x")
-        assert any(step.layer == "size" for step in routed.steps) is large

@@ -26,26 +26,15 @@ async def test_a_resource_has_its_bytes_and_the_headers_that_a_browser_needs(ser
     assert server.sent("Accept")[-1] == "*/*"
 
 
-async def test_a_resource_over_the_limit_is_refused(serve: Serve) -> None:
-    server = await serve(reply(b"x" * 1001))
-    with pytest.raises(DiscoveryFailed, match=r"^the resource http://\S+ is larger than 1000 bytes") as caught:
-        await fetch(server.url)
-    assert caught.value.details == {"url": server.url + "/", "limit": 1000}
-
-
-async def test_a_resource_that_is_not_public_is_refused(serve: Serve) -> None:
-    server = await serve()
+async def test_resources_that_are_refused(serve: Serve) -> None:
+    server = await serve(reply(b"", "404 Not Found"), reply(b"x" * 1001))
     with pytest.raises(DiscoveryFailed) as caught:
         await fetch(server.url, allow_private=False)
     assert (caught.value.code, server.connects) == ("BLOCKED_ADDRESS", 0)
-
-
-async def test_a_resource_that_is_not_there_is_an_error(serve: Serve) -> None:
-    server = await serve(reply(b"", "404 Not Found"))
-    with pytest.raises(DiscoveryFailed, match=r"the resource .* answered 404 Not Found"):
-        await fetch(server.url)
-
-
-async def test_what_is_no_web_address_is_not_fetched() -> None:
     with pytest.raises(UsageError, match=r"^ftp://a\.test/x\?… is not fetched: its scheme is ftp:"):
         await fetch("ftp://a.test/x?secret")
+    with pytest.raises(DiscoveryFailed, match=r"the resource .* answered 404 Not Found"):
+        await fetch(server.url)
+    with pytest.raises(DiscoveryFailed, match=r"^the resource http://\S+ is larger than 1000 bytes") as caught:
+        await fetch(server.url)
+    assert caught.value.details == {"url": server.url + "/", "limit": 1000}
