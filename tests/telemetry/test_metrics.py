@@ -71,16 +71,6 @@ def test_a_label_has_two_hundred_values_at_most(collector: Collector) -> None:
     assert len(values) == 201 and values[(("reason", "_OTHER"),)] == 100
 
 
-def test_names_for_prometheus_follow_from_those_of_opentelemetry() -> None:
-    assert {metric.prometheus_name for metric in METRICS} == {
-        "abp_call_duration_seconds",
-        "abp_artifact_bytes",
-        "abp_browsers",
-        "abp_browser_restarts_total",
-        "mcp_server_operation_duration_seconds",
-    }
-
-
 def test_the_board_asks_for_metrics_and_labels_that_exist() -> None:
     board = json.loads((EXAMPLES / "grafana.json").read_text(encoding="utf-8"))
     asked = [(panel["title"], one) for panel in board["panels"] for one in panel["targets"]]

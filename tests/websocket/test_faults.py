@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -105,7 +104,7 @@ async def test_a_frame_that_is_no_utf8_is_a_protocol_error(fixture: Fixture) -> 
 
 
 @pytest.mark.fault(17, 21)
-@pytest.mark.parametrize("kind", ["junk", "nan", "huge_number", "surrogate", "deep"])
+@pytest.mark.parametrize("kind", ["junk", "nan", "huge_number", "long_int", "surrogate", "deep"])
 async def test_bad_json_loses_the_message_not_the_session(fixture: Fixture, kind: str) -> None:
     async with session(fixture) as app:
         started = time.monotonic()
@@ -115,14 +114,6 @@ async def test_bad_json_loses_the_message_not_the_session(fixture: Fixture, kind
         assert (await app.call("file.list")).artifacts
         assert counts(app)["unreadable"] == 1
     assert len(fixture.handshakes) == 1
-
-
-@pytest.mark.fault(17)
-async def test_a_number_of_five_thousand_digits_is_exact_or_refused(fixture: Fixture) -> None:
-    async with session(fixture) as app:
-        with pytest.raises(ProtocolError):
-            await app.call("wire.bad_json", {"kind": "long_int"}, timeout=3)
-        assert (await app.call("file.list")).artifacts
 
 
 @pytest.mark.requirement("R6-8c")
@@ -193,10 +184,6 @@ async def test_a_stopped_server_is_noticed_within_the_configured_time(
         assert time.monotonic() - started < 3
         os.kill(process.pid, signal.SIGCONT)
         assert (await app.call("file.list")).artifacts
-
-
-def test_the_reference_app_prints_where_it_is(other_process: tuple[subprocess.Popen[str], str]) -> None:
-    assert json.dumps(other_process[1]).startswith('"ws://127.0.0.1:')
 
 
 class Line:
