@@ -81,4 +81,5 @@ def test_retry_after() -> None:
     assert headers.retry_after(formatdate(NOW - 99, usegmt=True), NOW) == 0
     assert headers.retry_after(formatdate(NOW + 90, usegmt=True), NOW) == 90
     assert headers.retry_after(" 7 ", NOW) == 7
-    assert headers.retry_after("-7", NOW) is None
+    for meaningless in ("-7", "soon", "", None):
+        assert headers.retry_after(meaningless, NOW) is None
