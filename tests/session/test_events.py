@@ -19,6 +19,7 @@ from transports import (
     Notification,
     ObservationClamped,
     Progress,
+    Result,
     RoutingPolicy,
     UsageError,
     connect,
@@ -30,6 +31,7 @@ from transports.protocol._capabilities import Capabilities, CapabilitiesChanged
 from transports.protocol.messages import Message
 from transports.routing import CustomEvent, TransformContext
 from transports.session._events import CallFinished, CallStarted, ConnectionChanged, Event, EventStream, EventStreams
+from transports.session._results import Results
 
 
 async def work(params: Mapping[str, object], call: Call) -> object:
@@ -176,6 +178,28 @@ async def test_failed_and_cancelled_calls_have_events_too(app_of: Connect) -> No
     assert [event.error.code for event in finished if event.error] == ["PRINTER_EMPTY", "TIMEOUT", "CANCELLED"]
     assert all(event.result is None and event.artifacts == () for event in finished)
     assert len({getattr(event, "call", "") for event in events}) == 3
+
+
+async def test_a_call_cancelled_while_the_data_of_its_error_are_stored_is_cancelled(
+    app_of: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storing = asyncio.Event()
+
+    async def store_for_ever(results: Results, data: object, call: object) -> Result:
+        storing.set()
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(Results, "from_data", store_for_ever)
+    answer = {"success": False, "error": {"code": "X", "message": "no"}, "data": {"pages": 1}}
+    transport = MemoryTransport({"fail": nothing}, answers={"fail": answer})
+    async with collect_events(app_of(transport)) as (app, events):
+        cancelled = asyncio.ensure_future(app.call("fail"))
+        await storing.wait()
+        cancelled.cancel()
+        await asyncio.wait((cancelled,))
+    assert cancelled.cancelled()
+    (finished,) = [event for event in events if isinstance(event, CallFinished)]
+    assert finished.error is not None and finished.error.code == "CANCELLED"
 
 
 async def test_progress_of_every_attempt_carries_the_id_of_the_call(app_of: Connect) -> None:

@@ -382,13 +382,14 @@ class Session(OpenedHere):
                 await self._events.wait_for_callbacks(call.on_progress)
         except ABPError as error:
             call.result = None
+            call.error = _cancellation(call)  # if the caller cancels before the error is complete
             call.error = await self._completed_error(call, error)
             if not isinstance(call.error, CallTimeout):
                 await self._events.wait_for_callbacks(call.on_progress)
             raise call.error from call.error.__cause__
         except asyncio.CancelledError:
             call.result = None
-            call.error = CapabilityError(f"{call.capability}: cancelled by the client", code="CANCELLED")
+            call.error = _cancellation(call)
             raise
         finally:
             self._events.end_call(call)
@@ -559,6 +560,10 @@ class Session(OpenedHere):
         logged.
         """
         return EventStream(self._events.streams)
+
+
+def _cancellation(call: Call) -> CapabilityError:
+    return CapabilityError(f"{call.capability}: cancelled by the client", code="CANCELLED")
 
 
 def _caused_by_refusal(error: ABPError, call: Call) -> ABPError:
