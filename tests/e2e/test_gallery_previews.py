@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -105,19 +104,12 @@ async def test_a_pdf_opens_in_the_browsers_viewer(gallery: Gallery, browser: Bro
         # A viewer that is blocked is an error page, which is a white area: the document is drawn on a dark one.
         box = await frame.bounding_box()
         assert box is not None
-        await until_pixels(page, box, lambda colours: len(colours) > 20)
 
+        async def is_drawn() -> bool:
+            picture = Image.open(io.BytesIO(await page.screenshot(clip=box))).convert("RGB")
+            return len(picture.getcolors(1 << 20) or []) > 20
 
-async def until_pixels(page: Page, box: Any, good: Any) -> None:
-    from io import BytesIO
-
-    from PIL import Image
-
-    async def shown() -> bool:
-        picture = Image.open(BytesIO(await page.screenshot(clip=box))).convert("RGB")
-        return bool(good(picture.getcolors(1 << 20) or []))
-
-    await eventually(shown, pause=0.1)
+        await eventually(is_drawn, pause=0.1)
 
 
 async def test_previews_of_text_json_csv_and_bytes(shared: tuple[Gallery, Page]) -> None:

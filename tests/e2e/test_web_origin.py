@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Error as PlaywrightError, Page, Route
+from playwright.async_api import Page, Route
 
-from tests.support.polyglots import POLYGLOTS
 from tests.support.web_client import TOKEN, Web, put_artifact, running
 from transports import Browser
 from transports.artifacts import LocalStore
@@ -106,26 +103,3 @@ async def test_nothing_in_an_artifact_runs(web: Web, browser: Browser, kind: str
     numbers = (await web.get("/metrics")).body.decode()
     for route in ("/healthz", "/calls", "/logout", "/artifacts"):  # what the browser may have thought of never arrived
         assert f'route="{route}"' not in numbers, numbers
-
-
-@pytest.mark.fault(27)
-async def test_a_file_that_is_two_things_runs_nothing(page: Page, web: Web) -> None:
-    """A script in a picture and a page in a document run in this browser, as what they are said to be, and not from
-    here. Policies do not count in this page: the types must do."""
-    picture, document, _ = POLYGLOTS
-    load = """url => new Promise(done => { window.ran = 0; const script = document.createElement('script')
-              script.onload = script.onerror = () => done(window.ran)
-              script.src = url; document.head.append(script) })"""
-    as_script = "data:text/javascript;base64," + base64.b64encode(picture.data).decode()
-    assert await page.evaluate(load, as_script) == 1
-    ref = await web.store.put_bytes(picture.data, mime_type=picture.declared)
-    assert await page.evaluate(load, f"/artifacts/{ref.id}") == 0
-
-    ref = await web.store.put_bytes(document.data, mime_type=document.declared)
-    url = f"{web.served.url}artifacts/{ref.id}"
-    with suppress(PlaywrightError):  # a browser without a viewer downloads it
-        await page.goto(url)
-    assert await page.title() != "ran"
-    await page.route(url, lambda route: route.fulfill(body=document.data, content_type=document.declared))
-    await page.goto(url)
-    assert await page.title() == "ran"

@@ -1,6 +1,7 @@
 """Access to the web server: hosts, origins, tokens, cookies, sessions, links."""
 
 import io
+import logging
 import os
 import stat
 import threading
@@ -324,3 +325,92 @@ async def test_a_body_of_very_many_values_is_refused_before_it_is_parsed(web: We
             answer = await web.post("/tokens", data=io.BytesIO(data), headers=headers)
             assert answer.status == 413 and "more than 50,000 values and names" in answer.body.decode()
         assert turn.seconds < 0.050
+
+
+# --- behind a reverse proxy ------------------------------------------------------------------------------------------
+
+
+async def test_links_begin_with_the_public_address_and_only_its_name_is_taken(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("ABP_SERVE_KEY", "k" * 32)
+    ref, public = await put_artifact(store), "https://files.example/abp"
+    async with running(store, {}, public_url=f"{public}/") as web:
+        link = web.served.link(ref)
+        assert web.served.page == f"{public}/#token={web.token}"
+        assert link.startswith(f"{public}/artifacts/{ref.id}?link=")
+        for host in ("files.example", web.netloc):
+            made = await web.post(f"/artifacts/{ref.id}/link", headers={"Host": host})
+            assert made.json["url"].startswith(f"{public}/artifacts/{ref.id}?link=")
+        assert (await make_link(store, ref.id, "1h", None))[0].startswith(f"{public}/artifacts/")
+        assert (await web.get(link.removeprefix(public), token=False)).body == b"0123456789"
+        # a proxy takes its part of the path away, and passes the name on or puts another in its place
+        for host, origin, forwarded, status in (
+            ("files.example", None, None, 200),
+            ("files.example", "https://files.example", None, 200),
+            (web.netloc, "https://files.example", None, 200),
+            ("other.example", None, None, 421),
+            ("other.example", None, "files.example", 421),
+            ("files.example", "https://other.example", None, 403),
+        ):
+            headers = {"Host": host}
+            headers |= {"Origin": origin} if origin else {}
+            headers |= {"X-Forwarded-Host": forwarded} if forwarded else {}
+            assert (await web.get("/healthz", headers=headers)).status == status, (host, origin)
+        for host, secure in (("files.example", True), (web.netloc, False)):
+            answer = await web.post("/login", {"token": web.token}, headers={"Host": host})
+            assert ("Secure" in answer.headers["set-cookie"]) is secure
+
+
+def test_a_public_address_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABP_SERVE_PUBLIC_URL", "files.example")
+    with pytest.raises(UsageError, match=r"ABP_SERVE_PUBLIC_URL: 'files\.example' is not the address of a server"):
+        Options.load()
+
+
+# --- hostile headers -------------------------------------------------------------------------------------------------
+
+
+async def test_headers_that_cannot_be_read_are_the_clients_fault(web: Web, caplog: pytest.LogCaptureFixture) -> None:
+    invalid = "\udcff"  # a byte that is not UTF-8, as the helper sends it
+    # a parameter in pieces of which one has no number (RFC 2231): Python's own parser raises TypeError
+    pieces = "; filename*; filename*1=b"
+    ref = await put_artifact(web.store)
+    port = web.netloc.rpartition(":")[2]
+    signed_out = [
+        f"GET /artifacts HTTP/1.1\nHost: HOST\nCookie: abp_serve_{port}={invalid}",
+        f"GET /artifacts HTTP/1.1\nHost: HOST\nCookie: abp_serve_{port}=a.{invalid}",
+        f"GET /artifacts HTTP/1.1\nHost: HOST\nAuthorization: Bearer {invalid}",
+        f"GET /artifacts HTTP/1.1\nHost: HOST\nAuthorization: Bearer abps.{invalid}",
+        f"GET /artifacts/{ref.id}?link={invalid} HTTP/1.1\nHost: HOST",
+        f"GET /artifacts/{ref.id}?link=%FF%ED%A0%80 HTTP/1.1\nHost: HOST",
+    ]
+    for head in signed_out:
+        answer = await web.raw(head, token=False)
+        assert answer.status in (400, 401, 404), (head, answer)
+    secret = await web.post("/login", {"token": "\ud800"}, token=False)
+    assert secret.status in (400, 401), secret
+    signed_in = [
+        f"POST /{path} HTTP/1.1\nHost: HOST\nContent-Type: {kind}{parameters}\nContent-Length: 2"
+        for path in ("artifacts", "apps", "tokens")
+        for kind in ("application/json", "multipart/form-data; boundary=x", "text/plain")
+        for parameters in (pieces, f"; name={invalid}", "; filename*=x'y", f"; charset*={invalid}''{invalid}")
+    ]
+    for head in signed_in:
+        answer = await web.raw(head, b"{}")
+        assert answer.status < 500, (head, answer)
+    for parameters in (pieces, "; name*1*=a'b", "; name*\u00b2=a", f"; name={invalid}", "; filename*1*=''%ff"):
+        lines = (
+            f"Content-Disposition: form-data{parameters}",
+            f"Content-Type: text/plain{pieces}",
+            "",
+            "a",
+            "--x--",
+        )
+        form = "\r\n".join(("--x", *lines))
+        body = form.encode("utf-8", "surrogateescape")
+        head = "POST /artifacts HTTP/1.1\nHost: HOST\nContent-Type: multipart/form-data; boundary=x"
+        answer = await web.raw(f"{head}\nContent-Length: {len(body)}", body)
+        assert answer.status in (400, 415, 422), (parameters, answer)
+    assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]

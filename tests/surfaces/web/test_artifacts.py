@@ -3,15 +3,21 @@
 import asyncio
 import gzip
 import hashlib
+import io
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 import aiohttp
+import pypdfium2
 import pytest
+from PIL import Image
 
+from tests.support.polyglots import POLYGLOTS
 from tests.support.web_client import Web, put_artifact, running
+from transports._internal.readers import _reader_process as reader_process
 from transports.artifacts import ArtifactStore, LocalStore, MemoryStore, Retention, Scope, open_store
+from transports.surfaces.web import _artifacts as thumbnails
 from transports.surfaces.web._options import Limits
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
@@ -402,3 +408,88 @@ async def test_an_object_store(bucket: str) -> None:
             await open_store(bucket).delete(ref.id)  # by somebody else
             assert (await events.next())[1:] == ("artifact_removed", {"id": ref.id})
         assert (await web.get("/artifacts")).json["total"] == 1
+
+
+# --- hostile files and a damaged store --------------------------------------------------------------------------------
+
+
+@pytest.mark.fault(27)
+async def test_a_file_that_is_two_things_is_served_as_its_signature_says(web: Web) -> None:
+    for data, mime_type, declared in POLYGLOTS:
+        ref = await web.store.put_bytes(data, mime_type=declared, filename=f"a.{declared.rpartition('/')[2]}")
+        assert (ref.mime_type, ref.source["declared_mime_type"]) == (mime_type, declared)
+        assert f"declared as {declared}, but the content is {mime_type}" in str(ref.source["warnings"])
+        answer = await web.get(f"/artifacts/{ref.id}")
+        assert (answer.headers["content-type"], answer.body) == (mime_type, data)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "script" not in policy
+        assert policy.startswith("sandbox;") or mime_type == "application/pdf"
+        forced = await web.get(f"/artifacts/{ref.id}?download")
+        assert forced.headers["content-disposition"].startswith("attachment;")
+
+
+@pytest.mark.fault(46)
+async def test_a_damaged_store_is_served_but_for_what_is_damaged(
+    web: Web, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inner = tmp_path / "out" / ".abp"
+    good, unreadable, missing, spoilt = [await web.store.put_bytes(name) for name in (b"a", b"b", b"c", b"d")]
+    (inner / "meta" / f"{unreadable.id}.json").write_text("{")
+    (inner / "blobs" / missing.sha256).unlink()
+    assert spoilt.path
+    spoilt.path.write_bytes(b"D")
+    for file in inner.glob("index.sqlite*"):
+        file.write_bytes(b"no database" * 1000)
+    listed = (await web.get("/artifacts")).json["artifacts"]
+    assert {meta["id"] for meta in listed} == {good.id, missing.id, spoilt.id}
+    assert (await web.get(f"/artifacts/{good.id}")).body == b"a"
+    for ref in (unreadable, missing, spoilt):
+        answer = await web.get(f"/artifacts/{ref.id}")
+        assert (answer.status, answer.code) == (500, "CORRUPT")
+    for ref in (missing, spoilt):
+        verified = await web.post(f"/artifacts/{ref.id}/verify")
+        assert verified.status == 200 and verified.json["ok"] is False
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+# --- thumbnails ------------------------------------------------------------------------------------------------------
+
+
+def pdf() -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (200, 300), (200, 30, 40)).save(out, "PDF")
+    assert len(pypdfium2.PdfDocument(out.getvalue())) == 1
+    return out.getvalue()
+
+
+@pytest.mark.load
+async def test_a_picture_is_made_once_by_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+
+    async def run(program: str, data: bytes, limit: int) -> object:
+        runs.append(program)
+        return await real(program, data, limit)
+
+    real = reader_process.run_reader
+    monkeypatch.setattr(thumbnails, "run_reader", run)
+    tiff = io.BytesIO()
+    Image.new("RGB", (40, 20), (1, 2, 3)).save(tiff, "TIFF")
+    async with running(LocalStore(tmp_path)) as web:
+        good = await put_artifact(web.store, pdf(), mime_type="application/pdf")
+        bad = await put_artifact(web.store, b"%PDF-1.7 no pages", mime_type="application/pdf")
+        other = await put_artifact(web.store, tiff.getvalue(), mime_type="image/tiff")
+        text = await put_artifact(web.store, b"text")
+        hidden = await put_artifact(web.store.scoped(Scope(tenant="other")), pdf(), mime_type="application/pdf")
+        answers = await asyncio.gather(*(web.get(f"/artifacts/{good.id}/thumbnail") for _ in range(5)))
+        for answer in answers:
+            assert answer.status == 200 and answer.headers["content-type"] == "image/png"
+            assert answer.headers["cache-control"] == "private, max-age=86400"
+            picture = Image.open(io.BytesIO(answer.body))
+            assert picture.size == (480, 720) and picture.convert("RGB").tobytes()[0] > 150
+        assert runs == ["pdf_page"]
+        assert Image.open(io.BytesIO((await web.get(f"/artifacts/{other.id}/thumbnail")).body)).size == (40, 20)
+        for ref in (bad, text, bad):
+            assert (await web.get(f"/artifacts/{ref.id}/thumbnail")).status == 404
+        assert runs == ["pdf_page", "thumbnail", "pdf_page"]
+        assert (await web.with_token("x" * 20).get(f"/artifacts/{hidden.id}/thumbnail")).status == 401

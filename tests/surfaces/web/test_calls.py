@@ -16,8 +16,9 @@ from tests.support.web_client import Web, put_artifact, running
 from transports import BinaryData, MemoryTransport, Session, connect
 from transports.artifacts import ArtifactStore, LocalStore, Scope
 from transports.memory import Call
-from transports.surfaces.shared._activity import Activity, LogGap
+from transports.surfaces.shared._activity import Activity, CallRecord, LogGap
 from transports.surfaces.shared._apps import Apps
+from transports.surfaces.shared._detached import CallLedger
 from transports.surfaces.shared._store_watcher import StoreChange
 from transports.surfaces.web._content import artifact_meta
 from transports.surfaces.web._options import Limits
@@ -238,6 +239,44 @@ async def test_a_question_is_answered(web: Web) -> None:
 async def test_an_unanswered_question_gets_the_default_answer(store: ArtifactStore) -> None:
     async with running(store, APP, question_timeout=0.1) as web:
         assert "Ada" in str(await result(web, await start(web, await web.connect(), "ask")))  # the app's own default
+
+
+# --- restarts --------------------------------------------------------------------------------------------------------
+
+
+async def test_calls_are_found_after_a_restart_by_who_they_belong_to(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "out")
+    users = {"token-of-ann-01234": Scope(user="ann"), "token-of-bob-01234": Scope(user="bob")}
+    ann, bob = users
+    async with running(store, APP, users=users, ledger=CallLedger(tmp_path / "state")) as web:
+        made = await web.post("/apps", {"url": "http://app.example/", "user": "ann"})
+        calls = f"/apps/{made.json['session']}/calls"
+        done = (await web.with_token(ann).post(calls, {"capability": "steps"})).json
+        assert (done["status"], done["detached"]) == ("working", True)
+        ended = (await web.with_token(ann).get(f"/calls/{done['id']}?wait=20")).json
+        assert ended["status"] == "completed" and ended["result"]["success"] is True
+        left = (await web.with_token(ann).post(calls, {"capability": "forever"})).json["id"]
+        assert (await web.with_token(ann).get(f"/calls/{left}?wait=x")).status == 400
+    killed = CallLedger(tmp_path / "state")  # a server that ends without a word
+    lost = CallRecord("lost", "s1", "App", "forever", "memory", Scope(user="ann", session="s1"), 1.0, detached=True)
+    await killed.add(lost)
+    await killed.aclose()
+    async with running(store, APP, users=users, ledger=CallLedger(tmp_path / "state")) as web:
+        records = (await web.with_token(ann).get("/calls")).json["calls"]
+        assert {record["id"]: record["status"] for record in records} == {
+            done["id"]: "completed",
+            left: "cancelled",
+            "lost": "unknown",
+        }
+        again = (await web.with_token(ann).get(f"/calls/{done['id']}")).json
+        assert again["result"] == ended["result"]
+        assert (await web.with_token(ann).get(f"/artifacts/{ended['artifacts'][0]}")).body == b"hi"
+        assert (await web.with_token(ann).get("/calls/lost")).json["error"]["code"] == "OUTCOME_UNKNOWN"
+        assert (await web.with_token(bob).get("/calls")).json == {"calls": []}
+        for call in (done["id"], left, "lost", "nothing"):
+            for method in ("GET", "DELETE"):
+                assert (await web.with_token(bob).ask(method, f"/calls/{call}")).status == 404
+        assert (await web.ask("DELETE", "/calls/lost")).json["status"] == "unknown"
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from aiohttp import web
 from ...artifacts._ref import Scope
 from ...artifacts._signing import Expired, Signer
 from ...protocol._plain_text import is_loopback
-from ._responses import RequestRefused
+from ...protocol._times import iso_utc
+from ._responses import RequestRefused, json_response, read_json, scope_in, seconds_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,12 @@ class Visitor:
             raise RequestRefused(403, "PERMISSION_DENIED", "this needs the operator's token")
 
 
-def encode_scope(scope: Scope) -> str:
+def _encode_scope(scope: Scope) -> str:
     return json.dumps(dict(scope.items()))
 
 
-def decode_scope(text: str) -> Scope:
-    """Return the scope in a text by :func:`encode_scope`, which must come from a value with a valid signature."""
+def _decode_scope(text: str) -> Scope:
+    """Return the scope in a text by :func:`_encode_scope`, which must come from a value with a valid signature."""
     return Scope(**json.loads(text))
 
 
@@ -113,7 +114,7 @@ class Access:
         number of running requests gets 429."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            visitor = self.visitor(request)
+            visitor = self._visitor(request)
             if visitor is None:
                 raise RequestRefused(
                     401,
@@ -139,12 +140,12 @@ class Access:
             if not self._requests[visitor.scope]:
                 del self._requests[visitor.scope]
 
-    def visitor(self, request: web.Request) -> Visitor | None:
+    def _visitor(self, request: web.Request) -> Visitor | None:
         """Return the visitor for the bearer token of a request, or otherwise its cookie; ``None`` without a valid
         one."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            return self.holder_of_token(token.strip())
+            return self._holder_of_token(token.strip())
         if scheme:
             return None
         # browsers send the cookie with requests of pages on other ports of this machine: they are the same site
@@ -162,10 +163,10 @@ class Access:
         holder, expires_at = content
         kind, _, subject = holder.partition(" ")
         if kind == "scope":
-            return Visitor(decode_scope(subject), expires_at=expires_at)
+            return Visitor(_decode_scope(subject), expires_at=expires_at)
         return next((visitor for token, visitor in self._tokens.items() if _digest(token) == subject), None)
 
-    def holder_of_token(self, token: str) -> Visitor | None:
+    def _holder_of_token(self, token: str) -> Visitor | None:
         holder = None
         for secret, visitor in self._tokens.items():  # no early exit, so that the duration reveals nothing
             if hmac.compare_digest(secret.encode(), token.encode("utf-8", "surrogatepass")):
@@ -179,21 +180,21 @@ class Access:
         if content is None:
             return None
         scope, expires_at = content
-        return Visitor(decode_scope(scope), expires_at=expires_at)
+        return Visitor(_decode_scope(scope), expires_at=expires_at)
 
-    def login(self, request: web.Request, response: web.Response, token: str) -> None:
-        """Set a cookie in ``response`` that replaces ``token`` for twelve hours at most.
-
-        Raises :class:`~._responses.RequestRefused` (401) for an invalid token."""
-        visitor = self.holder_of_token(token)
+    async def login(self, request: web.Request) -> web.StreamResponse:
+        """Set a cookie that replaces the token in the body for twelve hours at most. Answers 401 for a wrong token."""
+        token = str((await read_json(request)).get("token", ""))
+        visitor = self._holder_of_token(token)
         if visitor is None:
             raise RequestRefused(401, "PERMISSION_REQUIRED", "this is not a token of this server")
         lifetime = 12 * 3600
         expires_at = self._signer.clock() + lifetime
-        holder = f"scope {encode_scope(visitor.scope)}"
+        holder = f"scope {_encode_scope(visitor.scope)}"
         if token in self._tokens:
             holder = f"token {_digest(token)}"
         cookie = self._signer.cookie(holder, min(expires_at, visitor.expires_at or expires_at))
+        response = web.Response(status=204)
         response.set_cookie(
             _cookie_name(request),
             cookie,
@@ -203,16 +204,29 @@ class Access:
             max_age=lifetime,
             path="/",
         )
+        return response
 
-    def logout(self, request: web.Request, response: web.Response) -> None:
-        """Invalidate the cookie of ``request``, and make the browser delete it."""
+    async def logout(self, request: web.Request) -> web.StreamResponse:
+        """Invalidate the cookie, and make the browser delete it."""
         name = _cookie_name(request)
         cookie = request.cookies.get(name, "")
         if self._holder_of_cookie(cookie):
             self._ended_cookies[cookie] = None
             if len(self._ended_cookies) > 1000:
                 self._ended_cookies.popitem(last=False)
+        response = web.Response(status=204)
         response.del_cookie(name, path="/", httponly=True, samesite="Strict")
+        return response
+
+    async def make_token(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
+        visitor.require_operator()
+        body = await read_json(request)
+        scope = scope_in(body, "tenant", "user", "session")
+        if not scope:
+            raise RequestRefused(400, "INVALID_PARAMS", "name the owner of the token: tenant, user or session")
+        expires_at = self._signer.clock() + seconds_in(body, "expires", 86400.0)
+        token = self._signer.scope_token(_encode_scope(scope), expires_at)
+        return json_response({"token": token, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
 
 def _digest(token: str) -> str:

@@ -27,7 +27,7 @@ from ..shared._store_watcher import StoreWatcher
 from ._access import Visitor
 from ._content import artifact_meta, serve_content
 from ._options import LIMITS, Limits, Options
-from ._responses import Metrics, RequestRefused, json_response, read_json, whole_number
+from ._responses import Metrics, RequestRefused, json_response, read_json, seconds_in, whole_number
 from ._runs import ServedRuns
 
 list_ = list  # in the class below, list is a method
@@ -190,15 +190,6 @@ class ArtifactRoutes:
         base = self._public_url or f"{request.scheme}://{request.host}"
         url = f"{base}{self._signer.link_path(ref.id, expires_at)}"
         return json_response({"url": url, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
-
-
-def seconds_in(body: dict[str, object], key: str, default: float, most: float = MAX_SECONDS) -> float:
-    """Return the duration at ``key``, in seconds. Raises :class:`~._responses.RequestRefused` (400) unless it is a
-    number above 0 and at most ``most``, by default 30 days."""
-    value = body.get(key, default)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= most:
-        raise RequestRefused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {most:.0f}")
-    return float(value)
 
 
 def _matches(ref: ArtifactRef, query: Mapping[str, str]) -> bool:

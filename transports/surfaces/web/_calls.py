@@ -27,9 +27,9 @@ from ..shared._activity import Activity, ConnectedApp, call_record
 from ..shared._apps import Apps, listed_in
 from ..shared._detached import DetachedCalls
 from ._access import Visitor
-from ._artifacts import ArtifactRoutes, seconds_in
+from ._artifacts import ArtifactRoutes
 from ._options import Limits
-from ._responses import RequestRefused, json_response, read_json, scope_in, whole_number
+from ._responses import RequestRefused, json_response, read_json, scope_in, seconds_in, whole_number
 from ._views import ViewRoutes
 
 

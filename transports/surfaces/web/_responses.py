@@ -10,6 +10,7 @@ from prometheus_client import Counter, Gauge
 
 from ..._internal.telemetry._prometheus import Exposition
 from ...artifacts._ref import Scope
+from ...artifacts._signing import MAX_SECONDS
 from ...errors import (
     ABPError,
     ArtifactNotFound,
@@ -87,6 +88,15 @@ def whole_number(text: str) -> int | None:
     if text.isascii() and text.isdigit() and len(text) <= 8:
         return int(text)
     return None
+
+
+def seconds_in(body: dict[str, object], key: str, default: float, most: float = MAX_SECONDS) -> float:
+    """Return the duration at ``key``, in seconds. Raises :class:`RequestRefused` (400) unless it is a
+    number above 0 and at most ``most``, by default 30 days."""
+    value = body.get(key, default)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= most:
+        raise RequestRefused(400, "INVALID_PARAMS", f"{key} must be a number of seconds, at most {most:.0f}")
+    return float(value)
 
 
 async def read_json(

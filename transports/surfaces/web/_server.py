@@ -22,7 +22,6 @@ from ...artifacts._ref import ArtifactRef, Scope
 from ...artifacts._signing import Signer, registered, signing_key
 from ...errors import ABPError, StoreError, UsageError
 from ...protocol._plain_text import is_loopback
-from ...protocol._times import iso_utc
 from ...session._connect import connect as connect_app
 from ...session._evidence import keeping
 from ..shared._activity import Activity
@@ -30,20 +29,18 @@ from ..shared._apps import Apps, Connect
 from ..shared._detached import CallLedger, DetachedCalls
 from ..shared._listening import Connections, cannot_listen
 from ..shared._store_watcher import StoreWatcher
-from ._access import Access, Visitor, encode_scope
-from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes, seconds_in
+from ._access import Access, Visitor
+from ._artifacts import ArtifactRoutes, ThumbnailRoutes, UploadRoutes
 from ._calls import AppRoutes, CallRoutes
 from ._events import EventStream
 from ._options import LIMITS, Limits, Options
 from ._resources import ResourceRoutes
-from ._responses import Metrics, RequestRefused, error_response, json_response, read_json, scope_in
+from ._responses import Metrics, RequestRefused, error_response, json_response
 from ._runs import RunRoutes, ServedRuns, states_document
 from ._views import ViewRoutes, frames_of_views
 
 logger = logging.getLogger("transports")
 
-#: Default lifetime in seconds of a token for a scope, and of a link in an answer of the MCP bridge.
-_DAY = 86400.0
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; frame-src 'self'{}; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'; "
@@ -104,7 +101,6 @@ class Site:
         limits: Limits,
     ) -> None:
         self._access = access
-        self._signer = signer
         self._activity = activity
         #: Metrics of this server; :func:`serve` records them.
         self.metrics = Metrics()
@@ -148,9 +144,9 @@ class Site:
                 web.get("/assets/{name}", _asset),
                 web.get("/favicon.ico", _empty_icon),
                 web.get("/healthz", _health),
-                web.post("/login", self._login),
-                web.post("/logout", self._logout),
-                web.post("/tokens", authorized(self._make_token)),
+                web.post("/login", self._access.login),
+                web.post("/logout", self._access.logout),
+                web.post("/tokens", authorized(self._access.make_token)),
                 web.get("/resources/{namespace}", authorized(self._resources.list)),
                 web.post("/resources/{namespace}", authorized(self._resources.watch)),
                 web.get("/resources/{namespace}/{uri:.+}", authorized(self._resources.read), allow_head=False),
@@ -209,27 +205,6 @@ class Site:
         method = request.method if request.method in METH_ALL else "other"  # clients may not add time series
         self.metrics.requests.labels(method, _route(request) or "none", str(response.status)).inc()
         return response
-
-    async def _login(self, request: web.Request) -> web.StreamResponse:
-        body = await read_json(request)
-        response = web.Response(status=204)
-        self._access.login(request, response, str(body.get("token", "")))
-        return response
-
-    async def _logout(self, request: web.Request) -> web.StreamResponse:
-        response = web.Response(status=204)
-        self._access.logout(request, response)
-        return response
-
-    async def _make_token(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        visitor.require_operator()
-        body = await read_json(request)
-        scope = scope_in(body, "tenant", "user", "session")
-        if not scope:
-            raise RequestRefused(400, "INVALID_PARAMS", "name the owner of the token: tenant, user or session")
-        expires_at = self._signer.clock() + seconds_in(body, "expires", _DAY)
-        token = self._signer.scope_token(encode_scope(scope), expires_at)
-        return json_response({"token": token, "expires_at": iso_utc(expires_at, timespec="seconds")}, status=201)
 
     async def _show_metrics(self, _: web.Request, visitor: Visitor) -> web.StreamResponse:
         visitor.require_operator()
@@ -295,7 +270,7 @@ class Served:
 
     def link(self, ref: ArtifactRef) -> str:
         """Return a URL that opens an artifact without a token, for a day."""
-        return self.public_url.rstrip("/") + self.signer.link_path(ref.id, self.signer.clock() + _DAY)
+        return self.public_url.rstrip("/") + self.signer.link_path(ref.id, self.signer.clock() + 86400.0)
 
 
 @asynccontextmanager
