@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.needs import missing, not_run
+from tests.support.needs import missing
 from tests.support.object_server import BUCKET, SeaweedFS, environment
 from tests.support.postgres_server import postgres_server
 from transports import MemoryTransport, Session, connect
@@ -137,11 +137,3 @@ def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "state"))
         yield
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line which tests did not run because this machine lacks something."""
-    skipped = terminalreporter.getreports("skipped")
-    line = not_run(report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple))
-    if line:
-        terminalreporter.write_line(line, yellow=True)

@@ -1,7 +1,8 @@
-"""Sections and tests that the code and the documents cite exist."""
+"""What documents cite exists: sections, tests, requirements with their tests, messages of the code."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 from functools import cache
@@ -44,3 +45,61 @@ def test_each_test_that_a_document_names_exists() -> None:
             assert source.is_file(), f"{path.name}: {file}"
             if name:
                 assert re.search(rf"def {name}\(", source.read_text(encoding="utf-8")), f"{path.name}: {file}::{name}"
+
+
+def rows(document: str) -> dict[str, list[str]]:
+    """Return the cells of each row that begins with an id, by the id."""
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:2] == "| "]
+    return {row[0]: row[1:] for row in cells if re.fullmatch(r"R\d-\S+|D\d+|\d+", row[0])}
+
+
+def marked(marker: str) -> dict[str, list[str]]:
+    """Return the ids that tests are marked with, each with the files of its tests."""
+    files: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for arguments in re.findall(rf"pytest\.mark\.{marker}\(([^)]*)\)", path.read_text(encoding="utf-8")):
+            for id in ast.literal_eval(f"[{arguments}]"):
+                files.setdefault(str(id), []).append(path.name)
+    return files
+
+
+@pytest.mark.load
+def test_each_requirement_has_a_test_or_a_note() -> None:
+    page, tests = rows("requirements.md"), marked("requirement")
+    requirements = {id: note for id, (_, *note) in page.items() if id.startswith("R")}
+    assert {id: files for id, files in tests.items() if id not in requirements} == {}
+    assert [id for id, note in requirements.items() if not note and id not in tests] == []
+    notes = {note[0] for note in requirements.values() if note}
+    assert [note for note in notes if note not in page and not re.match("(missing|no test): .", note)] == []
+
+
+@pytest.mark.load
+def test_each_fault_has_a_test() -> None:
+    page, tests = rows("faults.md"), marked("fault")
+    assert {id: files for id, files in tests.items() if id not in page} == {}
+    assert [id for id in page if id not in tests] == []
+
+
+_TROUBLESHOOTING = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+
+
+@cache
+def texts() -> tuple[str, ...]:
+    """Every text in the code, with ``…`` for each value in an f-string."""
+    found = []
+    for path in (ROOT / "transports").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+                found.append("".join(parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return tuple(found)
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("message", re.findall(r'^### "(.+)"$', _TROUBLESHOOTING, re.MULTILINE))
+def test_a_message_on_the_page_of_troubleshooting_is_one_of_the_code(message: str) -> None:
+    pattern = re.compile(".*".join(map(re.escape, message.split("…"))), re.DOTALL)
+    assert any(pattern.search(text) for text in texts())

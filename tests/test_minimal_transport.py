@@ -122,16 +122,6 @@ async def test_a_session_over_it_stores_files(made: Callable[[str], Transport], 
     assert (result.transport, result.artifacts["file"].mime_type) == ("post", "text/csv")
 
 
-def test_what_is_not_claimed_exists_and_is_the_smaller_part() -> None:
-    assert {one.name for one in BEHAVIOURS} >= NOT_CLAIMED
-    assert len(NOT_CLAIMED) < len(BEHAVIOURS) / 4
-
-
-def test_it_is_about_thirty_lines() -> None:
-    lines = [line for line in source().splitlines() if line.strip()]
-    assert len(lines) <= 32
-
-
 async def test_what_a_transport_need_not_write(made: Callable[[str], Transport], tmp_path: Path) -> None:
     transport = made("abp+http://localhost:1/abp")
     assert transport.url is None

@@ -9,7 +9,7 @@ import threading
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import partial
 from html import unescape
@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, TimeoutError, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 from tests.site.__main__ import configuration
-from tests.site.commands import commands_page
-from tests.site.error_codes import classes_in_full, codes_of_single_errors, errors_page
+from tests.site.error_codes import classes_in_full
 from tests.site.made import MADE
 from tests.site.notebooks import NOTEBOOKS
-from tests.site.stage import project_pages, stage
+from tests.site.stage import stage
 from transports.playwright._find import find_browser
 from transports.session._settings import Settings
 
@@ -82,15 +81,6 @@ def test_the_settings_are_those_of_the_code() -> None:
             assert said == str(field.default).lower(), field.name
 
 
-@pytest.mark.load
-def test_the_reference_has_every_command_and_every_code() -> None:
-    commands, codes = commands_page(), errors_page()
-    assert {"abp call", "abp mcp", "abp artifacts list", "abp init app"} <= set(
-        re.findall(r"^##+ (.+)$", commands, re.M)
-    )
-    assert "| `--timeout TIME` | Time to wait" in commands and "| `SIZE_MISMATCH` | `SizeMismatch`" in codes
-
-
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+\.(?:md|png|svg))(?:#[^)\s]*)?\)")
 
 
@@ -105,40 +95,6 @@ def test_each_link_between_pages_is_a_link_on_the_site_and_leads_to_a_file(tmp_p
             if (source.parent / found[1]).resolve().is_relative_to(ROOT / "docs") and found[1].endswith(".md"):
                 assert found[0] in text, page
     assert "[Stores](../stores.md)" in staged["reference/settings.md"]
-
-
-def test_no_link_of_a_page_is_shown_as_a_path(tmp_path: Path) -> None:
-    """What reads ``[../stores.md](../stores.md)`` is a path of the project, which a reader of the site has not."""
-    for path in (ROOT / "docs").rglob("*.md"):
-        assert re.findall(r"\[\.\./[^\]]*\]\(", path.read_text(encoding="utf-8")) == [], path.name
-    for path in stage(tmp_path / "docs"):
-        assert re.findall(r"\[(?:docs/)?[\w-]+\.md[^\]]*\]\(", path.read_text(encoding="utf-8")) == [], path.name
-
-
-@pytest.mark.load
-def test_the_page_of_errors_has_every_code_that_the_code_has() -> None:
-    page, single = errors_page(), codes_of_single_errors()
-    wanted = {
-        "UNKNOWN_CAPABILITY",
-        "CANCELLED",
-        "ADDRESS_UNAVAILABLE",
-        "INVALID_ANSWER",
-        "CALL_NOT_FOUND",
-        "LIMIT_REACHED",
-    }
-    assert wanted <= single.keys()
-    shown = re.findall(r"^\| `([A-Z_]+)` \|", page, re.MULTILINE)
-    assert set(single) <= set(shown) and len(shown) == len(set(shown))
-
-
-@pytest.mark.load
-def test_every_error_on_its_page_has_a_next_step() -> None:
-    tables = re.findall(r"^\|.+\n\|[-|]+\n(?:\|.+\n)+", errors_page(), re.MULTILINE)
-    assert len(tables) == 2
-    for table in tables:
-        header, _, *rows = ([cell.strip() for cell in row.strip("|").split(" | ")] for row in table.splitlines())
-        assert header == ["code", "raised as", "what to do"]
-        assert [row for row in rows if len(row) != len(header) or not row[-1]] == []
 
 
 @pytest.fixture(scope="module")
@@ -198,72 +154,6 @@ def test_the_site_asks_no_other_host_and_can_be_searched(site: Path, way: str) -
         page.get_by_text(re.compile(r"^\d+ results?$")).wait_for()
         assert field.input_value() == "DISCOVERY_FAILED"
     assert [url for url in asked if not url.startswith((base, "data:", "blob:", "about:"))] == []
-
-
-#: Questions of users, and the page that answers each.
-QUESTIONS = {
-    "why is my view blank": "views",
-    "use my own page": "browsers",
-    "how do I upload a file": "sessions",
-    "save all files to a folder": "sessions",
-    "headers for login": "browsers",
-    "How can I log in once and stay signed in?": "browsers",
-    "show the browser window": "browsers",
-    "attach to a running chrome": "browsers",
-    "run in docker": "container",
-    "how long are files kept": "stores",
-    "where are my files?": "stores",
-    "delete old files": "stores",
-    "wrong size error": "reference/errors",
-    "the disk is full": "troubleshooting",
-    "port is already in use": "troubleshooting",
-    "browser not found": "troubleshooting",
-    "How do I install a browser?": "tutorial",
-    "test without a browser": "testing",
-    "run many calls at once": "batch",
-    "retrying failed jobs": "batch",
-    "change the timeout": "sessions",
-    "take a screenshot": "sessions",
-    "debug a failed call": "evidence",
-    "open a CSV in pandas": "data",
-    "use with Claude Desktop": "mcp",
-    "use with Cursor": "mcp",
-    "use S3": "stores",
-    "use in CI": "testing",
-    "download is blocked because the address is private": "troubleshooting",
-    "which python versions": "compatibility",
-    "MCP server returns huge base64": "proxy",
-    "does it run on windows": "compatibility",
-    "mutation testing": "mutation",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-def test_a_question_finds_its_page_and_pages_about_the_project_come_last(site: Path) -> None:
-    about_the_project = {page.removesuffix(".md") for page in project_pages()}
-    assert {"architecture", "changelog", "fuzzing", "mutation", "performance", "requirements"} <= about_the_project
-    missed, too_early = {}, {}
-    with served(site) as address, opened_browser() as browser:
-        page = browser.new_page()
-        page.goto(f"{address}/index.html")
-        field = page.locator("input[aria-label=Search]")
-        field.wait_for(state="attached")
-        page.keyboard.press("/")
-        for question, answer in QUESTIONS.items():
-            field.fill("")
-            page.get_by_role("option").first.wait_for(state="detached")
-            field.fill(question)
-            with suppress(TimeoutError):  # a question without an answer has no results
-                page.get_by_role("option").first.wait_for(timeout=5000)
-            links = page.get_by_role("option").evaluate_all("(links) => links.map((link) => link.pathname)")
-            pages = [link.strip("/").removesuffix(".html") for link in links]
-            if answer not in pages[:3]:
-                missed[question] = pages
-            of_the_project = [name in about_the_project for name in pages]
-            if of_the_project != sorted(of_the_project) and answer not in about_the_project:
-                too_early[question] = pages
-    assert (missed, too_early) == ({}, {})
 
 
 @contextmanager

@@ -134,7 +134,9 @@ class Calls:
         if isinstance(answer, RawAnswer):
             ticket.entry.update(state="raw", duration=duration)
             return answer.value
-        state = "cancelled" if answer.get("cancelled") else "succeeded" if answer["success"] else "failed"
+        state = "succeeded" if answer["success"] else "failed"
+        if answer.get("cancelled"):
+            state = "cancelled"
         ticket.entry.update(state=state, duration=duration)
         return {**answer, "metadata": {"duration": duration}}
 
@@ -142,8 +144,8 @@ class Calls:
         name, stopped = ticket.name, ticket.stopped
         work = asyncio.ensure_future(self._run(name, params, context))
         try:
-            known = self.capabilities.get(name) if isinstance(name, str) else None
-            ignores_cancel = known is not None and known.definition["features"].get("ignoresCancel")
+            capability = self.capabilities.get(name) if isinstance(name, str) else None
+            ignores_cancel = capability is not None and capability.definition["features"].get("ignoresCancel")
             await asyncio.wait([work] if ignores_cancel else [work, stopped], return_when=asyncio.FIRST_COMPLETED)
         finally:
             work.cancel()  # nothing happens if it is done
@@ -162,7 +164,7 @@ class Calls:
         capability = self.capabilities.get(name) if isinstance(name, str) else None
         if capability is None:
             group = str(name).split(".", maxsplit=1)[0]
-            alternatives = [known for known in self.capabilities if known.split(".", maxsplit=1)[0] == group][:10]
+            alternatives = [other for other in self.capabilities if other.split(".", maxsplit=1)[0] == group][:10]
             raise AbpError("UNKNOWN_CAPABILITY", f"there is no capability '{name}'", alternatives=alternatives)
         values = {} if params is None else params
         validate_params(values, capability.definition.get("inputSchema", {}))

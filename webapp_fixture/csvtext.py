@@ -86,15 +86,15 @@ def parse_csv(text: str) -> list[list[str]]:
     row: list[str] = []
     cell: list[str] = []
     quoted = False
-    at, end = 0, len(text)
-    while at < end:
-        char = text[at]
+    index, end = 0, len(text)
+    while index < end:
+        char = text[index]
         if quoted:
             if char != '"':
                 cell.append(char)
-            elif text[at + 1 : at + 2] == '"':
+            elif text[index + 1 : index + 2] == '"':
                 cell.append('"')
-                at += 1
+                index += 1
             else:
                 quoted = False
         elif char == '"' and not cell:
@@ -107,7 +107,7 @@ def parse_csv(text: str) -> list[list[str]]:
             row, cell = [], []
         elif char != "\r":
             cell.append(char)
-        at += 1
+        index += 1
     if quoted:
         raise AbpError("INVALID_PARAMS", "csv has a quote that is never closed")
     _end_row(rows, row, cell)
@@ -131,4 +131,6 @@ def _value(cell: str) -> str | int | float:
 def csv_to_items(text: str) -> list[Row]:
     """Return CSV with a header line as objects. Cells that are plain numbers become numbers."""
     header, *rows = parse_csv(text) or [[]]
-    return [{name: _value(row[at] if at < len(row) else "") for at, name in enumerate(header)} for row in rows]
+    return [
+        {name: _value(row[column] if column < len(row) else "") for column, name in enumerate(header)} for row in rows
+    ]

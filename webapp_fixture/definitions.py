@@ -38,11 +38,11 @@ def given_params(query: Mapping[str, str]) -> dict[str, Any]:
     return dict(json.loads(query.get("given", "{}")))
 
 
-def bound(definition: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def bound(definition: dict[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
     """Return a definition without the parameters that the address gives."""
     schema = definition["inputSchema"]
-    left = {name: inner for name, inner in schema.get("properties", {}).items() if name not in given}
-    needed = [name for name in schema.get("required", ()) if name not in given]
+    left = {name: inner for name, inner in schema.get("properties", {}).items() if name not in params}
+    needed = [name for name in schema.get("required", ()) if name not in params]
     return {**definition, "inputSchema": {**schema, "properties": left, "required": needed}}
 
 

@@ -19,7 +19,7 @@ from webapp_fixture.state import State
 PDF = b"%PDF-1.4\n" + b"1 0 obj << /Type /Catalog >> endobj\n" * 40 + b"%%EOF\n"
 HTML = b"<!doctype html><html><body><script>alert(1)</script></body></html>"
 STATUS = {"success": True, "message": "The report was saved.", "filename": "report.pdf"}
-NEEDS_URL_SAFE = bytes((0xFB, 0xEF, 0xFF, at)[at % 4] for at in range(200))
+NEEDS_URL_SAFE = bytes((0xFB, 0xEF, 0xFF, number)[number % 4] for number in range(200))
 
 
 def _document(document: Json) -> Json:
@@ -49,9 +49,9 @@ def partial(params: Json) -> Json:
     """Return several files, one of them with a wrong size."""
     index, count = params.get("index", 1), int(params.get("count", 3))
     files = []
-    for at in range(count):
-        data = b"".join(generate(2000 + at, at))
-        files.append(wrap(data, OCTETS, f"part-{at}.bin", len(data) + (at == index)))
+    for number in range(count):
+        data = b"".join(generate(2000 + number, number))
+        files.append(wrap(data, OCTETS, f"part-{number}.bin", len(data) + (number == index)))
     return {"files": files}
 
 

@@ -82,8 +82,8 @@ class Pipe:
     async def pieces(self, pieces: list[bytes], delay: float = 0) -> None:
         """Send bytes as they are, with ``delay`` seconds before each piece but the first."""
         async with self._turn:
-            for at, piece in enumerate(pieces):
-                if delay and at:
+            for number, piece in enumerate(pieces):
+                if delay and number:
                     await asyncio.sleep(delay)
                 if self.silent or self.closed:
                     return

@@ -3,6 +3,7 @@ UTF-8."""
 
 import array
 import asyncio
+import base64
 import copy
 import gzip
 import io
@@ -31,7 +32,6 @@ from webapp_fixture.errors import AbpError, Cancelled
 from webapp_fixture.generate import digest
 from webapp_fixture.markdown import escape_html, render_markdown
 from webapp_fixture.pdf import TextOf, make_pdf
-from webapp_fixture.shapes import SHAPES, shape
 from webapp_fixture.state import State
 
 MEGABYTE = 1 << 20
@@ -129,8 +129,8 @@ def audio_tone(params: Json) -> Json:
     step = 2 * math.pi * frequency / rate
     loud = 0.8 * 0x7FFF
     samples = array.array("h", bytes(2 * length))
-    for at in range(length):
-        samples[at] = int(loud * min(1.0, at / fade, (length - at) / fade) * math.sin(step * at))
+    for sample in range(length):
+        samples[sample] = int(loud * min(1.0, sample / fade, (length - sample) / fade) * math.sin(step * sample))
     if sys.byteorder == "big":
         samples.byteswap()
     out = io.BytesIO()
@@ -154,7 +154,7 @@ def image_info(params: Json) -> Json:
     read = read_binary(params["image"], "image")
     if read.data[:8] != b"\x89PNG\r\n\x1a\n" or read.data[12:16] != b"IHDR" or len(read.data) < 24:
         raise AbpError("INVALID_PARAMS", f"image.content ({len(read.data)} bytes) is not a PNG image")
-    width, height = (int.from_bytes(read.data[at : at + 4], "big") for at in (16, 20))
+    width, height = (int.from_bytes(read.data[offset : offset + 4], "big") for offset in (16, 20))
     return {"width": width, "height": height, "size": len(read.data), "sha256": read.sha256, "received": read.received}
 
 
@@ -215,6 +215,52 @@ async def form_ask(params: Json, context: Context) -> Json:
     return {"response": await context.elicit(request)}
 
 
+def _pattern(size: int) -> bytes:
+    """Return ``size`` bytes, of which byte i is i % 251."""
+    return (bytes(range(251)) * (size // 251 + 1))[:size]
+
+
+def _file(size: int) -> Json:
+    return wrap(_pattern(size))
+
+
+def _mixed(size: int) -> Json:
+    text = "grüße, 世界"
+    plain = {"content": text, "mimeType": "text/plain", "encoding": "utf-8", "size": len(text.encode())}
+    parts = {"large": _file(300 * 1024), "small": _file(size), "blob": _file(size), "text": _file(size), "plain": plain}
+    return {**parts, "nested": [{"item": _file(size)}]}
+
+
+def _flat(size: int) -> Json:
+    return {"document": base64.b64encode(_pattern(size)).decode(), "mimeType": OCTETS, "size": size}
+
+
+def _deep(size: int) -> Json:
+    six = {"six": _file(size), "note": "six levels down"}
+    return {"one": {"two": {"three": {"four": {"five": six}}}}}
+
+
+SHAPES: dict[str, Callable[[int], Json]] = {
+    "base64": lambda size: {"file": _file(size), "size": size},
+    "empty": lambda _size: {"file": _file(0), "size": 0},
+    "top": lambda size: wrap(_pattern(size), filename="pattern.bin"),
+    "flat": _flat,
+    "deep": _deep,
+    "list": lambda size: {"files": [_file(size + extra) for extra in range(3)]},
+    "mixed": _mixed,
+    "nonAscii": lambda size: {"text": "é 世界 𝄞 🎼", "ключ 🎵": "value", "file": _file(size)},
+}
+
+
+def shape(params: Json) -> Json:
+    """Answer known bytes in the form that is asked for, with the same keys as the page."""
+    name = params["shape"]
+    data = SHAPES[name](int(params.get("size", 1024)))
+    if name in ("top", "flat"):  # the answer itself is the file
+        return data
+    return {**data, "shape": name, "note": "metadata beside the file"}
+
+
 def file_list() -> dict[str, Handler]:
     """Return the handlers of ``file.list`` and ``files.clear``, which share a connection's own list of files."""
     modified = "2024-01-15T09:00:00.000Z"
@@ -241,10 +287,10 @@ def file_list() -> dict[str, Handler]:
 
 def greeting(name: str) -> Capability:
     """Return the capability that ``app.toggle`` adds under a name."""
-    given = {"type": "object", "properties": {"name": {"type": "string", "description": "Who is greeted"}}}
-    answer = {"type": "object", "properties": {"greeting": {"type": "string", "description": "A greeting"}}}
+    input_schema = {"type": "object", "properties": {"name": {"type": "string", "description": "Who is greeted"}}}
+    output_schema = {"type": "object", "properties": {"greeting": {"type": "string", "description": "A greeting"}}}
     description = "A greeting, from a capability that was added while the app ran"
-    definition = {"name": name, "description": description, "inputSchema": given, "outputSchema": answer}
+    definition = {"name": name, "description": description, "inputSchema": input_schema, "outputSchema": output_schema}
     return Capability(listed(definition), sync(lambda params: {"greeting": f"Hello, {params.get('name', 'world')}"}))
 
 
@@ -288,5 +334,5 @@ def listed(definition: Json) -> Json:
 
 def with_definitions(handlers: dict[str, Handler], faults: bool = False) -> dict[str, Capability]:
     """Return the capabilities that have a handler here, by name."""
-    known = [definition for definition in capabilities(faults) if definition["name"] in handlers]
-    return {entry["name"]: Capability(listed(entry), handlers[entry["name"]]) for entry in known}
+    definitions = [definition for definition in capabilities(faults) if definition["name"] in handlers]
+    return {entry["name"]: Capability(listed(entry), handlers[entry["name"]]) for entry in definitions}

@@ -31,7 +31,7 @@ def joined(entry: Path) -> str:
         if path not in parts:
             under_way.add(path)
             text = _IMPORT.sub(partial(imported, path.parent), path.read_text("utf-8"))
-            names = ", ".join(found[1] or found[2] for found in _EXPORT.finditer(text))
+            names = ", ".join(match[1] or match[2] for match in _EXPORT.finditer(text))
             text = _EXPORT.sub("", text)
             if left := _LEFT.search(text):
                 raise ValueError(f"{path.name}: cannot join {left[0]!r}")
@@ -41,8 +41,8 @@ def joined(entry: Path) -> str:
             )
         return f"module{list(parts).index(path)}"
 
-    def imported(folder: Path, found: re.Match[str]) -> str:
-        return f"const {found[1]} = {add((folder / found[2]).resolve())};"
+    def imported(folder: Path, match: re.Match[str]) -> str:
+        return f"const {match[1]} = {add((folder / match[2]).resolve())};"
 
     add(entry.resolve())
     return "".join(parts.values())

@@ -51,8 +51,8 @@ def _check(value: Any, schema: dict[str, Any], path: str) -> None:
         return
     _check_limits(value, schema, path)
     if "items" in schema and isinstance(value, list):
-        for at, item in enumerate(value):
-            _check(item, schema["items"], f"{path}[{at}]")
+        for index, item in enumerate(value):
+            _check(item, schema["items"], f"{path}[{index}]")
     if "properties" in schema and isinstance(value, dict):
         _check_properties(value, schema, f"{path}.")
 

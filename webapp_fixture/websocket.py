@@ -136,14 +136,14 @@ async def abp(request: web.Request) -> web.WebSocketResponse:
     state = request.app[STATE]
     state.handshakes.append(RequestRecord(request.method, request.raw_path, request.headers))
     _check_access(request, state)
-    wanted = request.query.get("subprotocol")
+    subprotocol = request.query.get("subprotocol")
     offered = [name.strip() for name in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
-    if wanted and wanted not in offered:
-        raise web.HTTPBadRequest(text=f"this socket needs the subprotocol {wanted}\n")
+    if subprotocol and subprotocol not in offered:
+        raise web.HTTPBadRequest(text=f"this socket needs the subprotocol {subprotocol}\n")
     socket = web.WebSocketResponse(
         autoclose=False,
         autoping=False,
-        protocols=(wanted,) if wanted else (),
+        protocols=(subprotocol,) if subprotocol else (),
         compress="deflate" in request.query,
         max_msg_size=MAX_MESSAGE,
     )

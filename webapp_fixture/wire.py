@@ -75,7 +75,7 @@ async def slow(pipe: Pipe, reply: Reply) -> None:
     """The reply's frame, 1 KB every ``ms`` milliseconds; other frames wait for its end."""
     text = reply.text()
     frame = header(TEXT, len(text)) + text
-    pieces = [frame[at : at + DRIBBLE] for at in range(0, len(frame), DRIBBLE)]
+    pieces = [frame[start : start + DRIBBLE] for start in range(0, len(frame), DRIBBLE)]
     await pipe.pieces(pieces, delay=reply.params.get("ms", 20) / 1000)
 
 

@@ -120,9 +120,9 @@ def _print_table(targets: list[str], runs: list[_Run], found: Counter[str]) -> N
     print(f"\n{'target':14}{'cases':>12}{'seconds':>9}{'cases/s':>9}{'edges':>7}{'found':>7}")
     cases = seconds = 0.0
     for target in targets:
-        own = [run for run in runs if run.target == target]
-        count, took = sum(run.cases for run in own), sum(run.seconds for run in own)
-        edges = max(run.edges for run in own)
+        runs_of_target = [run for run in runs if run.target == target]
+        count, took = sum(run.cases for run in runs_of_target), sum(run.seconds for run in runs_of_target)
+        edges = max(run.edges for run in runs_of_target)
         print(f"{target:14}{count:12,}{took:9.0f}{count / took:9,.0f}{edges or '–':>7}{found[target]:7}")
         cases, seconds = cases + count, seconds + took
     print(f"{'all':14}{cases:12,.0f}{seconds:9.0f}{cases / seconds:9,.0f}{'':7}{sum(found.values()):7}")

@@ -9,8 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
-__all__ = ["MAX_BYTES", "MAX_SECONDS", "Slow", "Target", "read_corpus", "run_case"]
-
 #: A door: takes the bytes that come in. It raises an error of ours, or nothing.
 Target: TypeAlias = Callable[[bytes], None]
 

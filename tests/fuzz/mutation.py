@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 
 from .cases import MAX_BYTES
 
-__all__ = ["WORDS", "mutate"]
-
 #: Texts that parsers treat in a way of their own.
 WORDS: tuple[bytes, ...] = (
     *(
@@ -75,8 +73,8 @@ def _insert_word(rng: random.Random, new: bytearray, _: Sequence[bytes], words: 
 def _splice(rng: random.Random, new: bytearray, others: Sequence[bytes], _: Sequence[bytes]) -> None:
     other = bytearray(rng.choice(others)) if others else bytearray()
     start, end = _span(rng, other)
-    at, until = _span(rng, new)
-    new[at : rng.choice((at, until))] = other[start : rng.choice((end, len(other)))]
+    begin, until = _span(rng, new)
+    new[begin : rng.choice((begin, until))] = other[start : rng.choice((end, len(other)))]
 
 
 def _nest(rng: random.Random, new: bytearray, _: Sequence[bytes], __: Sequence[bytes]) -> None:

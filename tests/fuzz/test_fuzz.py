@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import logging
 import random
-import sys
 import time
 import tracemalloc
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
-from tests.fuzz import __main__ as fuzz
 from tests.fuzz.cases import MAX_SECONDS, Slow, read_corpus, run_case
 from tests.fuzz.mutation import mutate
 from tests.fuzz.targets import TARGETS
-from tests.fuzz.worker import COUNTED
 from tests.support.processor import measuring, slowness, untraced
 from transports.errors import ABPError
 
@@ -69,16 +65,6 @@ def test_a_target_takes_little_memory(name: str) -> None:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < _MAX_MEMORY, data
-
-
-def test_a_worker_that_is_killed_leaves_no_temporary_files_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = f"import os, sys, tempfile; tempfile.mkdtemp(); print({COUNTED + ' 1'!r}, flush=True); os._exit(9)"
-    monkeypatch.setattr(fuzz, "_WORKER", (sys.executable, "-c", script))
-    for _ in range(2):
-        fuzz._run("url", 1, 1, tmp_path)
-        assert len(list((tmp_path / "url" / "scratch").iterdir())) == 1  # its own: that of the one before is gone
 
 
 def test_a_foreign_error_and_a_slow_case_are_noticed() -> None:

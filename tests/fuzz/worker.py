@@ -21,8 +21,6 @@ from typing import NoReturn
 from .cases import MAX_BYTES, MAX_SECONDS, Slow, read_corpus, run_case
 from .mutation import WORDS, mutate
 
-__all__ = ["COUNTED", "main"]
-
 #: Marks the line of stderr that has the number of cases; libFuzzer's own words.
 COUNTED = "stat::number_of_executed_units:"
 _MAX_MEMORY = 1 << 10  # MiB

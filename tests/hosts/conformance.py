@@ -38,9 +38,9 @@ async def checks(node: Node, folder: Path, *, behind: bool) -> Mapping[str, tupl
         async with asyncio.timeout(_SECONDS):
             out, _ = await process.communicate()
     text = out.decode()
-    found = {name: (int(passed), int(failed)) for name, passed, failed in _LINE.findall(text)}
-    assert found, text[-3000:]
-    return found
+    scenarios = {name: (int(passed), int(failed)) for name, passed, failed in _LINE.findall(text)}
+    assert scenarios, text[-3000:]
+    return scenarios
 
 
 @asynccontextmanager

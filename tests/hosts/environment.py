@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HostPython", "Missing", "installed", "python_of"]
-
 ROOT = Path(__file__).parents[2]
 _SECONDS = 600.0
 #: What uv says where there is no way to a registry. Anything else, a hash that differs, say, is a failure.

@@ -179,20 +179,20 @@ def installed() -> Node:
 
 async def measured(server: Server, node: Node, folder: Path, *, proxied: bool) -> list[Answer]:
     """The answers of a server to its calls, bare or behind the proxy."""
-    given = folder / "files"
-    command = list(server.command(node, given))
+    files_folder = folder / "files"
+    command = list(server.command(node, files_folder))
     whole = [*ABP, "--out", str(folder / "store"), "--", *command] if proxied else command
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(folder / "state")}
-    started = StdioServerParameters(command=whole[0], args=whole[1:], env=environment, cwd=given)
+    started = StdioServerParameters(command=whole[0], args=whole[1:], env=environment, cwd=files_folder)
     answers: list[Answer] = []
-    with (folder / "stderr.txt").open("a") as said:
-        async with asyncio.timeout(_SECONDS), Client(stdio_client(started, errlog=said), mode="legacy") as client:
+    with (folder / "stderr.txt").open("a") as errors:
+        async with asyncio.timeout(_SECONDS), Client(stdio_client(started, errlog=errors), mode="legacy") as client:
             about = {
                 "server": client.server_info.model_dump(mode="json") if client.server_info else None,
                 "tools": [tool.model_dump(mode="json") for tool in (await client.list_tools()).tools],
             }
             answers.append(Answer("tools/list", about))
-            for tool, arguments in server.calls(given):
+            for tool, arguments in server.calls(files_folder):
                 result = await client.call_tool(tool, dict(arguments))
                 answer = Answer(tool, result.model_dump(mode="json", by_alias=True, exclude_none=True))
                 for uri in _links(answer.result) if proxied else ():
@@ -205,7 +205,7 @@ async def measured(server: Server, node: Node, folder: Path, *, proxied: bool) -
 
 
 def _links(result: Mapping[str, Any]) -> list[str]:
-    return [one["uri"] for one in result["content"] if one["type"] == "resource_link" and _is_ours(one["uri"])]
+    return [block["uri"] for block in result["content"] if block["type"] == "resource_link" and _is_ours(block["uri"])]
 
 
 def _is_ours(uri: str) -> bool:
@@ -229,17 +229,17 @@ def large_values(node: object) -> Iterator[str]:
 def compare(server: Server, bare: Sequence[Answer], proxied: Sequence[Answer]) -> None:
     """Raise :class:`AssertionError` unless small answers are equal, and large ones whole behind their links."""
     assert len(bare) == len(proxied)
-    for one, other in zip(bare, proxied, strict=True):
-        if one.size <= LIMIT or one.tool == "tools/list":
-            assert _plain(server, one) == _plain(server, other), (server.name, one.tool)
-            assert not other.contents
+    for answer, behind in zip(bare, proxied, strict=True):
+        if answer.size <= LIMIT or answer.tool == "tools/list":
+            assert _plain(server, answer) == _plain(server, behind), (server.name, answer.tool)
+            assert not behind.contents
         else:
-            assert other.size < LIMIT, (server.name, one.tool, other.size)
-            whole = set(large_values(one.result))
-            structured = one.result.get("structuredContent")
+            assert behind.size < LIMIT, (server.name, answer.tool, behind.size)
+            whole = set(large_values(answer.result))
+            structured = answer.result.get("structuredContent")
             if structured is not None:
                 whole.add(hashlib.sha256(json.dumps(structured, separators=(",", ":")).encode()).hexdigest())
-            assert other.contents and set(other.contents) <= whole, (server.name, one.tool, other.result)
+            assert behind.contents and set(behind.contents) <= whole, (server.name, answer.tool, behind.result)
 
 
 def _plain(server: Server, answer: Answer) -> str:

@@ -274,8 +274,8 @@ async def annotated(framework: str, _: str) -> Mapping[str, object]:
     script = Script(ANNOTATED)
     transport = NotingTransport({"echo": handle, "wipe": handle}, list=listed)
     async with connect("memory:", transport=transport, store="memory:") as app:
-        told = await _ASKED[framework](app, script)
-    return {"told": told, "called": called, "tools": script.tools}
+        facts = await _ASKED[framework](app, script)
+    return {"told": facts, "called": called, "tools": script.tools}
 
 
 async def _pydantic_ai_asked(app: Session, script: Script) -> Any:

@@ -18,8 +18,6 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from webapp_fixture.frames import envelope
 
-__all__ = ["serve_app"]
-
 Json = dict[str, Any]
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="  # a red one

@@ -12,8 +12,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Missing", "Node", "installed", "packages"]
-
 _PINS = Path(__file__).with_name("package.json")
 _CACHE = Path(__file__).parents[2] / "build" / "mcp-official"
 _NEEDED = (22, 19)
@@ -89,6 +87,6 @@ def _binary(folder: Path) -> str:
 
 
 def _new_enough(binary: str) -> bool:
-    said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30).stdout
-    version = re.fullmatch(r"v(\d+)\.(\d+)\..*", said.strip())
+    printed = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30).stdout
+    version = re.fullmatch(r"v(\d+)\.(\d+)\..*", printed.strip())
     return version is not None and (int(version[1]), int(version[2])) >= _NEEDED

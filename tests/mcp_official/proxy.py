@@ -13,8 +13,6 @@ from contextlib import asynccontextmanager
 
 from aiohttp import ClientConnectionError, ClientSession, ClientTimeout, web
 
-__all__ = ["proxied"]
-
 _OURS = re.compile(rb'"name":\s*"abp_(?=test_|json_schema_)')
 _THEIRS = re.compile("test_|json_schema_")
 _HOP = {"content-length", "transfer-encoding", "connection"}

@@ -18,8 +18,6 @@ from tests.mcp_official.proxy import proxied
 from transports.surfaces.mcp._tool_list import FIXED_TOOLS
 from webapp_fixture import serve as serve_workbench
 
-__all__ = ["ERAS", "conformance", "inspect_http", "inspect_stdio"]
-
 #: The last version of each era.
 ERAS = ("2025-11-25", "2026-07-28")
 _BASELINES = Path(__file__).parent

@@ -12,8 +12,6 @@ from typing import Any
 from tests.site.llms import write_llms
 from tests.site.stage import ROOT, stage
 
-__all__ = ["build", "configuration"]
-
 #: The configuration with what pyproject.toml knows; Zensical reads paths in it from the folder of the file.
 _WRITTEN = ROOT / ".zensical.toml"
 

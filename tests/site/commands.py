@@ -13,8 +13,6 @@ import typer.main
 from transports.surfaces.cli._commands import app
 from transports.surfaces.cli._options import ConnectionOptions
 
-__all__ = ["Command", "commands", "commands_page"]
-
 _HEAD = """# Commands
 
 All commands and options of `abp`; [The command line](../command-line.md) has examples.

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from transports import errors
 from transports.errors import ABPError
 
-__all__ = ["classes_in_full", "codes_of_single_errors", "errors_page"]
-
 _HEAD = """# Errors
 
 Every error is an `ABPError`, imported by its name: `from transports import SizeMismatch`. Its `code` is stable, and its

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["leaves", "write_llms"]
-
 _FIRST_PARAGRAPH = re.compile(r"^# .+\n+(?:<div .+>\n+)?((?:[A-Z`].*\n?)+)", re.MULTILINE)
 
 
@@ -26,8 +24,8 @@ def write_llms(pages: list[Path], site: Path) -> None:
         text = (folder / path).read_text(encoding="utf-8")
         (site / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(folder / path, site / path)
-        found = _FIRST_PARAGRAPH.search(text)
-        index.append(f"- [{title}]({path}): {' '.join(found[1].split()) if found else title}\n")
+        paragraph = _FIRST_PARAGRAPH.search(text)
+        index.append(f"- [{title}]({path}): {' '.join(paragraph[1].split()) if paragraph else title}\n")
         whole.append(text)
     (site / "llms.txt").write_text("".join(index), encoding="utf-8")
     (site / "llms-full.txt").write_text("\n\n".join(whole), encoding="utf-8")

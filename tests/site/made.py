@@ -11,8 +11,6 @@ from tests.site.error_codes import errors_page
 from tests.site.man import manual
 from tests.site.schema import schema
 
-__all__ = ["MADE"]
-
 _ROOT = Path(__file__).parents[2]
 _REFERENCE = _ROOT / "docs" / "reference"
 #: Each file, and what makes its text.

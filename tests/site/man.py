@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tests.site.commands import Command, commands
 
-__all__ = ["manual"]
-
 _SEE = "The folder docs/ of the source distribution, with a tutorial; `make docs` makes a site of it."
 
 

@@ -18,8 +18,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NOTEBOOKS", "execute", "jupyter_in", "page", "read"]
-
 _ROOT = Path(__file__).parents[2]
 _EXAMPLES = _ROOT / "examples"
 #: Notebooks by their paths, and the pages of the site that are made of them.
@@ -66,9 +64,9 @@ def jupyter_in(folder: Path) -> Iterator[None]:
     """Keep the files of Jupyter in a folder, and not in the user's home."""
     folder.mkdir()
     names = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
-    own = {name: str(folder / name.lower()) for name in names}
-    before = {name: os.environ.get(name) for name in own}
-    os.environ.update(own)
+    folders = {name: str(folder / name.lower()) for name in names}
+    before = {name: os.environ.get(name) for name in folders}
+    os.environ.update(folders)
     try:
         yield
     finally:

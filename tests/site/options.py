@@ -9,8 +9,6 @@ from typing import Any
 
 import griffe
 
-__all__ = ["Options"]
-
 
 class Options(griffe.Extension):
     """Replaces ``**options: Unpack[X]`` by the fields of ``X``, with the defaults that ``@showing(X, …)`` names."""
@@ -30,8 +28,10 @@ class Options(griffe.Extension):
                 self._expand(member)
 
     def _spread(self, function: griffe.Function, call: griffe.ExprCall) -> None:
-        shown, *given = call.arguments
-        defaults = {one.name: str(one.value) for one in given if isinstance(one, griffe.ExprKeyword)}
+        shown, *arguments = call.arguments
+        defaults = {
+            argument.name: str(argument.value) for argument in arguments if isinstance(argument, griffe.ExprKeyword)
+        }
         options = self._package[function.resolve(str(shown)).removeprefix("transports.")]
         del function.parameters[[*function.parameters][-1].name]
         for name, field in options.all_members.items():

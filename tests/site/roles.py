@@ -11,8 +11,6 @@ from typing import Any
 
 import griffe
 
-__all__ = ["Roles"]
-
 _ROLE = re.compile(r":(?:class|func|meth|attr|mod|exc|data|obj):`([^`]+)`")
 _DIRECTIVE = re.compile(r"^::: (\S+)", re.MULTILINE)
 _CODE = re.compile(r"::\n\n(?=(?:    .*\n?)+)")
@@ -62,8 +60,12 @@ class Roles(griffe.Extension):
         if obj.path.startswith("transports.sync"):
             packages.insert(0, "transports.sync")
         name = target.split(".")[-2:] if "." in target else [target]
-        own = [f"{package}.{near.name}.{target}" for package in packages] if near is not None else []
-        return [target, *own, *(f"{package}.{'.'.join(part)}" for part in (name, name[-1:]) for package in packages)]
+        members = [f"{package}.{near.name}.{target}" for package in packages] if near is not None else []
+        return [
+            target,
+            *members,
+            *(f"{package}.{'.'.join(part)}" for part in (name, name[-1:]) for package in packages),
+        ]
 
     def _is_documented(self, path: str) -> bool:
         if path in self._documented:
@@ -72,7 +74,7 @@ class Roles(griffe.Extension):
         if owner not in self._documented:
             return False
         try:
-            found = self._package[owner.removeprefix("transports.")]
-            return member in found.members and not member.startswith("_") and found.members[member].has_docstring
+            parent = self._package[owner.removeprefix("transports.")]
+            return member in parent.members and not member.startswith("_") and parent.members[member].has_docstring
         except (KeyError, griffe.AliasResolutionError):
             return False

@@ -15,8 +15,6 @@ from transports.session._app_tables import AppEntry, AppTables, RetentionFields,
 from transports.session._settings import TABLES
 from transports.surfaces.mcp._options import Options
 
-__all__ = ["schema"]
-
 #: A comment of a field, `#:`, which may go on in the next lines, and the field's name.
 _COMMENTED = re.compile(r"((?:^    #: .*\n)+)    (\w+):", re.MULTILINE)
 
@@ -75,20 +73,20 @@ def _routing(definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _add_document_names(properties: dict[str, Any], definitions: dict[str, Any]) -> None:
     """Add the names that settings have in the document of docs/requirements.md R2."""
-    for other, own in POLICY_NAMES.items():
-        properties[other] = properties[own]
+    for document_name, field in POLICY_NAMES.items():
+        properties[document_name] = properties[field]
     properties["auto_artifact_large_content"] = {"type": "boolean"}
     signature = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
-    detection = {other: properties[own] for other, own in DETECTION_NAMES.items()}
+    detection = {document_name: properties[field] for document_name, field in DETECTION_NAMES.items()}
     properties["binary_detection"] = {
         "type": "object",
         "additionalProperties": False,
         "properties": {**detection, "signatures": {"type": "object", "additionalProperties": signature}},
     }
     agent, rule = properties["agent"]["properties"], definitions["FieldRule"]["properties"]
-    agent |= {other: agent[own] for other, own in AGENT_NAMES.items()}
+    agent |= {document_name: agent[field] for document_name, field in AGENT_NAMES.items()}
     agent["auto_artifact_threshold"] = properties["max_inline_bytes"]
-    rule |= {other: rule[own] for other, own in RULE_NAMES.items()}
+    rule |= {document_name: rule[field] for document_name, field in RULE_NAMES.items()}
     definitions["FieldRule"].pop("required", None)
 
 
@@ -96,9 +94,9 @@ def _hints(model: type) -> Mapping[str, Any]:
     return inspect.get_annotations(model, eval_str=True)
 
 
-def _describe(found: dict[str, Any], model: type[BaseModel]) -> None:
+def _describe(definition: dict[str, Any], model: type[BaseModel]) -> None:
     """Add the comments of the fields, as an editor shows them."""
     for comment, name in _COMMENTED.findall(inspect.getsource(model)):
-        if name in found["properties"]:
+        if name in definition["properties"]:
             text = " ".join(line.strip().removeprefix("#: ") for line in comment.strip().splitlines())
-            found["properties"][name]["description"] = text.replace("``", "`")
+            definition["properties"][name]["description"] = text.replace("``", "`")

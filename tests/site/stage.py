@@ -21,8 +21,6 @@ from tests.site.error_codes import classes_in_full
 from tests.site.llms import leaves
 from tests.site.notebooks import NOTEBOOKS, execute, page as page_of, read
 
-__all__ = ["ROOT", "project_pages", "stage"]
-
 ROOT = Path(__file__).parents[2]
 #: Files beside ``docs/`` that are pages too, and the name of each page.
 _BESIDE = {

@@ -16,11 +16,6 @@ from transports.protocol.binary import Handle
 from transports.testing import Call
 from webapp_fixture.frames import envelope
 
-__all__ = [
-    *("FOREVER", "HELLO", "LARGE", "PDF", "PNG", "AtAddress", "NotingTransport", "answering", "ask", "b64", "files"),
-    *("hang", "pdf", "socket_app"),
-]
-
 PDF = b"%PDF-1.7\n" + bytes(range(256))
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
 LARGE = random.Random(1).randbytes(300 * 1024)

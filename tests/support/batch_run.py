@@ -39,17 +39,19 @@ async def plant_run(folder: Path, *, jobs: int = 400, ended: int = 310, seconds:
     await ledger.add(lambda: [given], "one")
     leased = await ledger.lease(ended + 2, 3600)
     settlements = []
-    for n, one in enumerate(leased[:ended], 1):
+    for n, lease in enumerate(leased[:ended], 1):
         state, code, error = next((end for every, end in ENDS.items() if n % every == 0), (State.SUCCEEDED, None, None))
         files = (ref,) if state is State.SUCCEEDED else ()
         took = 700 + 500 * math.sin(n)
-        settlements.append(Settlement(one.key, Outcome(one.job, state, None, code, error, 1, took, files)))
+        settlements.append(Settlement(lease.key, Outcome(lease.job, state, None, code, error, 1, took, files)))
     await ledger.settle(settlements)
     with closing(sqlite3.connect(folder / "ledger.sqlite", timeout=30)) as db:
         now = time.time()
-        for n, one in enumerate(leased[:ended]):
-            at = now - seconds + seconds * (n / ended) ** 1.15
-            db.execute("UPDATE abp_jobs SET started = ?, finished = ? WHERE key = ?", (at - 1, at, one.key))
+        for n, lease in enumerate(leased[:ended]):
+            ended_at = now - seconds + seconds * (n / ended) ** 1.15
+            db.execute(
+                "UPDATE abp_jobs SET started = ?, finished = ? WHERE key = ?", (ended_at - 1, ended_at, lease.key)
+            )
         db.commit()
     report = {
         "milliseconds": {"p50": 702.1, "p90": 1121.4, "p99": 1198.0},

@@ -34,7 +34,7 @@ const start = async () => {
 def viewing(folder: Path, body: str, csp: dict[str, object] | None = None, *, head: str = "") -> str:
     """The target of a server whose tool ``go`` has a view with this script."""
     html = f'<!doctype html>{head}<p id="result"></p><p id="out"></p><script>{_SCRIPT}{body}</script>'
-    said = {
+    answers = {
         "initialize": {
             "protocolVersion": "2025-06-18",
             "capabilities": {"tools": {}, "resources": {}},
@@ -52,5 +52,5 @@ def viewing(folder: Path, body: str, csp: dict[str, object] | None = None, *, he
         },
     }
     file = folder / "said.json"
-    file.write_text(json.dumps(said))
+    file.write_text(json.dumps(answers))
     return f"mcp+stdio:{sys.executable} {FOLDER / 'canned.py'} {file}"

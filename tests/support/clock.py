@@ -8,8 +8,6 @@ import pytest
 
 from transports.artifacts import _ref as clock
 
-__all__ = ["Clock"]
-
 
 class Clock:
     """Both clocks run on, from where the test has put them."""

@@ -167,11 +167,11 @@ class Terminal:
     def wait_for(self, text: str) -> None:
         """Wait until ``text`` is shown after what was waited for before."""
 
-        def found() -> bool:
+        def is_shown() -> bool:
             return text in self.shown[self._seen :]
 
         with self._changed:
-            assert self._changed.wait_for(found, PATIENCE), f"no {text!r} in {self.shown[self._seen :]!r}"
+            assert self._changed.wait_for(is_shown, PATIENCE), f"no {text!r} in {self.shown[self._seen :]!r}"
             self._seen = self.shown.index(text, self._seen) + len(text)
 
     def answer(self, prompt: str, text: str, end: str = ENTER) -> None:

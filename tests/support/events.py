@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 
 from transports import Event, Session
 
-__all__ = ["collect_events"]
-
 
 @asynccontextmanager
 async def collect_events(session: Session) -> AsyncIterator[tuple[Session, list[Event]]]:

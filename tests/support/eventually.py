@@ -7,8 +7,6 @@ import inspect
 import time
 from collections.abc import Callable
 
-__all__ = ["eventually", "eventually_blocking"]
-
 #: Seconds that a condition may take, by default: far more than it needs on a busy machine.
 _PATIENCE = 30.0
 #: Seconds between two looks.

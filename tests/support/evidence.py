@@ -9,8 +9,6 @@ from aiohttp import web
 
 from transports import ArtifactRef
 
-__all__ = ["echo", "failing_app", "files_of"]
-
 
 def failing_app(capability: str, body: str, before: str, work: str) -> str:
     """HTML of an app with one capability, which does ``work`` and fails. ``before`` is script that it may use."""

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-__all__ = ["SECRET", "FakePage"]
-
 SECRET = "canary-0815"
 DEEP = '{"type": "deep", "x": ' + "[" * 3000 + "]" * 3000 + "}"
 

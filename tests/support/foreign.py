@@ -8,8 +8,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-__all__ = ["deep", "json_values"]
-
 
 def deep(levels: int) -> list[Any]:
     """A list in a list, so many times."""

@@ -21,7 +21,7 @@ from webapp_fixture.state import State
 def in_process(kind: type[MemoryTransport] = MemoryTransport) -> MemoryTransport:
     """A new one of a ``kind``. What it lists has no schemas; ``app.record`` tells of cancelled calls."""
     record, state = Record(), State()
-    known = with_definitions(app_handlers(state, record)) | with_definitions(fault_handlers(state), faults=True)
+    capabilities = with_definitions(app_handlers(state, record)) | with_definitions(fault_handlers(state), faults=True)
 
     def handler(capability: Capability) -> Handler:
         async def run(params: Mapping[str, object], call: Call) -> object:
@@ -43,7 +43,8 @@ def in_process(kind: type[MemoryTransport] = MemoryTransport) -> MemoryTransport
 
     def raw(name: str) -> Handler:
         async def run(params: Mapping[str, object], call: Call) -> object:
-            answer = (await known[name].handler(dict(params), Context(call.id, call.progress, call.notify, None))).value  # type: ignore[arg-type]
+            context = Context(call.id, call.progress, call.notify, None)  # type: ignore[arg-type]
+            answer = (await capabilities[name].handler(dict(params), context)).value
             if answer.get("success"):
                 return answer.get("data")
             raise refusal(answer)
@@ -53,7 +54,7 @@ def in_process(kind: type[MemoryTransport] = MemoryTransport) -> MemoryTransport
     async def stopped(params: Mapping[str, object], call: Call) -> object:
         return {"cancelled": [{"reason": reason} for reason in transport.cancelled.values()]}
 
-    handlers = {name: handler(capability) for name, capability in known.items()}
+    handlers = {name: handler(capability) for name, capability in capabilities.items()}
     raws = {name: raw(name) for name in ("fault.bad_answer", "fault.crash_half")}
     transport = kind({**handlers, **raws, "app.record": stopped})
     return transport

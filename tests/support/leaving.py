@@ -6,8 +6,6 @@ import socket
 import struct
 from urllib.parse import urlsplit
 
-__all__ = ["leave"]
-
 
 def leave(address: str, request: str, *, after: int = 0, reset: bool = True) -> None:
     """Send a request, and close the connection ``after`` as many bytes of the answer."""

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-__all__ = ["PEER", "Listener", "listening"]
-
 #: A function of a page: asks the port for its address by WebRTC, over UDP and TCP, with the constructor of a window.
 #: Returns what has become of it.
 PEER = """async (owner, port) => {

@@ -25,8 +25,6 @@ from transports.surfaces.shared._activity import Activity
 from transports.surfaces.shared._detached import CallLedger, DetachedCalls
 from transports.testing import Call
 
-__all__ = ["Gate", "Serve", "ask", "gate", "serve"]
-
 
 class Gate:
     """An app whose calls wait until the test lets them go on."""

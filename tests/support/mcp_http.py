@@ -22,8 +22,6 @@ from transports.surfaces.mcp._http import serve_http
 from transports.surfaces.mcp._options import Options
 from transports.surfaces.mcp._users import NO_APPS
 
-__all__ = ["ANN", "BOB", "USERS", "client_of", "served"]
-
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
 USERS = parse_tokens(f"ann={ANN},bob={BOB}")
 

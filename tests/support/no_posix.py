@@ -12,8 +12,6 @@ import sys
 
 import filelock  # noqa: F401 - it keeps the locks of this system
 
-__all__ = ["forget", "import_all"]
-
 #: Modules of the standard library that Windows does not have.
 _MODULES = ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty")
 #: Names that Windows lacks, by the module that has them elsewhere.
@@ -44,8 +42,10 @@ def import_all() -> list[str]:
     names."""
     import transports
 
-    found = pkgutil.walk_packages(transports.__path__, "transports.")
-    names = [one.name for one in found if not one.name.endswith("__main__") and one.name not in _FRAMEWORKS]
+    modules = pkgutil.walk_packages(transports.__path__, "transports.")
+    names = [
+        module.name for module in modules if not module.name.endswith("__main__") and module.name not in _FRAMEWORKS
+    ]
     for name in names:
         importlib.import_module(name)
     return names

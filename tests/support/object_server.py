@@ -20,8 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["BUCKET", "KEY", "SECRET", "Proxy", "SeaweedFS", "environment"]
-
 BUCKET, KEY, SECRET = "artifacts", "test-key", "test-secret"
 _READY = 30.0  # seconds
 _ROLES = ("master", "volume", "filer", "s3")
@@ -39,19 +37,19 @@ def environment(endpoint: str) -> dict[str, str]:
 
 def _free_ports(count: int) -> list[int]:
     """Ports P such that P + 10000 is free too: each service has its gRPC port there."""
-    found: list[int] = []
+    ports: list[int] = []
     held: list[socket.socket] = []
-    while len(found) < count:
-        one = socket.socket()
-        one.bind(("127.0.0.1", 0))
-        held.append(one)
-        port = one.getsockname()[1]
+    while len(ports) < count:
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        held.append(listener)
+        port = listener.getsockname()[1]
         if port + 10000 < 65536:
             other = socket.socket()
             held.append(other)
             with suppress(OSError):
                 other.bind(("127.0.0.1", port + 10000))
-                found.append(port)
+                ports.append(port)
         elif port - 10000 > 1024:  # try below the system's own range
             low, lower = socket.socket(), socket.socket()
             held += [low, lower]
@@ -59,10 +57,10 @@ def _free_ports(count: int) -> list[int]:
                 low.bind(("127.0.0.1", port - 30000 if port - 30000 > 1024 else port - 10000))
                 chosen = low.getsockname()[1]
                 lower.bind(("127.0.0.1", chosen + 10000))
-                found.append(chosen)
-    for one in held:
-        one.close()
-    return found
+                ports.append(chosen)
+    for listener in held:
+        listener.close()
+    return ports
 
 
 def _die_with_parent() -> None:

@@ -26,8 +26,6 @@ from transports.errors import ABPError
 from transports.routing.http._redirects import fetch_public
 from transports.session._manifest import discover
 
-__all__ = ["METADATA", "NOT_ALLOWED", "PRIVATE", "PUBLIC"]
-
 PUBLIC, PRIVATE, METADATA = "93.184.216.34", "10.0.0.5", "169.254.169.254"
 NOT_ALLOWED, _PORT = 77, 8080
 _NEWNS, _NEWUSER, _NEWNET = 0x00020000, 0x10000000, 0x40000000
@@ -84,19 +82,19 @@ class _Resolver(asyncio.DatagramProtocol):
         self._transport = cast(asyncio.DatagramTransport, transport)  # the loop's own is none by its class
 
     def datagram_received(self, data: bytes, addr: tuple[str | object, int]) -> None:
-        labels, at = [], 12
-        while size := data[at]:
-            labels.append(data[at + 1 : at + 1 + size].decode())
-            at += 1 + size
-        name, (kind,) = ".".join(labels), struct.unpack("!H", data[at + 1 : at + 3])
-        found: list[str] = []
+        labels, end = [], 12
+        while size := data[end]:
+            labels.append(data[end + 1 : end + 1 + size].decode())
+            end += 1 + size
+        name, (kind,) = ".".join(labels), struct.unpack("!H", data[end + 1 : end + 3])
+        addresses: list[str] = []
         if kind == 1 and name in _NAMES:  # A
             answers = _NAMES[name]
-            found = answers[min(self._asked[name], len(answers) - 1)]
+            addresses = answers[min(self._asked[name], len(answers) - 1)]
             self._asked[name] += 1
-        head = data[:2] + struct.pack("!HHHHH", 0x8180 if name in _NAMES else 0x8183, 1, len(found), 0, 0)
-        records = [struct.pack("!HHHIH", 0xC00C, 1, 1, 0, 4) + socket.inet_aton(address) for address in found]
-        self._transport.sendto(head + data[12 : at + 5] + b"".join(records), addr)
+        head = data[:2] + struct.pack("!HHHHH", 0x8180 if name in _NAMES else 0x8183, 1, len(addresses), 0, 0)
+        records = [struct.pack("!HHHIH", 0xC00C, 1, 1, 0, 4) + socket.inet_aton(address) for address in addresses]
+        self._transport.sendto(head + data[12 : end + 5] + b"".join(records), addr)
 
 
 async def _outcomes(folder: Path) -> dict[str, object]:

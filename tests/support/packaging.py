@@ -83,18 +83,18 @@ def read(wheel: Path, name: str) -> str:
         return archive.read(name).decode()
 
 
-def environment(folder: Path, python: str, *wanted: str | Path) -> Path:
+def environment(folder: Path, python: str, *requirements: str | Path) -> Path:
     """A fresh virtual environment with that installed; its ``bin``."""
     run(uv.find_uv_bin(), "venv", "--quiet", "--python", python, folder)
     binaries = folder / "bin"
-    run(uv.find_uv_bin(), "pip", "install", "--quiet", "--python", binaries / "python", *wanted)
+    run(uv.find_uv_bin(), "pip", "install", "--quiet", "--python", binaries / "python", *requirements)
     return binaries
 
 
 def demo(binaries: Path, folder: Path) -> str:
     """``abp demo``: the reference app is in the wheel. The line that says that every file is whole."""
-    said = run(binaries / "abp", "demo", "--out", folder / "demo", cwd=folder)
-    return next(line for line in said.splitlines() if line.startswith("each was read again"))
+    printed = run(binaries / "abp", "demo", "--out", folder / "demo", cwd=folder)
+    return next(line for line in printed.splitlines() if line.startswith("each was read again"))
 
 
 def three_files(binaries: Path, folder: Path) -> str:
@@ -161,10 +161,10 @@ def core_on_lowest(folder: Path, wheel: Path) -> str:
     binaries = environment(folder / "lowest", "3.11", "--requirement", folder / "lowest.txt", wheel)
     tools = ("pytest-asyncio>=1.0", "hypothesis", "coverage", "uv", "pytest>=8.3")
     run(uv.find_uv_bin(), "pip", "install", "--quiet", "--python", binaries / "python", *tools)
-    said = run(
+    printed = run(
         *(binaries / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "default"),
         *("--deselect", "tests/e2e/test_cli.py::test_doctor_reports_everything_and_no_secret"),  # it names all extras
         *CORE,
         timeout=1800,
     )
-    return said.strip().splitlines()[-1]
+    return printed.strip().splitlines()[-1]

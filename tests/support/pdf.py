@@ -9,8 +9,6 @@ from typing import Any
 import pypdfium2
 from PIL import Image
 
-__all__ = ["image_of", "pages_of", "text_of"]
-
 
 def _document(path: str | Path | None) -> Any:
     return closing(pypdfium2.PdfDocument(str(path)))

@@ -28,10 +28,10 @@ class Planted:
         return 10.0 if "megabytes" in self.query else 1.0
 
 
-def fault(name: str, check: str, kinds: tuple[str, ...], **given: object) -> Planted:
+def fault(name: str, check: str, kinds: tuple[str, ...], **params: object) -> Planted:
     """A capability that goes wrong as the app's ordinary behaviour, with these parameters in every call."""
-    shown = f"{name} {json.dumps(given)}" if given else name
-    query = f"faults={name}" + (f"&given={quote(json.dumps(given))}" if given else "")
+    shown = f"{name} {json.dumps(params)}" if params else name
+    query = f"faults={name}" + (f"&given={quote(json.dumps(params))}" if params else "")
     return Planted(shown, check, kinds, query)
 
 

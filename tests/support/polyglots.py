@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from PIL import Image
 
-__all__ = ["POLYGLOTS", "Polyglot"]
-
 _PAGE = b"<!doctype html><script>window.ran=1;document.title='ran'</script>"
 
 

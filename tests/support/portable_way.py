@@ -14,8 +14,6 @@ import pytest
 
 from transports.artifacts.local._tree import PortableFolder
 
-__all__ = ["portable_way"]
-
 _taken = False
 
 
@@ -49,11 +47,11 @@ def _refuse(event: str, arguments: tuple[object, ...]) -> None:
 
 def _is_open(path: str) -> bool:
     try:
-        found = os.lstat(path)
+        stat = os.lstat(path)
     except OSError:
         return False
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            if os.path.samestat(os.fstat(int(descriptor.name)), found):
+            if os.path.samestat(os.fstat(int(descriptor.name)), stat):
                 return True
     return False

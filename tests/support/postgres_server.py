@@ -18,8 +18,6 @@ import psutil
 
 from tests.support.needs import missing
 
-__all__ = ["PostgresServer", "postgres_server", "run_url", "running_server"]
-
 _runs = itertools.count()
 
 

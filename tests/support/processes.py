@@ -6,13 +6,11 @@ from contextlib import suppress
 
 import psutil
 
-__all__ = ["processes"]
-
 
 def processes(kind: str = "", below: psutil.Process | None = None) -> list[psutil.Process]:
     """Our children now, or those of ``below``: all, or the ``driver``, the ``browser`` itself, or its ``renderer``
     processes."""
-    found = []
+    rows = []
     for process in (below or psutil.Process()).children(recursive=True):
         with suppress(psutil.Error):
             if process.status() == psutil.STATUS_ZOMBIE:
@@ -22,5 +20,5 @@ def processes(kind: str = "", below: psutil.Process | None = None) -> list[psuti
             if not role and "--type=" not in line and "--headless" in line:
                 role = "browser"
             if kind in ("", role):
-                found.append(process)
-    return found
+                rows.append(process)
+    return rows

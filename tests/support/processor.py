@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["LongestTurn", "longest_turn", "measuring", "peak_memory", "seconds", "slowness", "untraced"]
-
 #: Seconds of a turn from which on the speed of the machine is measured beside it.
 _NOTICED = 0.02
 #: Seconds that :func:`_work` takes on the machine that bounds are written for.

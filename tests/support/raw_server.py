@@ -197,10 +197,11 @@ class Dns(AbstractResolver):
 
     async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
         self.asked += 1
-        found = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        addresses = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         kind = {True: socket.AF_INET6, False: socket.AF_INET}
         return [
-            ResolveResult(hostname=host, host=ip, port=port, family=kind[":" in ip], proto=0, flags=0) for ip in found
+            ResolveResult(hostname=host, host=ip, port=port, family=kind[":" in ip], proto=0, flags=0)
+            for ip in addresses
         ]
 
     async def close(self) -> None:

@@ -69,11 +69,11 @@ class Line:
     def add(self, text: str, expected: str | None, name: str) -> None:
         """Look at one text. ``expected`` is its type, or ``None`` if it is no file."""
         self.cases += 1
-        found = find({"rows": [1, {"field": text}], "n": 2})
-        self.taken += bool(found)
-        mime_type = found[0].binary.mime_type if found and isinstance(found[0].binary, BinaryData) else None
-        self.other += bool(found) and expected is not None and mime_type != expected
-        if bool(found) is (expected is None):
+        contents = find({"rows": [1, {"field": text}], "n": 2})
+        self.taken += bool(contents)
+        mime_type = contents[0].binary.mime_type if contents and isinstance(contents[0].binary, BinaryData) else None
+        self.other += bool(contents) and expected is not None and mime_type != expected
+        if bool(contents) is (expected is None):
             self.examples.append(name)
 
 

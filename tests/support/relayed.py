@@ -17,8 +17,6 @@ from transports.surfaces.mcp.proxy._running import ProxyOptions, relay, shared_b
 from transports.surfaces.mcp.proxy._stats import Stats
 from transports.surfaces.mcp.proxy._upstream import open_upstream, server_of
 
-__all__ = ["HELLO", "LARGE", "Client", "relayed", "relayed_to"]
-
 LARGE = Path(__file__).parent / "mcp_servers" / "large.py"
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {"name": "t", "version": "1"}}
 

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-__all__ = ["CANARY", "secret_page"]
-
 #: A password that is spelled differently in JSON, in a URL, in a form, in HTML and in base64.
 CANARY = 'Canary/7+pass "word" ü&9'
 _HTML = """<!doctype html><title>Sign in</title><body><h1>Sign in</h1>

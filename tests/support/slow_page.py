@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 import pytest_asyncio
 from aiohttp import web
 
-__all__ = ["SlowPage", "slow_page"]
-
 _HTML = """<!doctype html><title>Slow</title><body style="margin:0;height:3000px"><script>
 addEventListener("load", async () => {
   for (let n = 0; n < 3; n++) await fetch("slow?" + n);

@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlencode
 
-__all__ = ["JAVASCRIPT", "SPELLED", "readings"]
-
 
 def _escaped(value: str) -> str:
     """A value as escapes of JSON, each UTF-16 unit of it."""

@@ -12,8 +12,6 @@ import pytest
 from tests.support.needs import missing
 from transports.playwright._find import find_ffmpeg
 
-__all__ = ["placed_ffmpeg"]
-
 
 @contextmanager
 def placed_ffmpeg(folder: Path) -> Iterator[None]:

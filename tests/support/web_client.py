@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -175,7 +174,3 @@ async def running(
 async def put_artifact(store: ArtifactStore, data: bytes = b"0123456789", **about: Any) -> ArtifactRef:
     """Store ten digits, or other data, as a text file."""
     return await store.put_bytes(data, **{"mime_type": "text/plain", "filename": "digits.txt", **about})
-
-
-def files_open() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))

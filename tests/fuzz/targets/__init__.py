@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from ..cases import Target
 from . import content, files, messages, proxied, tokens, web
 
-__all__ = ["TARGETS"]
-
 TARGETS: Mapping[str, Target] = {
     door.__name__: door
     for door in (

@@ -34,8 +34,6 @@ from transports.protocol.binary import (
 )
 from transports.protocol.schema import check_output, check_params
 
-__all__ = ["base64", "evidence", "filename", "redaction", "schema", "sniffing", "spellings"]
-
 _EAGER = Heuristics(min_chars=16)
 _EAGEREST = Heuristics(min_chars=16, require_magic_bytes=False, max_decode_bytes=2000)
 _REDACTOR = Redactor(["pin"], [r"card (?P<secret>\d+)"])
@@ -65,15 +63,15 @@ def base64(data: bytes) -> None:
 
 def sniffing(data: bytes) -> None:
     """Content, as itself and as text that nothing declares; its first line as a declared type."""
-    found = sniff(data)
-    assert found is None or normalise_mime(found) == found
+    sniffed = sniff(data)
+    assert sniffed is None or normalise_mime(sniffed) == sniffed
     for text in (data.decode("latin-1"), standard.b64encode(data).decode(), _text(data)):
         for heuristics in (_EAGER, _EAGEREST):
             recognised = heuristics.recognise(text)
             assert recognised is None or recognised.read() is not None
     declared = _text(data.partition(b"\n")[0])
-    if found is not None:
-        contradicts(declared, found)
+    if sniffed is not None:
+        contradicts(declared, sniffed)
     assert extension_for(declared).startswith(".")
     is_binary_mime(declared)
 

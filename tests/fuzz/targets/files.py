@@ -30,8 +30,6 @@ from transports.routing import RoutingConfig
 from transports.session._settings import read_config, retention_settings
 from transports.surfaces.mcp._options import Options
 
-__all__ = ["jobs", "metadata", "recording", "settings"]
-
 _ID = "export_0123456789ab"
 
 

@@ -31,8 +31,6 @@ from transports.websocket import envelope as base64_runs
 from transports.websocket._transport import answered_request
 from transports.websocket.envelope import decode_envelope, encode_envelope
 
-__all__ = ["answer", "capabilities", "envelope", "mcp", "reply", "tools"]
-
 _T = TypeVar("_T")
 #: Looks at texts that fit into a case.
 _EAGER = Heuristics(min_chars=16, require_magic_bytes=False)

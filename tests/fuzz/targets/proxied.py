@@ -17,8 +17,6 @@ from transports.surfaces.mcp.proxy._messages import MAX_BYTES, key_of
 from transports.surfaces.mcp.proxy._running import ProxyOptions, relay, shared_by
 from transports.surfaces.mcp.proxy._stats import Stats
 
-__all__ = ["conversation"]
-
 _Deliver: TypeAlias = "Callable[[bytes | Ends], Awaitable[None]]"
 _TOOLS = {"tools": [{"name": "take", "inputSchema": {"properties": {"file": {"type": "string", "x-mcp-file": {}}}}}]}
 _DEEP = b"[" * (MAX_JSON_DEPTH + 1) + b"]" * (MAX_JSON_DEPTH + 1)

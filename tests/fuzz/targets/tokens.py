@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from transports.surfaces.mcp._access import JwtVerifier
 
-__all__ = ["claims"]
-
 T = TypeVar("T")
 
 _ISSUER, _AUDIENCE = "https://issuer.test/", "https://bridge.test/mcp"

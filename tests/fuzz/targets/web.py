@@ -37,8 +37,6 @@ from transports.routing.http._urls import (
 from transports.session._manifest import ManifestCache, PageHead, _manifest_target, missing_capabilities, read_manifest
 from transports.surfaces.web._content import _parse_range
 
-__all__ = ["headers", "manifest", "page_head", "url"]
-
 _PAGE = parse("https://app.example/tools/index.html")
 _NOW = 1_800_000_000.0
 
@@ -68,13 +66,13 @@ def headers(data: bytes) -> None:
     """The headers of an answer, one in a line."""
     text = data.decode("utf-8", "surrogateescape")
     pairs = [line.partition(":")[::2] for line in text.split("\n")]
-    found = CIMultiDict((name.strip(), value.strip()) for name, value in pairs)
-    representation = Representation.from_headers(found)
+    fields = CIMultiDict((name.strip(), value.strip()) for name, value in pairs)
+    representation = Representation.from_headers(fields)
     assert representation.total is None or representation.total >= 0
-    representation.matches(found)
-    content_coding(found)
-    is_part(CIMultiDictProxy(found), requested=False)
-    for value in found.values():
+    representation.matches(fields)
+    content_coding(fields)
+    is_part(CIMultiDictProxy(fields), requested=False)
+    for value in fields.values():
         span = content_range(CIMultiDictProxy(CIMultiDict({"Content-Range": value})))
         assert span is None or span[0] <= span[1] < span[2]
         wait = retry_after(value, _NOW)
@@ -85,11 +83,11 @@ def headers(data: bytes) -> None:
         assert not isinstance(part, tuple) or 0 <= part[0] <= part[1] <= 1000
         assert "\n" not in one_line(value, 80)
     with suppress(BadHeader):
-        check_headers(dict(found))
+        check_headers(dict(fields))
     cache = ManifestCache(clock=lambda: _NOW)
-    cache.put(URL("https://app.example/"), b"{}", CIMultiDictProxy(found), _NOW)
+    cache.put(URL("https://app.example/"), b"{}", CIMultiDictProxy(fields), _NOW)
     if cached := cache.get(URL("https://app.example/")):
-        cache.update(URL("https://app.example/"), cached, CIMultiDictProxy(found), _NOW)
+        cache.update(URL("https://app.example/"), cached, CIMultiDictProxy(fields), _NOW)
         assert all(value.isprintable() for value in cached.conditions.values())
 
 

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-said: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
+answers: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
 
 
 def send(identity: Any, result: Any) -> None:
     text = result if isinstance(result, str) else json.dumps(result)
-    line = f'{said.get("prefix", "")}{{"jsonrpc": "2.0", "id": {json.dumps(identity)}, "result": {text}}}\n'
+    line = f'{answers.get("prefix", "")}{{"jsonrpc": "2.0", "id": {json.dumps(identity)}, "result": {text}}}\n'
     sys.stdout.buffer.write(line.encode())
     sys.stdout.buffer.flush()
 
@@ -24,20 +24,20 @@ for line in sys.stdin:
     method, params = request.get("method"), request.get("params") or {}
     if "id" not in request:
         continue
-    if method in ("initialize", "server/discover") and method in said:
-        send(request["id"], said[method])
+    if method in ("initialize", "server/discover") and method in answers:
+        send(request["id"], answers[method])
     elif method == "tools/list":
-        pages = said.get("pages", [said.get("tools", [])])
+        pages = answers.get("pages", [answers.get("tools", [])])
         index = int(float(params.get("cursor") or 0))
-        cursors = said.get("cursors", [])
+        cursors = answers.get("cursors", [])
         more = {"nextCursor": cursors[index]} if index < len(cursors) else {}
-        send(request["id"], {"tools": pages[index], **more, **said.get("always", {})})
+        send(request["id"], {"tools": pages[index], **more, **answers.get("always", {})})
     elif method == "tools/call":
-        send(request["id"], said["results"][params["name"]])
+        send(request["id"], answers["results"][params["name"]])
     elif method == "resources/list":
-        send(request["id"], {"resources": said.get("resources", []), "nextCursor": said.get("cursor")})
+        send(request["id"], {"resources": answers.get("resources", []), "nextCursor": answers.get("cursor")})
     elif method == "resources/read":
-        send(request["id"], {"contents": [said["documents"][params["uri"]]]})
+        send(request["id"], {"contents": [answers["documents"][params["uri"]]]})
     else:
         error = {"code": -32601, "message": "Method not found"}
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error}), flush=True)

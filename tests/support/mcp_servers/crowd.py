@@ -46,8 +46,8 @@ def answer(request: dict[str, Any], tools: int) -> str | None:
         return json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error})
     reply = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result})
     if method == "tools/call" and (count := params["arguments"].get("tells")):
-        told = {"level": "info", "data": [1] * count}
-        reply = json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": told}) + "\n" + reply
+        notice = {"level": "info", "data": [1] * count}
+        reply = json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": notice}) + "\n" + reply
     return reply
 
 
