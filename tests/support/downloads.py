@@ -1,19 +1,15 @@
 """Downloads into a real store, as a session makes them: the download under test and what it needs."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
-
-from aiohttp.abc import AbstractResolver
+from typing import Any, Unpack
 
 from transports.artifacts import ArtifactRef, LocalStore, PutOptions, Staged
 from transports.base import Fetched
 from transports.errors import ABPError
 from transports.protocol.binary import Download
-from transports.protocol.messages import Sender
 from transports.routing.http._downloads import download
-from transports.routing.http._request import Cookies
+from transports.routing.http._request import DownloadRequest
 
 #: Requests at most: the first and three retries.
 REQUESTS = 4
@@ -63,49 +59,23 @@ class Get:
         self.staged: Staged | None = None
         self.received = 0
 
-    async def __call__(
-        self,
-        reference: str | Download,
-        *,
-        timeout: float = 5.0,
-        size: int | None = None,
-        limit: int = LIMIT,
-        base_url: str | None = None,
-        sender: Sender | None = None,
-        server_address: tuple[str, int] | None = None,
-        cookies: Cookies | None = None,
-        allow_private: bool = True,
-        stall_timeout: float = 2.0,
-        now: float = NOW,
-        clock: Callable[[], float] | None = None,
-        on_progress: Callable[[int, int | None], None] | None = None,
-        resolver: AbstractResolver | None = None,
-        accept_compression: bool = False,
-    ) -> Got:
-        reference = Download(reference) if isinstance(reference, str) else reference
+    async def __call__(self, reference: str | Download, *, timeout: float = 5.0, **options: Any) -> Got:
+        """``options`` are those of a :class:`DownloadRequest`."""
+        defaults: dict[str, Any] = {
+            "reference": Download(reference) if isinstance(reference, str) else reference,
+            "limit": LIMIT,
+            "allow_private": True,
+            "stall_timeout": 2.0,
+            "clock": lambda: NOW,
+        }
+        request = DownloadRequest(**(defaults | options))
         async with self.store.stage() as inner:
             staged = Counting(inner)
             try:
-                fetched = await download(
-                    reference,
-                    staged,
-                    timeout=timeout,
-                    size=size,
-                    limit=limit,
-                    base_url=base_url,
-                    sender=sender,
-                    server_address=server_address,
-                    cookies=cookies,
-                    allow_private=allow_private,
-                    stall_timeout=stall_timeout,
-                    clock=clock or (lambda: now),
-                    on_progress=on_progress,
-                    resolver=resolver,
-                    accept_compression=accept_compression,
-                )
+                fetched = await download(request, staged, timeout=timeout)
             finally:
                 self.received = staged.size
-            ref = await staged.commit(size=size)
+            ref = await staged.commit(size=request.size)
         return Got(fetched, await self.store.get(ref), staged.resets)
 
 

@@ -278,13 +278,11 @@ class Fetcher:
         on_download: Callable[[int, int | None], None] | None,
     ) -> tuple[BinaryData, Sequence[str]]:
         from .http._downloads import download  # late: aiohttp, which most sessions never need
-        from .http._request import cookies_of
+        from .http._request import DownloadRequest, cookies_of
 
         app, sender = self.transport, self.sender
-        fetch = partial(
-            download,
-            reference,
-            timeout=self.timeout,
+        request = DownloadRequest(
+            reference=reference,
             size=binary.size,
             limit=self.limit,
             base_url=app.url if app else None,
@@ -296,6 +294,7 @@ class Fetcher:
             accept_compression=self.accept_compression,
             on_progress=on_download,
         )
+        fetch = partial(download, request, timeout=self.timeout)
         fetched = await (app.fetch_download(reference, staged, fetch) if app else fetch(staged))
         described = replace_fields(
             binary,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -22,7 +21,6 @@ from ..._internal.tasks import backoff_delay, in_thread
 from ...artifacts._base import Staged
 from ...base import Fetched
 from ...errors import DownloadFailed, EncodingRefused, RedirectRefused, SizeMismatch, Truncated, status_phrase
-from ...protocol.binary import Download
 from ...protocol.messages import Sender
 from ._addresses import AddressGuard, own_addresses
 from ._decoding import BadBody, BodyDecoder, accept_encoding, can_decode, is_unknown
@@ -30,7 +28,6 @@ from ._headers import Representation, content_coding, content_length, content_ra
 from ._request import (
     MAX_REDIRECTS,
     REDIRECTS,
-    Cookies,
     DownloadRequest,
     RetryRequest,
     download_too_large,
@@ -54,7 +51,7 @@ from ._urls import (
 )
 
 if TYPE_CHECKING:
-    from aiohttp.abc import AbstractResolver
+    pass
 
 #: Retries after the first request, for any reason: no connection, a broken body, 429, 5xx.
 RETRIES = 3
@@ -65,40 +62,8 @@ _BATCH = 256 << 10
 log = logging.getLogger("transports.routing.http")
 
 
-async def download(
-    reference: Download,
-    staged: Staged,
-    *,
-    timeout: float,
-    limit: int,
-    size: int | None = None,
-    base_url: str | None = None,
-    sender: Sender | None = None,
-    server_address: tuple[str, int] | None = None,
-    cookies: Cookies | None = None,
-    allow_private: bool = False,
-    stall_timeout: float = 15.0,
-    clock: Callable[[], float] = time.time,
-    on_progress: Callable[[int, int | None], None] | None = None,
-    resolver: AbstractResolver | None = None,
-    propagate: bool = False,
-    accept_compression: bool = False,
-) -> Fetched:
-    """Download ``reference`` into ``staged``, which is neither committed nor removed here.
-
-    ``timeout`` (seconds) covers everything; ``stall_timeout`` (seconds) is the longest time without a byte. ``size`` is
-    the size that the app declared and ``limit`` the largest accepted size, both in bytes. ``base_url`` is the app's
-    page: relative URLs are resolved against it, and ``cookies`` is called (with a URL) for its origin only. ``sender``
-    is the document that asks, if there is one. Its address, origin and server then replace ``base_url`` and
-    ``server_address``, and requests carry the headers of a browser's ``fetch`` from there (``Origin``,
-    ``Sec-Fetch-Site``). An address must be public unless ``allow_private``, or unless it is that of the app's own
-    origin: ``server_address``, the numeric address and the port at which the app was reached, or the host of
-    ``base_url`` itself if that is numeric or ``localhost``. ``clock`` returns Unix seconds, for ``expires_at``.
-    ``on_progress`` gets the bytes so far and the expected total or ``None``; after a restart it counts from zero again.
-    With ``propagate``, requests to the app's own origin carry ``traceparent``.
-
-    With ``accept_compression`` the server may compress the file (:mod:`._decoding`). It is decoded while it arrives:
-    ``size``, ``limit`` and ``on_progress`` are about the decoded bytes. Such a download is not resumed but begun again.
+async def download(request: DownloadRequest, staged: Staged, *, timeout: float) -> Fetched:
+    """Download into ``staged``, which is neither committed nor removed here. ``timeout`` (seconds) covers everything.
 
     Credentials (``headers``, ``query``, user info, cookies) go to the URL's own origin until the first redirect away
     from it. Proxy settings of the environment are not used: a proxy would connect instead, unchecked.
@@ -110,47 +75,21 @@ async def download(
     :class:`~transports.errors.SizeMismatch`, :class:`~transports.errors.TooLarge`, and the errors of ``staged``,
     ``cookies`` and ``on_progress``. No message, detail or log line holds a credential or a query.
     """
-
+    reference, size = request.reference, request.size
     try:
-        start = parse(reference.url, base_url if sender is None else sender.url)
+        start = parse(reference.url, request.base_url if request.sender is None else request.sender.url)
         check_headers(reference.headers)
     except (BadUrl, BadHeader) as error:
         display_url = display_unparsed_url(reference.url)
         raise DownloadFailed(f"cannot download {display_url}: {error}", details={"url": display_url}) from None
-    if size is not None and size > limit:
-        raise download_too_large(start.display_url, limit, f"the app declared {size} bytes")
-    if sender is None:
-        app_origin = origin_of(base_url)
-    else:
-        app_origin = origin_of(sender.origin)
-        server_address = sender.server_address
-    app_addresses: frozenset[str] = frozenset()
-    if app_origin is not None:
-        _, host, port = app_origin
-        app_addresses = own_addresses(host, port, server_address)
-    request = DownloadRequest(
-        reference,
-        start,
-        size,
-        limit,
-        own_origin=app_origin,
-        own_addresses=app_addresses,
-        cookies=cookies,
-        allow_private=allow_private,
-        stall_timeout=stall_timeout,
-        clock=clock,
-        on_progress=on_progress,
-        resolver=resolver,
-        propagate=propagate,
-        sender=sender,
-        accept_compression=accept_compression,
-    )
+    if size is not None and size > request.limit:
+        raise download_too_large(start.display_url, request.limit, f"the app declared {size} bytes")
     late = request.seconds_past_expiry()
     if late is not None:
         raise url_expired(start.display_url, late)
     try:
         async with asyncio.timeout(timeout) as deadline:
-            return await _retried(Transfer(request, staged), deadline)
+            return await _retried(Transfer(request, start, staged), deadline)
     except TimeoutError:
         if not deadline.expired():
             raise
@@ -229,22 +168,30 @@ def _is_tainted(origin: Origin | None, hops: Sequence[Target]) -> bool:
 
 
 class Transfer:
-    """A download in progress.
+    """A download in progress, whose first URL is ``start``.
 
     ``representation`` describes the staged bytes; bytes of two representations are never joined. ``attempts`` counts
     the requests for the file. ``left_origin`` is true if a redirect led away from the URL's own origin. ``warnings``
     are for the result of the call.
     """
 
-    def __init__(self, request: DownloadRequest, staged: Staged) -> None:
+    def __init__(self, request: DownloadRequest, start: Target, staged: Staged) -> None:
         self.request = request
+        self.start = start
         self.staged = staged
         self.representation: Representation | None = None
         self.attempts = 0
         self.left_origin = False
         self.warnings: tuple[str, ...] = ()
+        sender, server_address = request.sender, request.server_address
+        self.own_origin = origin_of(request.base_url)
+        if sender is not None:
+            self.own_origin, server_address = origin_of(sender.origin), sender.server_address
+        self.own_addresses: frozenset[str] = frozenset()
+        if self.own_origin is not None:
+            _, host, port = self.own_origin
+            self.own_addresses = own_addresses(host, port, server_address)
         reference = request.reference
-        start = request.start
         self.secrets = secret_forms(
             *reference.headers.values(),
             *reference.query.values(),
@@ -264,7 +211,7 @@ class Transfer:
             conditions = {"Range": f"bytes={self.staged.size}-", "If-Range": self.representation.validator}
         else:
             await self._restart()
-        target = self.request.start
+        target = self.start
         trusted = True
         seen: set[tuple[URL, bool]] = set()
         hops: list[Target] = []
@@ -283,18 +230,18 @@ class Transfer:
                 guard=self._guard(target),
                 stall_timeout=self.request.stall_timeout,
                 resolver=self.request.resolver,
-                propagate=self.request.propagate and target.origin == self.request.own_origin,
+                propagate=self.request.propagate and target.origin == self.own_origin,
             ) as response:
                 if response.status not in REDIRECTS:
                     return await self._answer(response, target.display_url, bool(conditions))
                 target = self._redirected(target, response.headers.get("Location"))
-            trusted = trusted and target.origin == self.request.start.origin
+            trusted = trusted and target.origin == self.start.origin
             self.left_origin = self.left_origin or not trusted
         raise self._redirect_refused(target, f"more than {MAX_REDIRECTS} redirects")
 
     def _guard(self, target: Target) -> AddressGuard:
-        is_own = target.origin == self.request.own_origin
-        addresses = self.request.own_addresses if is_own else ()
+        is_own = target.origin == self.own_origin
+        addresses = self.own_addresses if is_own else ()
         return AddressGuard(allow_private=self.request.allow_private, app_addresses=addresses)
 
     async def _restart(self) -> None:
@@ -316,7 +263,7 @@ class Transfer:
             headers["Authorization"] = target.authorization
         for name, value in self.request.reference.headers.items():
             headers[name] = value
-        if self.request.cookies is not None and target.origin == self.request.own_origin:
+        if self.request.cookies is not None and target.origin == self.own_origin:
             jar = await self.request.cookies(str(target.url))
             self.secrets |= secret_forms(*jar.values())
             pairs = [f"{name}={value}" for name, value in jar.items() if (name + value).isprintable()]
@@ -324,7 +271,7 @@ class Transfer:
                 pairs.append(headers["Cookie"])
             if pairs:
                 headers["Cookie"] = "; ".join(pairs)
-        redirected = target is not self.request.start
+        redirected = target is not self.start
         return add_query(target.url, self.request.reference.query, keep=redirected), headers
 
     def _redirected(self, source: Target, location: str | None) -> Target:
@@ -339,7 +286,7 @@ class Transfer:
 
     def _redirect_refused(self, target: Target, why: str) -> RedirectRefused:
         return RedirectRefused(
-            f"{self.request.start.display_url}: {why}, at {target.display_url}", details={"url": target.display_url}
+            f"{self.start.display_url}: {why}, at {target.display_url}", details={"url": target.display_url}
         )
 
     # --- answers ------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from ...protocol.binary import Download
 from ...protocol.messages import Sender
 from ._addresses import AddressGuard
 from ._headers import content_coding, one_line, retry_after
-from ._urls import Origin, Target
 
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
@@ -67,24 +67,39 @@ class RetryRequest(Exception):
         self.wait = wait
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadRequest:
-    """The checked arguments of :func:`transports.routing.http._downloads.download`."""
+    """The arguments of a download.
+
+    ``stall_timeout`` (seconds) is the longest time without a byte. ``size`` is the size that the app declared and
+    ``limit`` the largest accepted size, both in bytes. ``base_url`` is the app's page: relative URLs are resolved
+    against it, and ``cookies`` is called (with a URL) for its origin only. ``sender`` is the document that asks, if
+    there is one. Its address, origin and server then replace ``base_url`` and ``server_address``, and requests carry
+    the headers of a browser's ``fetch`` from there (``Origin``, ``Sec-Fetch-Site``).
+
+    An address must be public unless ``allow_private``, or unless it is that of the app's own origin:
+    ``server_address``, the numeric address and the port at which the app was reached, or the host of ``base_url``
+    itself if that is numeric or ``localhost``. ``clock`` returns Unix seconds, for ``expires_at``. ``on_progress`` gets
+    the bytes so far and the expected total or ``None``; after a restart it counts from zero again. With ``propagate``,
+    requests to the app's own origin carry ``traceparent``.
+
+    With ``accept_compression`` the server may compress the file (:mod:`._decoding`). It is decoded while it arrives:
+    ``size``, ``limit`` and ``on_progress`` are about the decoded bytes. Such a download is not resumed but begun again.
+    """
 
     reference: Download
-    start: Target
-    size: int | None
     limit: int
-    own_origin: Origin | None
-    own_addresses: frozenset[str]
-    cookies: Cookies | None
-    allow_private: bool
-    stall_timeout: float
-    clock: Callable[[], float]
-    on_progress: Callable[[int, int | None], None] | None
-    resolver: AbstractResolver | None
-    propagate: bool = False
+    size: int | None = None
+    base_url: str | None = None
     sender: Sender | None = None
+    server_address: tuple[str, int] | None = None
+    cookies: Cookies | None = None
+    allow_private: bool = False
+    stall_timeout: float = 15.0
+    clock: Callable[[], float] = time.time
+    on_progress: Callable[[int, int | None], None] | None = None
+    resolver: AbstractResolver | None = None
+    propagate: bool = False
     accept_compression: bool = False
 
     def seconds_past_expiry(self) -> float | None:

@@ -28,7 +28,7 @@ from ...protocol._strict_json import members_of
 from ...protocol.binary import BinaryData, Download, Handle, verify_size
 from ...protocol.messages import Effect, Message, Sender, initialize_params, new_id
 from ...routing.http._downloads import download
-from ...routing.http._request import cookies_of
+from ...routing.http._request import DownloadRequest, cookies_of
 from ._evidence import ContentItem, Exchange
 
 #: Seconds beyond a call's timeout that the client still waits for the answer.
@@ -250,18 +250,17 @@ class _Measure:
         app, sender = self.transport, self.sender
         if reference.expires_at is not None:
             item.expires_in = reference.expires_at / 1000 - time.time()
+        request = DownloadRequest(
+            reference=reference,
+            size=binary.size,
+            limit=1 << 30,
+            base_url=app.url if app is not None else None,
+            server_address=app.server_address if app is not None else None,
+            sender=sender,
+            cookies=cookies_of(app, sender),
+            allow_private=self.allow_private,
+        )
         async with NoneStore().stage() as staged:
-            fetched = await download(
-                reference,
-                staged,
-                timeout=self.timeout,
-                size=binary.size,
-                limit=1 << 30,
-                base_url=app.url if app is not None else None,
-                server_address=app.server_address if app is not None else None,
-                sender=sender,
-                cookies=cookies_of(app, sender),
-                allow_private=self.allow_private,
-            )
+            fetched = await download(request, staged, timeout=self.timeout)
             item.size, item.attempts = staged.size, fetched.attempts
             item.left_origin = fetched.left_origin and bool(reference.headers or reference.query)
