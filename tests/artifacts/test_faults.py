@@ -115,19 +115,6 @@ async def test_an_index_that_lies(store: LocalStore, root: Path) -> None:
     assert (await store.fsck()).problems == () and await store.list() == refs
 
 
-async def test_an_index_learns_what_others_did_meanwhile(store: LocalStore, root: Path) -> None:
-    refs = await put(store, 3)
-    assert await store.list() == refs
-    other = LocalStore(root)
-    await other.delete(refs[0].id)
-    again = await other.put_bytes(b"1", namespace="n001", filename="renamed.txt")
-    more = await other.put_bytes(b"more", namespace="z")
-    assert await store.list() == [again, refs[2], more] and again.filename == "renamed.txt"
-    assert await store.delete(again.id)
-    back = await other.put_bytes(b"1", namespace="n001", meta={"turn": 3})
-    assert back in await store.list() and len(await store.list()) == 3
-
-
 @pytest.mark.fault(43)
 @pytest.mark.parametrize("name", ["index.sqlite", "index.sqlite-wal"])
 async def test_an_index_that_is_a_symlink_is_not_followed(

@@ -78,17 +78,6 @@ async def test_nothing_is_made_before_the_first_stage(store: LocalStore, root: P
     assert not root.exists()
 
 
-async def test_reset_and_uncommitted_leave_nothing(store: LocalStore, root: Path) -> None:
-    async with store.stage() as staged:
-        await staged.write(b"a" * 2_000_000)
-        assert staged.path.exists()
-        await staged.reset()
-        assert not staged.path.exists()
-        await staged.write(b"b" * 2_000_000)
-        assert staged.size == 2_000_000
-    assert_empty(root)
-
-
 @given(
     pieces=st.lists(st.integers(0, 700_000), max_size=6),
     views=st.booleans(),

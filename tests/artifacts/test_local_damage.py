@@ -55,16 +55,6 @@ async def test_damaged_copy_is_not_taken_for_new_content(store: LocalStore, root
     assert inner(root, "quarantine") == []
 
 
-@pytest.mark.fault(46)
-async def test_missing_blob_is_damage(store: LocalStore, root: Path) -> None:
-    ref = await store.put_bytes(PDF)
-    (root / ".abp/blobs" / ref.sha256).unlink()
-    with pytest.raises(Corrupt):
-        await store.get(ref.id)
-    assert await store.list() == [ref]
-    assert await store.get((await store.put_bytes(PDF)).id) == PDF
-
-
 # --- folders that are not ours ---------------------------------------------------------------------------------------
 
 

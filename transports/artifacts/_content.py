@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Event, Thread
-from typing import Literal, TypeAlias, TypedDict, Unpack
+from typing import Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from .._internal.privacy._redaction import Redactor
 from .._internal.privacy._secrets import NO_SECRETS
@@ -174,27 +174,18 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
     size = options.get("size")
     verify_size(size, meter.size)
     now = time.time() if now is None else now
-    stated = options.get("mime_type")
-    declared = normalise_mime(stated)
-    sniffed = sniff(meter.head)
     filename = options.get("filename")
-    whole = meter.size == len(meter.head)
-    mime_type = declared or sniffed or text_type_of_name(filename, meter.head, whole=whole) or OCTET_STREAM
-    warning = ""
-    if declared and sniffed and contradicts(declared, sniffed):
-        mime_type = sniffed
-        warning = f"declared as {declared}, but the content is {sniffed}; stored as {sniffed}"
-    elif stated and declared is None:
-        warning = f"declared as {stated[:60]!r}, which is not a MIME type; stored as {mime_type}"
+    decision = _decide_type(meter, options.get("mime_type"), filename)
+    mime_type = decision.mime_type
     source = readable_copy(options.get("meta")) | {
         "created": iso_utc(now),
-        "declared_mime_type": declared,
-        "sniffed_mime_type": sniffed,
+        "declared_mime_type": decision.declared,
+        "sniffed_mime_type": decision.sniffed,
         "verified": size is not None,
     }
-    if warning:
+    if decision.warning:
         earlier = source.get("warnings")
-        source["warnings"] = [*earlier, warning] if isinstance(earlier, list) else [warning]
+        source["warnings"] = [*(earlier if isinstance(earlier, list) else ()), decision.warning]
     namespace = clean_namespace(options.get("namespace") or NO_NAMESPACE)
     stem = f"{namespace}_{int(now * 1000)}"
     name = stem + extension_for(mime_type)
@@ -202,6 +193,29 @@ def describe(meter: Meter, *, now: float | None = None, **options: Unpack[PutOpt
         name = safe_filename(filename, fallback=stem, mime_type=mime_type)
     suggested = name.rpartition(".")[0] != stem
     return Description(namespace, mime_type, name, suggested, source, options.get("durability", "disk"))
+
+
+class _Decision(NamedTuple):
+    """The MIME type of content, from those that were declared and recognised; ``warning`` is empty if they agree."""
+
+    mime_type: str
+    declared: str | None
+    sniffed: str | None
+    warning: str
+
+
+def _decide_type(meter: Meter, stated: str | None, filename: str | None) -> _Decision:
+    declared = normalise_mime(stated)
+    sniffed = sniff(meter.head)
+    if declared and sniffed and contradicts(declared, sniffed):
+        warning = f"declared as {declared}, but the content is {sniffed}; stored as {sniffed}"
+        return _Decision(sniffed, declared, sniffed, warning)
+    whole = meter.size == len(meter.head)
+    mime_type = declared or sniffed or text_type_of_name(filename, meter.head, whole=whole) or OCTET_STREAM
+    warning = ""
+    if stated and declared is None:
+        warning = f"declared as {stated[:60]!r}, which is not a MIME type; stored as {mime_type}"
+    return _Decision(mime_type, declared, sniffed, warning)
 
 
 def readable_copy(meta: Mapping[str, object] | None) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Literal, NamedTuple, TypedDict, Unpack
@@ -155,54 +155,58 @@ class Retention:
             else:
                 remaining.append(entry)
         for level in ("trace", "session"):  # removals for a trace limit make room in its session, too
-            evicted = self._choose_evicted(remaining, level, *self.limits(level), incoming)
+            evicted = self._choose_evicted(remaining, level, incoming)
             removals += [Removal("artifact", entry.id, entry.size, self.cleanup_strategy) for entry in evicted]
             remaining = [entry for entry in remaining if entry not in evicted]
         return removals
 
-    def _choose_evicted(
-        self, entries: list[Entry], level: str, max_bytes: int | None, max_count: int | None, incoming: Incoming | None
-    ) -> set[Entry]:
+    def _choose_evicted(self, entries: list[Entry], level: str, incoming: Incoming | None) -> set[Entry]:
+        """Return the entries that exceed the limits of their session or trace, which is the ``level``."""
         groups: dict[object, list[Entry]] = defaultdict(list)
         for entry in entries:
             if getattr(entry.scope, level) is not None:
                 groups[_group(entry.scope, level)].append(entry)
-        group_of_incoming = None
-        if incoming and getattr(incoming.scope, level) is not None:
-            group_of_incoming = _group(incoming.scope, level)
-            groups.setdefault(group_of_incoming, [])
         evicted: set[Entry] = set()
-        for group, members in groups.items():
-            new = incoming if group == group_of_incoming else None
-            if new and max_bytes is not None and new.size > max_bytes:
-                raise TooLarge(
-                    f"the content has {new.size:,} bytes, over the limit of {max_bytes:,} of a whole {level}; "
-                    f"raise max_{level}_bytes of the retention",
-                    details={"limit": max_bytes, "size": new.size},
-                )
-            others = [entry for entry in members if not (new and entry.id == new.id)]
-            total = sum(entry.size for entry in others)
-            count = len(others)
-            if new:
-                total += new.size
-                count += 1
-            time_of = attrgetter("used" if self.cleanup_strategy == "lru" else "stored")
-            others.sort(key=time_of, reverse=True)
-            while (max_bytes is not None and total > max_bytes) or (max_count is not None and count > max_count):
-                if self.cleanup_strategy == "none":
-                    if new:
-                        raise StoreFull(
-                            f"this {level} has reached a limit of the retention; delete artifacts, or raise the limit"
-                            + (" (ABP_MAX_SESSION_BYTES)" if level == "session" else "")
-                        )
-                    break
-                if not others:
-                    break
-                oldest = others.pop()
-                evicted.add(oldest)
-                total -= oldest.size
-                count -= 1
+        if incoming and getattr(incoming.scope, level) is not None:
+            members = groups.pop(_group(incoming.scope, level), [])
+            evicted.update(self._shrink_group(members, level, incoming))
+        for members in groups.values():
+            evicted.update(self._shrink_group(members, level, None))
         return evicted
+
+    def _shrink_group(self, members: list[Entry], level: str, incoming: Incoming | None) -> Iterator[Entry]:
+        """Yield the members that must go, so that the rest and ``incoming`` are within the limits of one group."""
+        max_bytes, max_count = self.limits(level)
+        total = count = 0
+        if incoming:
+            members = [entry for entry in members if entry.id != incoming.id]
+            total, count = incoming.size, 1
+            if max_bytes is not None and total > max_bytes:
+                raise TooLarge(
+                    f"the content has {total:,} bytes, over the limit of {max_bytes:,} of a whole {level}; "
+                    f"raise max_{level}_bytes of the retention",
+                    details={"limit": max_bytes, "size": total},
+                )
+        total += sum(entry.size for entry in members)
+        count += len(members)
+
+        def is_over() -> bool:
+            return (max_bytes is not None and total > max_bytes) or (max_count is not None and count > max_count)
+
+        if self.cleanup_strategy == "none":
+            if incoming and is_over():
+                raise StoreFull(
+                    f"this {level} has reached a limit of the retention; delete artifacts, or raise the limit"
+                    + (" (ABP_MAX_SESSION_BYTES)" if level == "session" else "")
+                )
+            return
+        time_of = attrgetter("used" if self.cleanup_strategy == "lru" else "stored")
+        for oldest in sorted(members, key=time_of):
+            if not is_over():
+                return
+            yield oldest
+            total -= oldest.size
+            count -= 1
 
 
 def _group(scope: Scope, level: str) -> object:
