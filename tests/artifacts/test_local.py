@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import re
 import stat
 import tempfile
 import time
@@ -43,21 +44,15 @@ async def test_round_trip_and_layout(store: LocalStore, root: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
-async def test_source_says_where_it_comes_from(store: LocalStore) -> None:
-    ref = await store.put_bytes(PNG, mime_type="IMAGE/PNG; q=1", meta={"capability": "shot", "warnings": ["a"]})
-    assert ref.source["capability"] == "shot"
-    assert ref.source["declared_mime_type"] == ref.source["sniffed_mime_type"] == "image/png"
-    assert ref.source["verified"] is False
-    assert ref.source["warnings"] == ["a"]
-    created = str(ref.source["created"])
-    assert created.endswith("Z") and len(created) == len("2026-01-01T00:00:00.000Z")
-    assert (await store.put_bytes(PDF, size=len(PDF))).source["verified"] is True
+async def test_type_is_declared_then_sniffed_then_unknown(store: LocalStore) -> None:
+    png = await store.put_bytes(PNG, mime_type="IMAGE/PNG; q=1", meta={"capability": "shot", "warnings": ["a"]})
+    assert png.mime_type == png.source["declared_mime_type"] == png.source["sniffed_mime_type"] == "image/png"
+    assert (png.source["capability"], png.source["verified"], png.source["warnings"]) == ("shot", False, ["a"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", str(png.source["created"]))
+    sized = await store.put_bytes(PDF, size=len(PDF))
+    assert sized.source["verified"] is True and sized.mime_type == "application/pdf"
     with pytest.raises(UsageError, match="JSON"):
         await store.put_bytes(b"other", meta={"bad": object()})
-
-
-async def test_type_is_declared_then_sniffed_then_unknown(store: LocalStore) -> None:
-    assert (await store.put_bytes(PNG)).mime_type == "image/png"
     assert (await store.put_bytes(b"a,b", mime_type="text/csv")).mime_type == "text/csv"
     assert (await store.put_bytes(b"\0\1\2")).mime_type == "application/octet-stream"
     package = await store.put_bytes(b"PK\3\4" + bytes(60), mime_type="application/epub+zip")  # a ZIP, and more exact

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.clock import Clock
-from tests.support.local_store import PDF, PNG, assert_empty, fds, inner, run_script, visible
+from tests.support.local_store import PDF, assert_empty, fds, inner, run_script, visible
 from tests.support.slow import slow_but
 from transports.artifacts import LocalStore
 from transports.errors import SizeMismatch
@@ -248,26 +248,6 @@ async def test_cancelled_write_waits_for_its_thread_and_leaves_nothing(
         await task
     assert finished.is_set() and fds() == before
     assert_empty(root)
-
-
-@pytest.mark.load
-async def test_cancelled_at_any_moment(store: LocalStore, root: Path) -> None:
-    await store.put_bytes(PNG, filename="warm.png")
-    before = fds()
-    data = os.urandom(3_000_000)
-    for moment in range(30):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.0004 * moment):
-                await store.put_bytes(data, filename="data.bin")
-                await asyncio.sleep(10)
-        assert inner(root, "staging") == []
-        names = visible(root)
-        assert names in (["warm.png"], ["data.bin", "warm.png"])
-        for ref in await store.list():
-            await store.get(ref.id)
-            if ref.filename == "data.bin":
-                await store.delete(ref.id)
-    assert fds() == before
 
 
 async def test_descriptors_go_back_to_the_baseline(store: LocalStore) -> None:

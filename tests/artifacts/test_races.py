@@ -65,17 +65,6 @@ async def test_what_is_stored_again_after_the_plan_stays(
         assert await view.get(ref.id) == PDF
 
 
-async def test_an_entry_of_an_old_index_removes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index of this process does not know yet that another process stored the artifact again."""
-    async with LocalStore(root, retention=Retention.only(ttl_seconds=60)) as store:
-        view = store.scoped(VIEW)
-        ref = await view.put_bytes(PDF)
-        await store.gc()  # compares the index with the metadata: for a minute it is not compared again
-        Clock(monkeypatch).passes(100)
-        put_elsewhere(LocalStore(root), PDF)
-        assert list(await store.gc()) == [] and await view.get(ref.id) == PDF
-
-
 async def test_a_put_that_comes_before_the_lock_of_a_delete_stays(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
