@@ -295,19 +295,6 @@ async def test_a_misspelt_parameter_is_a_warning_and_part_of_the_apps_refusal(ap
     assert refused.value.message == f"report: no title; {hint}"
 
 
-@pytest.mark.requirement("R6-4i")
-async def test_the_error_of_an_unavailable_capability_names_the_unmet_requirement(app_of: Connect) -> None:
-    handle, _ = failing(9, CapabilityError("not here", code="CAPABILITY_UNAVAILABLE"))
-    unmet = {"type": "login", "description": "a signed-in user", "met": False, "resolution": "sign in at /login"}
-    met = {"type": "browser", "description": "WebGL", "met": True}
-    declared = {"available": False, "requirements": [met, unmet]}
-    async with app_of(ListedApp({"sync": handle}, sync=declared)) as app:
-        with pytest.raises(CapabilityError) as caught:
-            await app.call("sync")
-    assert caught.value.message == "sync: not here; it needs a signed-in user: sign in at /login"
-    assert str(caught.value) == f"{caught.value.message} [CAPABILITY_UNAVAILABLE]"
-
-
 @pytest.mark.requirement("R6-3b")
 async def test_requested_capabilities_are_sent_in_initialize(app_of: Connect) -> None:
     asking, silent = NotingTransport(), NotingTransport()

@@ -35,7 +35,8 @@ HELLO: dict[str, object] = {
             "features": {"gfm": True},
             "browserRequirement": "Chrome 120 or later",
             "requirements": [
-                {"type": "permission", "description": "the camera", "met": False, "resolution": "Allow the camera"}
+                {"type": "browser", "description": "WebGL", "met": True},
+                {"type": "permission", "description": "the camera", "met": False, "resolution": "Allow the camera"},
             ],
         }
     ],
@@ -106,8 +107,10 @@ async def test_metadata_of_another_form_is_left_out(metadata: object) -> None:
 )
 async def test_error_names_the_requirement_and_how_to_meet_it(code: str) -> None:
     async with full_app(error=code) as url, connect(url, store="memory:") as app:
-        with pytest.raises(CapabilityError, match="it needs the camera: Allow the camera"):
+        with pytest.raises(CapabilityError) as caught:
             await app.call("convert.text")
+    assert caught.value.message == "convert.text: refused; it needs the camera: Allow the camera"
+    assert str(caught.value) == f"{caught.value.message} [{code}]"
 
 
 async def test_bridge_shows_the_fields_of_an_app_and_of_an_answer(tmp_path: Path) -> None:

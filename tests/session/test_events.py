@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import Connect
 from tests.session.test_calls import ListedApp
+from tests.support.apps import LARGE
 from tests.support.events import collect_events
 from tests.support.resources import ResourceApp
 from transports import (
@@ -136,7 +137,7 @@ async def test_a_listener_that_is_10_000_events_behind_loses_the_oldest_with_one
 # --- calls ------------------------------------------------------------------------------------------------------------
 
 
-async def counted(params: Mapping[str, object], call: Call) -> object:
+async def counted(params: Mapping[str, Any], call: Call) -> object:
     """Sends ``n`` as progress; then fails with ``fail``, waits for ever with ``hang``, else answers."""
     await call.progress(progress=params["n"])
     if params.get("fail"):
@@ -144,14 +145,19 @@ async def counted(params: Mapping[str, object], call: Call) -> object:
     if params.get("hang"):
         await asyncio.Event().wait()
     await asyncio.sleep(0.05)
-    return {"n": params["n"]}
+    content = LARGE * (params["n"] % 8 == 0) + str(params["n"]).encode()  # some of it moves by a handle
+    return {"n": params["n"], "file": {"content": content, "mimeType": "application/x-thing"}}
 
 
 @pytest.mark.requirement("R2-5.1a")
-async def test_each_call_has_events_for_its_start_progress_and_end(app_of: Connect) -> None:
+async def test_each_of_many_calls_has_its_own_content_and_events_for_its_start_progress_and_end(
+    app_of: Connect,
+) -> None:
     async with collect_events(app_of({"counted": counted})) as (app, events):
-        results = await asyncio.gather(*(app.call("counted", {"n": n}, call_id=f"call-{n}") for n in range(5)))
-    for n, result in enumerate(results):
+        results = await asyncio.gather(*(app.call("counted", {"n": n}, call_id=f"call-{n}") for n in range(40)))
+        contents = [await app.store.get(result.artifacts["file"]) for result in results]
+    for n, (result, content) in enumerate(zip(results, contents, strict=True)):
+        assert content == LARGE * (n % 8 == 0) + str(n).encode()
         started, progress, finished = [event for event in events if getattr(event, "call", "") == f"call-{n}"]
         assert started == CallStarted(f"call-{n}", "counted")
         assert isinstance(progress, Progress) and progress.progress == n  # so many at once, and each knows its own

@@ -82,9 +82,6 @@ def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "text"),
     [
         ("ABP_HEADLESS", "maybe"),
-        ("ABP_BROWSER_TIMEOUT", "0"),
-        ("ABP_CALL_TIMEOUT", "inf"),
-        ("ABP_CALL_TIMEOUT", "-1"),
         ("ABP_DOWNLOAD_TIMEOUT", "soon"),
         ("ABP_LOG_LEVEL", "loud"),
         ("ABP_MAX_ARTIFACT_BYTES", "0"),
