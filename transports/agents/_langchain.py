@@ -9,7 +9,7 @@ from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
 from ..protocol._payloads import Progress
-from ._tools import AppTool, AppTools, Attachment, parts_of
+from ._tools import AppTool, AppTools, Attachment, content_of
 
 
 class _Tool(BaseTool):  # type: ignore[misc]
@@ -40,8 +40,7 @@ class _Tool(BaseTool):  # type: ignore[misc]
         answer = await self._tools.call(self.name, arguments, on_progress=on_progress)
         if answer.is_error:
             raise ToolException(answer.text)
-        content = [_block(part) for part in parts_of(answer)] if answer.attachments else answer.text
-        return content, answer.document
+        return content_of(answer, _block), answer.document
 
 
 def tools_of(tools: AppTools) -> list[BaseTool]:

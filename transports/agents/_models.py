@@ -13,7 +13,7 @@ from .._internal.signatures import showing
 from ..errors import UsageError
 from ..session._call import OnProgress
 from ..session._session import Session
-from ._tools import Answer, AppTool, AppTools, Attachment, ToolOptions, parts_of
+from ._tools import Answer, AppTool, AppTools, Attachment, ToolOptions, content_of, parts_of
 
 #: Object of JSON.
 Json: TypeAlias = dict[str, object]
@@ -113,10 +113,7 @@ class _Responses:
         return _Call(_text_member(call, "call_id"), _text_member(call, "name"), _arguments(call, "arguments"))
 
     def message(self, call: _Call, answer: Answer) -> Json:
-        output: object = answer.text
-        if answer.attachments:
-            output = [_input_part(part) for part in parts_of(answer)]
-        return {"type": "function_call_output", "call_id": call.id, "output": output}
+        return {"type": "function_call_output", "call_id": call.id, "output": content_of(answer, _input_part)}
 
 
 def _openai_function(tool: AppTool) -> Json:

@@ -7,7 +7,7 @@ from typing import Any
 from agents import FunctionTool, ToolOutputFileContent, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext
 
-from ._tools import AppTool, AppTools, Attachment, parts_of
+from ._tools import AppTool, AppTools, Attachment, content_of
 
 
 def tools_of(tools: AppTools) -> list[FunctionTool]:
@@ -17,8 +17,7 @@ def tools_of(tools: AppTools) -> list[FunctionTool]:
 
 def _function_tool(tools: AppTools, tool: AppTool) -> FunctionTool:
     async def invoke(_: ToolContext[Any], arguments: str) -> object:
-        answer = await tools.call(tool.name, arguments)
-        return [_output(part) for part in parts_of(answer)] if answer.attachments else answer.text
+        return content_of(await tools.call(tool.name, arguments), _output)
 
     return FunctionTool(
         name=tool.name,

@@ -11,7 +11,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from ..errors import UsageError
-from ._tools import AppTool, AppTools, Attachment, parts_of
+from ._tools import AppTool, AppTools, Attachment, content_of
 
 #: The session checks arguments by the app's schema.
 _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
@@ -49,8 +49,7 @@ class AppToolset(AbstractToolset[object]):  # type: ignore[misc]
             raise ModelRetry(answer.text)
         if answer.is_error:
             raise ToolFailed(answer.text)
-        content = [_content_part(part) for part in parts_of(answer)] if answer.attachments else answer.text
-        return ToolReturn(return_value=content, metadata=answer.document)
+        return ToolReturn(return_value=content_of(answer, _content_part), metadata=answer.document)
 
 
 def _definition(tool: AppTool) -> ToolDefinition:

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import base64
 import codecs
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import TypedDict, TypeVar, cast
 
 from .._internal.tasks import in_thread
 from ..artifacts._base import ArtifactStore
@@ -42,6 +42,8 @@ from ..surfaces.shared._capability_tools import (
 from ..surfaces.shared._model_schemas import ModelSchema, app_arguments, model_schema
 from ..surfaces.shared._previews import ImageLimits, Picture, read_page, read_pictures, read_texts
 from ._schemas import URI, given_files, strict_schema, with_references, without_nulls
+
+T = TypeVar("T")
 
 READ_TOOL = "abp_read_artifact"
 READ_DESCRIPTION = (
@@ -143,6 +145,13 @@ def parts_of(answer: Answer) -> Iterator[str | Attachment]:
         if attachment.label:
             yield attachment.label
         yield attachment
+
+
+def content_of(answer: Answer, make_part: Callable[[str | Attachment], T]) -> str | list[T]:
+    """Return the text of an answer, or with attachments its parts in the form of a framework."""
+    if not answer.attachments:
+        return answer.text
+    return [make_part(part) for part in parts_of(answer)]
 
 
 def is_attached(mime_type: str, patterns: Collection[str]) -> bool:

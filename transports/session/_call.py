@@ -150,7 +150,9 @@ class CallHandle:
         error = self._task.exception()
         if error is None:
             return CallStatus.COMPLETED
-        return CallStatus.of_error(error) if isinstance(error, ABPError) else CallStatus.FAILED
+        if isinstance(error, ABPError):
+            return CallStatus.of_error(error)
+        return CallStatus.FAILED
 
     @short_traceback
     async def result(self) -> Result:

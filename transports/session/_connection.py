@@ -80,7 +80,9 @@ class Handshake:
         self.info = initialized.app
         self.session_id = initialized.session_id
         self.features = {name: value for name, value in initialized.features.items() if isinstance(value, bool)}
-        listed = await self._list_capabilities() if self._transport.features.listing else None
+        listed: object = None
+        if self._transport.features.listing:
+            listed = await self._list_capabilities()
 
         def read() -> Capabilities:
             declared = Capabilities().merge(initialized.capabilities).merge(listed)

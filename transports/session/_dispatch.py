@@ -102,8 +102,11 @@ class Callbacks:
         Gives up after ``timeout`` seconds, and on a callback that spends more than ``stalled`` seconds on one value. A
         callback does not wait for itself.
         """
-        ids = set(self._queues) if callbacks is None else {id(callback) for callback in callbacks}
-        queues = [self._queues[key] for key in ids if key in self._queues and self._queues[key] is not _current.get()]
+        queues = list(self._queues.values())
+        if callbacks is not None:
+            ids = {id(callback) for callback in callbacks}
+            queues = [queue for queue in queues if id(queue.callback) in ids]
+        queues = [queue for queue in queues if queue is not _current.get()]
         if queues:
             deadline = time.monotonic() + timeout
             await asyncio.gather(*(queue.wait(stalled, deadline) for queue in queues))
@@ -119,7 +122,9 @@ class Callbacks:
 
     async def _run(self, queue: _Queue) -> None:
         _current.set(queue)
-        deliver = queue.deliver_awaiting if inspect.iscoroutinefunction(queue.callback) else queue.deliver_in_thread
+        deliver = queue.deliver_in_thread
+        if inspect.iscoroutinefunction(queue.callback):
+            deliver = queue.deliver_awaiting
         try:
             while queue.values:
                 try:

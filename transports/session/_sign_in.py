@@ -20,7 +20,6 @@ from ._named_apps import NamedApp
 
 #: Seconds between two reads of the browser's state, which is lost when its last window closes.
 _POLL_INTERVAL = 1.0
-_START_TIMEOUT, _CLOSE_TIMEOUT = 60.0, 5.0
 
 
 async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headless: bool = False) -> Path:
@@ -40,13 +39,13 @@ async def sign_in(app: NamedApp, done: Callable[[], Awaitable[object]], *, headl
     if place is None:
         raise UsageError(f'[apps.{app.name}] has no `storage_state`; add storage_state = "{app.name}.json"')
 
-    async with browsers.Browser(
-        headless=headless, name=entry.browser, profile=entry.profile, timeout=_START_TIMEOUT
-    ) as browser:
+    async with browsers.Browser(headless=headless, name=entry.browser, profile=entry.profile, timeout=60.0) as browser:
         try:
             context = browser.context
             if context is None:
-                earlier = entry.storage_state if entry.storage_state and entry.storage_state.exists() else None
+                earlier = entry.storage_state
+                if earlier is not None and not earlier.exists():
+                    earlier = None
                 context = await browser.playwright.new_context(storage_state=earlier, no_viewport=True)
             page = await context.new_page()
             await page.goto(entry.url)
@@ -72,7 +71,7 @@ async def _until_closed(context: BrowserContext, done: Callable[[], Awaitable[ob
             finished, _ = await asyncio.wait(waiting, timeout=_POLL_INTERVAL, return_when=asyncio.FIRST_COMPLETED)
             over = bool(finished) or not context.pages
             with contextlib.suppress(Error, TimeoutError):
-                async with asyncio.timeout(_CLOSE_TIMEOUT):
+                async with asyncio.timeout(5.0):
                     state = dict(await context.storage_state(indexed_db=True))
         for task in finished:
             task.result()  # raises what `done` raised
