@@ -6,8 +6,6 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from hatch_build import standalone
 from transports.surfaces.cli._doctor import _EXTRAS
 
@@ -33,19 +31,3 @@ def test_without_an_address_no_link_leads_nowhere() -> None:
 
 def test_the_doctor_looks_for_every_extra() -> None:
     assert _EXTRAS.keys() == PROJECT["optional-dependencies"].keys() - {"all"}
-
-
-def names(requirements: list[str]) -> set[str]:
-    return {re.split(r"[^\w-]", requirement)[0] for requirement in requirements}
-
-
-@pytest.mark.requirement("R5-1e", "R5-1f")
-def test_the_packages_of_the_design_are_installed() -> None:
-    assert {"playwright", "websockets", "pydantic", "aiohttp"} <= names(PROJECT["dependencies"])
-    assert "pytest-playwright" in names(PROJECT["optional-dependencies"]["test"])
-
-
-@pytest.mark.requirement("R5-1g")
-def test_the_folders_of_the_design_hold_programs() -> None:
-    for folder in ("transports", "webapp_fixture", "tests", "examples"):
-        assert list((ROOT / folder).glob("*.py")), folder

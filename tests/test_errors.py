@@ -186,17 +186,6 @@ def test_the_first_line_of_a_foreign_error(error: BaseException | str, line: str
     assert first_line(error) == line
 
 
-@pytest.mark.parametrize("name", sorted(set(tree()) - {"ABPError"}))
-def test_each_error_says_when_it_is_raised_and_whether_the_session_survives(name: str) -> None:
-    kind = tree()[name]
-    text = " ".join((vars(kind).get("__doc__") or "").split())
-    assert text.startswith("Raised ") or name == "BinaryError"
-    ends = any(
-        words in text for words in ("There is no session", "session is over", "sessions of that browser are over")
-    )
-    assert ("The session survives" in text, ends) == (kind.session_survives, not kind.session_survives)
-
-
 def test_an_error_is_called_by_the_module_that_it_is_imported_from() -> None:
     for name in CODES:
         error = getattr(errors, name)

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import io
 import itertools
+import json
 import wave
 from typing import Any
 
@@ -14,7 +15,8 @@ import zxingcpp
 from PIL import Image
 from playwright.async_api import Browser
 
-from tests.webapp_fixture.page import CSV, INITIALIZE, PATTERN, App, content, open_app, picture, png_size
+from tests.webapp_fixture.page import CSV, INITIALIZE, PACK, PATTERN, App, content, open_app, picture, png_size
+from tests.webapp_fixture.test_websocket import dial
 from webapp_fixture import Fixture, block, capabilities, digest, generate
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
@@ -66,14 +68,108 @@ async def test_capabilities_are_those_of_the_manifest(app: App, http: aiohttp.Cl
         ("image.info", {"image": {"content": "A*==", "encoding": "base64"}}, "INVALID_PARAMS", "base64"),
         ("image.info", {"image": {"content": "AAAA", "encoding": "base64"}}, "INVALID_PARAMS", "not an image"),
         ("file.digest", {"file": {"content": "AAAA", "encoding": "base64", "size": 4}}, "INVALID_PARAMS", "3 bytes"),
+        ("file.digest", {"file": {"content": "x", "encoding": "base64"}}, "INVALID_PARAMS", "base64"),
+        ("file.digest", {"file": {"content": "abcd"}}, "MISSING_PARAM", "encoding"),
+        ("shape", {"shape": "blob"}, "INVALID_PARAMS", "shape must be one of"),
         ("shape", {"shape": "SharedArrayBuffer"}, "NOT_SUPPORTED", "isolated"),
         ("fault.throws", {}, "OPERATION_FAILED", "throws"),
         ("fault.rejects_string", {}, "OPERATION_FAILED", "a plain string"),
     ],
 )
-async def test_errors(app: App, name: str, params: dict[str, Any], code: str, part: str) -> None:
+async def test_errors(app: App, fixture: Fixture, name: str, params: dict[str, Any], code: str, part: str) -> None:
     error = await app.error(name, **params)
     assert error["code"] == code and part in error["message"] and error["retryable"] is False
+    async with dial(fixture) as client:
+        listed = [entry["name"] for entry in (await client.initialize())["capabilities"]]
+        if name in listed and code != "NOT_SUPPORTED":  # shared memory is known to a page only
+            assert await client.error(name, **params) == code
+
+
+SOCKET_MARKDOWN = """# The *title* & more
+
+A paragraph with **bold**, _em_, `co<de>`, ~~gone~~, a [link](https://example.com/a?b=1&c=2 "It's") and <b>html</b>.
+Second line  \nwith a break, https://example.com/x. and snake_case_word, [bad](javascript:alert(1)).
+
+- one
+- two
+  1. nested *item*
+  2. more
+
+3. third
+4. fourth
+
+> quoted
+> > twice
+
+```python
+x = "<&>"
+```
+***
+Setext is not known
+"""
+
+ROWS: list[dict[str, Any]] = [
+    {"name": "Ann, the 'first'", "2": 2, "10": True, "1": None, "note": 'say "hi"\r\nbye'},
+    {
+        "name": "世界 𝄞",
+        "n": 1e21,
+        "m": 1.0,
+        "x": 1e-7,
+        "y": -0.000001234,
+        "z": 123456789.125,
+        "late": [1, None, ["a", 2]],
+    },
+    {"big": 12345678901234567890, "o": {"a": 1}, "e": "", "tiny": 5e-324, "huge": 1.7976931348623157e308, "a": 1e20},
+    {},
+    {"a": 123456789012345680000, "name": -0.0, "x": 0.1, "y": 100, "z": 1.5e300},
+]
+FILE = {"content": "aGVsbG8=", "encoding": "base64", "mimeType": "x/y", "size": 5}
+
+
+def decoded(value: Any) -> Any:
+    """An answer with bytes in the place of content, in whatever form it came."""
+    if isinstance(value, list):
+        return [decoded(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "mimeType" in value and "content" in value:
+        return {**value, "content": content(value), "encoding": None}
+    return {name: decoded(item) for name, item in value.items()}
+
+
+@pytest.mark.requirement("R5-1b", "R0-11a", "R0-11b", "R0-11c", "R1-1a", "R1-9a", "R1-10c")
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        *(("data.csv", {"rows": rows}) for rows in (ROWS, [], [{"only": "one"}], [{"lone": "a\ud834b"}])),
+        ("data.json", {"csv": 'a,b,"c\n"\r\n1,-0,1.50\n"x,""y""",007,123456789012345\n\nz\n'}),
+        ("convert.markdownToHtml", {"markdown": SOCKET_MARKDOWN}),
+        ("convert.markdownToHtml", {"markdown": "# A <b>\n\n1. x\n2. **y**\n", "title": "T"}),
+        *(
+            ("export.html", params)
+            for params in (
+                {"markdown": SOCKET_MARKDOWN},
+                {"html": "<p>ü", "title": "A & B: Größe"},
+                {"html": "<html>x"},
+            )
+        ),
+        ("image.info", {"image": {"content": picture(20, 30), "encoding": "base64", "mimeType": "image/png"}}),
+        ("file.digest", {"file": FILE}),
+        ("file.generate", {"bytes": 3000, "seed": 7, "digest": True}),
+        *(("shape", {"shape": name, "size": 700}) for name in ("top", "flat", "deep", "list", "empty", "mixed")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_the_socket_answers_as_the_page(app: App, fixture: Fixture, name: str, params: dict[str, Any]) -> None:
+    # As text, because Playwright's own reading of arguments is not JSON's.
+    script = f"""async (text) => {{ {PACK}
+      const [name, params] = JSON.parse(text);
+      return JSON.stringify(await pack((await abp.call(name, params)).data));
+    }}"""
+    of_page = json.loads(await app.page.evaluate(script, json.dumps([name, params])))
+    async with dial(fixture) as client:
+        await client.initialize()
+        assert decoded(await client.data(name, **params)) == decoded(of_page)
 
 
 async def test_params_that_are_no_object(app: App) -> None:
