@@ -55,16 +55,28 @@ async def test_nested_text_keeps_its_other_fields(store: LocalStore) -> None:
     assert reference["text"] == "xxx" and reference["metadata"] == {"pages": 2, "text": "of the app"}
 
 
-@pytest.mark.parametrize("size", [8, 9])
-async def test_a_size_in_characters_stores_nothing(store: LocalStore, size: int) -> None:
-    with pytest.raises(SizeMismatch, match=f"declared {size} bytes and 13 arrived"):
-        await Router(store).route({"document": {**HELLO, "size": size}}, capability="x")
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        ({"size": 8}, SizeMismatch, "declared 8 bytes and 13 arrived"),
+        ({"size": 9}, SizeMismatch, "declared 9 bytes and 13 arrived"),
+        ({"content": "a\ud834", "size": 4}, BadEncoding, "surrogate"),
+    ],
+)
+async def test_text_that_is_not_what_it_declares_stores_nothing(
+    store: LocalStore, wrong: dict[str, object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        await Router(store).route({"document": {**HELLO, **wrong}}, capability="x")
     assert await store.list() == []
 
 
-async def test_half_of_a_surrogate_pair_is_no_text(store: LocalStore) -> None:
-    with pytest.raises(BadEncoding, match="surrogate"):
-        await Router(store).route({"document": {**HELLO, "content": "a\ud834", "size": 4}}, capability="x")
+async def test_text_of_other_layers_has_no_text_beside_it(store: LocalStore) -> None:
+    policy = RoutingPolicy(tool_fields={"*": [FieldRule("log", "text/plain", encoding="utf-8")]})
+    copied = BinaryData(Encoded("copied", "utf-8"), "text/plain")
+    routed = await Router(store, policy=policy).route({"log": "one line"}, capability="x", outputs=[copied])
+    assert routed.data == {"log": routed.artifacts["log"].as_dict()}
+    assert await store.get(routed.artifacts["captured.0"].id) == b"copied"
 
 
 async def test_base64_with_a_text_type_has_no_text_beside_it(store: LocalStore) -> None:
@@ -78,12 +90,9 @@ async def test_a_long_text_is_stored_once_and_an_agent_sees_its_beginning(store:
     assert list(routed.artifacts) == ["document"]
     assert node(routed.data, "document")["text"] == "x" * 20_000
     assert node(routed.for_agent(), "data", "document")["text"] == "x" * 200 + "…"
-
-
-async def test_without_a_limit_an_agent_sees_a_long_text(store: LocalStore) -> None:
     policy = RoutingPolicy(max_inline_chars=None, agent=AgentLimits(max_field_chars=None))
-    routed = await Router(store, policy=policy).route({"document": page(20_000)}, capability="x")
-    assert node(routed.for_agent(), "data", "document")["text"] == "x" * 20_000
+    unlimited = await Router(store, policy=policy).route({"document": page(20_000)}, capability="x")
+    assert node(unlimited.for_agent(), "data", "document")["text"] == "x" * 20_000
 
 
 async def test_beyond_the_guard_text_is_cut_and_the_file_is_whole(store: LocalStore) -> None:
@@ -91,18 +100,6 @@ async def test_beyond_the_guard_text_is_cut_and_the_file_is_whole(store: LocalSt
     text = str(node(routed.data, "document")["text"])
     assert len(text.encode()) <= 50_000 and text.endswith(" chars]") and text.startswith("x" * 49_000)
     assert await store.get(routed.artifact().id) == b"x" * 200_000
-
-
-async def test_text_beside_the_answer_is_not_in_it(store: LocalStore) -> None:
-    copied = BinaryData(Encoded("copied", "utf-8"), "text/plain")
-    routed = await Router(store).route({"done": True}, capability="x", outputs=[copied])
-    assert routed.data == {"done": True} and await store.get(routed.artifact().id) == b"copied"
-
-
-async def test_a_configured_field_is_taken_out_of_the_answer(store: LocalStore) -> None:
-    policy = RoutingPolicy(tool_fields={"*": [FieldRule("log", "text/plain", encoding="utf-8")]})
-    routed = await Router(store, policy=policy).route({"log": "one line"}, capability="x")
-    assert routed.data == {"log": routed.artifact().as_dict()}
 
 
 async def test_a_failed_file_leaves_the_text_of_the_others(store: LocalStore) -> None:
