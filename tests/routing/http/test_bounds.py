@@ -8,15 +8,14 @@ from typing import cast
 
 import aiohttp
 import pytest
-from multidict import CIMultiDict, CIMultiDictProxy
-from yarl import URL
+from multidict import CIMultiDict
 
 from transports.errors import ProtocolError
 from transports.routing.http._addresses import AddressGuard
 from transports.routing.http._headers import one_line
 from transports.routing.http._request import body_excerpt
 from transports.routing.http._urls import BadHeader, BadUrl, check_headers, display_unparsed_url, parse, secret_forms
-from transports.session._manifest import ManifestCache, PageHead, read_manifest
+from transports.session._manifest import PageHead, read_manifest
 
 # --- the head of a page -----------------------------------------------------------------------------------------------
 
@@ -56,25 +55,6 @@ def test_what_is_no_manifest_is_quoted_even_where_a_character_is_cut() -> None:
         read_manifest(('"a' + "ä" * 19 + '"').encode())
     with pytest.raises(ProtocolError, match="begins with '\"ab" + "ä" * 18 + "\ufffd'"):
         read_manifest(('"ab' + "ä" * 30 + '"').encode())
-
-
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ([("Cache-Control", f"max-age={2**31 - 1}")], 2**31 - 1),
-        ([("Cache-Control", f"max-age={2**31}")], 2**31),
-        ([("Cache-Control", f"max-age={2**31 + 1}")], 2**31),
-        ([("Cache-Control", "max-age=" + "9" * 18)], 2**31),
-        ([("Cache-Control", "max-age=" + "9" * 19), ("ETag", "1")], 0),
-        ([("Cache-Control", "max-age=5"), ("Cache-Control", "no-cache"), ("ETag", "1")], 0),
-        ([("Cache-Control", "max-age=50"), ("Age", "20")], 30),
-    ],
-)
-def test_a_response_is_fresh_for_68_years_at_most(headers: list[tuple[str, str]], seconds: int) -> None:
-    cache, url = ManifestCache(clock=lambda: 1000.0), URL("http://a.test/")
-    cache.put(url, b"", CIMultiDictProxy(CIMultiDict(headers)), 1000.0)
-    cached = cache.get(url)
-    assert cached is not None and (cached.fresh_from, cached.fresh_until) == (1000, 1000 + seconds)
 
 
 # --- connections ------------------------------------------------------------------------------------------------------
