@@ -1,14 +1,18 @@
 """Downloads whose body breaks off: resumed where the server proves that it is the same content, else begun again."""
 
 from email.utils import formatdate
+from pathlib import Path
 
 import pytest
 from aiohttp.abc import ResolveResult
 
 from tests.support.downloads import NOW, REQUESTS, TOKEN, Get, clean
 from tests.support.raw_server import BODY, HALF, Answer, Dns, Serve, chunked, cut, reply, rest, then
+from transports import LocalStore, Router
+from transports._internal.privacy._secrets import KNOWN_SECRETS
 from transports.base import Fetched
 from transports.errors import DownloadFailed, SizeMismatch, TooLarge, Truncated
+from transports.routing import Fetcher
 
 # --- 28, 33: broken bodies -----------------------------------------------------------------------------------------
 
@@ -68,6 +72,21 @@ async def test_without_a_strong_validator_all_comes_again(get: Get, serve: Serve
     got = await get(server.url)
     assert (got.data, got.resets) == (BODY, 1)
     assert server.sent("Range") == [None, None]
+
+
+async def test_a_download_that_begins_again_is_masked_as_a_whole(serve: Serve, tmp_path: Path) -> None:
+    body = b"a value-of-a and more, " * 100
+    server = await serve(then(reply(body[:500], "200 OK", len(body))), reply(body))
+    store = LocalStore(tmp_path)
+    KNOWN_SECRETS.add("A", "value-of-a")
+    try:
+        router = Router(store, fetcher=Fetcher(allow_private=True))
+        answer = {"file": {"downloadUrl": server.url, "mimeType": "text/plain", "size": len(body)}}
+        result = await router.route(answer, capability="x")
+    finally:
+        KNOWN_SECRETS.forget()
+    assert await store.get(result.artifact()) == body.replace(b"value-of-a", b"*" * 10)
+    assert server.connects == 2
 
 
 OTHER = bytes(reversed(BODY))
