@@ -73,7 +73,7 @@ async def test_files_are_named_by_their_jobs_each_with_a_name_of_its_own(tmp_pat
         by_team = tmp_path / "team"
         await export_files(ledger, store, by_team, "{team}_{id}_{field}")
         assert contents(by_team)["a_b_j1_document.csv"] == "0" and contents(by_team)["d_same_document.csv"] == "0"
-        with pytest.raises(UsageError, match=r"there is no \{nam\}; the fields of job j1 are id, key, .*, team"):
+        with pytest.raises(UsageError, match=r"unknown field \{nam\}; job j1 has id, key, .*, team"):
             await export_files(ledger, store, out, "{nam}")
         with pytest.raises(UsageError, match="is the store itself"):
             await export_files(ledger, store, tmp_path / "files")

@@ -12,9 +12,8 @@ from tests.batch.planted import PAGE, Browser, World
 from tests.support.eventually import eventually
 from transports import Disconnected, TransportError, UsageError
 from transports.artifacts import MemoryStore
-from transports.batch import Job
+from transports.batch import Job, Pool
 from transports.batch.pool import _leases as leases
-from transports.errors import BrowserNotFound
 from transports.playwright._browser import BrowserLender
 from transports.surfaces.shared._apps import pooled
 
@@ -30,34 +29,34 @@ async def test_borrowers_and_calls_share_browsers_and_slots(world: World) -> Non
             await eventually(lambda: pool.stats().waiting == 1)
         assert (await call).data and pool.stats().leased == 0
     with pytest.raises(UsageError, match="not open"):
-        async with pool.lend():
-            pass
+        await borrow(pool)
     assert pool.closed and not world.running()
 
 
+async def borrow(pool: Pool) -> None:
+    async with pool.lend():
+        pass
+
+
 async def test_without_room_a_borrower_is_told_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.set_times(memory_patience=0.05)
     async with world.pool(1, 1) as pool:
         async with pool.lend():
             with monkeypatch.context() as patch:
                 patch.setattr(leases, "GRACE", 0.05 - pool._leases._open_timeout)
                 with pytest.raises(TransportError, match="are taken") as raised:
-                    async with pool.lend():
-                        pass
+                    await borrow(pool)
             assert raised.value.code == "LIMIT_REACHED" and raised.value.retryable
-        async with pool.lend():
-            pass
-    world.free = 0
+        await borrow(pool)
+
+
+@pytest.mark.parametrize(("free", "failures", "code"), [(0, 0, "OUT_OF_MEMORY"), (1 << 40, 1, "BROWSER_ERROR")])
+async def test_a_browser_that_cannot_start_is_not_lent(world: World, free: int, failures: int, code: str) -> None:
+    world.set_times(memory_patience=0.05)
+    world.free, world.launches_fail = free, failures
     async with world.pool(1, 1) as pool:
         with pytest.raises(TransportError) as raised:
-            async with pool.lend():
-                pass
-        assert raised.value.code == "OUT_OF_MEMORY"
-    world.free, world.launches_fail = 1 << 40, 1
-    async with world.pool(1, 1) as pool:
-        with pytest.raises(BrowserNotFound):
-            async with pool.lend():
-                pass
+            await borrow(pool)
+        assert raised.value.code == code
 
 
 async def test_a_dead_browser_is_not_lent_and_a_replaced_one_stays_for_its_borrowers(world: World) -> None:
@@ -112,6 +111,7 @@ transport = "of another distribution"
 [apps.socket]
 url = "ws://app.example/"
 """
+NAMES = ["docs", "shown", "plain", "profile", "plugin", "socket", "unknown"]
 
 
 @pytest.mark.parametrize(("reuse", "sharing"), [("session", ["docs", "plain"]), ("context", ["plain"])])
@@ -120,32 +120,30 @@ async def test_apps_with_names_share_the_browsers_of_a_pool(
 ) -> None:
     (tmp_path / "team.toml").write_text(APPS)
     monkeypatch.setenv("ABP_CONFIG", str(tmp_path / "team.toml"))
-    names = ["docs", "shown", "plain", "profile", "plugin", "socket", "unknown"]
-    monkeypatch.setattr(leases, "open_context", _no_context)
+
+    async def no_context(browser: Browser) -> object:
+        return browser
+
+    monkeypatch.setattr(leases, "open_context", no_context)
     async with world.pool(1, 8, reuse=reuse, headless=True, connect=world.connect_in_context) as pool:
-        outcomes = [await pool.run(Job("work", target=name)) for name in names]
-    found = {name: one.result.data for name, one in zip(names, outcomes, strict=True) if one.result is not None}
-    assert found == {name: {"n": None, "browser": 0 if name in sharing else None} for name in names}
-
-
-async def _no_context(browser: Browser) -> object:
-    return browser
+        outcomes = {name: await pool.run(Job("work", target=name)) for name in NAMES}
+    data = {name: outcome.result.data for name, outcome in outcomes.items() if outcome.result is not None}
+    assert data == {name: {"n": None, "browser": 0 if name in sharing else None} for name in NAMES}
 
 
 async def test_apps_with_names_share_the_browsers_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "team.toml").write_text(APPS)
     given: list[dict[str, object]] = []
-    names = ["docs", "shown", "plain", "profile", "plugin", "socket", "unknown"]
 
     def connect(target: str, **options: object) -> object:
         given.append(options)
         return None
 
     async with pooled(connect, 1, MemoryStore(), config=Path("team.toml"), headless=True) as reach:  # type: ignore[arg-type]
-        for name in names:
+        for name in NAMES:
             reach(name)
-    assert [name for name, options in zip(names, given, strict=True) if "browser" in options] == ["docs", "plain"]
+    assert [name for name, options in zip(NAMES, given, strict=True) if "browser" in options] == ["docs", "plain"]
 
 
 async def test_only_pages_without_a_browser_of_their_own_share(world: World) -> None:

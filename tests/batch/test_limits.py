@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from transports.batch import _runner as ahead, _runner as limits, _runner as runner
+from transports.batch import _runner
 from transports.batch._jobs import Job, Outcome, State
 from transports.batch._runner import Runner, RunOptions
 from transports.batch.ledger._ledger import Ledger
@@ -168,13 +168,16 @@ def simulate(
 ) -> tuple[Apps, Queue]:
     loop = HeldLoop()
     clock = SimpleNamespace(monotonic=loop.time, perf_counter=loop.time, time=loop.time)
-    patch.setattr(limits, "time", clock)
-    for module in (ahead, runner):
-        patch.setattr(module, "time", clock)
+    patch.setattr(_runner, "time", clock)
     apps, queue = Apps(loop, unlimited, pause), Queue(loop, jobs)
     with asyncio.Runner(loop_factory=lambda: loop) as run:
         run.run(Runner(cast(Ledger, queue), apps, options).run())
     return apps, queue
+
+
+def require_pauses(apps: Apps, pause: float) -> None:
+    for refused in apps.refused:  # calls under way then had been sent before
+        assert not any(refused < moment < refused + pause for moment in apps.sent["refuses"])
 
 
 def test_a_rate_and_limits_per_host_are_kept_while_hosts_differ(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,8 +190,7 @@ def test_a_rate_and_limits_per_host_are_kept_while_hosts_differ(monkeypatch: pyt
     assert max(apps.most.values()) == PER_HOST
     for host in ("slow", "hangs"):  # their limit is used, too
         assert apps.busy[host] >= 0.95 * PER_HOST * SECONDS, host
-    for refused in apps.refused:  # what was under way then had been sent before
-        assert not any(refused < moment < refused + PAUSE for moment in apps.sent["refuses"])
+    require_pauses(apps, PAUSE)
     assert len(apps.served) >= 0.4 * ALLOWED * SECONDS
     assert set(queue.ended) == {(host, State.UNKNOWN if host == "hangs" else State.SUCCEEDED) for host in TAKES}
 
@@ -206,8 +208,7 @@ def test_jobs_that_were_leased_ahead_wait_while_their_host_is_left_alone(monkeyp
     apps, queue = simulate(monkeypatch, jobs, RunOptions(concurrency=8), unlimited=60, pause=pause)
     assert queue.ended == {("refuses", State.SUCCEEDED): 100}
     assert apps.refused[0] < 0.1 and queue.most_held == 16
-    for refused in apps.refused:
-        assert not any(refused < moment < refused + pause for moment in apps.sent["refuses"])
+    require_pauses(apps, pause)
 
 
 class HeldByOthers(Queue):

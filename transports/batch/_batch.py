@@ -244,9 +244,7 @@ def _check_name(name: str, row: Row) -> None:
     fields = dict.fromkeys([*_FIELDS, *row.job.carried])
     for place in re.findall(_FIELD, name):
         if place not in fields:
-            raise UsageError(
-                f"--name: there is no {{{place}}}; the fields of job {row.job.id or row.key} are {', '.join(fields)}"
-            )
+            raise UsageError(f"--name: unknown field {{{place}}}; job {row.job.id or row.key} has {', '.join(fields)}")
 
 
 def _stem(name: str, row: Row, file: Mapping[str, JSONValue]) -> str:

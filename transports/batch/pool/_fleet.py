@@ -110,11 +110,9 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         if (self.cdp_url is None) == (self.browser_server is None):
-            raise UsageError(
-                f"an endpoint is either {spelled('cdp_url=')} or {spelled('browser_server=')}; give one of them"
-            )
+            raise UsageError(f"an endpoint needs either {spelled('cdp_url=')} or {spelled('browser_server=')}")
         if not self.weight > 0 or (self.sessions is not None and self.sessions < 1):
-            raise UsageError("the weight and the sessions of an endpoint are more than 0")
+            raise UsageError("the weight and the sessions of an endpoint must be more than 0")
 
     def browser(self, timeout: float) -> Browser:
         """Return the browser, not opened yet. Connecting may take ``timeout`` seconds."""
@@ -200,7 +198,7 @@ class HeldSession:
         if self._opened.done():
             return
         if not self._task.done() or self._task.cancelled():
-            raise ConnectFailed(f"the session with {redact_url(self.target)} did not open and does not end")
+            raise ConnectFailed(f"the session with {redact_url(self.target)} did not open and cannot be closed")
         await self._task
 
     async def aclose(self) -> None:

@@ -182,13 +182,13 @@ class Pool(OpenedHere):
         min_free_memory: int = 512 << 20,
     ) -> None:
         if reuse not in ("session", "context", "never"):
-            raise UsageError(f"reuse= is 'session', 'context' or 'never', not {reuse!r}")
+            raise UsageError(f"reuse= must be 'session', 'context' or 'never', not {reuse!r}")
         if browsers is None:
             browsers = 0 if endpoints else os.cpu_count() or 1
         if browsers < 0 or browsers + len(endpoints) < 1 or sessions < 1:
-            raise UsageError("a pool needs a browser and a session at least; correct browsers= and sessions=")
+            raise UsageError("a pool needs at least one browser and one session; correct browsers= and sessions=")
         if not min(recycle_after, max_age, max_memory) > 0 or not max_slowdown > 1 or min_free_memory < 0:
-            raise UsageError("a limit of a pool is more than 0, max_slowdown= more than 1")
+            raise UsageError("limits of a pool must be more than 0, and max_slowdown= more than 1")
         self._settings = settings = Settings.load()
         self._open_timeout = timeout_seconds(timeout, settings.browser_timeout)
         self._call_timeout = timeout_seconds(timeout, settings.call_timeout)
@@ -316,7 +316,7 @@ class Pool(OpenedHere):
         of the generator returns. Errors of ``jobs`` are raised after the outcomes of earlier jobs.
         """
         if concurrency is not None and concurrency < 1:
-            raise UsageError("concurrency= is at least 1")
+            raise UsageError("concurrency= must be at least 1")
         running = run_all(jobs, partial(self._run, once=False), concurrency or self.size)
         async with contextlib.aclosing(running) as outcomes:
             async for outcome in outcomes:
