@@ -64,9 +64,11 @@ async def test_many_jobs_share_few_sessions(world: World, target: str) -> None:
     assert not world.running() and world.open_now == 0
 
 
-@pytest.mark.parametrize(("reuse", "opened"), [("session", 1), ("never", 4)])
-async def test_calls_one_after_the_other_need_one_browser(world: World, reuse: str, opened: int) -> None:
-    async with world.pool(reuse=reuse) as pool:
+@pytest.mark.parametrize(("size", "reuse", "opened"), [((2, 2), "session", 1), ((1, 1), "never", 4)])
+async def test_calls_one_after_the_other_need_one_browser(
+    world: World, size: tuple[int, int], reuse: str, opened: int
+) -> None:
+    async with world.pool(*size, reuse=reuse) as pool:
         for n in range(4):
             assert (await pool.call(PAGE, "work", {"n": n})).data == {"n": n, "browser": 0}
         assert [browser.calls for browser in pool.stats().browsers] == [4]
