@@ -30,16 +30,13 @@ def file(data: bytes, filename: str, mime_type: str) -> BinaryData:
     return BinaryData.from_bytes(data, mime_type=mime_type, filename=filename)
 
 
-def declaring(*capabilities: Mapping[str, object], handlers: Mapping[str, Any] | None = None) -> NotingTransport:
-    """An app with these declarations; a capability without a handler answers its parameters."""
+def declaring(*capabilities: Mapping[str, object]) -> NotingTransport:
+    """An app with these declarations, which answers the parameters of each call."""
 
     async def echo(params: Mapping[str, object], call: Call) -> object:
         return dict(params)
 
-    handled = {
-        str(capability["name"]): (handlers or {}).get(str(capability["name"]), echo) for capability in capabilities
-    }
-    return NotingTransport(handled, list=[dict(capability) for capability in capabilities])
+    return NotingTransport({str(capability["name"]): echo for capability in capabilities}, list=[*capabilities])
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------

@@ -91,6 +91,10 @@ async def make(params: Mapping[str, object], call: Call) -> object:
     return {"pages": [pdf(PDF + f"{params.get('name', '')} {number}".encode()) for number in range(count)]}
 
 
+def making(store: ArtifactStore | Path) -> Session:
+    return connect("memory:", transport=MemoryTransport({"file.make": make}), store=store)
+
+
 async def held(view: ArtifactStore, result: Result) -> list[bool]:
     return [await view.exists(ref.id) for ref in result.artifacts.values()]
 
@@ -101,10 +105,7 @@ async def test_limits_hold_within_each_session_and_each_call(kind: str, tmp_path
     limits = Retention.only(max_artifacts_per_session=5, max_artifacts_per_trace=3)
     store = open_store("memory:" if kind == "memory" else tmp_path / "out", retention=limits)
 
-    def session() -> Session:
-        return connect("memory:", transport=MemoryTransport({"file.make": make}), store=store)
-
-    async with store, session() as one, session() as two:
+    async with store, making(store) as one, making(store) as two:
         others = await two.call("file.make", {"count": 3, "name": "other"})
         first = await one.call("file.make", {"count": 3, "name": "first"}, call_id="the-first")
         assert {ref.scope.trace for ref in first.artifacts.values()} == {"the-first"}
@@ -124,31 +125,24 @@ async def test_limits_hold_within_each_session_and_each_call(kind: str, tmp_path
 @pytest.mark.requirement("R2-6.4l")
 @pytest.mark.parametrize("cleanup", [True, False])
 async def test_what_a_session_stored_goes_at_its_end_if_the_retention_says_so(cleanup: bool) -> None:
-    async with open_store("memory:", retention=Retention.only(cleanup_on_session_end=cleanup)) as store:
-
-        def session() -> Session:
-            return connect("memory:", transport=MemoryTransport({"file.make": make}), store=store)
-
-        async with session() as stays:
-            others = await stays.call("file.make", {"count": 1, "name": "other"})
-            async with session() as ends:
-                own = await ends.call("file.make", {"count": 2, "name": "own"})
-                assert await held(store, own) == [True, True]
-            assert await held(store, own) == [not cleanup] * 2
-            assert await held(store, others) == [True]
+    retention = Retention.only(cleanup_on_session_end=cleanup)
+    async with open_store("memory:", retention=retention) as store, making(store) as stays:
+        others = await stays.call("file.make", {"count": 1, "name": "other"})
+        async with making(store) as ends:
+            own = await ends.call("file.make", {"count": 2, "name": "own"})
+            assert await held(store, own) == [True, True]
+        assert await held(store, own) == [not cleanup] * 2
+        assert await held(store, others) == [True]
 
 
 @pytest.mark.requirement("R2-7.1a", "R2-7.1b", "R2-7.1c", "R2-7.1d", "R2-7.1e", "R2-7.1f")
 async def test_without_a_retention_nothing_of_a_call_is_limited(tmp_path: Path) -> None:
     """More files than a trace may have by default."""
-    async with connect("memory:", transport=MemoryTransport({"file.make": make}), store=tmp_path / "out") as app:
+    async with making(tmp_path / "out") as app:
         assert app.store.retention is None
         result = await app.call("file.make", {"count": 101, "name": "many"})
         assert await held(app.store, result) == [True] * 102 and not result.warnings  # and the answer as JSON
-    limited = connect(
-        "memory:", transport=MemoryTransport({"file.make": make}), store=open_store("memory:", retention=Retention())
-    )
-    async with limited as app:
+    async with making(open_store("memory:", retention=Retention())) as app:
         result = await app.call("file.make", {"count": 101, "name": "many"})
         assert (await held(app.store, result)).count(True) == 100 and result.warnings
 
@@ -157,6 +151,6 @@ async def test_the_callers_own_scope_stays_and_without_a_retention_there_is_none
     store = open_store("memory:", retention=Retention())
     own = Scope(user="ann", session="s", trace="t")
     for view, scope in ((store.scoped(own), own), (open_store("memory:"), Scope())):
-        async with connect("memory:", transport=MemoryTransport({"file.make": make}), store=view) as app:
+        async with making(view) as app:
             (ref,) = (await app.call("file.make")).artifacts.values()
             assert ref.scope == scope

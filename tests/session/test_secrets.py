@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from transports import CapabilityError, Evidence, MemoryTransport, connect
+from transports import CapabilityError, Evidence, MemoryTransport, Session, connect
 from transports._internal.privacy._secrets import KNOWN_SECRETS, MAX_MASKED_BYTES, KnownSecrets
 from transports.artifacts import Scope, open_store
 from transports.errors import UsageError
@@ -78,6 +78,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def settings(source: str = 'env = "CANARY"', more: str = "") -> str:
     Path("team.toml").write_text(f'[secrets.CRM]\n{source}\norigins = ["http://app.test"]\n{more}')
     return "team.toml"
+
+
+def session_of(app: App, source: str = 'env = "CANARY"') -> Session:
+    return connect("memory:", transport=app, config=settings(source), store="memory:")
 
 
 def files_with(folder: Path, text: str) -> list[str]:
@@ -216,7 +220,7 @@ async def test_what_a_user_may_have_is_hidden_before_it_is_used() -> None:
 async def test_a_secret_must_be_hard_to_guess(value: str, fault: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY", value)
     app = App()
-    async with connect("memory:", transport=app, config=settings(), store="memory:") as session:
+    async with session_of(app) as session:
         if fault is None:
             await session.call("log.in", {"password": NAME})
             assert app.heard[0]["password"] == value
@@ -238,37 +242,41 @@ async def test_the_origin_is_compared_again_once_the_secret_was_read(folder: Pat
 
     reading = f'command = [{sys.executable!r}, \'-c\', \'open("moved", "w"); print("canary-value")\']'
     app = Moving()
-    async with connect("memory:", transport=app, config=settings(reading), store="memory:") as session:
+    async with session_of(app, reading) as session:
         with pytest.raises(UsageError, match=r"CRM may not be sent to http://other\.test") as refused:
             await session.call("log.in", {"password": NAME})
     assert refused.value.code == "PERMISSION_DENIED" and app.heard == [] and Path("moved").exists()
 
 
-async def test_values_are_read_from_variables_files_and_commands_each_time(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    printing = f"command = [{sys.executable!r}, '-c', 'print(open(\"value\").read().strip())']"
-    for source in ('env = "CANARY"', 'file = "value"', printing):
-        app = App()
-        async with connect("memory:", transport=app, config=settings(source), store="memory:") as session:
-            await session.call("log.in", {"password": NAME})
-            monkeypatch.setenv("CANARY", "changed meanwhile")
-            (folder / "value").write_text("changed meanwhile")
-            await session.call("log.in", {"password": NAME})
-        assert [told["password"] for told in app.heard if "password" in told] == [CANARY, "changed meanwhile"]
-        monkeypatch.setenv("CANARY", CANARY)
-        (folder / "value").write_text(CANARY)
-    for source, said in (
+PRINTING = f"command = [{sys.executable!r}, '-c', 'print(open(\"value\").read().strip())']"
+
+
+@pytest.mark.parametrize("source", ['env = "CANARY"', 'file = "value"', PRINTING], ids=["env", "file", "command"])
+async def test_a_value_is_read_each_time(folder: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    app = App()
+    async with session_of(app, source) as session:
+        await session.call("log.in", {"password": NAME})
+        monkeypatch.setenv("CANARY", "changed meanwhile")
+        (folder / "value").write_text("changed meanwhile")
+        await session.call("log.in", {"password": NAME})
+    assert [told["password"] for told in app.heard if "password" in told] == [CANARY, "changed meanwhile"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
         ('env = "NOT_SET"', "the variable NOT_SET has no characters; it needs at least 8"),
         ('file = "gone"', "cannot be read from its file"),
         (f"command = [{sys.executable!r}, '-c', 'raise SystemExit(3)']", "its command failed"),
         ('command = ["no-such-program"]', "its command failed"),
-    ):
-        app = App()
-        async with connect("memory:", transport=app, config=settings(source), store="memory:") as session:
-            with pytest.raises(UsageError, match=said):
-                await session.call("log.in", {"password": NAME})
-        assert app.heard == []
+    ],
+)
+async def test_a_value_that_cannot_be_read_is_not_sent(source: str, message: str) -> None:
+    app = App()
+    async with session_of(app, source) as session:
+        with pytest.raises(UsageError, match=message):
+            await session.call("log.in", {"password": NAME})
+    assert app.heard == []
 
 
 async def test_a_name_fits_any_schema() -> None:
@@ -282,7 +290,7 @@ async def test_a_name_fits_any_schema() -> None:
             return reply
 
     app = Strict()
-    async with connect("memory:", transport=app, config=settings(), store="memory:") as session:
+    async with session_of(app) as session:
         await session.call("log.in", {"password": NAME})
         with pytest.raises(UsageError, match="password"):
             await session.call("log.in", {"password": "longer"})
