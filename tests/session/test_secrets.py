@@ -19,6 +19,7 @@ from transports._internal.privacy._secrets import KNOWN_SECRETS, MAX_MASKED_BYTE
 from transports.artifacts import Scope, open_store
 from transports.errors import UsageError
 from transports.protocol.binary import BinaryData
+from transports.protocol.messages import Message
 from transports.session._events import CallFinished
 from transports.testing import Call
 
@@ -152,6 +153,23 @@ async def test_a_secret_is_for_its_origin_and_its_users(folder: Path) -> None:
             with pytest.raises(UsageError, match=said) as refused:
                 await session.call("log.in", {"password": NAME})
             assert refused.value.code == code and app.heard == []
+
+
+async def test_a_message_may_go_where_all_of_its_secrets_may_go() -> None:
+    """A page may navigate before the message arrives: its transport compares these origins there."""
+    origins: list[frozenset[str]] = []
+
+    class Noting(App):
+        async def request(self, message: Message, *, timeout: float) -> Message:
+            if message.type == "capabilities/call":
+                origins.append(message.origins or frozenset())
+            return await super().request(message, timeout=timeout)
+
+    both = '[secrets.BOTH]\nenv = "CANARY"\norigins = ["http://app.test", "http://other.test"]\n'
+    async with connect("memory:", transport=Noting(), config=settings(more=both), store="memory:") as session:
+        await session.call("log.in", {"password": "${SECRET:BOTH}"})
+        await session.call("log.in", {"password": f"${{SECRET:BOTH}} {NAME}"})
+    assert origins == [{"http://app.test", "http://other.test"}, {"http://app.test"}]
 
 
 async def test_a_guess_of_a_user_without_the_secret_comes_back_as_it_was(

@@ -120,7 +120,7 @@ class Background:
         try:
             yield thread
         finally:
-            self._remove_user(user)
+            self.release(user)
 
     def post(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run as :meth:`Runner.post`; callable in any thread, also by the garbage collector."""
@@ -136,10 +136,6 @@ class Background:
         """Acquire as :meth:`Runner.acquire`; starts the thread if it does not run."""
         self._add_user(user)
 
-    def release(self, user: Closable) -> None:
-        """Release as :meth:`Runner.release`; waits for the thread to end."""
-        self._remove_user(user)
-
     def _add_user(self, user: object) -> _LoopThread:
         with self._lock:
             if self._thread is None:
@@ -150,7 +146,8 @@ class Background:
             self._users[user] = None
             return self._thread
 
-    def _remove_user(self, user: object) -> None:
+    def release(self, user: object) -> None:
+        """Release as :meth:`Runner.release`; waits for the thread to end."""
         with self._lock:
             if self._exiting or user not in self._users:
                 return
