@@ -57,6 +57,12 @@ async def open_indexed(index: str, memory_bucket: str, monkeypatch: pytest.Monke
         await one.aclose()
 
 
+async def tamper(store: ObjectStore, sql: str, *values: str | float) -> None:
+    """Change rows of an index; the last value of the statement is the number of the store."""
+    rows = store._catalog._index  # type: ignore[attr-defined]
+    await rows._run(lambda cursor, number: cursor.execute(sql, (*values, number)))
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"

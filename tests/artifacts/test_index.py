@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.artifacts.conftest import OpenIndexed
+from tests.artifacts.conftest import OpenIndexed, tamper
 from tests.support.clock import Clock
 from tests.support.limits import change_limits
 from transports.artifacts import (
@@ -129,18 +129,13 @@ async def test_an_index_is_built_and_rebuilt_from_the_objects(open_indexed: Open
     await plain._bucket.put(f"meta/{bad.id}.json", b"{", "application/json")
     store = open_indexed()
     assert await store.list() == refs  # built by the first question
-    rows = store._catalog._index  # type: ignore[attr-defined]
     token = await store.change_token()
     ghost = "ghost_0123456789ab"
-
-    async def tamper(sql: str, *values: str | float) -> None:
-        await rows._run(lambda cursor, number: cursor.execute(sql, (*values, number)))
-
     await plain.delete(refs[0].id)
     renamed = await plain.scoped(refs[1].scope).put_bytes(b"1", filename="renamed.txt")
     new = await plain.put_bytes(b"new")
-    await tamper("DELETE FROM abp_artifacts_1 WHERE id = ? AND store = ?", refs[2].id)
-    await tamper("UPDATE abp_artifacts_1 SET id = ? WHERE id = ? AND store = ?", ghost, refs[3].id)
+    await tamper(store, "DELETE FROM abp_artifacts_1 WHERE id = ? AND store = ?", refs[2].id)
+    await tamper(store, "UPDATE abp_artifacts_1 SET id = ? WHERE id = ? AND store = ?", ghost, refs[3].id)
     report = await reindex(store)
     wrong = {refs[0].id, renamed.id, new.id, refs[2].id, refs[3].id, ghost}
     assert (report.artifacts, set(report.corrected), report.unreadable) == (6, wrong, (bad.id,))
@@ -148,10 +143,11 @@ async def test_an_index_is_built_and_rebuilt_from_the_objects(open_indexed: Open
     assert await store.list() == truth and len(truth) == 5
     assert await store.change_token() != token == token
     assert (await reindex(store)).corrected == ()
-    await tamper("UPDATE abp_artifacts_1 SET metadata = '{', e_tag = '' WHERE id = ? AND store = ?", new.id)
+    await tamper(store, "UPDATE abp_artifacts_1 SET metadata = '{', e_tag = '' WHERE id = ? AND store = ?", new.id)
     assert new.id not in await ids(store)
     problems = [(one.kind, one.id) for one in (await store.fsck()).problems]
     assert problems == [("index", new.id), ("metadata", bad.id)] and await store.list() == truth
+    rows = store._catalog._index  # type: ignore[attr-defined]
     await rows._run(lambda cursor, _: cursor.execute("DROP TABLE abp_artifacts_1"))
     assert await store.list() == truth  # made anew
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.artifacts.conftest import OpenIndexed
+from tests.artifacts.conftest import OpenIndexed, tamper
 from tests.support.clock import Clock
 from tests.support.limits import change_limits
 from transports.artifacts import LocalStore, Query, Retention, Scope, find, open_store, reindex
@@ -186,9 +186,7 @@ async def test_a_slow_comparison_undoes_no_writers_work(open_indexed: OpenIndexe
 async def test_a_row_that_lies_is_put_right_where_it_is_noticed(open_indexed: OpenIndexed) -> None:
     store = open_indexed(retention=Retention.only(ttl_seconds=1000))
     ref = await store.put_bytes(b"x")
-    rows = store._catalog._index  # type: ignore[attr-defined]
-    sql = "UPDATE abp_artifacts_1 SET stored = 5 WHERE id = ? AND store = ?"
-    await rows._run(lambda cursor, number: cursor.execute(sql, (ref.id, number)))
+    await tamper(store, "UPDATE abp_artifacts_1 SET stored = 5 WHERE id = ? AND store = ?", ref.id)
     assert list(await store.gc()) == []  # what counts is the metadata
     assert [entry.id for entry in await store._list_candidates(Scope(), Retention.only(ttl_seconds=1000))] == []
     assert await store.list() == [ref]
@@ -201,11 +199,9 @@ async def test_content_whose_row_cannot_be_read_is_kept_and_the_row_repaired(
     refs = [await store.put_bytes(b"%d" % number) for number in range(3)]
     assert len(await store.list()) == 3
     Clock(monkeypatch).passes(7200)
-    rows = store._catalog._index  # type: ignore[attr-defined]
-    sql = "UPDATE abp_artifacts_1 SET metadata = '{' WHERE id = ? AND store = ?"  # its ETag stays
 
-    async def damage() -> None:
-        await rows._run(lambda cursor, number: cursor.execute(sql, (refs[1].id, number)))
+    async def damage() -> None:  # the ETag of the row stays
+        await tamper(store, "UPDATE abp_artifacts_1 SET metadata = '{' WHERE id = ? AND store = ?", refs[1].id)
         assert len(await store.list()) == 2
 
     await damage()

@@ -30,8 +30,8 @@ class Limits:
 
 
 LIMITS = Limits()
-#: What readers raise for content that they cannot read. An :class:`OSError` is pyarrow's, of a damaged Parquet file:
-#: those of the disk are errors of the store already.
+#: What readers raise for content that they cannot read. pyarrow raises :class:`OSError` for a damaged Parquet file; the
+#: errors of the disk are errors of the store already.
 _UNREADABLE = (msgspec.MsgspecError, ValueError, OSError)
 
 
@@ -84,7 +84,7 @@ def _csv(file: BufferedReader, ref: ArtifactRef, delimiter: str = ",") -> pyarro
     head = file.readline(LIMITS.line_bytes).partition(b"\r")[0]
     _check_shape(ref, 0, head.count(delimiter.encode()) + 1)
     file.seek(0)
-    # a name or a text with a line break stands in quotes, which pyarrow looks for only if it is asked to
+    # pyarrow looks for line breaks in quotes only if it is asked to
     table = csv.read_csv(file, parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True))
     _check_memory(ref, table.nbytes)
     return table

@@ -18,7 +18,7 @@ from typing import TypeVar
 from .._internal.tasks import in_thread
 from ..errors import StoreError, StoreFull, spelled
 
-#: Advice by the number of an error; ``{other}`` stands for the words that name another place.
+#: Advice by the number of an error; ``{other}`` is replaced by advice on another place.
 _ADVICE = {
     errno.EACCES: "make the folder writable, or {other}",
     errno.EPERM: "make the folder writable, or {other}",
@@ -41,8 +41,8 @@ def other_folder() -> str:
 def map_os_errors(action: str, folder: Path, *, other: str | None = None) -> Iterator[None]:
     """Map an :class:`OSError` in the block to a :class:`~transports.errors.StoreError` with advice.
 
-    The message begins with "cannot", ``action`` and ``folder``; ``other`` are its words for taking another
-    place. A full disk is a :class:`~transports.errors.StoreFull`; too many open files are ``retryable``.
+    The message begins with "cannot", ``action`` and ``folder``; ``other`` is advice on another place. A full disk is a
+    :class:`~transports.errors.StoreFull`; too many open files are ``retryable``.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """Adapters between this library's stores and the store of a host program, in both directions.
 
-A host is an agent framework with its own artifact store, such as penguiflow. Its store protocol is that of
-docs/requirements.md R2-5.2 (:class:`HostStore`), or that of a facade (:class:`HostFacade`). :class:`HostedStore` wraps
+A host is an agent framework with its own artifact store, such as penguiflow. It has the store protocol of
+docs/requirements.md R2-5.2 (:class:`HostStore`), or a facade (:class:`HostFacade`). :class:`HostedStore` wraps
 a host's store, :class:`StoreForHost` is used by a host. The functions convert scopes and references.
 """
 

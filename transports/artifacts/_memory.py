@@ -150,7 +150,9 @@ class NoneStore(ArtifactStore):
         """Log once that nothing is kept."""
         if not self._warned:
             self._warned.append(True)
-            logger.warning("no artifact store is configured: binary content is checked and not kept; set ABP_STORE")
+            logger.warning(
+                "no artifact store is configured: binary content is verified and then dropped; set ABP_STORE"
+            )
 
     def describe(
         self, data: bytes | memoryview, *, now: float | None = None, **options: Unpack[PutOptions]

@@ -21,7 +21,7 @@ logger = logging.getLogger("transports.artifacts")
 #: Intent files: with the process id of the writer of a name; without one, for a name that was open at its removal.
 _INTENT = re.compile(r"(\d*)-[0-9a-f]+\.name")
 _BLOB = re.compile(r"[0-9a-f]{64}")
-_MAX_AGE = 3600.0  # seconds that a staged file or content without metadata may be on its way
+_MAX_AGE = 3600.0  # seconds that a writer may take from its staged file to the metadata
 
 
 class Stray(NamedTuple):
@@ -197,7 +197,7 @@ class Maintenance:
         for digest, size, age in orphans:
             if age > _MAX_AGE and digest not in needed and (dry_run or self._blobs.remove_orphan(digest)):
                 removals.append(Removal("content", digest, size, "orphan"))
-        day = 86400.0  # for which damaged content is kept for inspection
+        day = 86400.0  # in which damaged content can be inspected
         for folder, name, status in _list_files(self._tree, "quarantine"):
             if self._ages.of(name, folder.changed(status)) > day and (dry_run or folder.discard(name)):
                 removals.append(Removal("quarantine", name, status.st_size, "expired"))

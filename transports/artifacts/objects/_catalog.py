@@ -39,11 +39,6 @@ class Limits:
 LIMITS = Limits()
 
 
-class Listed(NamedTuple):
-    key: str
-    e_tag: str
-
-
 class Compared(NamedTuple):
     """Result of a comparison: the number of metadata objects, the ids whose rows were wrong, and the ids whose metadata
     cannot be read."""
@@ -127,15 +122,16 @@ class Catalog:
         covered: list[Metadata] = []
         async for page in self._listing():
             # an object is read again only if its ETag has changed
-            changed = [key for key, e_tag in page if not self._is_current(key, e_tag)]
+            changed = [key for key, e_tag in page.items() if not self._is_current(key, e_tag)]
             records = await self._read_all(changed, unreadable)
             for key in changed:
                 self._metadata.pop(key, None)
             for record in records:
                 self._remember(record)
-            for key, _ in page:
-                if key in self._metadata and scope.covers(self._metadata[key].metadata.scope):
-                    covered.append(self._metadata[key].metadata)
+            for key in page:
+                current = self._metadata.get(key)
+                if current and scope.covers(current.metadata.scope):
+                    covered.append(current.metadata)
         return sorted(covered, key=lambda metadata: metadata.age_key)
 
     def _is_current(self, key: str, e_tag: str) -> bool:
@@ -171,16 +167,16 @@ class Catalog:
     async def contents(self) -> set[str]:
         return {metadata.blob for metadata in await self.all(Scope())}
 
-    async def _listing(self) -> AsyncIterator[list[Listed]]:
-        """Yield the metadata objects in the bucket, a page at a time."""
-        page: list[Listed] = []
+    async def _listing(self) -> AsyncIterator[dict[str, str]]:
+        """Yield the ETags of the metadata objects in the bucket by their ids, a page at a time."""
+        page: dict[str, str] = {}
         async for item in self._bucket.list("meta/"):
             key = item.key.rpartition("/")[2].removesuffix(".json")
             if ID.fullmatch(key):
-                page.append(Listed(key, item.e_tag))
+                page[key] = item.e_tag
             if len(page) == 1000:
                 yield page
-                page = []
+                page = {}
         yield page
 
     async def _read_all(self, keys: Iterable[str], unreadable: list[str] | None = None) -> list[Indexed]:
@@ -297,14 +293,13 @@ class IndexedCatalog(Catalog):
         wrong: list[str] = []
         unreadable: list[str] = []
         async for page in self._listing():
-            keys = [key for key, _ in page]
-            e_tags = await self._index.e_tags(keys)
-            changed = [key for key, e_tag in page if not e_tag or e_tags.get(key) != e_tag]
+            e_tags = await self._index.e_tags(page.keys())
+            changed = [key for key, e_tag in page.items() if not e_tag or e_tags.get(key) != e_tag]
             records = await self._read_all(changed, unreadable)
             read = {record.metadata.id for record in records}
             await self._index.correct(records, [key for key in changed if key not in read], e_tags)
             wrong += [record.metadata.id for record in records if e_tags.get(record.metadata.id) != record.e_tag]
-            listed.update(keys)
+            listed.update(page)
         async for rows in self._index.keys():
             gone = [key for key in rows if key not in listed]
             wrong += await self._correct(gone)

@@ -180,7 +180,7 @@ class IndexTables:
 
         With ``built``, raises :class:`NotBuilt` if the index was not compared with all metadata yet.
         """
-        async with self._turn:  # so that callers that wait while the database is found to be down do not try it as well
+        async with self._turn:  # so that callers that wait do not try a database that is down, too
             if self._failed and time.monotonic() < self._failed[0]:
                 raise StoreUnavailable(self._failed[1], retryable=True)
             if self._transactions is None:
@@ -247,7 +247,7 @@ class StoreIndex:
     """
 
     def __init__(self, database: Connection, url: str) -> None:
-        """``url`` is that of the store, without the index; it is the key of the store in the database."""
+        """``url`` is the store's, without the index; it is the key of the store in the database."""
         self._database = database
         self._announcement = (
             f"INSERT INTO abp_artifact_changes_2 (store, id, number, since) VALUES (?, ?, ?, {database.now}) "
