@@ -21,6 +21,9 @@ signatures = [{ magic = "41 43 4d 45", mime_type = "application/x-acme" }]
 [routing.resources]
 auto_read_if_size_under_bytes = 5000
 
+[routing.agent]
+max_field_chars = 9000
+
 [routing.servers.tableau]
 agent = { max_bytes = 20000 }
 
@@ -40,13 +43,13 @@ def parse(text: str) -> RoutingConfig:
 
 
 @pytest.mark.requirement("R2-6.1b", "R2-6.4c")
-def test_what_is_said_of_a_server_comes_before_what_is_said_of_all_and_both_before_its_preset() -> None:
+def test_server_settings_override_general_ones_and_both_override_the_preset() -> None:
     config = parse(FILE)
     tableau = config.policy("tableau-mcp", presets=True)
     assert tableau.tool_fields["download_workbook"] == TABLEAU.tool_fields["download_workbook"]
     assert [rule.path for rule in tableau.tool_fields["export_crosstab"]] == ["$.sheets[*].content"]
     assert (tableau.max_inline_chars, tableau.max_inline_bytes) == (20_000, None)
-    assert (tableau.agent.max_bytes, tableau.agent.max_field_chars) == (20_000, 10_000)
+    assert (tableau.agent.max_bytes, tableau.agent.max_field_chars) == (20_000, 9_000)
     assert tableau.resources.auto_read_if_size_under_bytes == 5000 and tableau.resources.enabled
     assert [(one.magic, one.mime_type) for one in tableau.signatures] == [(b"ACME", "application/x-acme")]
     github = config.policy("github-mcp-server", presets=True)
