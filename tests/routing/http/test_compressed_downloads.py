@@ -19,7 +19,7 @@ from tests.support.raw_server import BODY, Serve, reply, then
 from transports import MemoryTransport, connect
 from transports.errors import EncodingRefused, SizeMismatch, TooLarge, Truncated
 from transports.routing.http import _decoding, _downloads
-from transports.routing.http._decoding import MAX_RATIO, BadBody, BodyDecoder, accept_encoding, can_decode
+from transports.routing.http._decoding import LIMITS, BadBody, BodyDecoder, accept_encoding, can_decode
 
 zstd = pytest.importorskip("compression.zstd" if _decoding._ZSTD.startswith("comp") else "backports.zstd")
 
@@ -164,7 +164,7 @@ async def test_the_limit_holds_for_what_comes_out(get: Get, serve: Serve, coding
 def test_the_first_megabyte_may_come_out_of_anything() -> None:
     """At the bound, and one byte beyond it."""
     zeros = gzip.compress(bytes(1 << 20), 9, mtime=0)
-    assert len(zeros) * MAX_RATIO < 1 << 20
+    assert len(zeros) * LIMITS.ratio < 1 << 20
     assert sum(map(len, BodyDecoder("gzip").decode(zeros))) == 1 << 20
     with pytest.raises(BadBody):
         list(BodyDecoder("gzip").decode(gzip.compress(bytes((1 << 20) + 1), 9, mtime=0)))
@@ -178,7 +178,7 @@ def test_beyond_it_200_bytes_may_come_out_of_one(monkeypatch: pytest.MonkeyPatch
         finished = False
 
         def decode(self, data: bytes) -> tuple[bytes, bytes]:
-            return (bytes(MAX_RATIO * len(data) + more) if data else b""), b""
+            return (bytes(LIMITS.ratio * len(data) + more) if data else b""), b""
 
     monkeypatch.setitem(_decoding._STREAMS, "gzip", lambda head: Stream())
     parts = BodyDecoder("gzip").decode(bytes(100_000))
@@ -186,7 +186,7 @@ def test_beyond_it_200_bytes_may_come_out_of_one(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(BadBody, match="more than 200 times"):
             list(parts)
     else:
-        assert sum(map(len, parts)) == MAX_RATIO * 100_000
+        assert sum(map(len, parts)) == LIMITS.ratio * 100_000
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])

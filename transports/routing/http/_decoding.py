@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from typing import Protocol
@@ -19,18 +20,27 @@ _MODULES = {"zstd": _ZSTD, "br": "brotli", "gzip": "zlib", "deflate": "zlib"}
 _ALIASES = {"x-gzip": "gzip"}
 #: Codings that IANA lists. Each changes the bytes; any other name may be a mistake of the server.
 _LISTED = {*_MODULES, *_ALIASES, "aes128gcm", "compress", "x-compress", "dcb", "dcz", "exi", "pack200-gzip"}
-#: A body may come out at most this many times larger than it arrived, but the first megabyte may be of any ratio.
-MAX_RATIO = 200
-_FREE = 1 << 20
-#: Bytes that come out in one step. So little is in memory at a time, and one step takes a millisecond at most.
-_STEP = 256 << 10
-#: Bytes of the body that are counted at a time, as arrived, before what comes out of them.
-_SLICE = 16 << 10
-#: Streams of one body that may be of any size; further ones must have 1 KB on average, since each takes time to begin.
-_STREAMS_FREE = 100
-_STREAM_BYTES = 1 << 10
-#: Largest window of zstd, as a power of two: 8 MB (RFC 9659).
-_MAX_WINDOW = 23
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one body, sizes in bytes."""
+
+    #: A body may come out at most this many times larger than it arrived, but the first megabyte may be of any ratio.
+    ratio: int = 200
+    free: int = 1 << 20
+    #: What comes out in one step. So little is in memory at a time, and one step takes a millisecond at most.
+    step: int = 256 << 10
+    #: Pieces of the body that are counted, as arrived, before what comes out of them.
+    piece: int = 16 << 10
+    #: Streams that may be of any size; further ones must have 1 KB on average, since each takes time to begin.
+    streams: int = 100
+    stream: int = 1 << 10
+    #: Largest window of zstd, as a power of two: 8 MB (RFC 9659).
+    window: int = 23
+
+
+LIMITS = Limits()
 
 
 class BadBody(ValueError):
@@ -45,7 +55,7 @@ class _Stream(Protocol):
         """True after the end of the stream."""
 
     def decode(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return some :data:`_STEP` bytes at most, and the rest of ``data``, which is not read yet."""
+        """Return some ``LIMITS.step`` bytes at most, and the rest of ``data``, which is not read yet."""
 
 
 @cache
@@ -93,9 +103,9 @@ class BodyDecoder:
         """Yield what comes out of the next piece of the body, in parts of about 256 KB.
 
         Raises :class:`BadBody` for content that is not of this coding, and for content that comes out more than
-        :data:`MAX_RATIO` times larger than it arrived."""
-        for start in range(0, len(data), _SLICE):
-            part = data[start : start + _SLICE]
+        ``LIMITS.ratio`` times larger than it arrived."""
+        for start in range(0, len(data), LIMITS.piece):
+            part = data[start : start + LIMITS.piece]
             self._received += len(part)
             yield from self._decoded(part)
 
@@ -110,8 +120,8 @@ class BodyDecoder:
             if not out and not data:
                 return
             self._produced += len(out)
-            if self._produced > max(_FREE, MAX_RATIO * self._received):
-                raise BadBody(f"comes out more than {MAX_RATIO} times larger than it arrived")
+            if self._produced > max(LIMITS.free, LIMITS.ratio * self._received):
+                raise BadBody(f"comes out more than {LIMITS.ratio} times larger than it arrived")
             if out:
                 yield out
 
@@ -119,7 +129,7 @@ class BodyDecoder:
         if self._stream is not None and self.coding in ("br", "deflate"):  # these have one stream alone
             raise BadBody("goes on after its end")
         self._streams += 1
-        if self._streams > _STREAMS_FREE + self._received // _STREAM_BYTES:
+        if self._streams > LIMITS.streams + self._received // LIMITS.stream:
             raise BadBody("is in too many parts")
         return _STREAMS[self.coding](head)
 
@@ -135,7 +145,7 @@ class _Zlib:
     def decode(self, data: bytes) -> tuple[bytes, bytes]:
         if self.finished:
             return b"", data
-        out = self._decoder.decompress(data, _STEP)
+        out = self._decoder.decompress(data, LIMITS.step)
         return out, self._decoder.unused_data if self.finished else self._decoder.unconsumed_tail
 
 
@@ -166,7 +176,7 @@ class _Brotli:
         return self._process(b""), data
 
     def _process(self, data: bytes) -> bytes:
-        out: bytes = self._decoder.process(data, output_buffer_limit=_STEP)
+        out: bytes = self._decoder.process(data, output_buffer_limit=LIMITS.step)
         return out
 
 
@@ -177,7 +187,7 @@ class _Zstd:
         else:
             from backports import zstd
 
-        self._decoder = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _MAX_WINDOW})
+        self._decoder = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: LIMITS.window})
 
     @property
     def finished(self) -> bool:
@@ -186,7 +196,7 @@ class _Zstd:
     def decode(self, data: bytes) -> tuple[bytes, bytes]:
         if self.finished or (not data and self._decoder.needs_input):
             return b"", data
-        out = self._decoder.decompress(data, _STEP)  # keeps what it has not read
+        out = self._decoder.decompress(data, LIMITS.step)  # keeps what it has not read
         return out, self._decoder.unused_data if self.finished else b""
 
 
