@@ -373,10 +373,10 @@ async def test_retry_after_past_the_deadline_is_not_waited_for(
     assert (caught.value.retry_after, caught.value.retryable, server.connects) == (seconds, True, 1)
 
 
-async def excerpt_of(get: Get, serve: Serve, answer: Answer) -> object:
+async def excerpt_of(get: Get, serve: Serve, answer: Answer, **options: float) -> object:
     server = await serve(answer)
     with pytest.raises(DownloadFailed) as caught:
-        await get(with_auth(server.url))
+        await get(with_auth(server.url), **options)
     clean(caught.value, TOKEN)
     return caught.value.details.get("body")
 
@@ -395,11 +395,10 @@ async def test_excerpt_of_an_error(get: Get, serve: Serve) -> None:
 
 
 @pytest.mark.load
-async def test_excerpt_that_does_not_come(get: Get, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transports.routing.http._request._EXCERPT_SECONDS", 0.1)
+async def test_excerpt_that_does_not_come(get: Get, serve: Serve) -> None:
     started = time.monotonic()
-    assert await excerpt_of(get, serve, drip(reply(b"x" * 1000, "404 x"), 0.002)) is not None
-    assert await excerpt_of(get, serve, stall(reply(b"", "404 x", 100))) is None
+    assert await excerpt_of(get, serve, drip(reply(b"x" * 1000, "404 x"), 0.001), stall_timeout=0.4) is not None
+    assert await excerpt_of(get, serve, stall(reply(b"", "404 x", 100)), stall_timeout=0.1) is None
     assert time.monotonic() - started < 1.5
 
 

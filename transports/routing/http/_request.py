@@ -34,7 +34,6 @@ Cookies: TypeAlias = Callable[[str], Awaitable[Mapping[str, str]]]
 """Returns the cookies for a URL, by name."""
 
 _EXCERPT_BYTES = 4096
-_EXCERPT_SECONDS = 2.0
 _MEANING = {
     401: "it wants other credentials than the app gave",
     403: "the app's credentials are not enough",
@@ -233,18 +232,21 @@ def failure_reason(failure: Exception) -> str:
             return "the connection broke"
 
 
-async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str]) -> str:
+async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str], timeout: float = 2.0) -> str:
     """Return the start of an error's body as text, for a message.
 
-    It has at most 200 characters, no control characters and none of ``secrets``, which servers like to quote. It is
-    empty if the body does not arrive within two seconds.
+    It has at most 200 characters, no control characters and none of ``secrets``, which servers like to quote. It ends
+    with what arrives within ``timeout`` seconds, and is empty if a read fails before any byte.
     """
     if content_coding(response.headers):
         return ""
     data = b""
+    is_whole = False
     try:
-        async with asyncio.timeout(_EXCERPT_SECONDS):
-            while len(data) < _EXCERPT_BYTES and (chunk := await response.content.read(_EXCERPT_BYTES - len(data))):
+        async with asyncio.timeout(timeout):
+            while len(data) < _EXCERPT_BYTES and not is_whole:
+                chunk = await response.content.read(_EXCERPT_BYTES - len(data))
+                is_whole = not chunk
                 data += chunk
     except (aiohttp.ClientError, OSError):
         pass
@@ -253,7 +255,7 @@ async def body_excerpt(response: aiohttp.ClientResponse, secrets: Iterable[str])
     ordered = sorted(secrets, key=len, reverse=True)
     for secret in ordered:
         text = text.replace(secret, "…")
-    if len(data) >= _EXCERPT_BYTES and ordered:  # a secret may be cut off at the end
+    if ordered and not is_whole:  # a secret may be cut off at the end
         text = text[: -len(ordered[0])]
     return text[:200]
 
@@ -271,7 +273,7 @@ async def status_error(
     if status == 410 or (late is not None and status in (401, 403, 404)):
         return url_expired(display_url, late, status)
     details: dict[str, object] = {"url": display_url, "status": status}
-    body = await body_excerpt(response, secrets) if status >= 400 else ""
+    body = await body_excerpt(response, secrets, min(2.0, request.stall_timeout)) if status >= 400 else ""
     if body:
         details["body"] = body
     meaning = f": {_MEANING[status]}" if status in _MEANING else ""
