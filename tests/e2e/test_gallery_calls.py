@@ -196,8 +196,13 @@ async def test_the_timeline_shows_a_run_at_a_glance(gallery: Gallery, browser: B
         await expect(done.get_by_role("link", name="chart.png")).to_be_visible()
 
 
-async def test_apps_are_connected_and_disconnected(gallery: Gallery, browser: Browser, fixture: Fixture) -> None:
-    async with visiting(gallery, browser) as page:
+async def test_apps_are_connected_and_disconnected(tmp_path: Path, browser: Browser, fixture: Fixture) -> None:
+    config = tmp_path / "team.toml"
+    config.write_text(f'[apps.bench]\nurl = "{fixture.ws_url}"\n')
+    async with (
+        open_gallery(tmp_path / "store", browser, fixture, config=config) as gallery,
+        visiting(gallery, browser) as page,
+    ):
         await page.get_by_role("link", name="Apps").click()
         await expect(page.locator(".app")).to_have_count(1)
         await page.get_by_label("Address of an app").fill(fixture.ws_url)
@@ -217,18 +222,12 @@ async def test_apps_are_connected_and_disconnected(gallery: Gallery, browser: Br
         await expect(page.locator(".capability", has_text="extra.hello")).to_be_visible()
         await gallery.call("app.toggle", capability="extra.hello")
 
-
-async def test_an_app_is_connected_by_its_name(tmp_path: Path, browser: Browser, fixture: Fixture) -> None:
-    config = tmp_path / "team.toml"
-    config.write_text(f'[apps.bench]\nurl = "{fixture.ws_url}"\n')
-    async with open_gallery(tmp_path / "store", browser, config=config) as gallery, visiting(gallery, browser) as page:
-        await page.get_by_role("link", name="Apps").click()
         await expect(page.locator("#app-names option")).to_have_attribute("value", "bench")
         await page.get_by_label("Address of an app").fill("bench")
         await page.get_by_role("button", name="Connect", exact=True).click()
-        await expect(page.locator(".app .url")).to_have_text(re.compile(r"^bench · session "))
+        await expect(page.locator(".app .url").nth(1)).to_have_text(re.compile(r"^bench · session "))
         await gallery.ask("POST", "apps", body={"url": "bench", "user": "ann"}, expect=201)
-        await expect(page.locator(".app .url").nth(1)).to_contain_text("bench · signed in as ann · session")
+        await expect(page.locator(".app .url").nth(2)).to_contain_text("bench · signed in as ann · session")
 
 
 async def test_a_link_opens_its_call_although_the_calls_come_later(wired: Gallery, browser: Browser) -> None:

@@ -22,9 +22,7 @@ from tests.support.eventually import eventually
 from tests.support.gallery import Gallery, open_gallery
 from tests.support.listener import PEER, listening
 from transports import Browser
-from transports.artifacts import Scope, open_store
-from transports.surfaces.web._options import LIMITS, Limits, Options
-from transports.surfaces.web._server import serve
+from transports.surfaces.web._options import LIMITS, Limits
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
@@ -97,13 +95,10 @@ async def test_a_call_shows_its_view_live_beside_its_files(
         assert (context["theme"], context["locale"], context["displayMode"]) == ("dark", "de-DE", "inline")
         assert context["toolInfo"]["tool"]["name"] == "board"
         messages = await view.evaluate("heard")
-        assert [message["method"] for message in messages] == [
-            "ui/notifications/tool-input",
-            "ui/notifications/tool-result",
-        ]
-        assert messages[0]["params"] == {"arguments": {"n": 1}} and messages[1]["params"]["structuredContent"] == {
-            "n": 1
-        }
+        methods = [message["method"] for message in messages]
+        assert methods == ["ui/notifications/tool-input", "ui/notifications/tool-result"]
+        assert messages[0]["params"] == {"arguments": {"n": 1}}
+        assert messages[1]["params"]["structuredContent"] == {"n": 1}
         assert messages[1]["params"]["content"][1]["data"] == base64.b64encode(bytes(100)).decode()
 
         # what the view asks goes to its server, to the store, or to the person
@@ -263,11 +258,8 @@ async def test_an_origin_of_a_view_serves_its_sandbox_and_nothing_else(
         # and the gallery takes nothing from there
         netloc = gallery.url.removeprefix("http://").rstrip("/")
         assert (await at(netloc, "apps", Origin=view["origin"])).status == 403
-        page = await at(netloc)
-        assert (
-            f"frame-src 'self' http://*.localhost:{netloc.rpartition(':')[2]};"
-            in page.headers["Content-Security-Policy"]
-        )
+        frames = f"frame-src 'self' http://*.localhost:{netloc.rpartition(':')[2]};"
+        assert frames in (await at(netloc)).headers["Content-Security-Policy"]
         await gallery.ask("DELETE", f"views/{call}", expect=204)
         assert (await at(name)).status == 404
 
@@ -289,33 +281,23 @@ async def test_an_app_that_only_says_that_it_has_views(tmp_path: Path, browser: 
 async def test_views_are_shown_on_this_machine_to_those_who_see_the_call(
     tmp_path: Path, browser: Browser, views_address: str
 ) -> None:
-    token, tenant = "a-token-for-the-operator", "a-token-for-a-tenant"
-    options = Options(token=token, public_url="https://files.example")
-    async with (
-        serve(open_store(tmp_path), options, users={tenant: Scope(tenant="else")}) as served,
-        aiohttp.ClientSession() as http,
-    ):
-        app = (await served.apps.connect(views_address, {})).key
-
-        async def ask(method: str, path: str, by: str = token, **more: Any) -> aiohttp.ClientResponse:
-            headers = {"Authorization": f"Bearer {by}", **more.pop("headers", {})}
-            return await http.request(method, served.url + path, headers=headers, **more)
-
-        body = {"capability": "board", "view": True}
-        call = (await (await ask("POST", f"apps/{app}/calls", json=body)).json())["id"]
-        assert (await ask("GET", f"views/{call}")).status == 200
-        elsewhere = await ask("GET", f"views/{call}", headers={"Host": "files.example"})
-        assert elsewhere.status == 409 and "opened at 127.0.0.1 or localhost" in await elsewhere.text()
-        page = await ask("GET", "", headers={"Host": "files.example"})
-        assert "localhost" not in page.headers["Content-Security-Policy"]
+    async with open_gallery(tmp_path, browser, public_url="https://files.example") as gallery:
+        gallery.app = (await gallery.served.apps.connect(views_address, {})).key
+        call = await start(gallery)
+        shown = await gallery.ask("GET", f"views/{call}")
+        elsewhere = {"Host": "files.example"}
+        async with gallery.http.get(f"{gallery.url}views/{call}", headers=elsewhere) as answer:
+            assert answer.status == 409 and "opened at 127.0.0.1 or localhost" in await answer.text()
+        async with gallery.http.get(gallery.url, headers=elsewhere) as page:
+            assert "localhost" not in page.headers["Content-Security-Policy"]
         message = {"method": "ping", "params": {}, "request": True}
-        for method, more in (("GET", {}), ("POST", {"json": message}), ("DELETE", {})):
-            assert (await ask(method, f"views/{call}", tenant, **more)).status == 404, method
-        assert await (await ask("POST", f"views/{call}", json=message)).json() == {
-            "answer": {"result": {}},
-            "files": [],
-            "warnings": (await (await ask("GET", f"views/{call}")).json())["warnings"],
-        }
+        token = (await gallery.ask("POST", "tokens", body={"tenant": "else"}, expect=201))["token"]
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as stranger:
+            for method in ("GET", "POST", "DELETE"):
+                async with stranger.request(method, f"{gallery.url}views/{call}", json=message) as answer:
+                    assert answer.status == 404, method
+        reply = await gallery.ask("POST", f"views/{call}", body=message)
+        assert reply == {"answer": {"result": {}}, "files": [], "warnings": shown["warnings"]}
 
 
 async def test_limits_of_live_views(tmp_path: Path, browser: Browser, views_address: str) -> None:
