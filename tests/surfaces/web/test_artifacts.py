@@ -440,7 +440,8 @@ async def test_a_damaged_store_is_served_but_for_what_is_damaged(
     assert spoilt.path
     spoilt.path.write_bytes(b"D")
     for file in inner.glob("index.sqlite*"):
-        file.write_bytes(b"no database" * 1000)
+        file.unlink()
+    (inner / "index.sqlite").write_bytes(b"no database" * 1000)
     listed = (await web.get("/artifacts")).json["artifacts"]
     assert {meta["id"] for meta in listed} == {good.id, missing.id, spoilt.id}
     assert (await web.get(f"/artifacts/{good.id}")).body == b"a"

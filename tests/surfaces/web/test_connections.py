@@ -1,9 +1,10 @@
 """Connections that send half a request, one byte after another, or nothing."""
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.slow_client import drip, half_sent, is_closed
 from tests.support.web_client import running
 from transports.artifacts import ArtifactStore, Scope
@@ -58,11 +59,11 @@ async def test_one_tenant_leaves_others_room(
     """A tenant may have a quarter of the listeners, and eight running requests."""
     monkeypatch.setattr(connections, "_connection_limit", lambda: 4 * 8)
     users = {"a-token-of-acme": Scope(tenant="acme"), "a-token-of-other": Scope(tenant="other")}
-    async with AsyncExitStack() as stack:
-        web = await stack.enter_async_context(running(store, users=users, max_listeners=listeners))
+    async with running(store, users=users, max_listeners=listeners) as web, AsyncExitStack() as stack:
         acme, other = (web.with_token(token) for token in users)
+        streams = await stack.enter_async_context(AsyncExitStack())
         for _ in range(opened):
-            await stack.enter_async_context(acme.listen())
+            await streams.enter_async_context(acme.listen())
         refused = await acme.get(refused_path)
         assert (refused.status, refused.code) == (429, "LIMIT_REACHED")
         assert ((await acme.get("/artifacts")).status == 200) is (refused_path == "/events")
@@ -71,3 +72,12 @@ async def test_one_tenant_leaves_others_room(
         listening = await stack.enter_async_context(other.listen())
         await other.post("/artifacts", data=b"text", headers={"Content-Type": "text/plain"})
         await listening.until("artifact_stored")
+        await streams.aclose()
+
+        async def is_heard_again() -> bool:
+            with suppress(AssertionError):  # refused
+                async with acme.listen():
+                    return True
+            return False
+
+        await eventually(is_heard_again)

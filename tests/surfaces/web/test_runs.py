@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import threading
@@ -19,7 +20,7 @@ from transports.batch import Job, Ledger, Outcome, State, open_ledger
 from transports.batch.ledger._schema import Settlement
 from transports.errors import LedgerError
 from transports.surfaces.web._options import Limits
-from transports.surfaces.web._runs import ServedRuns
+from transports.surfaces.web._runs import ServedRun, ServedRuns
 
 CANARY = "<script>alert(1)</script>\u202e"
 SECRET = "hunter2-hunter2"
@@ -182,6 +183,25 @@ async def test_a_run_that_is_closed_beside_the_watcher_does_not_end_it(
     monkeypatch.setattr(first, "overview", look)
     await eventually(lambda: len(looks) > 2)
     await runs.aclose()
+
+
+async def test_a_change_that_a_request_has_read_first_is_still_an_event(tmp_path: Path) -> None:
+    changes: list[bool] = []
+    runs = ServedRuns([str(tmp_path)], lambda _, now: changes.append(now.cancelled), Limits(run_interval=0.4))
+    async with await make_run(tmp_path, jobs=3) as ledger:  # none is queued: no state changes
+        (place,) = await runs.places()
+        run = await runs.get(place.id)
+        assert run is not None
+        await asyncio.sleep(0.15)  # the next read is then due between two looks of the watcher
+        await run.overview()
+        await ledger.cancel()
+        await eventually(lambda: _is_cancelled(run), pause=0)
+        await eventually(lambda: changes[-1:] == [True], within=5)
+        await runs.aclose()
+
+
+async def _is_cancelled(run: ServedRun) -> bool:
+    return (await run.overview()).cancelled
 
 
 async def test_the_files_of_a_run_that_is_gone_are_closed(tmp_path: Path) -> None:

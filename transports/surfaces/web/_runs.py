@@ -61,8 +61,9 @@ class ServedRun:
     def __init__(self, place: Place, interval: float) -> None:
         self.place = place
         self.view: LedgerView = open_view(place.where)
-        #: Statistics at the last read.
-        self.latest: Overview | None = None
+        #: States that were last reported as a change. A request may have read them before the watch does.
+        self.reported: dict[str, object] | None = None
+        self._latest: Overview | None = None
         self.used = time.monotonic()
         self._interval = interval
         self._due = 0.0
@@ -72,12 +73,12 @@ class ServedRun:
         """Return the statistics of the run, cached for a second or more. Raises
         :class:`~transports.errors.LedgerError`."""
         async with self._reading:
-            if self.latest is None or time.monotonic() >= self._due:
+            if self._latest is None or time.monotonic() >= self._due:
                 started = time.monotonic()
-                self.latest = await self.view.overview()
+                self._latest = await self.view.overview()
                 ended = time.monotonic()
                 self._due = ended + max(self._interval, 10 * (ended - started))  # reading must not take all the time
-            return self.latest
+            return self._latest
 
 
 class ServedRuns:
@@ -178,10 +179,11 @@ class ServedRuns:
         if time.monotonic() - run.used > self._limits.run_idle:
             await self._close(run_id)
             return
-        before = run.latest
-        now = await run.overview()
-        if before is None or (before.states, before.cancelled) != (now.states, now.cancelled):
-            self._on_change(run_id, now)
+        overview = await run.overview()
+        states = _states(overview)
+        if states != run.reported:
+            run.reported = states
+            self._on_change(run_id, overview)
 
 
 def _find_places(configured: Sequence[str]) -> list[Place]:
