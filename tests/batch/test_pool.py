@@ -17,7 +17,7 @@ from tests.support.measured import Measured, measuring
 from transports import CallTimeout, CapabilityError, Disconnected, TransportError, UsageError
 from transports.batch import Endpoint, Job, Outcome, Pool, State
 from transports.batch.pool import _leases as leases
-from transports.batch.pool._fleet import HeldSession, Latency
+from transports.batch.pool._fleet import HeldSession, Latency, Member, Slots, Source
 from transports.errors import BrowserNotFound, ConnectFailed
 
 SOCKET = "ws://app.example/abp"
@@ -328,6 +328,19 @@ async def test_no_browser_at_all_is_told_to_every_call(world: World, error: Exce
             await pool.call(PAGE, "work")
         assert raised.value.code == code and raised.value.sent is False
         await pool.call(PAGE, "work")  # after a pause
+
+
+async def test_a_call_that_is_cancelled_as_it_gets_a_slot_gives_it_back() -> None:
+    slots = Slots(lambda: True)
+    slots.add(Member(1, Source(Browser, 1, 1), None))  # type: ignore[arg-type]
+    slot = await slots.acquire(PAGE)
+    waiting = asyncio.create_task(slots.acquire(PAGE))
+    await asyncio.sleep(0)
+    slots.release(slot)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert slots.leased == 0
 
 
 @pytest.mark.load
