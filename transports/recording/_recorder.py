@@ -137,9 +137,12 @@ class Recorder(WrappedTransport):
         )
 
     async def _warn_of_changed_document(self, request: Any, result: Any, fields: Fields) -> None:
-        """Log that a document of a view is not recorded word for word."""
-        if request["method"] != "resources/read" or await asyncio.to_thread(_has_same_texts, result, fields):
+        """Log a warning if a document of a view is not recorded word for word."""
+        if request["method"] != "resources/read":
             return
+        if await asyncio.to_thread(_has_same_texts, result, fields):
+            return
+
         uri = self._scrubber.text(str(request["params"].get("uri"))[:200])
         logger.warning(
             "%s has texts that look like secrets; they are recorded as %s, and its script may fail in a replay",
@@ -236,24 +239,30 @@ class Recorder(WrappedTransport):
         ``describe`` turns the result into fields of an :class:`~transports.recording._file.Answer`.
         """
         writer, packer = self._require_open()
-        n = next(self._numbers)
-        began = writer.now
-        plain, leaves = await packer.pack(payload, is_parameter=True)
-        writer.write(Operation(n=n, at=began, kind=kind, type=type, id=id, payload=plain, leaves=leaves))
+        number = next(self._numbers)
+        started = writer.now
+        packed_payload, leaves = await packer.pack(payload, is_parameter=True)
+        writer.write(
+            Operation(n=number, at=started, kind=kind, type=type, id=id, payload=packed_payload, leaves=leaves)
+        )
+
+        def write_failure(error: ABPError) -> None:
+            writer.write(Failed(n=number, at=writer.now, error=record_error(error, self._scrubber)))
+
         try:
             result = await work()
             self._record_state(writer)
-            with self._skip_unrecordable(
-                lambda error: writer.write(Failed(n=n, at=writer.now, error=record_error(error, self._scrubber)))
-            ):
-                fields = await describe(result) if describe else {}
-                writer.write(Answer(n=n, at=writer.now).model_copy(update=fields))
+            with self._skip_unrecordable(write_failure):
+                fields: Fields = {}
+                if describe is not None:
+                    fields = await describe(result)
+                writer.write(Answer(n=number, at=writer.now).model_copy(update=fields))
         except ABPError as error:
             self._record_state(writer)
-            writer.write(Failed(n=n, at=writer.now, error=record_error(error, self._scrubber)))
+            write_failure(error)
             raise
         except BaseException:
-            writer.write(Abandoned(n=n, at=writer.now))
+            writer.write(Abandoned(n=number, at=writer.now))
             raise
         return result
 
@@ -278,6 +287,7 @@ class Recorder(WrappedTransport):
             writer.write(EventEntry(at=writer.now, type=STATE, payload=state))
 
     async def _reply_fields(self, reply: Message) -> Fields:
+        """Return a reply as fields of an :class:`~transports.recording._file.Answer`."""
         _, packer = self._require_open()
         payload, leaves = await packer.pack(reply.payload)
         fields: dict[str, object] = {
@@ -299,15 +309,20 @@ class Recorder(WrappedTransport):
 
 
 def _has_same_texts(result: Mapping[str, object], fields: Mapping[str, Any]) -> bool:
-    """Return whether the texts of a resource are recorded as they were read. Long ones are in files."""
-    hashes = {tuple(leaf.path): leaf.sha256 for leaf in fields["leaves"]}
-    contents = result.get("contents")
-    recorded = fields["payload"].get("contents")
-    if not isinstance(contents, list) or not isinstance(recorded, list):
-        return bool(contents == recorded)
-    for index, (before, after) in enumerate(zip(contents, recorded, strict=True)):
-        for key in {"text", "blob"} & before.keys():
-            file_hash = hashes.get(("contents", index, key))
-            if before[key] != after[key] and file_hash != hash_content([str(before[key]).encode()]):
+    """Return whether a resource was recorded with the same texts that were read.
+
+    A long text is recorded as a file, so it is compared by its hash.
+    """
+    read_contents = result.get("contents")
+    recorded_contents = fields["payload"].get("contents")
+    if not isinstance(read_contents, list) or not isinstance(recorded_contents, list):
+        return bool(read_contents == recorded_contents)
+
+    file_hashes = {tuple(leaf.path): leaf.sha256 for leaf in fields["leaves"]}
+    for index, (read, recorded) in enumerate(zip(read_contents, recorded_contents, strict=True)):
+        for key in {"text", "blob"} & read.keys():
+            if read[key] == recorded[key]:
+                continue
+            if file_hashes.get(("contents", index, key)) != hash_content([str(read[key]).encode()]):
                 return False
     return True

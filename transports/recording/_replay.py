@@ -1,7 +1,7 @@
 """Replay of a recorded app, ``replay:FILE``: the same answers, events and files without a browser, a socket or the app.
 
 Calls match by capability and parameters (content by its SHA-256, secrets removed), equal calls in recorded order; a
-view may ask its server the same more often than recorded. An answer comes once everything recorded before it has
+view may operation its server the same more often than recorded. An answer comes once everything recorded before it has
 happened: its events, questions of the app, the ends of other calls.
 A program that behaves differently than recorded is delayed by a second at most. Waiting times are not repeated: a
 call that timed out does so at once.
@@ -63,13 +63,13 @@ _CHUNK = 1 << 20
 
 @dataclass(slots=True, eq=False)
 class Action:
-    """Operation with its outcome and events.
+    """A recorded operation with its outcome and its events.
 
-    ``start`` and ``end`` are lines of the file. Events before ``end`` come before the answer, the others after it.
-    ``outcome`` is ``None`` if the recording ends before it.
+    ``start`` and ``end`` are the lines of the file at which it began and ended. Events before ``end`` come before the
+    answer, the others after it. ``outcome`` is ``None`` if the recording ends before the answer.
     """
 
-    ask: Operation
+    operation: Operation
     start: int
     end: int | None = None
     outcome: Answer | Failed | Abandoned | None = None
@@ -78,9 +78,9 @@ class Action:
     @property
     def call(self) -> str | None:
         """Recorded ``callId`` of a call; ``None`` for other operations."""
-        if self.ask.type != "capabilities/call":
+        if self.operation.type != "capabilities/call":
             return None
-        return _call_id(self.ask.payload)
+        return _call_id(self.operation.payload)
 
 
 class Script:
@@ -93,7 +93,7 @@ class Script:
         self._unplayed: dict[str, deque[Action]] = {}
         for action in self.actions:
             try:
-                key = match_key(action.ask)
+                key = match_key(action.operation)
             except KeyError as error:
                 raise self._bad_line(action.start, str(error.args[0])) from None
             self._unplayed.setdefault(key, deque()).append(action)
@@ -101,33 +101,40 @@ class Script:
         self._lines = sorted(line for action in self.actions for line in (action.start, action.end) if line is not None)
 
     def _read_actions(self) -> None:
+        """Group the lines of the file into actions: each operation with its events and its outcome."""
         by_number: dict[int, Action] = {}
         calls: dict[str, Action] = {}
-        under_way: dict[int, Action] = {}
-        owner: Action | None = None
+        running: dict[int, Action] = {}
+        latest_request: Action | None = None
+
         for line, entry in self._reader.entries:
             if isinstance(entry, Operation):
                 if entry.n in by_number:
                     raise self._bad_line(line, f"the number {entry.n} was used before")
-                by_number[entry.n] = action = Action(entry, line)
+                action = Action(entry, line)
+                by_number[entry.n] = action
                 self.actions.append(action)
                 if action.call is not None:
                     calls[action.call] = action
                 if entry.kind in ("open", "request"):
-                    owner = under_way[entry.n] = action
+                    running[entry.n] = action
+                    latest_request = action
+
             elif isinstance(entry, EventEntry):
-                latest = next(reversed(under_way.values()), owner)  # the owner of an event that names no call
-                named = calls.get(_operation_id(entry.payload), latest)
-                if named is None:
+                # An event that names no call belongs to the latest request that still runs, else to the latest of all.
+                owner = next(reversed(running.values()), latest_request)
+                owner = calls.get(_operation_id(entry.payload), owner)
+                if owner is None:
                     raise self._bad_line(line, "an event comes before the first request")
-                named.events.append((line, entry))
+                owner.events.append((line, entry))
+
             else:
                 answered = by_number.get(entry.n)
                 if answered is None or answered.outcome is not None:
                     raise self._bad_line(line, f"no operation {entry.n} is waiting for an answer")
                 answered.outcome = entry
                 answered.end = line
-                under_way.pop(entry.n, None)
+                running.pop(entry.n, None)
 
     def _bad_line(self, line: int, what: str) -> BadRecording:
         return self._reader.error(line, what, "undo the edit, or record again")
@@ -145,67 +152,80 @@ class Script:
         """Return the seconds between the line and the one before it."""
         if line >= self.end:
             return 0.0
-        entries = self._reader.entries  # the first is on line 2, after the header
-        _, entry = entries[line - 2]
-        _, before = entries[line - 3]
-        return max(entry.at - before.at, 0.0)
+        # The first entry is on line 2, after the header.
+        _, entry = self._reader.entries[line - 2]
+        _, previous_entry = self._reader.entries[line - 3]
+        return max(entry.at - previous_entry.at, 0.0)
 
     def question_answered_at(self, line: int) -> str | None:
         """Return the id of the app's question that was answered at a line, if any."""
         action = self._by_line.get(line)
-        if action is None or not _is_response(action.ask):
+        if action is None or not _is_response(action.operation):
             return None
-        return action.ask.id
+        return action.operation.id
 
     def response_to(self, question: str | None) -> Action | None:
-        return next((action for action in self.actions if _is_response(action.ask) and action.ask.id == question), None)
+        """Return the recorded answer to a question of the app, if there is one."""
+        return next(
+            (action for action in self.actions if _is_response(action.operation) and action.operation.id == question),
+            None,
+        )
 
-    def take(self, ask: Operation) -> Action:
-        """Return the next recorded action that equals ``ask``; of requests of a view the last one again and again.
+    def take(self, operation: Operation) -> Action:
+        """Return the next recorded action that equals ``operation``, and remove it.
 
         Raises :class:`~transports.errors.NotRecorded`."""
-        key = match_key(ask)
+        key = match_key(operation)
         unplayed = self._unplayed.get(key)
         if not unplayed:
-            raise self._not_recorded(ask, key)
-        if ask.type == "view/request" and len(unplayed) == 1:
-            return unplayed[0]  # views ask as often as their own timers say
+            raise self._not_recorded(operation, key)
+
+        # The last request of a view is played any number of times: a view asks as often as its own timers say.
+        if operation.type == "view/request" and len(unplayed) == 1:
+            return unplayed[0]
         return unplayed.popleft()
 
-    def _not_recorded(self, ask: Operation, key: str) -> NotRecorded:
-        what = _label(ask)
+    def _not_recorded(self, operation: Operation, key: str) -> NotRecorded:
+        """Return the error for an operation without a recorded action: played too often, similar, or unknown."""
+        name = _label(operation)
         path = self._reader.path
-        alike = [action for action in self.actions if match_key(action.ask) == key]
-        if alike:
-            lines = ", ".join(str(action.start) for action in alike)
-            message = f"{what} was recorded {len(alike)}× in {path} (line {lines}) and is requested once more"
-            return NotRecorded(f"{message}; record again", details={"lines": [action.start for action in alike]})
-        nearest = self._nearest(ask)
+
+        played = [action.start for action in self.actions if match_key(action.operation) == key]
+        if played:
+            lines = ", ".join(map(str, played))
+            message = f"{name} was recorded {len(played)}× in {path} (line {lines}) and is requested once more"
+            return NotRecorded(f"{message}; record again", details={"lines": played})
+
+        nearest = self._nearest_action(operation)
         if nearest is None:
-            labels = sorted({_label(action.ask) for action in self.actions if action.ask.kind == ask.kind})
+            labels = sorted(
+                {_label(action.operation) for action in self.actions if action.operation.kind == operation.kind}
+            )
             listed = ", ".join(labels) or "nothing like it"
-            return NotRecorded(f"{what} is not in {path}, which has {listed}; record again")
-        diff = _diff(nearest.ask, ask, nearest.start)
+            return NotRecorded(f"{name} is not in {path}, which has {listed}; record again")
+
+        diff = _diff(nearest.operation, operation, nearest.start)
         return NotRecorded(
-            f"{what} is not in {path} with these parameters; the nearest is line {nearest.start}; "
+            f"{name} is not in {path} with these parameters; the nearest is line {nearest.start}; "
             f"record again if the difference is intended:\n{diff}",
             details={"diff": diff, "line": nearest.start},
         )
 
-    def _nearest(self, ask: Operation) -> Action | None:
+    def _nearest_action(self, operation: Operation) -> Action | None:
         """Return the most similar recorded action of the same kind, preferably of the same name."""
-        same = [action for action in self.actions if (action.ask.kind, action.ask.type) == (ask.kind, ask.type)]
-        named = [action for action in same if _label(action.ask) == _label(ask)] or same
-        text = _comparable_text(ask)
+        kind = (operation.kind, operation.type)
+        same_kind = [action for action in self.actions if (action.operation.kind, action.operation.type) == kind]
+        same_name = [action for action in same_kind if _label(action.operation) == _label(operation)]
+        text = _comparable_text(operation)
 
         def similarity(action: Action) -> float:
-            return difflib.SequenceMatcher(None, _comparable_text(action.ask), text).quick_ratio()
+            return difflib.SequenceMatcher(None, _comparable_text(action.operation), text).quick_ratio()
 
-        return max(named, key=similarity, default=None)
+        return max(same_name or same_kind, key=similarity, default=None)
 
-    def mismatch(self, recorded: Action, ask: Operation) -> NotRecorded:
+    def mismatch(self, recorded: Action, operation: Operation) -> NotRecorded:
         """Return the error for an answer to the app that differs from the recorded one."""
-        diff = _diff(recorded.ask, ask, recorded.start)
+        diff = _diff(recorded.operation, operation, recorded.start)
         return NotRecorded(
             f"the app got a different answer in {self._reader.path} (line {recorded.start}), so its reaction is "
             f"not known; record again if the difference is intended:\n{diff}",
@@ -213,36 +233,47 @@ class Script:
         )
 
 
-def match_key(ask: Operation) -> str:
+def match_key(operation: Operation) -> str:
     """Return the lookup key of an operation: for a call its capability and parameters (content by SHA-256)."""
-    return f"{ask.kind} {ask.type} {_label(ask)} {encode_json(_comparable(ask)).decode()}"
+    return f"{operation.kind} {operation.type} {_label(operation)} {encode_json(_comparable_parts(operation)).decode()}"
 
 
-def _comparable(ask: Operation) -> object:
-    """Return the parts of an operation that must match: not ids, timeouts or the names of this library."""
-    payload: Any = ask.payload
-    match ask.kind, ask.type:
+def _comparable_parts(operation: Operation) -> object:
+    """Return the parts of an operation that decide whether it equals a recorded one.
+
+    Ids, timeouts, and the name and version of this library are left out: they differ in each run.
+    """
+    payload: Any = operation.payload
+    match operation.kind, operation.type:
         case "request", "initialize":
             return members_of(payload).get("requestedCapabilities")
+
         case "request", "capabilities/call" if isinstance(payload, dict):
-            content: dict[Place, object] = {tuple(leaf.path): {"sha256": leaf.sha256} for leaf in ask.leaves}
-            whole: Any = replace(payload, content)
-            return _sorted({"capability": whole.get("capability"), "params": whole.get("params")})
+            # Content is compared by its hash.
+            hashes: dict[Place, object] = {tuple(leaf.path): {"sha256": leaf.sha256} for leaf in operation.leaves}
+            hashed_payload: Any = replace(payload, hashes)
+            return _sorted({"capability": hashed_payload.get("capability"), "params": hashed_payload.get("params")})
+
         case "request", "capabilities/cancel" if isinstance(payload, dict):
             return payload.get("callId")
+
         case "notify", "shutdown":
             return None
-        case "request", "view/request" if isinstance(payload, dict):  # _meta has a token of the connection
+
+        case "request", "view/request" if isinstance(payload, dict):
+            # _meta holds a token that differs on each connection.
             params = {name: value for name, value in payload["params"].items() if name != "_meta"}
             return _sorted({"method": payload["method"], "params": params})
+
         case "request", "view/listed" if isinstance(payload, dict):
             return payload.get("uri")
+
         case _:
             return _sorted(payload)
 
 
-def _is_response(ask: Operation) -> bool:
-    return (ask.kind, ask.type) == ("notify", "elicitation/response")
+def _is_response(operation: Operation) -> bool:
+    return (operation.kind, operation.type) == ("notify", "elicitation/response")
 
 
 def _sorted(node: object) -> object:
@@ -258,23 +289,24 @@ def _sorted(node: object) -> object:
             return node
 
 
-def _label(ask: Operation) -> str:
+def _label(operation: Operation) -> str:
     """Return a display name: the capability of a call, the method of a view, or the kind of the operation."""
-    payload = members_of(ask.payload)
+    payload = members_of(operation.payload)
     name = payload.get("capability")
-    if not name and ask.type == "view/request":
+    if not name and operation.type == "view/request":
         name = payload.get("method")
-    return str(name or ask.type or payload.get("url") or payload.get("handle") or ask.kind)
+    return str(name or operation.type or payload.get("url") or payload.get("handle") or operation.kind)
 
 
-def _comparable_text(ask: Operation) -> str:
-    return json.dumps(_comparable(ask), indent=2, ensure_ascii=False)
+def _comparable_text(operation: Operation) -> str:
+    return json.dumps(_comparable_parts(operation), indent=2, ensure_ascii=False)
 
 
-def _diff(recorded: Operation, ask: Operation, line: int) -> str:
+def _diff(recorded: Operation, operation: Operation, line: int) -> str:
+    """Return the differences from the recorded operation as a unified diff of at most 40 lines."""
     lines = difflib.unified_diff(
         _comparable_text(recorded).splitlines(),
-        _comparable_text(ask).splitlines(),
+        _comparable_text(operation).splitlines(),
         f"recorded (line {line})",
         "now",
         lineterm="",
@@ -292,13 +324,13 @@ def _call_id(payload: object) -> str | None:
 
 
 def _gave_up_at_deadline(action: Action, answer: Answer) -> bool:
-    """Return whether the app answered a call with ``TIMEOUT`` at its deadline, which is a timeout of the call
-    (docs/protocol.md 3.4). The replay itself does not wait until then."""
+    """Return whether the app answered ``TIMEOUT`` at the deadline of the call, which counts as a timeout of the call
+    (docs/protocol.md 3.4). The replay does not wait until the deadline."""
     error = members_of(members_of(answer.payload).get("error"))
-    limit = members_of(members_of(action.ask.payload).get("options")).get("timeout")
+    limit = members_of(members_of(action.operation.payload).get("options")).get("timeout")
     if error.get("code") != CallTimeout.code or not isinstance(limit, int):
         return False
-    return answer.at - action.ask.at >= limit / 1000 - TIMER_TOLERANCE
+    return answer.at - action.operation.at >= limit / 1000 - TIMER_TOLERANCE
 
 
 def _operation_id(payload: object) -> str:
@@ -321,7 +353,7 @@ class ReplayProgress:
         self.closed = asyncio.Event()
 
     def mark_done(self, *lines: int | None) -> None:
-        """``None`` is ignored."""
+        """Mark lines as done and wake those that wait for them. ``None`` is ignored."""
         self._done.update(line for line in lines if line is not None)
         self._changed.set()
         self._changed = asyncio.Event()
@@ -422,15 +454,17 @@ class ReplayTransport(Transport):
         payload: Any = message.payload
         if message.type == "capabilities/cancel":
             payload = {**payload, "callId": self._recorded_ids.get(payload["callId"], payload["callId"])}
-        ask = await self._operation_for("request", payload, message)
+        operation = await self._operation_for("request", payload, message)
         try:
             async with asyncio.timeout(timeout):
-                action, answer = await self._play(ask)
+                action, answer = await self._play(operation)
         except TimeoutError:
             raise no_answer(message.type, timeout) from None
         if _gave_up_at_deadline(action, answer):
             raise no_answer(message.type, timeout)
-        if answer.leaves or answer.outputs:  # in files
+
+        has_files = bool(answer.leaves or answer.outputs)
+        if has_files:
             reply = await asyncio.to_thread(self._restore_reply, action, answer)
         else:
             reply = self._restore_reply(action, answer)
@@ -441,8 +475,8 @@ class ReplayTransport(Transport):
 
     def _restore_server_call(self, action: Action, answer: Answer) -> ServerCall:
         line = action.end or action.start
-        whole = self._require_object(line, unpack(self._reader, line, answer.shown, answer.shown_leaves))
-        return ServerCall(*(self._require_object(line, whole.get(field.name)) for field in fields(ServerCall)))
+        server_call = self._require_object(line, unpack(self._reader, line, answer.shown, answer.shown_leaves))
+        return ServerCall(*(self._require_object(line, server_call.get(field.name)) for field in fields(ServerCall)))
 
     def _restore_reply(self, action: Action, answer: Answer) -> Message:
         line = action.end or action.start
@@ -457,16 +491,16 @@ class ReplayTransport(Transport):
 
     async def notify(self, message: Message) -> None:
         """Compare a message with the recorded one. A different answer to a question of the app fails its call."""
-        ask = await self._operation_for("notify", message.payload, message)
+        operation = await self._operation_for("notify", message.payload, message)
         if message.type == "shutdown":
             return
         if message.type != "elicitation/response":
-            await self._play(ask)
+            await self._play(operation)
             return
         recorded = self._script.response_to(message.id)
         if recorded is not None:
-            if match_key(recorded.ask) != match_key(ask):
-                self._progress.reject(message.id, self._script.mismatch(recorded, ask))
+            if match_key(recorded.operation) != match_key(operation):
+                self._progress.reject(message.id, self._script.mismatch(recorded, operation))
             self._progress.mark_done(recorded.start, recorded.end)
 
     async def events(self) -> AsyncIterator[Message]:
@@ -497,15 +531,15 @@ class ReplayTransport(Transport):
 
     async def fetch_download(self, reference: Download, staged: Staged, fetch: object) -> Fetched:
         """Write the recorded download to ``staged``. ``fetch`` is not used."""
-        ask = await self._operation_for("download", {"url": reference.url})
-        action, answer = await self._play(ask)
+        operation = await self._operation_for("download", {"url": reference.url})
+        action, answer = await self._play(operation)
         with await self._open_content(action, answer) as file:
             while chunk := await asyncio.to_thread(file.read, _CHUNK):
                 await staged.write(chunk)
         recorded = self._require_object(action.end, answer.payload)
-        required = {"content_type": None, "filename": None, "complete": False}
-        fetched = {field.name: recorded[field.name] for field in fields(Fetched) if field.name in recorded}
-        return Fetched(**(required | fetched))
+        defaults = {"content_type": None, "filename": None, "complete": False}
+        values = {field.name: recorded[field.name] for field in fields(Fetched) if field.name in recorded}
+        return Fetched(**(defaults | values))
 
     def _require_object(self, line: int | None, payload: object) -> dict[str, Any]:
         if not isinstance(payload, dict):
@@ -522,38 +556,44 @@ class ReplayTransport(Transport):
 
     async def _operation_for(self, kind: Kind, payload: object, message: Message | None = None) -> Operation:
         """Return an operation in its recorded form."""
-        plain, leaves = await self._packer.pack(payload, is_parameter=True)
-        named = {} if message is None else {"type": message.type, "id": message.id}
-        return Operation(n=0, kind=kind, payload=plain, leaves=leaves).model_copy(update=named)
+        packed_payload, leaves = await self._packer.pack(payload, is_parameter=True)
+        operation = Operation(n=0, kind=kind, payload=packed_payload, leaves=leaves)
+        if message is None:
+            return operation
+        return operation.model_copy(update={"type": message.type, "id": message.id})
 
-    async def _play(self, ask: Operation) -> tuple[Action, Answer]:
-        """Play the recorded operation equal to ``ask``: its events, then its answer or its error."""
-        action = self._script.take(ask)
-        current = Action(ask, 0).call
-        if action.call is not None and current is not None:
-            self._current_ids[action.call] = current
-            self._recorded_ids[current] = action.call
+    async def _play(self, operation: Operation) -> tuple[Action, Answer]:
+        """Play the recorded action that equals ``operation``: its events, then its answer or its error."""
+        action = self._script.take(operation)
+        current_id = Action(operation, 0).call
+        if action.call is not None and current_id is not None:
+            self._current_ids[action.call] = current_id
+            self._recorded_ids[current_id] = action.call
+
         self._progress.mark_done(action.start)
-        last = action.end or self._script.end
-        earlier = deque(self._script.lines_between(action.start, last))
+        end = action.end or self._script.end
+        lines_before = deque(self._script.lines_between(action.start, end))
         try:
             for line, event in action.events:
-                if line < last:
-                    await self._progress.wait_until(line, earlier)
+                if line < end:
+                    await self._progress.wait_until(line, lines_before)
                     self._emit(line, event)
-            if earlier:
-                await self._progress.wait_until(last, earlier)
-                if ask.kind == "request":  # it outlasted another call: it ends after that one again
-                    await asyncio.sleep(min(self._script.pause_before(last), 0.3))
+
+            if lines_before:
+                await self._progress.wait_until(end, lines_before)
+                if operation.kind == "request":
+                    # It outlasted another call when it was recorded, so it ends after that one again.
+                    await asyncio.sleep(min(self._script.pause_before(end), 0.3))
             await self._wait_for_listener()
-            return action, await self._outcome(action)
+            return action, await self._outcome_of(action)
         finally:
             self._progress.mark_done(action.end)
-            late = [(line, event) for line, event in action.events if line > last]
-            if late and not self._progress.closed.is_set():
-                spawn(self._play_late_events(last, late), self._tasks)
+            late_events = [(line, event) for line, event in action.events if line > end]
+            if late_events and not self._progress.closed.is_set():
+                spawn(self._play_late_events(end, late_events), self._tasks)
 
-    async def _outcome(self, action: Action) -> Answer:
+    async def _outcome_of(self, action: Action) -> Answer:
+        """Return the answer of an action, or raise its recorded error."""
         match action.outcome:
             case Answer() as answer:
                 return answer
@@ -566,13 +606,16 @@ class ReplayTransport(Transport):
             action.start, "the recording ends before the answer", "record again, and let the program end"
         )
 
-    async def _play_late_events(self, last: int, late: Sequence[tuple[int, EventEntry]]) -> None:
-        earlier = deque(self._script.lines_between(last, late[-1][0]))
-        for line, event in late:
-            await self._progress.wait_until(line, earlier)
+    async def _play_late_events(self, end: int, late_events: Sequence[tuple[int, EventEntry]]) -> None:
+        """Emit the events that came after the answer, which is on line ``end``."""
+        last_line, _ = late_events[-1]
+        lines_before = deque(self._script.lines_between(end, last_line))
+        for line, event in late_events:
+            await self._progress.wait_until(line, lines_before)
             self._emit(line, event)
 
     def _emit(self, line: int, event: EventEntry) -> None:
+        """Pass an event on to the consumer. A change of the transport's state is applied here instead."""
         payload: Any = self._with_current_ids(event.payload)
         if event.type == STATE:
             state = self._require_object(line, payload)
@@ -587,7 +630,8 @@ class ReplayTransport(Transport):
 
     async def _wait_for_listener(self) -> None:
         """Let the consumer receive the queued events, within a second, so that they arrive before the answer."""
-        await asyncio.sleep(0)  # without any await so far, the consumer's task may not have started
+        # Without any await so far, the consumer's task may not have started.
+        await asyncio.sleep(0)
         if self._listening and not self._events.empty():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
