@@ -53,7 +53,7 @@ def recording(data: bytes) -> None:
     script = Script(reader)
     for action in script.actions:
         with suppress(ABPError):
-            script.take(action.ask)
+            script.take(action.operation)
         script.lines_between(action.start, action.end or script.end)
         script.pause_before(action.start)
         script.question_answered_at(action.start)
@@ -66,7 +66,7 @@ def recording(data: bytes) -> None:
                 with suppress(ABPError):
                     unpack_content(reader, action.start, leaf)
     for action in script.actions:
-        script.take(action.ask)
+        script.take(action.operation)
 
 
 def metadata(data: bytes) -> None:
