@@ -70,8 +70,8 @@ def read_binary(value: Any, where: str) -> Binary:
 def wrap(data: bytes, mime_type: str = OCTETS, filename: str | None = None, size: Any = None) -> dict[str, Any]:
     """Return bytes as BinaryData in base64. ``size`` is declared instead of the real size if it is given."""
     wrapped = {"content": base64.b64encode(data).decode(), "mimeType": mime_type, "encoding": "base64"}
-    named = {} if filename is None else {"filename": filename}
-    return {**wrapped, "size": len(data) if size is None else size, **named}
+    with_name = {} if filename is None else {"filename": filename}
+    return {**wrapped, "size": len(data) if size is None else size, **with_name}
 
 
 def wrap_text(text: str, mime_type: str, filename: str) -> dict[str, Any]:

@@ -22,9 +22,9 @@ def _bulk(count: int) -> dict[str, Capability]:
     schema = {"type": "object", "properties": {"value": {"type": "string", "description": "Anything"}}}
     rest = {"inputSchema": schema, "outputSchema": {}, "features": {}, "available": True, "requirements": []}
     made = {}
-    for at in range(count):
-        name = f"bulk.{at:06}"
-        description = f"Number {at} of {count} capabilities that make the list long"
+    for number in range(count):
+        name = f"bulk.{number:06}"
+        description = f"Number {number} of {count} capabilities that make the list long"
         handler = sync(lambda params, name=name: {"name": name, "value": params.get("value", "")})  # type: ignore[misc]
         made[name] = Capability({"name": name, "description": description, **rest}, handler)
     return made

@@ -98,7 +98,7 @@ DEFAULTS = {
     },
 }
 PLAIN = ["option1", "option2", "option3"]
-TITLED = [{"const": f"value{at}", "title": f"Choice {at}"} for at in (1, 2, 3)]
+TITLED = [{"const": f"value{number}", "title": f"Choice {number}"} for number in (1, 2, 3)]
 ENUMS = {
     "type": "object",
     "properties": {
@@ -153,8 +153,8 @@ async def error(talk: Talk, params: Mapping[str, Any], call: str) -> object:
 
 
 async def progress(talk: Talk, params: Mapping[str, Any], call: str) -> object:
-    for at in (0, 50, 100):
-        await talk.send("progress", {"operationId": call, "progress": at, "total": 100})
+    for number in (0, 50, 100):
+        await talk.send("progress", {"operationId": call, "progress": number, "total": 100})
     return "done"
 
 
@@ -180,10 +180,10 @@ def asking(*forms: Json) -> Handler:
 async def change(talk: Talk, params: Mapping[str, Any], call: str) -> object:
     """One capability more, or one fewer."""
     talk.extra = not talk.extra
-    told = [{"name": "test_extra", "available": True}] if talk.extra else []
+    capabilities = [{"name": "test_extra", "available": True}] if talk.extra else []
     await talk.notify(
         "notifications/capabilities/list_changed",
-        {"added": told, "removed": [] if talk.extra else ["test_extra"], "changed": []},
+        {"added": capabilities, "removed": [] if talk.extra else ["test_extra"], "changed": []},
     )
     return "changed"
 

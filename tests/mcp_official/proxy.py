@@ -30,8 +30,8 @@ async def proxied(url: str, token: str) -> AsyncIterator[str]:
                 headers["Mcp-Name"] = f"abp_{headers['Mcp-Name']}"
             body = _asked(await request.read())
             async with http.request(request.method, url, headers=headers, data=body) as answer:
-                kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
-                out = web.StreamResponse(status=answer.status, headers=kept)
+                end_to_end = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP}
+                out = web.StreamResponse(status=answer.status, headers=end_to_end)
                 await out.prepare(request)
                 async for line in answer.content:
                     await out.write(_OURS.sub(b'"name":"', line))

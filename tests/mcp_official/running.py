@@ -60,14 +60,14 @@ async def inspect_http(node: Node, folder: Path) -> list[str]:
 
 async def _inspected(node: Node, folder: Path, server: Sequence[str], app: str, *, kept: bool) -> list[str]:
     """``kept``: what one request connects is there in the next, so that the session has to be said."""
-    said: list[str] = []
+    lines: list[str] = []
 
     async def ask(method: str, *options: str) -> Any:
         command = [*node.command("mcp-inspector"), "--cli", *server, "--method", method, *options]
         status, out, errors = await _run(command, folder)
         assert status == 0, f"{method} {options}: {errors}{out}"
         assert not _OURS.search(errors), errors
-        said.append(f"{method} {' '.join(options)}: {len(out)} characters")
+        lines.append(f"{method} {' '.join(options)}: {len(out)} characters")
         return json.loads(out)
 
     names = {tool["name"] for tool in (await ask("tools/list", "--strict"))["tools"]}
@@ -90,7 +90,7 @@ async def _inspected(node: Node, folder: Path, server: Sequence[str], app: str, 
     assert content["text"].encode() == Path(artifact["path"]).read_bytes()
     templates = (await ask("resources/templates/list"))["resourceTemplates"]
     assert [one["uriTemplate"] for one in templates] == ["artifact://{id}{?offset,length}"]
-    return said
+    return lines
 
 
 @asynccontextmanager

@@ -51,8 +51,8 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
     def token(self, key: Any = None, **claims: Any) -> str:
         """A signed access token; ``None`` leaves a claim out."""
         usual = {"iss": self.issuer, "sub": "carol", "exp": int(time.time()) + 300}
-        said = {name: value for name, value in {**usual, **claims}.items() if value is not None}
-        return jwt.encode(said, key or own_key(), algorithm="RS256", headers={"kid": "one"})
+        present = {name: value for name, value in {**usual, **claims}.items() if value is not None}
+        return jwt.encode(present, key or own_key(), algorithm="RS256", headers={"kid": "one"})
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self._clients.get(client_id)

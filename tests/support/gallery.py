@@ -101,8 +101,11 @@ async def open_gallery(
     store, named = open_store(folder), app_entries(read_config(config)) if config else ()
     options = Options(token=TOKEN, key=KEY, public_url=public_url)
     async with serve(store, options, port=port, connect=reach, runs=runs, named=named, limits=limits) as served:
-        target = fixture.url if fixture else "memory:" if memory else None
-        app = (await served.apps.connect(target, {})).key if target else ""
+        app = ""
+        if fixture:
+            app = (await served.apps.connect(fixture.url, {})).key
+        elif memory:
+            app = (await served.apps.connect("memory:", {})).key
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
             yield Gallery(served, http, app)
 

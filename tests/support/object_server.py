@@ -213,7 +213,7 @@ class Proxy:
         except OSError:  # the server is gone: so is the client's connection
             writer.transport.abort()
             return
-        ends = [one.transport for one in (writer, back) if isinstance(one.transport, asyncio.Transport)]
+        ends = [stream.transport for stream in (writer, back) if isinstance(stream.transport, asyncio.Transport)]
         self._open.update(ends)
         pumps = [
             asyncio.ensure_future(self._pump(reader, back, up=True)),

@@ -112,9 +112,9 @@ async def _outcomes(folder: Path) -> dict[str, object]:
             outcome = reason.code if reason else "OK"
         except ABPError as error:
             outcome = error.code
-        outcomes[name] = [outcome, {address: one.connects for address, one in servers.items() if one.connects}]
+        outcomes[name] = [outcome, {address: server.connects for address, server in servers.items() if server.connects}]
 
-    def at(name: str, **more: object) -> Awaitable[object]:
+    def fetch(name: str, **more: object) -> Awaitable[object]:
         return get(f"http://{name}:{_PORT}/f", allow_private=False, **more)  # type: ignore[arg-type]
 
     def public(name: str) -> Awaitable[object]:
@@ -126,15 +126,15 @@ async def _outcomes(folder: Path) -> dict[str, object]:
         stack.callback(resolver.close)
         for address, raw in servers.items():
             stack.callback((await asyncio.start_server(raw.serve, address, _PORT)).close)
-        await case("a public name", at("files.example"))
-        await case("a private name", at("inside.example"))
-        await case("a name with both", at("both.example"))
-        await case("a redirect to a private name", at("files.example"), moved(f"http://inside.example:{_PORT}/"))
-        await case("a redirect to an address", at("files.example"), moved(f"http://{METADATA}:{_PORT}/"))
-        await case("a name that changes", at("rebinding.example"), cut(ETag='"v1"'))
+        await case("a public name", fetch("files.example"))
+        await case("a private name", fetch("inside.example"))
+        await case("a name with both", fetch("both.example"))
+        await case("a redirect to a private name", fetch("files.example"), moved(f"http://inside.example:{_PORT}/"))
+        await case("a redirect to an address", fetch("files.example"), moved(f"http://{METADATA}:{_PORT}/"))
+        await case("a name that changes", fetch("rebinding.example"), cut(ETag='"v1"'))
         for name in ("app.example", "moved.example"):
             base = f"http://{name}:{_PORT}/index.html"
-            own = at(name, base_url=base, server_address=(PRIVATE, _PORT))
+            own = fetch(name, base_url=base, server_address=(PRIVATE, _PORT))
             await case(f"the app's own name: {name}", own)
         link = reply(f'<link rel="abp-manifest" href="http://inside.example:{_PORT}/m.json">'.encode())
         await case("a manifest", discover(f"http://files.example:{_PORT}/"), link)

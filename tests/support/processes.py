@@ -16,8 +16,12 @@ def processes(kind: str = "", below: psutil.Process | None = None) -> list[psuti
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
             line = " ".join(process.cmdline())
-            role = "driver" if "run-driver" in line else "renderer" if "--type=renderer" in line else ""
-            if not role and "--type=" not in line and "--headless" in line:
+            role = ""
+            if "run-driver" in line:
+                role = "driver"
+            elif "--type=renderer" in line:
+                role = "renderer"
+            elif "--type=" not in line and "--headless" in line:
                 role = "browser"
             if kind in ("", role):
                 rows.append(process)

@@ -15,7 +15,7 @@ from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlencode
 def _escaped(value: str) -> str:
     """A value as escapes of JSON, each UTF-16 unit of it."""
     units = value.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
+    return "".join(f"\\u{units[start] << 8 | units[start + 1]:04x}" for start in range(0, len(units), 2))
 
 
 def _entities(value: str, form: str) -> str:
@@ -101,15 +101,15 @@ def readings(text: str, depth: int = 3) -> Iterator[str]:
             yield from readings(one, depth - 1)
     for run in re.findall(r"[A-Za-z0-9+/_-]{8,}", re.sub(r"(?<=[\w+/])\r?\n(?=[\w+/])", "", text)):
         plain = run.replace("-", "+").replace("_", "/")
-        for at in range(4):
-            group = plain[at:]
+        for start in range(4):
+            group = plain[start:]
             group = group[: len(group) - (len(group) % 4 == 1)]
             with_padding = base64.b64decode(group + "=" * (-len(group) % 4))
             yield from readings(with_padding.decode("utf-8", "replace"), min(depth - 1, 1))
     for run in re.findall(r"(?:[0-9A-Fa-f]{2}[ :,]?){6,}", text):
         digits = re.sub(r"[ :,]", "", run)
-        for at in range(2):
-            pairs = digits[at:]
+        for start in range(2):
+            pairs = digits[start:]
             yield binascii.unhexlify(pairs[: len(pairs) // 2 * 2]).decode("utf-8", "replace")
 
 

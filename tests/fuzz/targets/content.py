@@ -113,16 +113,16 @@ def spellings(data: bytes) -> None:
     secret = secret[:60]
     if any(map("\\%&".__contains__, secret)):  # it may read as nearly nothing, which is not searched for
         return
-    if is_guessable(secret) is not None or not data or any(0xD800 <= ord(one) < 0xE000 for one in secret):
+    if is_guessable(secret) is not None or not data or any(0xD800 <= ord(character) < 0xE000 for character in secret):
         return
-    known = KnownSecrets()
-    known.add("FUZZ", secret)
+    secrets = KnownSecrets()
+    secrets.add("FUZZ", secret)
     spelled = [*SPELLED.values()][data[0] % len(SPELLED)](secret)
     for text in (f"{around[:200]} {spelled} {around[:200]}", around):
-        shown = known.text(text)
+        shown = secrets.text(text)
         assert "${SECRET:FUZZ}" in shown or text is around, text
-        assert known.tree({"a": [text], text: 1}) == {"a": [shown], shown: 1}
-        assert len(known.mask(content := text.encode("utf-8", "surrogatepass"))) == len(content)
+        assert secrets.tree({"a": [text], text: 1}) == {"a": [shown], shown: 1}
+        assert len(secrets.mask(content := text.encode("utf-8", "surrogatepass"))) == len(content)
 
 
 def evidence(data: bytes) -> None:

@@ -111,18 +111,18 @@ def jobs(data: bytes) -> None:
     """Jobs of a batch, as lines, as a table, and as the keys, files and target of a line: each is read again as what it
     is written as. Of somebody else's none starts a program, and none sends a file from elsewhere."""
     consent = _consent()
-    for name, content, given in (
+    for name, content, expected in (
         ("jobs.jsonl", data, consent),
         ("jobs.csv", data, None),
         ("wild.jsonl", _wild_line(data), consent),
         ("wild.jsonl", _wild_line(data), None),
     ):
         with suppress(ABPError):
-            for job in chain.from_iterable(read_jobs(_file(name, content), "memory:", given)):
+            for job in chain.from_iterable(read_jobs(_file(name, content), "memory:", expected)):
                 assert parse_job(job_document(job)).key == job.key
                 with suppress(ABPError):
                     job.call_params()
-                if given is not None:
+                if expected is not None:
                     _check_harmless(job)
 
 

@@ -102,7 +102,7 @@ def tool() -> dict[str, Any]:
 
 def metadata() -> dict[str, Any] | None:
     """The metadata of the view, listed and read."""
-    given: dict[str, dict[str, Any]] = {
+    answers: dict[str, dict[str, Any]] = {
         "the policy is a list": {"csp": ["https://api.example"]},
         "domains are a text": {"csp": {"connectDomains": "https://api.example"}},
         "a permission is true": {"permissions": {"camera": True}},
@@ -120,7 +120,7 @@ def metadata() -> dict[str, Any] | None:
             "domain": "x",
         },
     }
-    ui = given.get(FAULT)
+    ui = answers.get(FAULT)
     return {"ui": ui} if ui else None
 
 

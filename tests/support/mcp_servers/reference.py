@@ -43,16 +43,14 @@ class App:
             reply.set_result(payload)
 
     async def ask(self, key: str, request: dict[str, Any]) -> None:
-        said = request.get("params", {}).get("message", request["method"])
+        question = request.get("params", {}).get("message", request["method"])
         default = request.get("params", {}).get("default")
         field = {"type": "string"} | ({"default": default} if isinstance(default, str) else {})
         form = {"type": "object", "properties": {"value": field}, "required": ["value"]}
-        given = await self.latest.session.elicit_form(said, form, self.latest.request_id)
-        answer = (
-            {"success": True, "data": dict(given.content or {})}
-            if given.action == "accept"
-            else {"success": False, "cancelled": True}
-        )
+        reply = await self.latest.session.elicit_form(question, form, self.latest.request_id)
+        answer: dict[str, object] = {"success": False, "cancelled": True}
+        if reply.action == "accept":
+            answer = {"success": True, "data": dict(reply.content or {})}
         await self.conversation.receive({"type": "elicitation/response", "id": key, "payload": answer})
 
     async def list_tools(self, ctx: Any, params: Any) -> ListToolsResult:
@@ -63,11 +61,11 @@ class App:
         return ListToolsResult(
             tools=[
                 Tool(
-                    name=one["name"],
-                    description=one.get("description"),
-                    input_schema=one.get("inputSchema") or {"type": "object"},
+                    name=entry["name"],
+                    description=entry.get("description"),
+                    input_schema=entry.get("inputSchema") or {"type": "object"},
                 )
-                for one in self.conversation.listed
+                for entry in self.conversation.listed
             ]
         )
 
@@ -93,10 +91,10 @@ def result(answer: Any) -> CallToolResult:
         error = answer.get("error") if isinstance(answer, dict) else None
         if isinstance(answer, dict) and answer.get("cancelled"):
             error = {"code": "CANCELLED", "message": "the call was cancelled"}
-        said = error if isinstance(error, dict) else {"code": "OPERATION_FAILED", "message": str(error or answer)}
+        described = error if isinstance(error, dict) else {"code": "OPERATION_FAILED", "message": str(error or answer)}
         return CallToolResult(
-            content=[TextContent(type="text", text=str(said.get("message")))],
-            structured_content={"error": said},
+            content=[TextContent(type="text", text=str(described.get("message")))],
+            structured_content={"error": described},
             is_error=True,
         )
     data = answer.get("data")

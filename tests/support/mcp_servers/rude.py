@@ -100,8 +100,8 @@ def call(request: Any) -> None:
                 write(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": params}) + "\n")
             reply(request, text("done"))
         case "secret":
-            given = os.environ.get("RUDE_API_KEY", "")
-            print(f"the key is {given}", file=sys.stderr, flush=True)
+            key = os.environ.get("RUDE_API_KEY", "")
+            print(f"the key is {key}", file=sys.stderr, flush=True)
             sys.exit(4)
         case _ if name in NAMES:
             reply(request, text("fine"))

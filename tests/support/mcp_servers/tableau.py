@@ -164,8 +164,8 @@ async def call_tool(ctx: Any, params: Any) -> CallToolResult | InputRequiredResu
             )
         case "think":
             message = SamplingMessage(role="user", content=TextContent(type="text", text="Say hi"))
-            said = await ctx.session.create_message([message], max_tokens=10, related_request_id=ctx.request_id)
-            return CallToolResult(content=[], structured_content={"said": said.content.text, "model": said.model})
+            reply = await ctx.session.create_message([message], max_tokens=10, related_request_id=ctx.request_id)
+            return CallToolResult(content=[], structured_content={"said": reply.content.text, "model": reply.model})
         case "work":
             steps = arguments.get("steps", 3)
             for step in range(1, steps + 1):
