@@ -71,6 +71,9 @@ async def test_capabilities_are_those_of_the_manifest(app: App, http: aiohttp.Cl
         ("file.digest", {"file": {"content": "x", "encoding": "base64"}}, "INVALID_PARAMS", "base64"),
         ("file.digest", {"file": {"content": "abcd"}}, "MISSING_PARAM", "encoding"),
         ("shape", {"shape": "blob"}, "INVALID_PARAMS", "shape must be one of"),
+        ("file.generate", {"bytes": -1}, "INVALID_PARAMS", "bytes must be at least 0"),
+        ("file.generate", {"bytes": 1, "seed": 4294967296}, "INVALID_PARAMS", "seed must be at most 4294967295"),
+        ("form.ask", {"method": "", "params": {}}, "INVALID_PARAMS", "method must not be empty"),
         ("shape", {"shape": "SharedArrayBuffer"}, "NOT_SUPPORTED", "isolated"),
         ("fault.throws", {}, "OPERATION_FAILED", "throws"),
         ("fault.rejects_string", {}, "OPERATION_FAILED", "a plain string"),
@@ -156,6 +159,7 @@ def decoded(value: Any) -> Any:
         ("image.info", {"image": {"content": picture(20, 30), "encoding": "base64", "mimeType": "image/png"}}),
         ("file.digest", {"file": FILE}),
         ("file.generate", {"bytes": 3000, "seed": 7, "digest": True}),
+        ("file.generate", {"bytes": 0, "seed": 4294967295}),  # the lowest and the highest
         *(("shape", {"shape": name, "size": 700}) for name in ("top", "flat", "deep", "list", "empty", "mixed")),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
