@@ -270,7 +270,7 @@ class Writer:
 
     def __init__(self, path: Path, header: Header) -> None:
         self._path = path
-        self._content = Tree(_folder(path), own=True)
+        self._content = Tree(_folder(path), private=True)
         with _map_os_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self._open_file()
@@ -363,7 +363,7 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._content = Tree(_folder(path), own=False)
+        self._content = Tree(_folder(path), private=False)
         try:
             data = read_regular(path, 1 << 30)
         except OSError as error:

@@ -254,7 +254,7 @@ class LocalStore(ArtifactStore):
         self.url = self.root.as_uri()
         self._min_free = min_free_bytes
         # another user may have made a folder of this name in the shared temp folder
-        self._tree = Tree(self.root, own=root is None or self.root == _documented_root().absolute())
+        self._tree = Tree(self.root, private=root is None or self.root == _documented_root().absolute())
         index = Index(self._tree, live=retention is not None)
         self._blobs = BlobStore(self._tree, index)
         self._catalog = Catalog(self._tree, index)

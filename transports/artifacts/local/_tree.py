@@ -234,11 +234,11 @@ class StoreFolders(NamedTuple):
 
 
 class Tree:
-    """The folders of one store. With ``own``, a root of another user is refused."""
+    """The folders of one store. With ``private``, a root of another user is refused."""
 
-    def __init__(self, root: Path, *, own: bool) -> None:
+    def __init__(self, root: Path, *, private: bool) -> None:
         self.root = root
-        self._own = own
+        self._private = private
 
     @contextmanager
     def folder(self, *parts: str, create: bool = False) -> Iterator[Folder]:
@@ -286,7 +286,7 @@ class Tree:
                 raise _not_a_folder(self.root.joinpath(*parts)) from error
             raise
         opened.callback(folder.close)
-        if parent is None and self._own and (owner := folder.owner()) is not None:
+        if parent is None and self._private and (owner := folder.owner()) is not None:
             raise StoreError(f"the folder {self.root} belongs to {user_name(owner)} and is not used; {other_folder()}")
         return folder
 
@@ -349,7 +349,7 @@ def folder_beneath(folder: Path, roots: Sequence[Path], refused: UsageError) -> 
     root = next((root for root in roots if real.is_relative_to(root)), None)
     if root is None:
         raise refused
-    with Tree(root, own=False).folder(*real.relative_to(root).parts) as opened:
+    with Tree(root, private=False).folder(*real.relative_to(root).parts) as opened:
         yield real, opened
 
 
