@@ -448,7 +448,9 @@ async def test_fifo_evicts_what_was_stored_first(opened: Open) -> None:
     mine, theirs = store.scoped(Scope(session="s")), store.scoped(Scope(session="o"))
     others = await fill(theirs, [100, 100])
     keys = await fill(mine, [100, 100, 100])
-    await mine.get(keys[0])
+    lru = store.scoped(Scope(session="s"))
+    lru.retention = Retention(cleanup_strategy="lru")  # as another program may have, which records each use
+    await lru.get(keys[0])
     keys += [(await mine.put_bytes(b"new" * 50)).id]
     assert await left(mine, keys) == [2, 3] and await left(theirs, others) == [0, 1]
     with pytest.raises(TooLarge, match="session"):
