@@ -8,6 +8,7 @@ import selectors
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
 
@@ -252,4 +253,7 @@ def test_a_job_is_sent_again_as_soon_as_its_pause_is_over(monkeypatch: pytest.Mo
     """However long the ledger had nothing for this worker before."""
     monkeypatch.setitem(TAKES, "hangs", 40.0)
     apps, _ = simulate(monkeypatch, [Job("do", {"n": 1}, "hangs", idempotent=True)], RunOptions())
-    assert len(apps.sent["hangs"]) == 4 and apps.sent["hangs"][-1] < 3 * 40.0 + 2.0
+    sent = apps.sent["hangs"]
+    assert len(sent) == 4 and sent[-1] < 3 * 40.0 + 2.0
+    pauses = [later - earlier - 40.0 for earlier, later in pairwise(sent)]
+    assert all(pause >= 0.05 * 2**n for n, pause in enumerate(pauses)), pauses
