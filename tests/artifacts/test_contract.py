@@ -174,6 +174,16 @@ async def test_somebody_else_writes_the_staged_file(store: ArtifactStore) -> Non
     assert not path.exists() and await store.get(ref.id) == data
 
 
+async def test_what_is_not_bytes_is_refused_and_writing_goes_on(store: ArtifactStore) -> None:
+    async with store.stage() as staged:
+        await staged.write(b"one ")
+        with pytest.raises(TypeError):
+            await staged.write("two")  # type: ignore[arg-type]
+        await staged.write(b"three")
+        ref = await staged.commit()
+    assert ref.size_bytes == len(b"one three")
+
+
 async def test_a_staged_file_that_changes_while_it_is_kept(
     kind: str, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

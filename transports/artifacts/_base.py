@@ -101,8 +101,9 @@ class StagedFile(Staged):
 
     async def write(self, chunk: bytes | memoryview) -> None:
         self._check()
+        content = as_bytes(chunk)
         self._usable = False  # until the whole chunk is written: half of it must never be committed
-        await self._add(as_bytes(chunk))
+        await self._add(content)
         self._written = self._usable = True
 
     async def reset(self) -> None:
