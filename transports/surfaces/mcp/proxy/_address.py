@@ -86,31 +86,35 @@ def unreachable(server: HttpServer, error: Exception) -> ConnectFailed:
     return ConnectFailed(f"{server} cannot be reached: {reason}")
 
 
-async def refusal_of(server: HttpServer, response: httpx2.Response, identity: bytes) -> bytes:
-    """Return the JSON-RPC error in the body of a refusal, or one made of its status."""
+async def refusal_of(server: HttpServer, response: httpx2.Response, raw_id: bytes) -> bytes:
+    """Return the JSON-RPC error in the body of a refusal with this id, or an error made from the response's status."""
+    max_body_bytes = 64 * 1024
     try:
-        body = await read_body(response, 64 * 1024)
+        body = await read_body(response, max_body_bytes)
         require_limits(body)
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         error = bytes(fields.get("error", b""))
         if error[:1] == b"{":
-            return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (identity or b"null", error)
+            return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (raw_id or b"null", error)
     except TooLarge:
         body = b""
     except (ValueError, RecursionError):
-        pass
+        pass  # not JSON: its first line is the reason
+
     reason = first_line(server.redact(body.decode("utf-8", "replace")))[:_MAX_TEXT]
     if response.has_redirect_location:
         reason = f"the server has moved to {server.redact(response.headers['location'])[:_MAX_TEXT]}; use that address"
-    return error_message(identity, UNAVAILABLE, f"{server} answered with status {response.status_code}: {reason}")
+    return error_message(raw_id, UNAVAILABLE, f"{server} answered with status {response.status_code}: {reason}")
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request that was sent: its id, also as it is written, and whether it has its answer."""
+    """A message that was sent; ``answered`` is true if it was a request and has its answer.
+
+    ``key`` and ``raw_id`` are the id of a request: as a key, and in JSON."""
 
     key: Key | None
-    identity: bytes
+    raw_id: bytes
     method: str
     answered: bool = False
 
@@ -119,7 +123,7 @@ class AddressServer:
     """A server behind an address. Each message is one POST, whose answers are delivered as they arrive."""
 
     grace = 0.0
-    #: It only ends by itself when it has forgotten the session.
+    #: 1, since the connection only ends by itself if the server has forgotten the session.
     status = 1
 
     def __init__(self, server: HttpServer) -> None:
@@ -147,22 +151,26 @@ class AddressServer:
         """Send a message. A notification is sent before this returns, and so before the next message."""
         try:
             message = await read_message(line)
-        except ABPError:  # a batch, or no message: the server says what is wrong with it
-            self._start(None, self._answer(line, _Waiting(None, b"", ""), self._session))
+        except ABPError:
+            # A batch, or no message at all: the server answers what is wrong with it.
+            self._begin_task(None, self._post_and_answer(line, _Waiting(None, b"", ""), self._session))
             return
+
+        if message.method == "notifications/cancelled" and VERSION not in self._session:
+            self._cancel_post(message)
+            return
+
         key = message.key if message.is_request else None
         waiting = _Waiting(key, bytes(message.envelope.id), message.method)
-        if message.method == "notifications/cancelled" and VERSION not in self._session:
-            self._cancel(message)
-            return
-        headers = {**self._session, **self._headers(message)}
+        headers = {**self._session, **self._message_headers(message)}
         if message.is_request or message.is_answer:
-            self._start(waiting.key, self._answer(line, waiting, headers))
+            self._begin_task(waiting.key, self._post_and_answer(line, waiting, headers))
             return
-        await self._answer(line, waiting, headers)
+
+        await self._post_and_answer(line, waiting, headers)
         if message.method == "notifications/initialized" and not self._is_listening:
             self._is_listening = True
-            self._start(None, self._listen())
+            self._begin_task(None, self._listen())
 
     async def aclose(self) -> None:
         await cancel_and_wait(self._tasks)
@@ -174,27 +182,28 @@ class AddressServer:
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def _start(self, key: Key | None, work: Coroutine[object, object, None]) -> None:
+    def _begin_task(self, key: Key | None, work: Coroutine[object, object, None]) -> None:
+        """Run work in a task. With the ``key`` of a request, :meth:`_cancel_post` can cancel it."""
         task = begin(work, self._fail)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if key is None:
             return
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def forget(task: asyncio.Task[None]) -> None:
             if self._posts.get(key) is task:
                 del self._posts[key]
 
         self._posts[key] = task
-        task.add_done_callback(ended)
+        task.add_done_callback(forget)
 
     def _fail(self, error: BaseException) -> None:
-        """End the connection: a request cannot get its answer."""
+        """End the connection, since a request cannot get its answer."""
         if not self._ended.done():
             self._ended.set_exception(failure_of(error))
 
-    async def _answer(self, line: bytes, waiting: _Waiting, headers: Mapping[str, str]) -> None:
-        """Send a message whose request gets an answer whatever is raised."""
+    async def _post_and_answer(self, line: bytes, waiting: _Waiting, headers: Mapping[str, str]) -> None:
+        """Send a message. If it is a request that the server does not answer, answer it with the reason."""
         reason = ""
         try:
             await self._post(line, waiting, headers)
@@ -205,19 +214,20 @@ class AddressServer:
         except Exception as error:
             logger.exception("a message to %s failed", self._server)
             reason = failure_message(error)
+
         if waiting.key is not None and not waiting.answered:
-            await self._pass_on(error_message(waiting.identity, UNAVAILABLE, reason or "the server sent no answer"))
+            await self._pass_on(error_message(waiting.raw_id, UNAVAILABLE, reason or "the server sent no answer"))
         elif reason:
             logger.warning("%s", reason)
 
-    def _cancel(self, message: Message) -> None:
-        """Close the stream of a request, which is its cancellation where there was no handshake."""
+    def _cancel_post(self, message: Message) -> None:
+        """Close the stream of the request that is cancelled. Without a handshake, this is how to cancel it."""
         key = key_or_none(message.params.request_id)
         if key in self._posts:
             self._posts[key].cancel()
 
-    def _headers(self, message: Message) -> dict[str, str]:
-        """Return the headers of a message: those of protocol 2026-07-28 repeat parts of it."""
+    def _message_headers(self, message: Message) -> dict[str, str]:
+        """Return the headers that repeat parts of a message, as protocol 2026-07-28 asks; none for older protocols."""
         params = message.params
         try:
             version = msgspec.json.decode(params.meta.get(PROTOCOL_VERSION, b'""'), type=str)
@@ -225,11 +235,14 @@ class AddressServer:
             return {}
         if not version:
             return {}
+
         headers = {VERSION: encode_header_value(version), "mcp-method": encode_header_value(message.method)}
+
         name_field = NAME_BEARING_METHODS.get(message.method)
         if name_field is not None:
             name = {"name": params.name, "uri": params.uri}.get(name_field, params.task_id)
             headers["mcp-name"] = encode_header_value(name)
+
         places = self._parameter_headers.get(params.name)
         if places and message.method == "tools/call":
             with suppress(ValueError, RecursionError):
@@ -238,35 +251,46 @@ class AddressServer:
         return headers
 
     async def _post(self, line: bytes, waiting: _Waiting, headers: Mapping[str, str]) -> None:
-        sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
-        async with self._client.stream("POST", self._server.url, content=line, headers=sent) as response:
-            if waiting.method == "initialize" and SESSION in response.headers:
-                session = response.headers[SESSION]
-                if not session.isascii():
-                    raise ProtocolError(f"{self._server} gave a session id that is not ASCII")
-                self._session[SESSION] = session
+        """Send a message, and deliver the messages of the response."""
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
+        async with self._client.stream("POST", self._server.url, content=line, headers=headers) as response:
+            if waiting.method == "initialize":
+                self._learn_session(response)
+
             if response.status_code == 404 and SESSION in headers:
-                if waiting.key is not None:
-                    waiting.answered = True
-                    reason = f"{self._server} has forgotten the session"
-                    await self._pass_on(error_message(waiting.identity, UNAVAILABLE, reason))
-                if not self._ended.done():
-                    self._ended.set_result(None)
+                await self._end_session(waiting)
             elif response.status_code >= 300:
-                refusal = await refusal_of(self._server, response, waiting.identity)
+                refusal = await refusal_of(self._server, response, waiting.raw_id)
                 if waiting.key is None:
                     logger.warning("a message was refused: %s", refusal.decode("utf-8", "replace"))
                 else:
-                    await self._take(refusal, waiting)
+                    await self._take_message(refusal, waiting)
             elif is_event_stream(response):
                 await self._read_stream(response, waiting)
             else:
                 body = await read_body(response)
                 if body.strip():
-                    await self._take(body, waiting)
+                    await self._take_message(body, waiting)
+
+    def _learn_session(self, response: httpx2.Response) -> None:
+        session = response.headers.get(SESSION)
+        if session is None:
+            return
+        if not session.isascii():
+            raise ProtocolError(f"{self._server} gave a session id that is not ASCII")
+        self._session[SESSION] = session
+
+    async def _end_session(self, waiting: _Waiting) -> None:
+        """End the connection, since the server has forgotten the session."""
+        if waiting.key is not None:
+            waiting.answered = True
+            reason = f"{self._server} has forgotten the session"
+            await self._pass_on(error_message(waiting.raw_id, UNAVAILABLE, reason))
+        if not self._ended.done():
+            self._ended.set_result(None)
 
     async def _read_stream(self, response: httpx2.Response, waiting: _Waiting) -> None:
-        """Read a stream of events until its request is answered; a stream that breaks is resumed, if it has ids."""
+        """Read a stream of events until its request is answered. Resume a broken stream if its events have ids."""
         position = _Position()
         try:
             await self._read_events(response, position, waiting)
@@ -274,43 +298,49 @@ class AddressServer:
             if not position.last_id or isinstance(error, httpx2.SSEError):
                 raise
             logger.info("a stream of %s broke: %s", self._server, unreachable(self._server, error).message)
-        attempt = 0
-        while position.last_id and waiting.key is not None and not waiting.answered and attempt < 5:
-            attempt += 1
-            await asyncio.sleep(position.delay(attempt))
+
+        failed_attempts = 0
+        while position.last_id and waiting.key is not None and not waiting.answered and failed_attempts < 5:
+            failed_attempts += 1
+            await asyncio.sleep(position.delay(failed_attempts))
             last_id = position.last_id
+            headers = self._resume_headers(last_id)
             with suppress(httpx2.HTTPError, httpx2.StreamError):
-                async with self._client.stream("GET", self._server.url, headers=self._resuming(last_id)) as resumed:
+                async with self._client.stream("GET", self._server.url, headers=headers) as resumed:
                     if resumed.status_code >= 300:
                         return
                     await self._read_events(resumed, position, waiting)
             if position.last_id != last_id:
-                attempt = 0
+                failed_attempts = 0
 
-    def _resuming(self, last_id: str) -> list[tuple[bytes, bytes]]:
+    def _resume_headers(self, last_id: str) -> list[tuple[bytes, bytes]]:
+        """Return the headers of a request for the events after ``last_id``, as bytes, since ids need not be ASCII."""
         headers = [(name.encode(), value.encode()) for name, value in self._session.items()]
         headers.append((b"accept", b"text/event-stream"))
         if last_id:
-            headers.append((b"last-event-id", last_id.encode()))  # as bytes: it need not be ASCII
+            headers.append((b"last-event-id", last_id.encode()))
         return headers
 
     async def _read_events(self, response: httpx2.Response, position: _Position, waiting: _Waiting | None) -> None:
+        """Deliver the messages of a stream, until its end or until the request ``waiting`` is answered."""
         async with aclosing(events_of(response)) as events:
             async for event in events:
                 position.last_id = event.id
                 if event.retry is not None:
-                    position.retry = min(max(event.retry, 100), 60_000) / 1000
+                    milliseconds = min(max(event.retry, 100), 60_000)
+                    position.retry = milliseconds / 1000
                 if event.event == "message" and event.data:
-                    await self._take(event.data.encode().replace(b"\n", b" "), waiting)
+                    await self._take_message(event.data.encode().replace(b"\n", b" "), waiting)
                 if waiting is not None and waiting.answered:
                     return
 
     async def _listen(self) -> None:
-        """Keep the stream of messages open that answer nothing, if the server has one."""
-        position, attempt = _Position(), 0
+        """Keep the stream open on which the server sends messages of its own, if it has such a stream."""
+        position = _Position()
+        attempt = 0
         while True:
             try:
-                headers = self._resuming(position.last_id)
+                headers = self._resume_headers(position.last_id)
                 async with self._client.stream("GET", self._server.url, headers=headers) as response:
                     if response.status_code in (404, 405) or not is_event_stream(response):
                         return
@@ -323,7 +353,8 @@ class AddressServer:
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
-    async def _take(self, raw: bytes, waiting: _Waiting | None) -> None:
+    async def _take_message(self, raw: bytes, waiting: _Waiting | None) -> None:
+        """Deliver a message of the server, which may be the answer to the request ``waiting``."""
         try:
             message = await read_message(raw)
         except TooLarge as error:
@@ -331,21 +362,23 @@ class AddressServer:
                 logger.warning("a message of %s is dropped: %s", self._server, error.message)
             else:
                 waiting.answered = True
-                await self._pass_on(error_message(waiting.identity, UNAVAILABLE, error.message, {"code": error.code}))
+                await self._pass_on(error_message(waiting.raw_id, UNAVAILABLE, error.message, {"code": error.code}))
             return
         except ABPError:
             await self._pass_on(raw)
             return
+
         if waiting is not None and message.is_answer and message.key == waiting.key:
             waiting.answered = True
-            self._learn(waiting.method, message)
+            self._learn_from_answer(waiting.method, message)
         await self._pass_on(raw)
 
     async def _pass_on(self, raw: bytes) -> None:
         async with self._delivering:
             await self._deliver(raw)
 
-    def _learn(self, method: str, message: Message) -> None:
+    def _learn_from_answer(self, method: str, message: Message) -> None:
+        """Learn the protocol version of the handshake, and which parameters of tools are sent as headers."""
         result = message.envelope.result
         try:
             if method == "initialize" and result:
@@ -356,13 +389,13 @@ class AddressServer:
                     places = x_mcp_header_map(tool.input_schema)
                     if places:
                         self._parameter_headers[tool.name] = places
-        except (ValueError, RecursionError):  # another form, of which the client says what is wrong with it
-            pass
+        except (ValueError, RecursionError):
+            pass  # an answer of another form, which the client reports
 
 
 @dataclass(slots=True)
 class _Position:
-    """The last event of a stream, and the delay in seconds that its server asks for."""
+    """The id of the last event of a stream, and the delay in seconds that the server wants before it is resumed."""
 
     last_id: str = ""
     retry: float | None = None
@@ -375,7 +408,8 @@ class _Position:
 
 async def events_of(response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent, None]:
     """Yield the events of a stream. Raises :class:`httpx2.SSEError` for one that is over the limit."""
-    response.encoding = "utf-8-sig"  # whatever its Content-Type says; a mark at the beginning is not content
+    # Events are UTF-8 whatever the Content-Type says, and a byte order mark is not part of them.
+    response.encoding = "utf-8-sig"
     async for event in httpx2.EventSource(response, max_event_size=MAX_BYTES):
         yield event
 

@@ -64,16 +64,17 @@ class Duplex:
         return asyncio.get_running_loop().time() - self._last_message
 
     async def from_client(self, line: bytes | Ends) -> None:
-        """Pass on a message of the client; one over a limit has only its ends."""
+        """Pass on a message of the client. ``line`` is its ends only if it is over the limit."""
         if isinstance(line, Ends):
-            await self._refuse(line, over_limit(MAX_BYTES, "bytes"))
+            await self._refuse_oversized(line, over_limit(MAX_BYTES, "bytes"))
             return
         try:
             message = await read_message(line)
         except TooLarge as error:
-            await self._refuse(ends_of(line), error)
+            await self._refuse_oversized(ends_of(line), error)
             return
-        except ProtocolError:  # the server says what is wrong with it
+        except ProtocolError:
+            # A batch, or no message at all: the server answers what is wrong with it.
             if line[:1] == b"[":
                 await self._exchange.add_batch(line)
             await self._to_server(line)
@@ -81,8 +82,9 @@ class Duplex:
         await self.pass_on(message)
 
     async def pass_on(self, message: Message) -> None:
+        """Pass on a message of the client, or answer it if it is for the proxy."""
         if message.is_request:
-            await self._request(message)
+            await self._pass_request(message)
         elif message.is_answer:
             if not self._exchange.roots.take_answer(message):
                 await self._to_server(message.raw)
@@ -103,37 +105,38 @@ class Duplex:
     async def aclose(self) -> None:
         await cancel_and_wait(self._working.values())
 
-    async def _request(self, message: Message) -> None:
+    async def _pass_request(self, message: Message) -> None:
         if self._exchange.is_ours(message):
-            self._work(message, self._answer_request)
+            self._begin_work(message, self._answer_request)
             return
         files = self._exchange.files_in(message)
         if files:
-            self._work(message, partial(self._send_with_files, files))
+            self._begin_work(message, partial(self._send_with_files, files))
             return
         self._exchange.add_request(message)
         await self._to_server(message.raw)
 
-    def _work(self, message: Message, work: Callable[[Message], Awaitable[None]]) -> None:
-        """Run work in a task that answers its request whatever is raised."""
+    def _begin_work(self, message: Message, work: Callable[[Message], Awaitable[None]]) -> None:
+        """Run work on a request in a task. If the work fails, the request is answered with the error."""
         assert message.key is not None
         key = message.key
 
-        async def answering() -> None:
+        async def work_or_refuse() -> None:
             try:
                 await work(message)
             except Exception as error:  # noqa: BLE001 - a request has one answer
-                await self._to_client(Passed(refusal(bytes(message.envelope.id), error), key, answers=True))
+                answer = refusal(bytes(message.envelope.id), error)
+                await self._to_client(Passed(answer, key, answers=True))
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def forget(task: asyncio.Task[None]) -> None:
             if self._working.get(key) is task:
                 del self._working[key]
 
-        task = self._working[key] = begin(answering(), self._fail)
-        task.add_done_callback(ended)
+        task = self._working[key] = begin(work_or_refuse(), self._fail)
+        task.add_done_callback(forget)
 
     def _fail(self, error: BaseException) -> None:
-        """End the connection: a request cannot get its answer."""
+        """End the connection, since a request cannot get its answer."""
         if not self.failed.done():
             self.failed.set_exception(failure_of(error))
 
@@ -142,17 +145,20 @@ class Duplex:
         await self._to_client(Passed(answer, message.key, answers=True))
 
     async def _send_with_files(self, files: Mapping[Place, str], message: Message) -> None:
+        """Read the files that a call names, and send it with their content."""
+
         async def ask(question: bytes) -> None:
             await self._to_client(Passed(question, message.key))
 
         filled = await self._exchange.with_files(message, files, ask)
         assert message.key is not None
-        self._working.pop(message.key, None)  # from here on, its cancellation is for the server
+        # From here on, a cancellation of the call is for the server.
+        self._working.pop(message.key, None)
         self._exchange.add_request(filled)
         await self._to_server(filled.raw)
 
     async def _cancel(self, message: Message) -> bool:
-        """Cancel a request that was not sent yet. Return ``False`` for any other."""
+        """Cancel a request that the server does not have yet. Return ``False`` for any other request."""
         key = key_or_none(message.params.request_id)
         if key is None:
             return False
@@ -164,11 +170,15 @@ class Duplex:
         await self._to_client(Passed(b"", key, answers=True))
         return True
 
-    async def _refuse(self, ends: Ends, error: TooLarge) -> None:
+    async def _refuse_oversized(self, ends: Ends, error: TooLarge) -> None:
+        """Answer a message of the client that is over a limit, of which only the ends are known."""
         answer = error_message(ends.identity, INVALID_REQUEST, error.message, {"code": error.code})
-        if ends.identity and not ends.has_method:  # the answer to a question of the server
+        is_answer = ends.identity and not ends.has_method
+        is_notification = ends.has_method and not ends.identity
+        if is_answer:
+            # The server has asked a question, and still waits for an answer.
             await self._to_server(answer)
-        elif ends.has_method and not ends.identity:
+        elif is_notification:
             logger.warning("a message of the client is dropped: %s", error.message)
         else:
             key = key_of(ends.identity)

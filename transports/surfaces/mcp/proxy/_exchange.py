@@ -47,8 +47,7 @@ from ._stats import Stats, measure_answer
 
 logger = logging.getLogger("transports")
 
-#: Most requests without an answer, tasks and tokens that are remembered; what belongs to a forgotten one passes as it
-#: is.
+#: Most unanswered requests, tasks and progress tokens that are remembered. Messages about older ones pass unchanged.
 _MAX_OPEN = 10_000
 #: Requests whose results may have large content.
 _COUNTED = ("tools/call", "tasks/result", "resources/read", "prompts/get")
@@ -118,10 +117,10 @@ class Shared:
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
 
     def exchange(self, scope: Scope | None = None, facts: Facts | None = None) -> Exchange:
-        """Return a new exchange, whose artifacts belong to ``scope``, and which reads only these.
+        """Return a new exchange that stores artifacts in ``scope`` and reads only these.
 
-        Without a scope, its artifacts belong to a session of their own, since files without an owner would stay for
-        ever, and it reads all of the store: a client that starts again has the links of its last session."""
+        Without a scope, it stores artifacts in a new session, since files without an owner would stay forever. It
+        reads all of the store, since a client that was started again has the links of its last session."""
         store = self.store if scope is None else self.store.scoped(scope)
         owner = scope or Scope(session=secrets.token_urlsafe(12))
         return Exchange(facts or Facts(), self.rewriter(self.store.scoped(owner)), store, self)
@@ -168,23 +167,30 @@ class Exchange:
     # --- to the server ------------------------------------------------------------------------------------------------
 
     def add_request(self, message: Message) -> None:
+        """Remember a request, to recognise its answer and its progress."""
         assert message.key is not None
         params = message.params
-        tool = params.name if message.method == "tools/call" else self.facts.tasks.get(params.task_id, "")
+        if message.method == "tools/call":
+            tool = params.name
+        else:
+            tool = self.facts.tasks.get(params.task_id, "")
         token = key_or_none(params.meta.get("progressToken", msgspec.Raw()))
+
         self._open[message.key] = _Request(message.method, tool, token)
         if token is not None:
             self._progress[token] = message.key
         if message.method == "initialize":
             self.roots.available = "roots" in _client_capabilities(message)
+
         _forget_oldest(self._open)
         _forget_oldest(self._progress)
 
     async def add_batch(self, batch: bytes) -> None:
-        """Remember the requests of a batch (protocol 2025-03-26), which is sent as it is."""
+        """Remember the requests of a batch (protocol 2025-03-26)."""
         try:
             messages = [await read_message(item) for item in await read_batch(batch)]
-        except ABPError:  # the server says what is wrong with it
+        except ABPError:
+            # The batch is sent all the same, and the server answers what is wrong with it.
             return
         for message in messages:
             if message.is_request:
@@ -196,35 +202,42 @@ class Exchange:
             self._open[key].is_cancelled = True
 
     def is_ours(self, message: Message) -> bool:
-        """Return whether the proxy answers a request: for artifacts, and for lists of resources of a server without."""
+        """Return whether the proxy answers a request itself: for artifacts, and for lists of resources if the server
+        has no resources."""
         if message.method == "resources/read":
             return message.params.uri.startswith("artifact:")
         return not self.facts.has_resources and message.method in ("resources/list", "resources/templates/list")
 
     async def answer(self, message: Message) -> bytes:
-        store, view = self._store, self._rewriter.view
-        identity, params = bytes(message.envelope.id), message.params
+        """Answer a request for which :meth:`is_ours` is true."""
+        view = self._rewriter.view
+        raw_id = bytes(message.envelope.id)
+        params = message.params
+        max_resource_bytes = 64 << 20
         try:
             async with self._shared.reading:
                 if message.method == "resources/read":
-                    result = await read_artifact(store, params.uri, 64 << 20, view)
+                    result = await read_artifact(self._store, params.uri, max_resource_bytes, view)
                 elif message.method == "resources/list":
-                    result = await list_artifacts(store, params.cursor, view)
+                    result = await list_artifacts(self._store, params.cursor, view)
                 else:
                     result = {"resourceTemplates": [TEMPLATE]}
-                if _is_stateless(params.meta):  # fields that results have since protocol 2026-07-28 only
+                if _is_stateless(params.meta):
+                    # Protocol 2026-07-28 added these fields.
                     result |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-                return result_message(identity, await asyncio.to_thread(encode_json, result))
+                return result_message(raw_id, await asyncio.to_thread(encode_json, result))
         except ABPError as error:
             data = {"code": error.code}
             if params.uri:
                 data = {"uri": params.uri[:300], "code": error.code}
-            return error_message(identity, INVALID_PARAMS, error.message, data)
+            return error_message(raw_id, INVALID_PARAMS, error.message, data)
 
     def files_in(self, message: Message) -> dict[Place, str]:
-        """Return the files that a call names and the proxy sends to the server, by their places in its arguments."""
+        """Return the files that a call names and the proxy must read, by their places in its arguments."""
         tool = self._tool_of(message)
-        return {} if tool is None else tool.files.named_in(message)
+        if tool is None:
+            return {}
+        return tool.files.named_in(message)
 
     async def with_files(self, message: Message, files: Mapping[Place, str], ask: Ask) -> Message:
         """Return a call with the content of the files that it names; ``ask`` sends a question to the client.
@@ -247,85 +260,95 @@ class Exchange:
     # --- to the client ------------------------------------------------------------------------------------------------
 
     async def to_client(self, line: bytes | Ends) -> Passed | None:
-        """Return a message of the server as the client gets it; ``None`` for output that is not a message.
+        """Return a message of the server as it goes to the client; ``None`` for output that is not a message.
 
         Raises :class:`~transports.errors.ProtocolError` for an answer that cannot be read, if its request is
         unknown."""
         if isinstance(line, Ends):
-            return self._over_limit(line, over_limit(MAX_BYTES, "bytes"))
+            return self._pass_oversized(line, over_limit(MAX_BYTES, "bytes"))
         try:
             if line[:1] == b"[":
-                return await self._batch(line)
+                return await self._pass_batch(line)
             message = await read_message(line)
         except TooLarge as error:
-            return self._over_limit(ends_of(line), error)
+            return self._pass_oversized(ends_of(line), error)
         except ProtocolError:
-            return self._unreadable(line)
+            return self._pass_unreadable(line)
+
         request = None
         if message.is_answer and message.key is not None:
             if message.key in self.unsent:
-                return self._dropped(line)
+                return self._drop(line)
             request = self._open.pop(message.key, None)
         if request is not None:
-            return Passed(await self._answered(message, request), message.key, answers=True)
+            return Passed(await self._pass_answer(message, request), message.key, answers=True)
+
         if message.envelope.jsonrpc != "2.0":
-            return self._dropped(line)
+            return self._drop(line)
         if message.method:
-            return Passed(line, self._related(message))
+            return Passed(line, self._related_request(message))
         return Passed(line, message.key, answers=message.is_answer)
 
     def answered(self, key: Key) -> None:
-        """Forget a request: it has its answer, or needs none."""
+        """Forget a request that has its answer, or needs none."""
         request = self._open.pop(key, None)
         if request is not None and request.progress is not None:
             self._progress.pop(request.progress, None)
 
-    async def _batch(self, line: bytes) -> Passed | None:
+    async def _pass_batch(self, line: bytes) -> Passed | None:
         try:
             messages = [await self.to_client(item) for item in await read_batch(line)]
         except ProtocolError:
-            return self._dropped(line)
+            return self._drop(line)
         passed = [message.raw for message in messages if message is not None]
         if not passed:
-            return self._dropped(line)
+            return self._drop(line)
         return Passed(b"[%s]" % b",".join(passed))
 
-    def _unreadable(self, line: bytes) -> Passed | None:
-        """Pass on a message that is not JSON: the client says what is wrong with it."""
+    def _pass_unreadable(self, line: bytes) -> Passed | None:
+        """Pass on a message that is not valid JSON, so that the client can report it. Drop anything else."""
         ends = ends_of(line)
         if not ends.is_message:
-            return self._dropped(line)
+            return self._drop(line)
         key = key_or_none(ends.identity)
         if ends.has_method or key is None:
             return Passed(line)
         if key in self.unsent:
-            return self._dropped(line)
+            return self._drop(line)
         self.answered(key)
         return Passed(line, key, answers=True)
 
-    def _dropped(self, line: bytes) -> Passed | None:
-        """Return ``None`` for output that is not a message, with a warning for the first."""
+    def _drop(self, line: bytes) -> Passed | None:
+        """Drop output that is not a message: return ``None``, and log the first such output."""
         if not self._warned:
             self._warned = True
             logger.warning("the server writes text that is not a message to its stdout; it is dropped: %.80r", line)
         return None
 
-    def _over_limit(self, ends: Ends, error: TooLarge) -> Passed | None:
+    def _pass_oversized(self, ends: Ends, error: TooLarge) -> Passed | None:
+        """Return the error for the request whose answer is too large, of which only the ends are known. Drop any other
+        message.
+
+        Raises :class:`~transports.errors.ProtocolError` if the request is unknown."""
         key = key_or_none(ends.identity)
         if key not in self._open and ends.has_method:
             logger.warning("a message of the server is dropped: %s", error.message)
             return None
         if key not in self._open and len(self._open) == 1:
+            # The id may be in the part that is lost, but only one request can be meant.
             (key,) = self._open
         if key is None or key not in self._open:
             raise ProtocolError(f"an answer of the server cannot be read, and its request is unknown: {error.message}")
+
         self.answered(key)
-        identity = ends.identity if key_or_none(ends.identity) == key else encode_json(key)
-        answer = error_message(identity, INTERNAL_ERROR, error.message, {"code": error.code})
+        raw_id = ends.identity
+        if key_or_none(raw_id) != key:
+            raw_id = encode_json(key)
+        answer = error_message(raw_id, INTERNAL_ERROR, error.message, {"code": error.code})
         return Passed(answer, key, answers=True)
 
-    def _related(self, message: Message) -> Key | None:
-        """Return the request that a notification or a question belongs to, if that is known."""
+    def _related_request(self, message: Message) -> Key | None:
+        """Return the key of the request that a notification or a question belongs to; ``None`` if it is unknown."""
         params = message.params
         if message.method == "notifications/progress":
             token = key_or_none(params.progress_token)
@@ -334,17 +357,20 @@ class Exchange:
             return self._progress.get(token)
         return key_or_none(params.meta.get(SUBSCRIPTION_ID, msgspec.Raw()))
 
-    async def _answered(self, message: Message, request: _Request) -> bytes:
+    async def _pass_answer(self, message: Message, request: _Request) -> bytes:
+        """Return an answer as it goes to the client, and count its bytes."""
         if request.progress is not None:
             self._progress.pop(request.progress, None)
+
         rewritten: Rewritten | None = None
         if message.envelope.result:
             try:
-                rewritten = await self._rewritten(message.envelope.result, request)
-            except (ValueError, RecursionError):  # a result of another form: the client says what is wrong with it
-                pass
-            except Exception:  # the answer must not be lost for it
+                rewritten = await self._rewrite_result(message.envelope.result, request)
+            except (ValueError, RecursionError):
+                pass  # a result of another form, which the client reports
+            except Exception:  # the client must get the answer in any case
                 logger.exception("an answer to %s passes as it came", request.method)
+
         is_counted = request.method in _COUNTED
         tool = request.tool or request.method
         if rewritten is None:
@@ -352,6 +378,7 @@ class Exchange:
                 size = await measure_answer(message.raw, message.envelope.result)
                 self._shared.stats.count(tool, size, size, 0)
             return message.raw
+
         raw = result_message(bytes(message.envelope.id), rewritten.result)
         if is_counted:
             received = await measure_answer(message.raw, message.envelope.result)
@@ -359,17 +386,19 @@ class Exchange:
             self._shared.stats.count(tool, received, sent, rewritten.files)
         return raw
 
-    async def _rewritten(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
-        """Return the result for the client if it differs from the server's."""
+    async def _rewrite_result(self, result: msgspec.Raw, request: _Request) -> Rewritten | None:
+        """Return the result for the client; ``None`` if the server's result stays as it is. Learn the server's tools
+        and tasks from it."""
         match request.method:
             case "initialize" | "server/discover":
-                return self._described(result)
+                return self._rewrite_description(result)
             case "tools/list":
                 await self._learn_tools(result)
             case "tools/call" | "tasks/result" | "resources/read" | "prompts/get":
                 self._learn_task(result, request)
                 return await self._rewriter.rewrite(result, self._caller_of(request))
-            case "tasks/get":  # the result of a task is in it since protocol 2026-07-28
+            case "tasks/get":
+                # Since protocol 2026-07-28 it holds the result of the task.
                 fields = FIELDS.decode(result)
                 if "result" in fields:
                     inner = await self._rewriter.rewrite(fields["result"], self._caller_of(request))
@@ -380,22 +409,24 @@ class Exchange:
 
     def _caller_of(self, request: _Request) -> Caller:
         tool = self.facts.tools.get(request.tool)
-        return Caller(
-            request.method,
-            request.tool or request.method.replace("/", "."),
-            None if tool is None else tool.output_schema,
-            self.facts.version,
-        )
+        output_schema = None
+        if tool is not None:
+            output_schema = tool.output_schema
+        name = request.tool or request.method.replace("/", ".")
+        return Caller(request.method, name, output_schema, self.facts.version)
 
-    def _described(self, result: msgspec.Raw) -> Rewritten | None:
-        """Return the server's description with the capability of resources, which artifacts are, if it has none."""
+    def _rewrite_description(self, result: msgspec.Raw) -> Rewritten | None:
+        """Learn the server's description of itself. If it has no resources, return the description with the capability
+        of resources, since the proxy's artifacts are resources."""
         fields = FIELDS.decode(result)
         try:
             described = msgspec.json.decode(result, type=_Described)
+        except ValueError:
+            pass  # these fields have another form; the proxy can do without them
+        else:
             self.facts.version = described.protocol_version
             self._shared.stats.name(described.info.name)
-        except ValueError:  # another form of these fields, which the proxy does not need
-            pass
+
         capabilities: dict[str, msgspec.Raw] = {}
         if "capabilities" in fields:
             capabilities = FIELDS.decode(fields["capabilities"])
@@ -411,13 +442,16 @@ class Exchange:
                 self.facts.tools[name] = tool
 
     def _learn_task(self, result: msgspec.Raw, request: _Request) -> None:
-        if request.method == "tools/call" and b'"task' in bytes(memoryview(result)[:4096]):
-            try:
-                created = msgspec.json.decode(result, type=_Created)
-            except ValueError:  # a field of a tool that has this name
-                return
-            self.facts.tasks[created.task_id or created.task.task_id] = request.tool
-            _forget_oldest(self.facts.tasks)
+        """Remember the tool of a task that a call has created."""
+        # A task is small. Looking at the beginning avoids decoding a large result twice.
+        if request.method != "tools/call" or b'"task' not in bytes(memoryview(result)[:4096]):
+            return
+        try:
+            created = msgspec.json.decode(result, type=_Created)
+        except ValueError:  # another field with this name
+            return
+        self.facts.tasks[created.task_id or created.task.task_id] = request.tool
+        _forget_oldest(self.facts.tasks)
 
 
 def _forget_oldest(entries: OrderedDict[Any, Any]) -> None:
@@ -446,12 +480,12 @@ def failure_message(error: BaseException) -> str:
     return f"the proxy failed ({type(error).__name__}); its log says more"
 
 
-def refusal(identity: bytes, error: Exception) -> bytes:
+def refusal(raw_id: bytes, error: Exception) -> bytes:
     """Return the answer to a request that failed in the proxy."""
     if isinstance(error, ABPError):
-        return error_message(identity, INVALID_PARAMS, error.message, {"code": error.code})
+        return error_message(raw_id, INVALID_PARAMS, error.message, {"code": error.code})
     logger.error("a request failed in the proxy", exc_info=error)
-    return error_message(identity, INTERNAL_ERROR, failure_message(error))
+    return error_message(raw_id, INTERNAL_ERROR, failure_message(error))
 
 
 def _client_capabilities(message: Message) -> Mapping[str, object]:

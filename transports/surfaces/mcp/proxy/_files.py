@@ -8,7 +8,6 @@ import os
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from itertools import islice, product
@@ -34,8 +33,8 @@ _MAX_PARTS, _MAX_DEPTH = 1000, 8
 #: Most files of one call, and bytes of all of them.
 _MAX_FILES, _MAX_BYTES = 16, 100 << 20
 
-#: Place in arguments; ``None`` is any item of a list.
-_Where: TypeAlias = "tuple[str | None, ...]"
+#: Place of a parameter in a schema; ``None`` is any item of a list.
+_SchemaPlace: TypeAlias = "tuple[str | None, ...]"
 #: Sends a request to the client.
 Ask: TypeAlias = Callable[[bytes], Awaitable[None]]
 
@@ -49,8 +48,10 @@ class _RootList(msgspec.Struct):
 
 
 class Roots:
-    """Folders that a client shares, asked for when a call needs them, and of these only what is in ``allowed``
-    (``None``: everything). ``available`` is true if the client has any."""
+    """Folders that a client shares. The client is asked for them when a call needs them.
+
+    Only what is in the folders ``allowed`` is used (``None``: everything). ``available`` is true if the client shares
+    folders at all."""
 
     def __init__(self, allowed: Sequence[Path] | None) -> None:
         self.available = False
@@ -59,13 +60,13 @@ class Roots:
         self._questions: dict[Key, asyncio.Future[bytes]] = {}
 
     def forget(self) -> None:
-        """Ask again with the next call: the roots have changed."""
+        """Forget the folders, since they have changed, and ask again with the next call."""
         self._folders = None
         for question in self._questions.values():
             question.cancel()
 
     def take_answer(self, message: Message) -> bool:
-        """Take the answer to a question of the proxy. Return ``False`` for the answer to another."""
+        """Take the answer to a question of the proxy. Return ``False`` if the server asked the question."""
         if message.key is None or message.key not in self._questions:
             return False
         question = self._questions.pop(message.key)
@@ -74,7 +75,7 @@ class Roots:
         return True
 
     async def folders(self, ask: Ask) -> list[Path]:
-        """Return the folders, at most 100; none if the client does not answer within ten seconds."""
+        """Return at most 100 folders; none if the client does not answer within ten seconds."""
         if not self.available or (self._allowed is not None and not self._allowed):
             return []
         try:
@@ -86,33 +87,39 @@ class Roots:
         return self._folders
 
     async def _ask_once(self, ask: Ask) -> list[Path] | None:
-        """Return the folders; ``None`` if they have changed since the question."""
-        identity = f"abp-proxy-{secrets.token_hex(16)}"
-        question = self._questions[identity] = asyncio.get_running_loop().create_future()
+        """Ask the client for its folders. Return ``None`` if they changed before it answered."""
+        question_id = f"abp-proxy-{secrets.token_hex(16)}"
+        question = self._questions[question_id] = asyncio.get_running_loop().create_future()
         try:
-            await ask(b'{"jsonrpc":"2.0","id":"%s","method":"roots/list"}' % identity.encode())
+            await ask(b'{"jsonrpc":"2.0","id":"%s","method":"roots/list"}' % question_id.encode())
             await asyncio.wait((question,))
         finally:
-            self._questions.pop(identity, None)
+            self._questions.pop(question_id, None)
+
         if question.cancelled():
             return None
-        return await in_thread(_shared_folders, question.result(), self._allowed)
+        return await in_thread(_usable_folders, question.result(), self._allowed)
 
 
-def _shared_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]:
+def _usable_folders(result: bytes, allowed: Sequence[Path] | None) -> list[Path]:
+    """Return the intersection of the folders in the client's answer and the ``allowed`` folders. Blocks."""
     try:
         roots = msgspec.json.decode(result, type=_RootList).roots[:100]
-        shared = [path.resolve() for path in map(_path_of, [root.uri for root in roots]) if path is not None]
+        paths = [_parse_path(root.uri) for root in roots]
+        shared = [path.resolve() for path in paths if path is not None]
         if allowed is None:
             return shared
         pairs = [*product(shared, [folder.resolve() for folder in allowed])]
     except (OSError, RuntimeError, ValueError, RecursionError):
         return []
-    inner = [path for path, folder in pairs if path.is_relative_to(folder)]
-    return inner + [folder for path, folder in pairs if folder.is_relative_to(path)]
+
+    shared_inside_allowed = [path for path, folder in pairs if path.is_relative_to(folder)]
+    allowed_inside_shared = [folder for path, folder in pairs if folder.is_relative_to(path)]
+    return shared_inside_allowed + allowed_inside_shared
 
 
-def _path_of(text: str) -> Path | None:
+def _parse_path(text: str) -> Path | None:
+    """Return the path of a ``file:`` URL of this machine, or an absolute path; ``None`` for any other text."""
     if text.startswith("file:"):
         try:
             parts = urlsplit(text)
@@ -128,53 +135,65 @@ def _path_of(text: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class FileParams:
-    """Parameters of a tool that are files, anywhere in its schema: a URI with ``x-mcp-file``, sent as a ``data:`` URL,
-    or a text with ``contentEncoding: base64``, sent as base64. ``urls`` and ``texts`` are their places, with the
-    largest size in bytes."""
+    """Parameters of a tool that are files, anywhere in its schema, by their places, with the largest size in bytes.
 
-    urls: Mapping[_Where, int]
-    texts: Mapping[_Where, int]
+    ``urls`` are those with ``x-mcp-file``, which are sent as ``data:`` URLs. ``texts`` are those with
+    ``contentEncoding: base64``, which are sent as base64."""
+
+    urls: Mapping[_SchemaPlace, int]
+    texts: Mapping[_SchemaPlace, int]
 
     @classmethod
     def of(cls, schema: Mapping[str, object]) -> FileParams:
-        """Return the parameters of a tool by its ``inputSchema``. At most 1,000 parts of a schema are looked at."""
-        urls: dict[_Where, int] = {}
-        texts: dict[_Where, int] = {}
-        for where, part in _parts(schema):
+        """Find the file parameters in the ``inputSchema`` of a tool, among its first 1,000 parts."""
+        urls: dict[_SchemaPlace, int] = {}
+        texts: dict[_SchemaPlace, int] = {}
+        for schema_place, part in _parts(schema):
             declared = part.get("x-mcp-file")
             if isinstance(declared, dict):
-                urls[where] = _MAX_BYTES
+                urls[schema_place] = _MAX_BYTES
                 max_size = declared.get("maxSize")
                 if isinstance(max_size, int) and max_size > 0:
-                    urls[where] = min(max_size, _MAX_BYTES)
+                    urls[schema_place] = min(max_size, _MAX_BYTES)
             elif part.get("contentEncoding") == "base64":
-                texts[where] = _MAX_BYTES
+                texts[schema_place] = _MAX_BYTES
         return cls(urls, texts)
 
     def named_in(self, message: Message) -> dict[Place, str]:
         """Return the artifacts and paths that a call names, by their places in its arguments."""
         if not (self.urls or self.texts):
             return {}
-        with suppress(ValueError, RecursionError):
-            arguments = _arguments(message)
-            texts = (pair for where in {*self.urls, *self.texts} for pair in _texts_at(arguments, where))
-            return {place: text for place, text in texts if _names_file(text)}
-        return {}
+
+        files: dict[Place, str] = {}
+        try:
+            arguments = _decode_arguments(message)
+            for schema_place in {*self.urls, *self.texts}:
+                for place, text in _texts_at(arguments, schema_place):
+                    if _names_file(text):
+                        files[place] = text
+        except (ValueError, RecursionError):  # arguments of another form, which the server refuses
+            return {}
+        return files
 
     async def filled(
         self, message: Message, files: Mapping[Place, str], store: ArtifactStore, folders: Sequence[Path]
     ) -> bytes:
-        """Return a call with the content of its files. A path outside of ``folders`` stays as it is.
+        """Return a call with the content of its files in place of their names. A path outside ``folders`` stays as it
+        is.
 
         Raises :class:`~transports.errors.ArtifactNotFound`, :class:`~transports.errors.TooLarge` and
         :class:`~transports.errors.UsageError`."""
         if len(files) > _MAX_FILES:
             raise UsageError(f"a call may have {_MAX_FILES} files; send fewer at once")
+
         values: dict[Place, object] = {}
-        total = 0
+        total_bytes = 0
         for place, text in files.items():
-            where = tuple(None if isinstance(step, int) else step for step in place)
-            limit = min(self.urls.get(where) or self.texts[where], _MAX_BYTES - total)
+            schema_place = tuple(None if isinstance(step, int) else step for step in place)
+            is_url = schema_place in self.urls
+            declared_limit = self.urls[schema_place] if is_url else self.texts[schema_place]
+            limit = min(declared_limit, _MAX_BYTES - total_bytes)
+
             content: _Content | None
             if text.startswith("artifact:"):
                 content = await _read_artifact(text, store, limit, place)
@@ -182,17 +201,25 @@ class FileParams:
                 content = await in_thread(_read_file, text, folders, limit, place)
             if content is None:
                 continue
-            total += len(content.data)
+
+            total_bytes += len(content.data)
             encoded = (await in_thread(pybase64.b64encode, content.data)).decode()
-            if where in self.urls:
-                encoded = f"data:{content.mime_type};name={quote(content.filename, safe='')};base64,{encoded}"
+            if is_url:
+                filename = quote(content.filename, safe="")
+                encoded = f"data:{content.mime_type};name={filename};base64,{encoded}"
             values[place] = encoded
-        fields = fields_of(message.raw)
-        params = FIELDS.decode(fields["params"])
-        arguments = replace(msgspec.json.decode(params["arguments"]), values)
-        params["arguments"] = msgspec.Raw(encode_json(arguments))
-        fields["params"] = msgspec.Raw(encode_json(params))
-        return encode_json(fields)
+
+        return _with_argument_values(message, values)
+
+
+def _with_argument_values(message: Message, values: Mapping[Place, object]) -> bytes:
+    """Return a call with these values at their places in its arguments."""
+    fields = fields_of(message.raw)
+    params = FIELDS.decode(fields["params"])
+    arguments = replace(msgspec.json.decode(params["arguments"]), values)
+    params["arguments"] = msgspec.Raw(encode_json(arguments))
+    fields["params"] = msgspec.Raw(encode_json(params))
+    return encode_json(fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,21 +230,24 @@ class _Content:
 
 
 async def _read_artifact(uri: str, store: ArtifactStore, limit: int, place: Place) -> _Content:
-    ref = await store.stat(uri.removeprefix("artifact:").lstrip("/").partition("?")[0])
+    artifact_id = uri.removeprefix("artifact:").lstrip("/").partition("?")[0]
+    ref = await store.stat(artifact_id)
     _require_size(ref.size_bytes, limit, place)
     return _Content(await store.get(ref), ref.mime_type, ref.filename)
 
 
 def _read_file(text: str, folders: Sequence[Path], limit: int, place: Place) -> _Content | None:
-    """Return a file of the client; ``None`` if it is outside of ``folders``."""
-    path = _path_of(text)
+    """Read a file of the client; return ``None`` if it is outside ``folders``. Blocks."""
+    path = _parse_path(text)
     if path is None or not folders:
         return None
+
     refused = UsageError(f"{text[:300]} is not a file in the client's roots")
     try:
         file = open_beneath(str(path), list(folders), refused)
     except UsageError:
         return None
+
     with BufferedReader(file) as reader:
         size = reader.seek(0, os.SEEK_END)
         _require_size(size, limit, place)
@@ -225,7 +255,9 @@ def _read_file(text: str, folders: Sequence[Path], limit: int, place: Place) -> 
         content = reader.read(size)
     if len(content) < size:
         raise UsageError(f"{path.name} became shorter while it was read; call again")
-    return _Content(content, mimetypes.guess_type(path.name)[0] or OCTET_STREAM, path.name)
+
+    mime_type, _ = mimetypes.guess_type(path.name)
+    return _Content(content, mime_type or OCTET_STREAM, path.name)
 
 
 def _require_size(size: int, limit: int, place: Place) -> None:
@@ -233,53 +265,58 @@ def _require_size(size: int, limit: int, place: Place) -> None:
         raise TooLarge(f"{field_of(place)}: the file has {size:,} bytes, and {limit:,} are allowed")
 
 
-def _arguments(message: Message) -> object:
+def _decode_arguments(message: Message) -> object:
     return msgspec.json.decode(FIELDS.decode(message.envelope.params)["arguments"])
 
 
 def _names_file(text: str) -> bool:
-    return text.startswith("artifact:") or _path_of(text) is not None
+    return text.startswith("artifact:") or _parse_path(text) is not None
 
 
-def _texts_at(node: object, where: _Where, place: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Yield the texts at a place of arguments, with their own places."""
-    if not where:
+def _texts_at(node: object, schema_place: _SchemaPlace, place: Place = ()) -> Iterator[tuple[Place, str]]:
+    """Yield the texts below ``node`` that a place in the schema stands for, each with its place in the arguments."""
+    if not schema_place:
         if isinstance(node, str):
             yield place, node
-    elif where[0] is None:
+        return
+
+    step, *rest = schema_place
+    if step is None:
         if isinstance(node, list):
             for index, item in enumerate(node):
-                yield from _texts_at(item, where[1:], (*place, index))
-    elif isinstance(node, dict) and where[0] in node:
-        yield from _texts_at(node[where[0]], where[1:], (*place, where[0]))
+                yield from _texts_at(item, tuple(rest), (*place, index))
+    elif isinstance(node, dict) and step in node:
+        yield from _texts_at(node[step], tuple(rest), (*place, step))
 
 
-def _parts(schema: Mapping[str, object]) -> Iterator[tuple[_Where, Mapping[str, object]]]:
+def _parts(schema: Mapping[str, object]) -> Iterator[tuple[_SchemaPlace, Mapping[str, object]]]:
     """Yield at most 1,000 parts of a schema with their places, outer ones first. References in it are followed."""
-    waiting: deque[tuple[_Where, object]] = deque([((), schema)])
-    seen = 0
-    while waiting and seen < _MAX_PARTS:
-        seen += 1
-        where, part = waiting.popleft()
-        part = _resolved(schema, part)
+    unvisited: deque[tuple[_SchemaPlace, object]] = deque([((), schema)])
+    visited = 0
+    while unvisited and visited < _MAX_PARTS:
+        visited += 1
+        place, part = unvisited.popleft()
+        part = _resolve_reference(schema, part)
         if not isinstance(part, dict):
             continue
-        yield where, part
-        if len(where) >= _MAX_DEPTH or seen + len(waiting) >= _MAX_PARTS:
+        yield place, part
+
+        if len(place) >= _MAX_DEPTH or visited + len(unvisited) >= _MAX_PARTS:
             continue
         for key in ("anyOf", "oneOf", "allOf"):
             choices = part.get(key)
             if isinstance(choices, list):
-                waiting += [(where, choice) for choice in choices[:100]]
+                unvisited += [(place, choice) for choice in choices[:100]]
         properties = part.get("properties")
         if isinstance(properties, dict):
-            waiting += [((*where, name), inner) for name, inner in islice(properties.items(), 100)]
+            unvisited += [((*place, name), inner) for name, inner in islice(properties.items(), 100)]
         if "items" in part:
-            waiting.append(((*where, None), part["items"]))
+            unvisited.append(((*place, None), part["items"]))
 
 
-def _resolved(schema: Mapping[str, object], part: object) -> object:
-    """Return the part that a reference such as ``#/$defs/Page`` names."""
+def _resolve_reference(schema: Mapping[str, object], part: object) -> object:
+    """Return the part of a schema that a reference such as ``#/$defs/Page`` names, or ``part`` if it is none. A
+    reference out of the schema gives ``None``."""
     for _ in range(_MAX_DEPTH):
         reference = part.get("$ref") if isinstance(part, dict) else None
         if not isinstance(reference, str):

@@ -111,7 +111,7 @@ def _decode_message(raw: bytes) -> Message:
     try:
         try:
             envelope = _ENVELOPE.decode(raw)
-        except ValueError:
+        except ValueError:  # perhaps only because of lone surrogates
             envelope = _ENVELOPE.decode(without_half_pairs(raw))
         return Message(raw, envelope, key_of(envelope.id))
     except (ValueError, RecursionError) as error:
@@ -119,10 +119,10 @@ def _decode_message(raw: bytes) -> Message:
 
 
 async def read_batch(raw: bytes) -> list[bytes]:
-    """Return the messages of a batch, as they are written; a large one is decoded in a thread.
+    """Return the raw messages of a batch. A large batch is decoded in a thread.
 
-    Raises :class:`~transports.errors.TooLarge` above a limit, and :class:`~transports.errors.ProtocolError` for what is
-    not a list of messages. A batch within a batch is refused: 500 levels would be decoded 500 times."""
+    Raises :class:`~transports.errors.TooLarge` above a limit, and :class:`~transports.errors.ProtocolError` for
+    anything but a list of messages. A batch within a batch is refused: 500 levels would be decoded 500 times."""
     if len(raw) <= PARSED_ON_LOOP:
         return _decode_batch(raw)
     return await in_thread(_decode_batch, raw)
@@ -153,21 +153,22 @@ def over_limit(limit: int, unit: str) -> TooLarge:
     return TooLarge(f"the message has more than {limit:,} {unit}, which is the limit; ask for less")
 
 
-def key_of(identity: bytes | msgspec.Raw) -> Key | None:
-    """Return an id as a key; ``None`` for no id and for ``null``. Raises ``ValueError`` for what is not JSON."""
-    written = bytes(identity)
-    if not written or written == b"null":
+def key_of(raw_id: bytes | msgspec.Raw) -> Key | None:
+    """Return the key of an id in JSON; ``None`` for no id and for ``null``. Raises ``ValueError`` for invalid JSON."""
+    json_id = bytes(raw_id)
+    if not json_id or json_id == b"null":
         return None
-    value = msgspec.json.decode(written)
+    value = msgspec.json.decode(json_id)
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return value
+    # Not a valid id, but the client may use one. Its bytes in a tuple never equal a valid id.
     return (encode_json(value),)
 
 
-def key_or_none(identity: bytes | msgspec.Raw) -> Key | None:
-    """Return an id as a key; ``None`` also for what is not JSON."""
+def key_or_none(raw_id: bytes | msgspec.Raw) -> Key | None:
+    """Return the key of an id in JSON; ``None`` also for invalid JSON."""
     try:
-        return key_of(identity)
+        return key_of(raw_id)
     except ValueError:
         return None
 
@@ -175,14 +176,14 @@ def key_or_none(identity: bytes | msgspec.Raw) -> Key | None:
 # --- messages of the proxy --------------------------------------------------------------------------------------------
 
 
-def result_message(identity: bytes, result: bytes) -> bytes:
-    """Return the answer to a request, given its id as it is written."""
-    return b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (identity or b"null", result)
+def result_message(raw_id: bytes, result: bytes) -> bytes:
+    """Return the answer to the request with this id in JSON."""
+    return b'{"jsonrpc":"2.0","id":%s,"result":%s}' % (raw_id or b"null", result)
 
 
-def error_message(identity: bytes, number: int, message: str, data: Mapping[str, object] | None = None) -> bytes:
-    """Return an error for a request, given its id as it is written."""
+def error_message(raw_id: bytes, number: int, message: str, data: Mapping[str, object] | None = None) -> bytes:
+    """Return the error for the request with this id in JSON; empty for an unknown id."""
     error: dict[str, object] = {"code": number, "message": message}
     if data:
         error["data"] = data
-    return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (identity or b"null", encode_json(error))
+    return b'{"jsonrpc":"2.0","id":%s,"error":%s}' % (raw_id or b"null", encode_json(error))

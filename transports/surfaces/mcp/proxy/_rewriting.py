@@ -27,7 +27,7 @@ from ._messages import LINKS_SINCE
 META = "abp-transports/"
 #: Most bytes of a preview.
 _PREVIEW_BYTES = 2048
-#: Smallest block that is replaced because all texts together are over the limit.
+#: Smallest block in bytes for which a link is worth it, if only all texts together are over the limit.
 _MIN_REPLACED = 1024
 #: Most files of one text or structured content that are replaced.
 _MAX_FILES = 100
@@ -47,8 +47,9 @@ _KIND = msgspec.json.Decoder(_Kind)
 
 
 def fields_of(raw: bytes | msgspec.Raw) -> Fields:
-    """Return the fields of an object as they are written, with U+FFFD in the place of each half of a pair of
-    surrogates. Raises ``ValueError`` for what is not an object."""
+    """Return the fields of a JSON object, each value as raw JSON. Lone surrogates become U+FFFD.
+
+    Raises ``ValueError`` for anything but an object."""
     try:
         return FIELDS.decode(raw)
     except ValueError:
@@ -106,26 +107,31 @@ class Rewriter:
         Raises ``ValueError`` for a result of another form."""
         if len(result) <= self.max_inline:
             return None
-        work = _Rewriting(self, caller)
+
+        rewriting = _Rewriting(self, caller)
         fields = FIELDS.decode(result)
+
         if caller.method == "resources/read":
             if "contents" in fields:
-                fields["contents"] = await work.contents(fields["contents"])
+                fields["contents"] = await rewriting.rewrite_contents(fields["contents"])
         elif caller.method == "prompts/get":
             if "messages" in fields:
-                fields["messages"] = await work.messages(fields["messages"])
+                fields["messages"] = await rewriting.rewrite_messages(fields["messages"])
         else:
             if "content" in fields:
-                fields["content"] = await work.blocks(fields["content"])
+                fields["content"] = await rewriting.rewrite_blocks(fields["content"])
             structured = fields.get("structuredContent")
             if structured is not None and len(structured) > self.max_inline:
-                fields["structuredContent"], links = await work.structured(structured)
+                fields["structuredContent"], links = await rewriting.rewrite_structured(structured)
                 blocks = _ITEMS.decode(fields.get("content", b"[]"))
-                fields["content"] = _raw([*blocks, *links])
-        return work.finish(fields)
+                fields["content"] = _to_raw([*blocks, *links])
+
+        return rewriting.finish(fields)
 
 
 class _Rewriting:
+    """The rewriting of one result: collects the artifacts that were stored for it, and its warnings."""
+
     def __init__(self, rewriter: Rewriter, caller: Caller) -> None:
         self._rewriter = rewriter
         self._limit = rewriter.max_inline
@@ -135,51 +141,59 @@ class _Rewriting:
         self._warnings: list[str] = []
 
     def finish(self, fields: Fields) -> Rewritten | None:
-        """Return the result, with the proxy's facts in its ``_meta``; ``None`` if nothing was replaced."""
+        """Return the result with the artifacts and warnings listed in its ``_meta``; ``None`` if it has neither."""
         if not self._refs and not self._warnings:
             return None
+
         meta = FIELDS.decode(fields.get("_meta", b"{}"))
         if self._refs:
-            meta[f"{META}artifacts"] = _raw({place: self._facts(ref) for place, ref in self._refs.items()})
+            meta[f"{META}artifacts"] = _to_raw({place: _artifact_facts(ref) for place, ref in self._refs.items()})
         if self._warnings:
-            meta[f"{META}warnings"] = _raw(self._warnings)
-        fields["_meta"] = _raw(meta)
-        return Rewritten(encode_json(fields), len({ref.id for ref in self._refs.values()}))
+            meta[f"{META}warnings"] = _to_raw(self._warnings)
+        fields["_meta"] = _to_raw(meta)
+
+        artifact_ids = {ref.id for ref in self._refs.values()}
+        return Rewritten(encode_json(fields), len(artifact_ids))
 
     # --- blocks -------------------------------------------------------------------------------------------------------
 
-    async def blocks(self, content: msgspec.Raw) -> msgspec.Raw:
-        """Return the blocks of a result, each that is too large replaced."""
+    async def rewrite_blocks(self, content: msgspec.Raw) -> msgspec.Raw:
+        """Replace the large blocks of a tool's result."""
         blocks = _ITEMS.decode(content)
-        large = self._too_large(blocks)
+        large = self._indexes_to_replace(blocks)
+
         rewritten: list[object] = []
         for index, block in enumerate(blocks):
             if index in large:
-                rewritten += await self._replaced(f"content.{index}", block)
+                rewritten += await self._replace_or_keep(f"content.{index}", block)
             else:
                 rewritten.append(block)
-        return _raw(rewritten)
+        return _to_raw(rewritten)
 
-    async def messages(self, messages: msgspec.Raw) -> msgspec.Raw:
-        """Return the messages of a prompt, each block that is too large replaced."""
+    async def rewrite_messages(self, messages: msgspec.Raw) -> msgspec.Raw:
+        """Replace the large blocks of a prompt's messages. A message whose block becomes several is repeated for each,
+        since a message has one block."""
         decoded = [FIELDS.decode(message) for message in _ITEMS.decode(messages)]
         blocks = [message.get("content", msgspec.Raw(b"null")) for message in decoded]
-        large = self._too_large(blocks)
+        large = self._indexes_to_replace(blocks)
+
         rewritten: list[object] = []
         for index, message in enumerate(decoded):
             if index not in large:
                 rewritten.append(message)
                 continue
-            self._linked.clear()  # each message has its link
-            for block in await self._replaced(f"messages.{index}.content", blocks[index]):
+            # Each message gets its own link, even to an artifact that an earlier message links to.
+            self._linked.clear()
+            for block in await self._replace_or_keep(f"messages.{index}.content", blocks[index]):
                 rewritten.append({**message, "content": block})
-        return _raw(rewritten)
+        return _to_raw(rewritten)
 
-    def _too_large(self, blocks: Sequence[msgspec.Raw]) -> set[int]:
-        """Return the indexes of the blocks to replace: those over the limit, and the largest texts until all texts are
-        together within it."""
+    def _indexes_to_replace(self, blocks: Sequence[msgspec.Raw]) -> set[int]:
+        """Return the indexes of all blocks over the limit, and of the largest texts until the remaining texts together
+        are within the limit."""
         large = {index for index, block in enumerate(blocks) if len(block) > self._limit}
-        texts = [index for index, block in enumerate(blocks) if index not in large and _is_text(block)]
+
+        texts = [index for index, block in enumerate(blocks) if index not in large and _is_read_as_text(block)]
         total = sum(len(blocks[index]) for index in texts)
         for index in sorted(texts, key=lambda index: -len(blocks[index])):
             if total <= self._limit or len(blocks[index]) < _MIN_REPLACED:
@@ -188,69 +202,85 @@ class _Rewriting:
             total -= len(blocks[index])
         return large
 
-    async def _replaced(self, place: str, block: msgspec.Raw) -> list[object]:
-        """Return the blocks in the place of a large one, or that block if it cannot be replaced."""
+    async def _replace_or_keep(self, place: str, block: msgspec.Raw) -> list[object]:
+        """Return the blocks that replace a large one, or the block itself, with a warning if storing it failed."""
         try:
             decoded = await in_thread(msgspec.json.decode, block)
             if isinstance(decoded, dict):
-                replaced = await self._replaced_block(place, decoded)
-                if replaced is not None:
-                    return replaced
+                replacement = await self._replace_block(place, decoded)
+                if replacement is not None:
+                    return replacement
         except (ABPError, ValueError) as error:
             self._warn(place, error)
         return [block]
 
-    async def _replaced_block(self, place: str, block: dict[str, object]) -> list[object] | None:
-        """Return the blocks in the place of a large one; ``None`` to keep it."""
+    async def _replace_block(self, place: str, block: dict[str, object]) -> list[object] | None:
+        """Store the content of a large block and return the blocks that replace it; ``None`` to keep the block."""
         kind = block.get("type")
         text = block.get("text")
         resource = block.get("resource")
         data = block.get("data")
-        mime_type = _text_of(block.get("mimeType"))
+        mime_type = _text_or_none(block.get("mimeType"))
+
         if kind == "text" and isinstance(text, str):
             shown, refs = await self._store_text(f"{place}.text", text, None, None)
             links = self._links(refs, block)
-            return [{**block, "text": shown}, *links] if shown else links
+            if not shown:
+                return links
+            return [{**block, "text": shown}, *links]
+
         if kind == "resource" and isinstance(resource, dict):
-            return await self._embedded(place, block, resource)
-        if isinstance(data, str) and (mime_type or kind in ("image", "audio")) and len(data) > _MIN_REPLACED:
+            return await self._replace_embedded_resource(place, block, resource)
+
+        is_media = mime_type or kind in ("image", "audio")
+        if is_media and isinstance(data, str) and len(data) > _MIN_REPLACED:
             ref = await self._store_base64(f"{place}.data", data, mime_type, None)
             return self._links([ref], block)
+
         return None
 
-    async def _embedded(self, place: str, block: dict[str, object], resource: dict[str, object]) -> list[object] | None:
-        mime_type = _text_of(resource.get("mimeType"))
+    async def _replace_embedded_resource(
+        self, place: str, block: dict[str, object], resource: dict[str, object]
+    ) -> list[object] | None:
+        """Store the content of a resource in a block. Binary content becomes a link; a text stays as a preview, with
+        links after it."""
+        mime_type = _text_or_none(resource.get("mimeType"))
         filename = filename_of(resource.get("uri"))
         blob = resource.get("blob")
         text = resource.get("text")
+
         if isinstance(blob, str):
             ref = await self._store_base64(f"{place}.resource.blob", blob, mime_type, filename)
             return self._links([ref], block, resource)
+
         if isinstance(text, str):
             shown, refs = await self._store_text(f"{place}.resource.text", text, mime_type, filename)
-            shortened = {**block, "resource": {**resource, "text": shown or _named(refs)}}
+            shortened = {**block, "resource": {**resource, "text": shown or _describe_refs(refs)}}
             return [shortened, *self._links(refs, block)]
+
         return None
 
     def _links(
         self, refs: Sequence[ArtifactRef], block: Mapping[str, object], resource: Mapping[str, object] | None = None
     ) -> list[object]:
-        """Return links to artifacts that have none yet, as blocks.
+        """Return link blocks for the artifacts that have no link yet.
 
-        They keep the annotations and the ``_meta`` of the block in whose place they stand, and what a ``resource`` in
-        it says of itself."""
-        new = [ref for ref in refs if ref.id not in self._linked]
-        self._linked |= {ref.id for ref in new}
+        The links keep the annotations and the ``_meta`` of the ``block`` that they replace, and the ``_meta`` and URI
+        of the ``resource`` in it."""
+        unlinked = [ref for ref in refs if ref.id not in self._linked]
+        self._linked |= {ref.id for ref in unlinked}
         if not self._caller.has_links:
-            return [{"type": "text", "text": _named([ref])} for ref in new]
-        about: dict[str, object] = {}
+            return [{"type": "text", "text": _describe_refs([ref])} for ref in unlinked]
+
+        inherited_meta: dict[str, object] = {}
         for part in (resource or {}, block):
-            about |= _object_of(part.get("_meta"))
+            inherited_meta |= _object_or_empty(part.get("_meta"))
         if resource is not None and isinstance(resource.get("uri"), str):
-            about[f"{META}uri"] = resource["uri"]
+            inherited_meta[f"{META}uri"] = resource["uri"]
+
         links: list[object] = []
-        for link in self._rewriter.view.links(new):
-            link["_meta"] = {**about, **_object_of(link["_meta"])}
+        for link in self._rewriter.view.links(unlinked):
+            link["_meta"] = {**inherited_meta, **_object_or_empty(link["_meta"])}
             if isinstance(block.get("annotations"), dict):
                 link["annotations"] = block["annotations"]
             links.append(link)
@@ -258,90 +288,115 @@ class _Rewriting:
 
     # --- resources ----------------------------------------------------------------------------------------------------
 
-    async def contents(self, contents: msgspec.Raw) -> msgspec.Raw:
-        """Return the contents of resources, each that is too large replaced by a text."""
+    async def rewrite_contents(self, contents: msgspec.Raw) -> msgspec.Raw:
+        """Replace the large contents of ``resources/read`` by texts that name the artifacts."""
         rewritten: list[object] = []
         for index, item in enumerate(_ITEMS.decode(contents)):
-            replaced: object = None
+            replacement: object = None
             if len(item) > self._limit:
                 place = f"contents.{index}"
                 try:
-                    replaced = await self._replaced_content(place, await in_thread(msgspec.json.decode, item))
+                    decoded = await in_thread(msgspec.json.decode, item)
+                    replacement = await self._replace_content(place, decoded)
                 except (ABPError, ValueError) as error:
                     self._warn(place, error)
-            rewritten.append(replaced or item)
-        return _raw(rewritten)
+            rewritten.append(replacement or item)
+        return _to_raw(rewritten)
 
-    async def _replaced_content(self, place: str, item: object) -> object | None:
+    async def _replace_content(self, place: str, item: object) -> object | None:
+        """Store one content of a resource and return what replaces it; ``None`` to keep it, as for a view."""
         if not isinstance(item, dict) or _is_view(item):
             return None
-        mime_type = _text_of(item.get("mimeType"))
+
+        mime_type = _text_or_none(item.get("mimeType"))
         filename = filename_of(item.get("uri"))
         if isinstance(item.get("blob"), str):
             refs = [await self._store_base64(f"{place}.blob", item.pop("blob"), mime_type, filename)]
-            item["text"] = _named(refs)
+            item["text"] = _describe_refs(refs)
             item["mimeType"] = "text/plain"
         elif isinstance(item.get("text"), str):
             shown, refs = await self._store_text(f"{place}.text", item["text"], mime_type, filename)
-            item["text"] = shown or _named(refs)
+            item["text"] = shown or _describe_refs(refs)
         else:
             return None
-        facts = [self._facts(ref) for ref in refs]
-        return {**item, "_meta": {**_object_of(item.get("_meta")), f"{META}artifacts": facts}}
+
+        meta = _object_or_empty(item.get("_meta"))
+        facts = [_artifact_facts(ref) for ref in refs]
+        return {**item, "_meta": {**meta, f"{META}artifacts": facts}}
 
     # --- values -------------------------------------------------------------------------------------------------------
 
     async def _store_base64(self, place: str, text: str, mime_type: str | None, filename: str | None) -> ArtifactRef:
-        """Store base64. If it is broken, the text itself is stored, with a warning."""
+        """Store the content of a base64 text. If the base64 is broken, store the text itself, with a warning."""
         try:
-            return await self._put_file(place, BinaryData(block_content(text), mime_type, None, filename))
+            return await self._store_binary(place, BinaryData(block_content(text), mime_type, None, filename))
         except BadEncoding as error:
             self._warn(place, error)
-            return await self._put(place, [_utf8(text)], "text/plain", None)
+            return await self._store_artifact(place, [_utf8(text)], "text/plain", None)
 
     async def _store_text(
         self, place: str, text: str, mime_type: str | None, filename: str | None
     ) -> tuple[str, list[ArtifactRef]]:
-        """Store a long text, or the files in it. Return the text in its place, empty for a file, and the artifacts."""
-        file = await in_thread(self._recognised, text)
+        """Store a long text, or the files in it. Return the text to show instead, which is empty if the text was a
+        file, and the artifacts."""
+        file = await in_thread(self._recognise_file, text)
         if file is not None:
-            return "", [await self._put_file(place, file)]
-        tree = await in_thread(_json_of, text)
+            return "", [await self._store_binary(place, file)]
+
+        tree = await in_thread(_parse_json_tree, text)
         if tree is None:
-            ref = await self._put(place, [_utf8(text)], mime_type or "text/plain", filename)
+            ref = await self._store_artifact(place, [_utf8(text)], mime_type or "text/plain", filename)
             lines = text.count("\n") + 1
-            return _preview(text[:_PREVIEW_BYTES], f"{len(text):,} characters, {lines:,} lines", ref), [ref]
-        tree, refs = await self._files_in(place, tree)
+            shape = f"{len(text):,} characters, {lines:,} lines"
+            return _preview(text[:_PREVIEW_BYTES], shape, ref), [ref]
+
+        return await self._store_json_text(place, text, tree, mime_type, filename)
+
+    async def _store_json_text(
+        self, place: str, text: str, tree: object, mime_type: str | None, filename: str | None
+    ) -> tuple[str, list[ArtifactRef]]:
+        """Store the files in a long JSON text, and the text itself if it is still too long without them. Return as
+        :meth:`_store_text` does."""
+        tree, refs = await self._store_files_in(place, tree)
         shorter = encode_json(tree)
         if refs and len(shorter) <= self._limit:
             return shorter.decode(), refs
-        ref = await self._put(place, [_utf8(text)], mime_type or "application/json", filename)
+
+        ref = await self._store_artifact(place, [_utf8(text)], mime_type or "application/json", filename)
         refs.append(ref)
-        shown = encode_json(await in_thread(clamp, cast("JSONValue", tree), self._preview_bytes())).decode()
+        clamped = await in_thread(clamp, cast("JSONValue", tree), self._preview_bytes())
+        shown = encode_json(clamped).decode()
         if self._rewriter.json_previews:
             return shown, refs
-        return _preview(shown, _shape(tree), ref), refs
+        return _preview(shown, _describe_shape(tree), ref), refs
 
     def _preview_bytes(self) -> int:
         return max(MIN_BYTES, min(_PREVIEW_BYTES, self._limit))
 
-    async def _files_in(self, place: str, tree: object) -> tuple[object, list[ArtifactRef]]:
-        """Store the files in a tree of JSON, and return it with references in their places."""
+    async def _store_files_in(self, place: str, tree: object) -> tuple[object, list[ArtifactRef]]:
+        """Store the files in a JSON tree. Return the tree with references in their places, and the artifacts."""
         try:
             files = await in_thread(self._find_files, tree)
         except ProtocolError:  # nested too deeply
             return tree, []
+
         refs: dict[Place, ArtifactRef] = {}
         for path, binary in files.items():
-            if any(path[:depth] in refs for depth in range(len(path))):
+            is_inside_stored_file = any(path[:depth] in refs for depth in range(len(path)))
+            if is_inside_stored_file:
                 continue
+            field = field_of(path)
+            full_place = f"{place}.{field}" if field else place
             try:
-                refs[path] = await self._put_file(".".join(filter(None, (place, field_of(path)))), binary)
+                refs[path] = await self._store_binary(full_place, binary)
             except BadEncoding as error:
-                self._warn(field_of(path), error)
-        return replace(tree, {path: _named([ref]) for path, ref in refs.items()}), [*refs.values()]
+                self._warn(field, error)
+
+        references = {path: _describe_refs([ref]) for path, ref in refs.items()}
+        return replace(tree, references), [*refs.values()]
 
     def _find_files(self, tree: object) -> dict[Place, BinaryData]:
+        """Return the files in a JSON tree by their places: those that the policy declares, and those it recognises."""
         policy = self._rewriter.policy
         files = {match.place: match.binary for match in match_fields(tree, policy.rules(self._caller.name))}
         for content in find(tree, heuristics=policy.search):
@@ -349,7 +404,7 @@ class _Rewriting:
                 files.setdefault(content.path, content.binary)
         return dict(islice(files.items(), _MAX_FILES))
 
-    def _recognised(self, text: str) -> BinaryData | None:
+    def _recognise_file(self, text: str) -> BinaryData | None:
         search = self._rewriter.policy.search
         if search is None:
             return None
@@ -357,91 +412,100 @@ class _Rewriting:
 
     # --- structured content -------------------------------------------------------------------------------------------
 
-    async def structured(self, content: msgspec.Raw) -> tuple[msgspec.Raw, list[object]]:
-        """Return structured content with short texts in the place of files and long texts, as far as the tool's schema
-        allows, and links. If it is still too large, its lists are cut, and the whole is stored."""
+    async def rewrite_structured(self, content: msgspec.Raw) -> tuple[msgspec.Raw, list[object]]:
+        """Replace the files and long texts of structured content by short texts, as far as the tool's schema allows.
+        If it is still too large, shorten its lists and store all of it. Return the content and the link blocks."""
         try:
             tree = await in_thread(decode_json, bytes(content))
-            tree, refs = await self._without_texts(tree)
-            smaller = encode_json(tree)
-            if len(smaller) > self._limit and not await in_thread(_long_texts, tree, self._limit):
-                smaller, whole = await self._cut(tree, content)
-                refs += whole
-            return msgspec.Raw(smaller), self._links(refs, {})
+            tree, refs = await self._replace_long_texts(tree)
+            encoded = encode_json(tree)
+            if len(encoded) > self._limit and not await in_thread(_find_long_texts, tree, self._limit):
+                encoded, stored = await self._shorten_structured(tree, content)
+                refs += stored
+            return msgspec.Raw(encoded), self._links(refs, {})
         except (ABPError, ValueError) as error:
             self._warn("structuredContent", error)
             return content, []
 
-    async def _without_texts(self, tree: object) -> tuple[object, list[ArtifactRef]]:
-        """Store the long texts of structured content, and return it with short texts that name their links."""
-        places = (await in_thread(_long_texts, tree, self._limit))[:_MAX_FILES]
+    async def _replace_long_texts(self, tree: object) -> tuple[object, list[ArtifactRef]]:
+        """Store the long texts of structured content. Return the content with references in their places, and the
+        artifacts."""
+        paths = (await in_thread(_find_long_texts, tree, self._limit))[:_MAX_FILES]
         refs: list[ArtifactRef] = []
-        shorter = replace(tree, dict.fromkeys(places, _PLACEHOLDER))
-        for path in places:
+
+        # The schema is checked with placeholders first, so that nothing is stored for a text that must stay.
+        shorter = replace(tree, dict.fromkeys(paths, _PLACEHOLDER))
+        for path in paths:
             place = f"structuredContent.{field_of(path)}"
-            text, beside = _text_at(tree, path)
-            if not await in_thread(self._fits, shorter, path):
+            text, siblings = _text_and_siblings(tree, path)
+            if not await in_thread(self._fits_schema, shorter, path):
                 self._warnings.append(
                     f"{place} stays as it is, {_byte_size(text):,} bytes: outputSchema allows no link"
                 )
                 shorter = replace(shorter, {path: text})
                 continue
             name = path[-1] if path else ""
-            ref = await self._file_or_text(place, text, name, beside)
-            shorter = replace(shorter, {path: _named([ref])})
+            ref = await self._store_field(place, text, name, siblings)
+            shorter = replace(shorter, {path: _describe_refs([ref])})
             refs.append(ref)
         return shorter, refs
 
-    async def _file_or_text(self, place: str, text: str, name: str | int, beside: Mapping[str, object]) -> ArtifactRef:
-        """Store a long text of structured content: a file if the fields beside it or its signature say so."""
-        mime_type = _text_of(beside.get("mimeType"))
-        filename = _text_of(beside.get("filename")) or _text_of(beside.get("name"))
+    async def _store_field(self, place: str, text: str, name: str | int, siblings: Mapping[str, object]) -> ArtifactRef:
+        """Store a long text of structured content: as a file if its sibling fields or its signature say so."""
+        mime_type = _text_or_none(siblings.get("mimeType"))
+        filename = _text_or_none(siblings.get("filename")) or _text_or_none(siblings.get("name"))
+
         if mime_type is not None and name in ("blob", "data"):
             try:
-                return await self._put_file(place, BinaryData(block_content(text), mime_type, None, filename))
+                return await self._store_binary(place, BinaryData(block_content(text), mime_type, None, filename))
             except BadEncoding:
-                pass
-        file = await in_thread(self._recognised, text)
-        if file is not None:
-            return await self._put(place, file.chunks(), mime_type or file.mime_type, filename or file.filename)
-        tree = await in_thread(_json_of, text)
-        kind = "text/plain" if tree is None else "application/json"
-        return await self._put(place, [_utf8(text)], kind, filename)
+                pass  # not base64 after all
 
-    async def _cut(self, tree: object, content: msgspec.Raw) -> tuple[bytes, list[ArtifactRef]]:
-        """Return structured content of many values cut to a preview, and the artifact of the whole."""
-        limit, schema = self._preview_bytes(), self._caller.output_schema
-        if schema is None:
-            shown: object = await in_thread(clamp, cast("JSONValue", tree), limit)
+        file = await in_thread(self._recognise_file, text)
+        if file is not None:
+            mime_type = mime_type or file.mime_type
+            return await self._store_artifact(place, file.chunks(), mime_type, filename or file.filename)
+
+        tree = await in_thread(_parse_json_tree, text)
+        text_type = "text/plain" if tree is None else "application/json"
+        return await self._store_artifact(place, [_utf8(text)], text_type, filename)
+
+    async def _shorten_structured(self, tree: object, content: msgspec.Raw) -> tuple[bytes, list[ArtifactRef]]:
+        """Store all of the structured content, which has too many values. Return a preview that fits the schema, and
+        the artifact. Without such a preview, return the content as it is and store nothing."""
+        limit = self._preview_bytes()
+        if self._caller.output_schema is None:
+            preview: object = await in_thread(clamp, cast("JSONValue", tree), limit)
         else:
-            shown = await in_thread(_with_short_lists, tree, limit)
-        encoded = encode_json(shown)
-        if len(encoded) > self._limit or not await in_thread(self._fits, shown, ()):
+            preview = await in_thread(_with_short_lists, tree, limit)
+
+        encoded = encode_json(preview)
+        if len(encoded) > self._limit or not await in_thread(self._fits_schema, preview, ()):
             self._warnings.append(
                 f"structuredContent stays as it is, {len(content):,} bytes: outputSchema allows nothing shorter"
             )
             return encode_json(tree), []
-        return encoded, [await self._put("structuredContent", [bytes(content)], "application/json", None)]
 
-    def _fits(self, tree: object, path: Place) -> bool:
+        ref = await self._store_artifact("structuredContent", [bytes(content)], "application/json", None)
+        return encoded, [ref]
+
+    def _fits_schema(self, tree: object, path: Place) -> bool:
         schema = self._caller.output_schema
         return schema is None or fits_at(schema, tree, path)
 
     # --- storing ------------------------------------------------------------------------------------------------------
 
-    def _facts(self, ref: ArtifactRef) -> dict[str, object]:
-        return {"uri": ref.uri, "mimeType": ref.mime_type, "size": ref.size_bytes, "sha256": ref.sha256}
-
     def _warn(self, place: str, error: Exception) -> None:
         reason = error.message if isinstance(error, ABPError) else str(error)
         self._warnings.append(f"{place}: {reason[:300]}")
 
-    async def _put_file(self, place: str, binary: BinaryData) -> ArtifactRef:
-        return await self._put(place, binary.chunks(), binary.mime_type, binary.filename)
+    async def _store_binary(self, place: str, binary: BinaryData) -> ArtifactRef:
+        return await self._store_artifact(place, binary.chunks(), binary.mime_type, binary.filename)
 
-    async def _put(
+    async def _store_artifact(
         self, place: str, chunks: Iterable[bytes], mime_type: str | None, filename: str | None
     ) -> ArtifactRef:
+        """Store content as an artifact, which is listed in the result's ``_meta`` under its ``place``."""
         async with self._rewriter.store.stage() as staged:
             pieces = iter(chunks)
             while (chunk := await in_thread(next, pieces, None)) is not None:
@@ -453,26 +517,32 @@ class _Rewriting:
                 meta={"capability": self._caller.name},
                 durability="process",
             )
+
         if not ref.stored:
             raise StoreError("there is no artifact store")
         self._refs[place] = ref
         return ref
 
 
-def _raw(value: object) -> msgspec.Raw:
+def _to_raw(value: object) -> msgspec.Raw:
     return msgspec.Raw(encode_json(value))
 
 
-def _named(refs: Sequence[ArtifactRef]) -> str:
+def _artifact_facts(ref: ArtifactRef) -> dict[str, object]:
+    return {"uri": ref.uri, "mimeType": ref.mime_type, "size": ref.size_bytes, "sha256": ref.sha256}
+
+
+def _describe_refs(refs: Sequence[ArtifactRef]) -> str:
+    """Return a text that names artifacts, for clients and places that have no link blocks."""
     return ", ".join(f"{ref.uri} ({ref.mime_type}, {ref.size_bytes:,} bytes)" for ref in refs)
 
 
 def _preview(beginning: str, shape: str, ref: ArtifactRef) -> str:
-    return f"{beginning}\n… ({shape}; the whole is {_named([ref])})"
+    return f"{beginning}\n… ({shape}; the whole is {_describe_refs([ref])})"
 
 
-def _is_text(block: msgspec.Raw) -> bool:
-    """Return whether a model reads a block as text: not an image, a sound or a link."""
+def _is_read_as_text(block: msgspec.Raw) -> bool:
+    """Return whether a model reads a block as text, unlike an image, a sound or a link."""
     try:
         return _KIND.decode(block).type in ("text", "resource")
     except (ValueError, RecursionError):
@@ -481,16 +551,18 @@ def _is_text(block: msgspec.Raw) -> bool:
 
 def _is_view(resource: Mapping[str, object]) -> bool:
     """Return whether a resource is a view of MCP Apps, which hosts read for their users and not for a model."""
-    uri, mime_type = resource.get("uri"), resource.get("mimeType")
-    has_scheme = isinstance(uri, str) and uri.startswith("ui:")
-    return has_scheme or (isinstance(mime_type, str) and "mcp-app" in mime_type)
+    uri = resource.get("uri")
+    mime_type = resource.get("mimeType")
+    has_view_address = isinstance(uri, str) and uri.startswith("ui:")
+    has_view_type = isinstance(mime_type, str) and "mcp-app" in mime_type
+    return has_view_address or has_view_type
 
 
-def _text_of(value: object) -> str | None:
+def _text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _object_of(value: object) -> dict[str, object]:
+def _object_or_empty(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
@@ -502,9 +574,10 @@ def _byte_size(text: str) -> int:
     return len(text) if text.isascii() else len(_utf8(text))
 
 
-def _json_of(text: str) -> object:
-    """Return an object or a list that a text is as JSON, or ``None``."""
-    if text[:100].lstrip()[:1] not in ("{", "["):
+def _parse_json_tree(text: str) -> object:
+    """Return the object or list that a JSON text holds; ``None`` for any other text."""
+    beginning = text[:100].lstrip()
+    if beginning[:1] not in ("{", "["):
         return None
     try:
         return decode_json(text)
@@ -512,62 +585,63 @@ def _json_of(text: str) -> object:
         return None
 
 
-def _shape(tree: object) -> str:
-    """Return the shape of JSON in words: its keys, or the number of its items and the keys of the first."""
+def _describe_shape(tree: object) -> str:
+    """Describe a JSON tree in words: its keys, or the number of its items and the keys of the first."""
     if isinstance(tree, dict):
-        return f"an object with {_keys(tree)}"
+        return f"an object with {_list_keys(tree)}"
     assert isinstance(tree, list)
     shape = f"a list of {len(tree):,} items"
     if tree and isinstance(tree[0], dict):
-        shape += f", each with {_keys(tree[0])}"
+        shape += f", each with {_list_keys(tree[0])}"
     return shape
 
 
-def _keys(fields: Mapping[str, object]) -> str:
+def _list_keys(fields: Mapping[str, object]) -> str:
     names = ", ".join(str(name)[:40] for name in islice(fields, 20))
     if len(fields) > 20:
         names += f" and {len(fields) - 20:,} more keys"
     return names
 
 
-def _long_texts(tree: object, limit: int) -> list[Place]:
+def _find_long_texts(tree: object, limit: int) -> list[Place]:
     """Return the places of the texts of more than ``limit`` bytes."""
     places: list[Place] = []
-    waiting: list[tuple[Place, object]] = [((), tree)]
-    while waiting:
-        place, node = waiting.pop()
+    unvisited: list[tuple[Place, object]] = [((), tree)]
+    while unvisited:
+        place, node = unvisited.pop()
         if isinstance(node, str):
             if _byte_size(node) > limit:
                 places.append(place)
         elif isinstance(node, dict):
-            waiting += [((*place, key), value) for key, value in node.items()]
+            unvisited += [((*place, key), value) for key, value in node.items()]
         elif isinstance(node, list):
-            waiting += [((*place, index), value) for index, value in enumerate(node)]
+            unvisited += [((*place, index), value) for index, value in enumerate(node)]
     return places
 
 
-def _text_at(tree: object, path: Place) -> tuple[str, Mapping[str, object]]:
+def _text_and_siblings(tree: object, path: Place) -> tuple[str, Mapping[str, object]]:
+    """Return the text at a path, and the fields of the object that holds it (none if a list holds it)."""
     node: Any = tree
-    beside: object = {}
+    parent: object = {}
     for step in path:
-        beside = node
+        parent = node
         node = node[step]
-    return str(node), _object_of(beside)
+    return str(node), _object_or_empty(parent)
 
 
 def _with_short_lists(tree: object, limit: int) -> object:
-    """Return a tree whose lists have so few items that it has ``limit`` bytes, or one item each."""
-    items = 64
+    """Return a tree with lists that are short enough for ``limit`` bytes, or that have one item each."""
+    max_items = 64
     while True:
-        shorter = _first_items(tree, items)
-        if items == 1 or len(encode_json(shorter)) <= limit:
+        shorter = _with_first_items(tree, max_items)
+        if max_items == 1 or len(encode_json(shorter)) <= limit:
             return shorter
-        items //= 2
+        max_items //= 2
 
 
-def _first_items(node: object, items: int) -> object:
+def _with_first_items(node: object, max_items: int) -> object:
     if isinstance(node, dict):
-        return {key: _first_items(value, items) for key, value in node.items()}
+        return {key: _with_first_items(value, max_items) for key, value in node.items()}
     if isinstance(node, list):
-        return [_first_items(value, items) for value in node[:items]]
+        return [_with_first_items(value, max_items) for value in node[:max_items]]
     return node

@@ -29,9 +29,11 @@ MAX_INLINE = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """Options of a proxy: ``max_inline`` is the largest value in bytes that stays in an answer, ``policy`` has rules
-    for files in undeclared fields, and with ``json_previews`` a long JSON text is shortened to JSON. ``roots`` are the
-    folders from which files of clients over HTTP are read, as far as the client shares them."""
+    """Options of a proxy.
+
+    ``max_inline`` is the largest value in bytes that stays in an answer. ``policy`` has rules for files in undeclared
+    fields. With ``json_previews`` the preview of a long JSON text is JSON, too. ``roots`` are the folders from which
+    files of clients over HTTP may be read, if the client shares them."""
 
     max_inline: int = MAX_INLINE
     policy: RoutingPolicy = ABP
@@ -74,8 +76,7 @@ async def run_http(
     users: Mapping[str, str],
     on_started: Callable[[str], object] = lambda _: None,
 ) -> None:
-    """Proxy for clients over HTTP until cancelled. ``address`` is the one to listen on, and ``users`` are the users by
-    their tokens.
+    """Proxy for clients over HTTP until cancelled. The proxy listens on ``address``; ``users`` maps tokens to users.
 
     Raises :class:`~transports.errors.UsageError` for an address that cannot be listened on."""
     from ._serving import serve_proxy  # late: it needs the SDK
@@ -99,7 +100,8 @@ async def relay(
     try:
         await asyncio.wait((client, server, duplex.failed), return_when=asyncio.FIRST_COMPLETED)
         if client.done() and not client.exception():
-            await _let_finish(duplex, upstream, server)
+            await _let_server_finish(duplex, upstream, server)
+
         for ended in (client, server, duplex.failed):
             if ended.done():
                 ended.result()
@@ -122,8 +124,9 @@ async def _read_client(chunks: AsyncIterable[bytes], duplex: Duplex) -> None:
         await duplex.from_client(last)
 
 
-async def _let_finish(duplex: Duplex, upstream: Upstream, server: asyncio.Future[None]) -> None:
-    """Wait until a server whose client has ended has given its answers and has ended, or is silent for too long."""
+async def _let_server_finish(duplex: Duplex, upstream: Upstream, server: asyncio.Future[None]) -> None:
+    """Once the client has ended, wait until the server has answered all requests and ended, or has been silent for a
+    minute."""
 
     async def wait_while(is_expected: Callable[[], bool]) -> None:
         while is_expected() and not (server.done() or duplex.failed.done()):
@@ -131,13 +134,14 @@ async def _let_finish(duplex: Duplex, upstream: Upstream, server: asyncio.Future
 
     await wait_while(lambda: duplex.is_preparing)
     upstream.close_input()
-    await wait_while(lambda: duplex.is_busy and duplex.silence < 60)
+    max_silence = 60
+    await wait_while(lambda: duplex.is_busy and duplex.silence < max_silence)
     if not duplex.failed.done():
         await asyncio.wait((server,), timeout=upstream.grace)
 
 
 class _Stdout:
-    """Stdout as a way for messages, which nothing else can write to."""
+    """Stdout for messages only. Anything else that this process writes to stdout goes to stderr."""
 
     def __init__(self) -> None:
         self._fd = os.dup(1)
@@ -149,14 +153,16 @@ class _Stdout:
             return
         line = message.raw + b"\n"
         async with self._writing:
-            if self._takes_at_once(len(line)):
+            if self._can_take(len(line)):
                 os.write(self._fd, line)
             else:
                 await asyncio.to_thread(write_all, self._fd, memoryview(line))
 
-    def _takes_at_once(self, size: int) -> bool:
-        """Return whether stdout takes so many bytes without waiting: a pipe that takes any takes ``PIPE_BUF``. Writing
-        in a thread takes 70 µs more, a third of a small call."""
+    def _can_take(self, size: int) -> bool:
+        """Return whether ``size`` bytes can be written without blocking. A pipe with room for any has room for
+        ``PIPE_BUF``.
+
+        Writing in a thread takes 70 µs more, a third of a small call."""
         if not hasattr(select, "poll") or size > select.PIPE_BUF:  # Windows has no poll
             return False
         poll = select.poll()

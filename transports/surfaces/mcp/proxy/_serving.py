@@ -52,12 +52,15 @@ from ._upstream import ProcessServer
 
 logger = logging.getLogger("transports")
 
+#: Most bytes of messages that wait for a client to listen.
+_MAX_UNHEARD = 1 << 20
+
 
 class Endpoint(Protocol):
-    """Protocol for the part that answers the requests of users."""
+    """Protocol for what answers the requests of users."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Return a block at whose end everything is released."""
+        """Return a context manager that releases everything at its end."""
 
     async def serve(self, request: Request, user: str) -> Response:
         """Answer one request."""
@@ -74,16 +77,21 @@ async def serve_proxy(
     and ``Origin`` of this machine or of ``address``.
 
     Raises :class:`~transports.errors.UsageError` (``ADDRESS_UNAVAILABLE``) if the address cannot be listened on."""
-    served: Endpoint = ReverseProxy(server, shared) if isinstance(server, HttpServer) else _Sessions(server, shared)
+    proxy: Endpoint
+    if isinstance(server, HttpServer):
+        proxy = ReverseProxy(server, shared)
+    else:
+        proxy = _Sessions(server, shared)
     security = TransportSecurityMiddleware(local_security(address[0]))
 
     async def endpoint(scope: HttpScope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         response = await security.validate_request(request, is_post=request.method == "POST")
         if response is None:
-            holder = request.scope["user"]
-            assert isinstance(holder, AuthenticatedUser)
-            response = await served.serve(request, holder.access_token.subject or holder.access_token.client_id)
+            authenticated = request.scope["user"]
+            assert isinstance(authenticated, AuthenticatedUser)
+            token = authenticated.access_token
+            response = await proxy.serve(request, token.subject or token.client_id)
         await response(scope, receive, send)
 
     def app(_: str) -> Starlette:
@@ -94,20 +102,20 @@ async def serve_proxy(
             ],
         )
 
-    # each session has a process
-    await serve_app(app, *address, on_started, served.running(), max_sessions=20)
+    # Few sessions, since each has a process.
+    await serve_app(app, *address, on_started, proxy.running(), max_sessions=20)
 
 
 class _Sessions:
-    """Servers that are started: one for each session of a client with a handshake, and one for each user of clients
-    without."""
+    """Servers that the proxy starts: one for each session of clients with a handshake, and one for all clients of a
+    user without a handshake."""
 
     def __init__(self, server: StdioServer, shared: Shared) -> None:
         self._server = server
         self._shared = shared
         self._bodies = Bodies()
         self._sessions: dict[tuple[str, str], Session] = {}
-        #: Sessions of users whose clients have none, which may still be starting.
+        #: Sessions for clients without a handshake, by user. They may still be starting.
         self._by_user: dict[str, asyncio.Task[Session]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -125,21 +133,22 @@ class _Sessions:
                 await asyncio.wait(self._closing)
 
     def _user_sessions(self) -> dict[str, Session]:
-        started = {user: task for user, task in self._by_user.items() if task.done() and not task.cancelled()}
-        return {user: task.result() for user, task in started.items() if task.exception() is None}
+        """Return the started sessions for clients without a handshake, by user."""
+        sessions = {user: _started_session(task) for user, task in self._by_user.items()}
+        return {user: session for user, session in sessions.items() if session is not None}
 
     async def _end_idle(self) -> None:
+        """End sessions whose server has ended, or that had no request for half an hour, until cancelled."""
         while True:
             await asyncio.sleep(60)
-            before = time.monotonic() - 30 * 60
+            oldest_use = time.monotonic() - 30 * 60
 
-            def is_over(session: Session, before: float = before) -> bool:
-                return not session.is_alive or (session.is_idle and session.used < before)
-
-            for key in [key for key, session in self._sessions.items() if is_over(session)]:
-                spawn(self._sessions.pop(key).aclose(), self._closing)
+            for key, session in list(self._sessions.items()):
+                if session.is_over(oldest_use):
+                    del self._sessions[key]
+                    spawn(session.aclose(), self._closing)
             for user, session in self._user_sessions().items():
-                if is_over(session):
+                if session.is_over(oldest_use):
                     del self._by_user[user]
                     spawn(session.aclose(), self._closing)
 
@@ -150,6 +159,7 @@ class _Sessions:
         if session is not None and not session.is_alive:
             spawn(self._sessions.pop((user, name)).aclose(), self._closing)
             session = None
+
         if is_modern and request.method != "POST":
             return refusal(405, "only POST")
         if name and session is None and not is_modern:
@@ -161,7 +171,8 @@ class _Sessions:
         if request.method == "GET":
             if session is None:
                 return refusal(400, "initialize first")
-            return stream_response(_listening(session))
+            return stream_response(_listen_events(session))
+
         body = await self._bodies.read(request, user)
         if isinstance(body, Response):
             return body
@@ -171,14 +182,16 @@ class _Sessions:
             return refusal(413, error.message, code=error.code)
         except ProtocolError:
             return refusal(400, "the request is not a JSON-RPC message", number=PARSE_ERROR)
+
         try:
             if is_modern:
-                return await self._post_by_user(message, user)
-            return await self._post(message, user, session)
+                return await self._post_without_session(message, user)
+            return await self._post_in_session(message, user, session)
         except ConnectFailed as error:
             return refusal(502, error.message, number=UNAVAILABLE, code=error.code)
 
-    async def _post(self, message: Message, user: str, session: Session | None) -> Response:
+    async def _post_in_session(self, message: Message, user: str, session: Session | None) -> Response:
+        """Answer a message of a client with a handshake, which is in ``session`` or opens one."""
         headers: dict[str, str] = {}
         if session is None:
             if message.method != "initialize" or not message.is_request:
@@ -190,30 +203,45 @@ class _Sessions:
         if not message.is_request:
             await session.send(message)
             return Response(status_code=202)
-        return stream_response(_answering(session, message), headers)
+        return stream_response(_answer_events(session, message), headers)
 
-    async def _post_by_user(self, message: Message, user: str) -> Response:
-        """Answer a client without a session. Only its requests are passed on: its notifications and answers could be
-        about those of another client of the user."""
+    async def _post_without_session(self, message: Message, user: str) -> Response:
+        """Answer a message of a client without a handshake. Only requests are passed on: a notification or an answer
+        could be about a request of another client of the user."""
         if not message.is_request:
             return Response(status_code=202)
+
         task = self._by_user.get(user)
-        if task is None or (task.done() and (task.cancelled() or task.exception() or not task.result().is_alive)):
-            if task is not None and not task.cancelled() and not task.exception():
-                spawn(task.result().aclose(), self._closing)
+        if task is not None and task.done():
+            started = _started_session(task)
+            if started is None:
+                task = None
+            elif not started.is_alive:
+                spawn(started.aclose(), self._closing)
+                task = None
+        if task is None:
             exchange = self._shared.exchange(Scope(user=user))
             task = asyncio.ensure_future(Session.start(self._server, exchange, is_shared=True))
             self._by_user[user] = task
-        return stream_response(_answering(await asyncio.shield(task), message))
+
+        session = await asyncio.shield(task)
+        return stream_response(_answer_events(session, message))
 
 
-async def _answering(session: Session, message: Message) -> AsyncGenerator[bytes, None]:
+def _started_session(task: asyncio.Task[Session]) -> Session | None:
+    """Return the session that a task has started; ``None`` if it is still starting it, or has failed."""
+    if not task.done() or task.cancelled() or task.exception() is not None:
+        return None
+    return task.result()
+
+
+async def _answer_events(session: Session, message: Message) -> AsyncGenerator[bytes, None]:
     async with aclosing(session.request(message)) as messages:
         async for raw in messages:
             yield event(raw)
 
 
-async def _listening(session: Session) -> AsyncGenerator[bytes, None]:
+async def _listen_events(session: Session) -> AsyncGenerator[bytes, None]:
     yield b": listening\n\n"
     async with aclosing(session.listen()) as messages:
         async for raw in messages:
@@ -233,7 +261,7 @@ class _Stream:
         self._ended = False
 
     async def write(self, raw: bytes) -> None:
-        """Add a message, once there is room for it. Nothing happens if the client has gone."""
+        """Wait until there is room for a message, and add it. Do nothing if the client has gone."""
         try:
             async with asyncio.timeout(60):
                 await self._has_room.wait()
@@ -242,11 +270,12 @@ class _Stream:
         if self._ended:
             return
         self._messages.put_nowait(raw)
-        if self._messages.qsize() >= 4:
+        max_messages = 4
+        if self._messages.qsize() >= max_messages:
             self._has_room.clear()
 
     def end(self) -> None:
-        """End the response after the messages that wait."""
+        """End the response after the messages that were added."""
         self._ended = True
         self._has_room.set()
         self._messages.put_nowait(None)
@@ -262,9 +291,9 @@ class _Stream:
 
 
 class Session:
-    """A server with its client, or with the clients of one user that have no session (``is_shared``).
+    """A server with its client, or, if ``is_shared``, with all clients of a user that have no handshake.
 
-    If clients share it, a message that belongs to no request reaches none of them: it may be about the call of any."""
+    If clients share it, a message that belongs to no request is dropped, since it may be about the call of any."""
 
     def __init__(self, process: ProcessServer, exchange: Exchange, *, is_shared: bool = False) -> None:
         self.used = time.monotonic()
@@ -272,9 +301,9 @@ class Session:
         self._is_shared = is_shared
         self._streams: dict[Key, _Stream] = {}
         self._listener: _Stream | None = None
-        #: Messages that wait for a client to listen, at most 1 MiB together.
+        #: Messages that wait for a client to listen.
         self._unheard: deque[bytes] = deque()
-        self._identities = itertools.count(1)
+        self._proxy_ids = itertools.count(1)
         self._duplex = Duplex(exchange, process.send, self._write_message)
         self._exchange = exchange
         self._running = begin(self._relay())
@@ -291,6 +320,10 @@ class Session:
     def is_idle(self) -> bool:
         return not self._streams and self._listener is None
 
+    def is_over(self, oldest_use: float) -> bool:
+        """Return whether the server has ended, or the session is idle and was last used before ``oldest_use``."""
+        return not self.is_alive or (self.is_idle and self.used < oldest_use)
+
     async def send(self, message: Message) -> None:
         self.used = time.monotonic()
         await self._duplex.pass_on(message)
@@ -298,15 +331,16 @@ class Session:
     async def request(self, message: Message) -> AsyncGenerator[bytes, None]:
         """Send a request, and yield the messages that belong to it and its answer.
 
-        Without a session, it is sent with an id and a token for progress that no other client has."""
-        restored: Mapping[Key, msgspec.Raw] = {}
+        If clients share the session, the request is sent with ids that no other client uses."""
+        client_ids: Mapping[Key, msgspec.Raw] = {}
         if self._is_shared:
-            message, restored = await self._with_own_ids(message)
+            message, client_ids = await self._with_proxy_ids(message)
         assert message.key is not None
         if message.key in self._streams:
             reason = "a request with this id is still running; use another id"
             yield error_message(bytes(message.envelope.id), INVALID_REQUEST, reason)
             return
+
         stream = self._streams[message.key] = _Stream()
         answered = False
         try:
@@ -316,23 +350,31 @@ class Session:
             async with aclosing(stream.messages()) as messages:
                 async for raw in messages:
                     answered = message.key not in self._streams
-                    if restored:
-                        raw = _with_ids(raw, restored)
+                    if client_ids:
+                        raw = _with_client_ids(raw, client_ids)
                     yield raw
+
             if not answered and not self.is_alive:
-                identity = restored.get(message.key, message.envelope.id)
-                yield error_message(bytes(identity), UNAVAILABLE, self._process.reason())
+                raw_id = client_ids.get(message.key, message.envelope.id)
+                yield error_message(bytes(raw_id), UNAVAILABLE, self._process.reason())
                 answered = True
         finally:
             if self._streams.get(message.key) is stream:
                 del self._streams[message.key]
-                if self._is_shared and not answered:  # the client has gone, which is how it cancels
-                    self._exchange.answered(message.key)
-                    cancelled = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}'
-                    await self._duplex.from_client(cancelled % bytes(message.envelope.id))
+                if self._is_shared and not answered:
+                    # The client has disconnected, which is how it cancels a request.
+                    await self._cancel_request(message)
             self.used = time.monotonic()
 
+    async def _cancel_request(self, message: Message) -> None:
+        assert message.key is not None
+        self._exchange.answered(message.key)
+        cancelled = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}'
+        await self._duplex.from_client(cancelled % bytes(message.envelope.id))
+
     async def listen(self) -> AsyncGenerator[bytes, None]:
+        """Yield the messages that belong to no request, first those that no client has heard yet. A second listener
+        replaces the first."""
         if self._listener is not None:
             self._listener.end()
         stream = self._listener = _Stream()
@@ -353,6 +395,8 @@ class Session:
         await self._process.aclose()
 
     async def _relay(self) -> None:
+        """Pass on the messages of the server until it ends or the client cannot be written to; then end all
+        responses."""
         reading = asyncio.ensure_future(self._process.run(self._duplex.from_server))
         try:
             await asyncio.wait((reading, self._duplex.failed), return_when=asyncio.FIRST_COMPLETED)
@@ -365,15 +409,15 @@ class Session:
             logger.exception("a session has ended")
         finally:
             await cancel_and_wait((reading,))
-            asyncio.get_running_loop().call_soon(self._end_streams)  # when `is_alive` is false
+            # After the end of this task, when `is_alive` is false.
+            asyncio.get_running_loop().call_soon(self._end_streams)
 
     def _end_streams(self) -> None:
         for stream in (*self._streams.values(), *filter(None, [self._listener])):
             stream.end()
 
     async def _write_message(self, message: Passed) -> None:
-        """Pass on a message: to the response of its request, else to the stream of all others, else to any response of
-        the same client."""
+        """Write a message to the response of its request; otherwise to the client that listens, or to any response."""
         if message.request is not None and message.request in self._streams:
             stream = self._streams[message.request]
             if message.answers:
@@ -383,62 +427,72 @@ class Session:
             if message.answers:
                 stream.end()
             return
-        if message.answers or self._is_shared:  # of a request whose client has gone, or of no client that is known
+
+        if message.answers or self._is_shared:
+            # The client of the answered request has gone, or it is unknown which client the message is for.
             return
-        listener = self._listener or next(iter(self._streams.values()), None)
-        if listener is not None:
-            await listener.write(message.raw)
-        elif sum(map(len, self._unheard)) + len(message.raw) <= 1 << 20:
+
+        any_stream = self._listener or next(iter(self._streams.values()), None)
+        if any_stream is not None:
+            await any_stream.write(message.raw)
+        elif sum(map(len, self._unheard)) + len(message.raw) <= _MAX_UNHEARD:
             self._unheard.append(message.raw)
 
-    async def _with_own_ids(self, message: Message) -> tuple[Message, Mapping[Key, msgspec.Raw]]:
-        """Return a request with an id and a token of progress of the proxy, and the client's by the proxy's."""
+    async def _with_proxy_ids(self, message: Message) -> tuple[Message, Mapping[Key, msgspec.Raw]]:
+        """Replace the client's request id and progress token with ids of the proxy. Return the new request, and a
+        mapping from each of the proxy's ids to the client's."""
         fields = fields_of(message.raw)
-        identity = next(self._identities)
-        restored: dict[Key, msgspec.Raw] = {identity: fields["id"]}
-        fields["id"] = msgspec.Raw(b"%d" % identity)
+        proxy_id = next(self._proxy_ids)
+        client_ids: dict[Key, msgspec.Raw] = {proxy_id: fields["id"]}
+        fields["id"] = msgspec.Raw(b"%d" % proxy_id)
+
+        # Most requests have no progress token.
         with suppress(ValueError, KeyError):
             params = FIELDS.decode(fields["params"])
             meta = FIELDS.decode(params["_meta"])
-            token = next(self._identities)
-            restored[token] = meta["progressToken"]
-            meta["progressToken"] = msgspec.Raw(b"%d" % token)
+            proxy_token = next(self._proxy_ids)
+            client_ids[proxy_token] = meta["progressToken"]
+            meta["progressToken"] = msgspec.Raw(b"%d" % proxy_token)
             params["_meta"] = msgspec.Raw(encode_json(meta))
             fields["params"] = msgspec.Raw(encode_json(params))
-        return await read_message(encode_json(fields)), restored
+
+        return await read_message(encode_json(fields)), client_ids
 
 
-def _with_ids(raw: bytes, restored: Mapping[Key, msgspec.Raw]) -> bytes:
-    """Return a message with the client's ids in the place of the proxy's. The first of these is that of the request,
-    which gets an error if its answer cannot be read: the client would not know the answer."""
+def _with_client_ids(raw: bytes, client_ids: Mapping[Key, msgspec.Raw]) -> bytes:
+    """Replace the proxy's ids in a message of the server with the client's.
+
+    If the message cannot be read, return an error for the client's request, which is the first of ``client_ids``:
+    with the proxy's id in it, the client would not recognise its answer."""
     try:
         fields = fields_of(raw)
-        _restore(fields, ("id",), restored)
+        _replace_ids(fields, ("id",), client_ids)
         for name in ("params", "result"):
             if name in fields:
-                fields[name] = _with_ids_inside(fields[name], restored)
+                fields[name] = _with_client_ids_inside(fields[name], client_ids)
         return encode_json(fields)
     except (ValueError, RecursionError):
-        identity = bytes(next(iter(restored.values())))
-        return error_message(identity, INTERNAL_ERROR, "the server's answer is not valid JSON")
+        request_id = bytes(next(iter(client_ids.values())))
+        return error_message(request_id, INTERNAL_ERROR, "the server's answer is not valid JSON")
 
 
-def _with_ids_inside(value: msgspec.Raw, restored: Mapping[Key, msgspec.Raw]) -> msgspec.Raw:
+def _with_client_ids_inside(value: msgspec.Raw, client_ids: Mapping[Key, msgspec.Raw]) -> msgspec.Raw:
+    """Replace the proxy's ids in the parameters or the result of a message."""
     try:
         fields = FIELDS.decode(value)
-        _restore(fields, ("progressToken", "requestId"), restored)
+        _replace_ids(fields, ("progressToken", "requestId"), client_ids)
         if "_meta" in fields:
             meta = FIELDS.decode(fields["_meta"])
-            _restore(meta, (SUBSCRIPTION_ID,), restored)
+            _replace_ids(meta, (SUBSCRIPTION_ID,), client_ids)
             fields["_meta"] = msgspec.Raw(encode_json(meta))
         return msgspec.Raw(encode_json(fields))
-    except ValueError:  # parameters or a result of another form
-        return value
+    except ValueError:
+        return value  # not an object, so it has no ids
 
 
-def _restore(fields: dict[str, msgspec.Raw], names: Sequence[str], restored: Mapping[Key, msgspec.Raw]) -> None:
+def _replace_ids(fields: dict[str, msgspec.Raw], names: Sequence[str], client_ids: Mapping[Key, msgspec.Raw]) -> None:
     for name in names:
         if name in fields:
             key = key_of(fields[name])
-            if key is not None and key in restored:
-                fields[name] = restored[key]
+            if key is not None and key in client_ids:
+                fields[name] = client_ids[key]

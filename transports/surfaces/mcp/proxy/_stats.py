@@ -72,22 +72,26 @@ async def measure_answer(answer: bytes, result: bytes | msgspec.Raw) -> Size:
 
 
 def _size_of(answer: bytes, result: bytes | msgspec.Raw) -> Size:
-    pictures = _pictures_in(result)
+    pictures = _picture_sizes(result)
     return Size(len(answer) - sum(pictures), len(pictures))
 
 
-def _pictures_in(result: bytes | msgspec.Raw) -> list[int]:
+def _picture_sizes(result: bytes | msgspec.Raw) -> list[int]:
+    """Return the length of the base64 of each picture in a result."""
     try:
         decoded = _RESULT.decode(result)
     except (ValueError, RecursionError):  # a result of another form
         return []
+
+    blocks = [*decoded.content, *(message.content for message in decoded.messages)]
     sizes: list[int] = []
-    for written in (*decoded.content, *(message.content for message in decoded.messages)):
+    for raw_block in blocks:
         try:
-            block = _BLOCK.decode(written)
+            block = _BLOCK.decode(raw_block)
         except (ValueError, RecursionError):
             continue
-        if block.type == "image" and bytes(memoryview(block.data)[:1]) == b'"':
+        is_json_text = bytes(memoryview(block.data)[:1]) == b'"'
+        if block.type == "image" and is_json_text:
             sizes.append(len(block.data) - len('""'))
     return sizes
 
@@ -114,8 +118,8 @@ class Count:
 
 
 class Stats:
-    """Counts of one run. Each call becomes a line of the activity log ``log``, within a second or by :meth:`flush`;
-    without ``log`` none is written."""
+    """Counts of one run. Each call becomes a line of the activity log ``log``, written within a second or by
+    :meth:`flush`; without ``log`` nothing is written."""
 
     def __init__(self, server: str, log: Path | None = None) -> None:
         self.tools: dict[str, Count] = {}
@@ -130,12 +134,15 @@ class Stats:
     def count(self, tool: str, received: Size, sent: Size, files: int) -> None:
         """Count one call of a tool, or of a method."""
         name = plain_line(tool, _MAX_NAME)
-        if name not in self.tools and len(self.tools) >= 1000:
+        max_tools = 1000
+        if name not in self.tools and len(self.tools) >= max_tools:
             name = "(others)"
         self.tools.setdefault(name, Count()).add(received, sent, files)
+
         if self._log is None:
             return
-        if not self._unwritten:  # a write for each call took 40 µs, a sixth of a small call
+        if not self._unwritten:
+            # Writing each call at once took 40 µs, a sixth of a small call.
             asyncio.get_running_loop().call_later(1, self.flush)
         self._unwritten.append((time.time(), self.server, name, received, sent, files))
 
@@ -144,6 +151,7 @@ class Stats:
         calls, self._unwritten = self._unwritten, []
         if self._log is None or not calls:
             return
+
         lines = [
             encode_json(
                 {
@@ -160,8 +168,9 @@ class Stats:
             + b"\n"
             for ended, server, tool, received, sent, files in calls
         ]
+
         try:
-            _append(self._log, b"".join(lines))
+            _append_to_log(self._log, b"".join(lines))
         except OSError as error:
             logger.warning("the activity log %s cannot be written (%s); it ends here", self._log, error.strerror)
             self._log = None
@@ -178,22 +187,30 @@ def log_file() -> Path | None:
         return None
 
 
-def _append(log: Path, lines: bytes) -> None:
+def _append_to_log(log: Path, lines: bytes) -> None:
+    """Append lines to the activity log. A log over the limit becomes the older log, and the next one starts empty."""
+    max_log_bytes = 4 << 20
     fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(fd, lines)  # one write, so that lines of several proxies do not mix
+        # A single write, so that the lines of several proxies do not mix.
+        os.write(fd, lines)
         size = os.fstat(fd).st_size
     finally:
         os.close(fd)
-    if size > 4 << 20:
-        log.replace(log.with_suffix(".1.jsonl"))
+
+    if size > max_log_bytes:
+        log.replace(_older_log(log))
+
+
+def _older_log(log: Path) -> Path:
+    return log.with_suffix(".1.jsonl")
 
 
 def read_log(log: Path) -> dict[str, dict[str, Count]]:
     """Return the counts of the activity log, by server and tool. Raises :class:`~transports.errors.StoreError`."""
     servers: dict[str, dict[str, Count]] = {}
     try:
-        for line in _lines(log):
+        for line in _read_lines(log):
             try:
                 entry = json.loads(line)
                 tools = servers.setdefault(plain_line(str(entry["server"]), _MAX_NAME), {})
@@ -201,15 +218,15 @@ def read_log(log: Path) -> dict[str, dict[str, Count]]:
                 received = Size(int(entry["bytes_in"]), int(entry["pictures_in"]))
                 sent = Size(int(entry["bytes_out"]), int(entry["pictures_out"]))
                 tools.setdefault(name, Count()).add(received, sent, int(entry["files"]))
-            except (ValueError, KeyError, TypeError):  # half a line of a full disk
-                continue
+            except (ValueError, KeyError, TypeError):
+                continue  # a partial line, as a full disk leaves it
     except OSError as error:
         raise StoreError(f"the activity log {log} cannot be read: {error.strerror}") from None
     return servers
 
 
-def _lines(log: Path) -> Iterator[bytes]:
-    for file in (log.with_suffix(".1.jsonl"), log):
+def _read_lines(log: Path) -> Iterator[bytes]:
+    for file in (_older_log(log), log):
         if file.exists():
             with file.open("rb") as lines:
                 yield from lines

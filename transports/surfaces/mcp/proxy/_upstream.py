@@ -30,7 +30,8 @@ _GUARD = 'read _; sleep 2; kill -TERM -"$0"; sleep 1; kill -KILL -"$0"'
 class Upstream(Protocol):
     """A server that runs or can be reached.
 
-    ``grace`` is the time in seconds for it to end by itself once its client has ended and it owes no answer."""
+    ``grace`` is the time in seconds that it gets to end by itself, once its client has ended and all answers are
+    given."""
 
     grace: float
 
@@ -38,7 +39,7 @@ class Upstream(Protocol):
         """Deliver the server's messages until it ends."""
 
     async def send(self, line: bytes) -> None:
-        """Send a message. Nothing happens if the server has ended."""
+        """Send a message. Do nothing if the server has ended."""
 
     def close_input(self) -> None:
         """Tell the server that its client has ended."""
@@ -94,19 +95,23 @@ class ProcessServer:
                     await deliver(line)
         finally:
             ending.cancel()
+
         last = reader.rest()
         if last:
             await deliver(last)
-        with suppress(TimeoutError):  # of a server that has closed its stdout and still runs
+
+        # A server that has closed its stdout may still run.
+        with suppress(TimeoutError):
             async with asyncio.timeout(1):
                 await self._process.wait()
         logger.info("%s", self.reason())
 
     async def send(self, line: bytes) -> None:
-        """Write a line, as fast as the server reads. Nothing happens if it has ended."""
+        """Write a line, as fast as the server reads. Do nothing if it has ended."""
         stdin = self._process.stdin
         assert stdin is not None
-        with suppress(ConnectionError, RuntimeError):  # its death is reported by the end of `lines`
+        # If the server has ended, `run` returns, and that is how the proxy learns of it.
+        with suppress(ConnectionError, RuntimeError):
             stdin.write(line + b"\n")
             await stdin.drain()
 
